@@ -1,1 +1,1 @@
-"""How rules, metrics, nets and numbers are written and drawn for people."""
+"""How pages write and draw rules, metrics, nets and numbers."""

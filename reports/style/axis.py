@@ -1,4 +1,4 @@
-"""Axes of charts: what they reach over, where their ticks are, and how their values are written."""
+"""Axes of charts: their range, ticks and number format."""
 
 from __future__ import annotations
 
@@ -13,34 +13,23 @@ from numpy.typing import NDArray
 from sdp_bench.reports.style.labels import number, spread
 
 _MARGIN = 0.05  # of the span of values, beyond them
-_TICKS = 5  # about
+_TICKS = 5  # approximate number
 _MOST_DECADES = 7
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 def plain(value: float) -> str:
-    """Write the value of a tick."""
+    """Format the value of a tick."""
     return f"{value:g}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What one direction of a chart stands for.
+    """One axis of a chart.
 
-    Attributes
-    ----------
-    name : str
-    low, high : float, optional
-        Where it begins and ends; by default a little beyond the values.
-    log : bool
-    flipped : bool
-        Whether small values are where large ones would be.
-    ticks : tuple of (float, str), optional
-        Places and their texts; by default round ones.
-    write : callable of float
-        How values of ticks are written.
-    told : callable of float, optional
-        How values of points are written, which are read one by one; by default to three figures.
+    By default `low` and `high` extend a little beyond the values, and `ticks` are at round values. A
+    `flipped` axis has small values where large ones would be. `write` formats the values of ticks and `told`
+    those of points, which are read one at a time; by default these have three significant figures.
     """
 
     name: str = ""
@@ -53,16 +42,9 @@ class Axis:
     told: Callable[[float], str] | None = None
 
     def over(self, values: Iterable[float]) -> Axis:
-        """The same with an end at either side and with ticks, for some values.
+        """Return the axis with limits and ticks for some values.
 
-        Parameters
-        ----------
-        values : iterable of float
-            Those that are not finite are left out, as are those without a logarithm where one is taken.
-
-        Returns
-        -------
-        Axis
+        Values that are not finite are ignored, and so are values that are not positive on a logarithmic axis.
         """
         known = np.fromiter(values, float)
         known = known[np.isfinite(known) & ((known > 0) | (not self.log))]
@@ -71,7 +53,7 @@ class Axis:
         return ended if self.ticks is not None else replace(ended, ticks=ended._round_ticks())
 
     def shares(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How far along the axis values are: 0 at its beginning, 1 at its end; NaN where there is none."""
+        """Positions of values along the axis, from 0 at its start to 1 at its end; NaN if undefined."""
         low, high = self._ends
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = (self._scaled(np.asarray(values, float)) - low) / (high - low)
@@ -79,14 +61,14 @@ class Axis:
         return 1 - shares if self.flipped else shares
 
     def written(self, value: float, beside: float | None = None) -> str:
-        """Value of a point, or the error `beside` one, with as many places as that has."""
+        """Format the value of a point, or the error of the value `beside` with the decimals of that value."""
         if self.told:
             return self.told(value)
         return number(value) if beside is None else spread(value, beside)
 
     @functools.cached_property
     def marks(self) -> list[tuple[float, str]]:
-        """Ticks, by how far along the axis they are."""
+        """Ticks by relative position."""
         ticks = self.ticks or ()
         shares = self.shares(np.array([value for value, _ in ticks])).tolist()
         near = ((share, text) for share, (_, text) in zip(shares, ticks, strict=True))
@@ -127,7 +109,7 @@ def _even(low: float, high: float) -> list[float]:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """Powers of ten, not all of many; between few of them their multiples by 2 and 5 also."""
+    """Powers of ten, thinned out if there are many; if there are few, also their multiples by 2 and 5."""
     first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
     every = math.ceil((last - first + 1) / _MOST_DECADES) or 1
     powers = [10.0**power for power in range(first, last + 1, every)]

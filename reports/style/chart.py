@@ -1,4 +1,4 @@
-"""Charts as data, and as SVG, written here: matplotlib takes many times as long, and as many bytes."""
+"""Charts as data and as SVG; matplotlib would take many times as long and as many bytes."""
 
 from __future__ import annotations
 
@@ -35,50 +35,29 @@ from sdp_bench.reports.style.svg import (
 Array = NDArray[np.float64]
 
 SMALL = 8.0
-"""Of texts in a chart (pt)."""
+"""Font size of texts inside a chart (pt)."""
 
-_FEW = 30  # points that are drawn as they are
+_FEW = 30  # points that are drawn without simplification
 _SEEN = 0.1 / POINTS
 
-_LONG = 0.16  # an inclined name of a tick, in inches down for each letter
+_LONG = 0.16  # height of an inclined tick name, in inches per letter
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """What a chart shows of one rule, or of something else that has a name: points that can be read.
+    """One rule, or another labelled item, in a chart: points with optional error bars, bands or bars.
 
-    Attributes
-    ----------
-    style : Style
-        Its label is that of the legend.
-    x, y : array
-        Values; where y is not finite there is neither a point nor a line.
-    name : str
-        Where the label does not say all; by default the label.
-    error : array, optional
-        What is written after a value, with ±; drawn too, where `low` and `high` are not given.
-    low, high : array, optional
-        What bars, or a band, reach from and to.
-    until : array, optional
-        Along x, what a thin line reaches to from each point.
-    notes : sequence of str
-        Written below the points, the last one first, as far as there is room.
-    lined : bool
-        Whether a line joins the points.
-    band : bool
-        Whether `low` and `high` are a band around the line and not a bar at each point.
-    wide : float
-        Of a bar that stands on `base` for each point, in units of x; 0 for none.
-    base : array, optional
-        By default 0.
-    width : float
-        Of the line (pt).
-    size : float
-        Radius of the markers (pt).
-    every : int
-        Of a curve of many points, which of them have a marker and can be read: the first, and so on.
-    hollow, ringed : bool
-        Of the markers.
+    `style.label` is the label in the legend; `name` replaces it as the title if it is not specific enough. A
+    point is omitted if its `y` is not finite.
+
+    `error` is written after a value, with ±, and drawn as a bar unless `low` and `high` give the range of
+    bars or of a `band` around the line. `until` is the end, along x, of a thin line from each point. `notes`
+    are written below the points as far as there is room, from the last to the first. `lined` joins points by
+    a line.
+
+    If `wide` is positive, each point has a bar of this width in units of x, standing on `base` (default 0).
+    `width` is that of the line (pt) and `size` the radius of the markers (pt). `every` selects the points of
+    a long curve that have a marker and can be read. `hollow` and `ringed` are styles of markers.
     """
 
     style: Style
@@ -102,22 +81,19 @@ class Series:
 
     @property
     def title(self) -> str:
-        """Its name."""
         return self.name or self.style.label
 
     @functools.cached_property
     def xs(self) -> Array:
-        """As array."""
         return np.asarray(self.x, float)
 
     @functools.cached_property
     def ys(self) -> Array:
-        """As array."""
         return np.asarray(self.y, float)
 
     @functools.cached_property
     def reach(self) -> tuple[Array, Array] | None:
-        """What bars or a band reach from and to; None without."""
+        """Ranges of bars or of the band; None without."""
         if self.low is not None and self.high is not None:
             return np.asarray(self.low, float), np.asarray(self.high, float)
         if self.error is None:
@@ -127,11 +103,11 @@ class Series:
 
     @functools.cached_property
     def feet(self) -> Array:
-        """What bars stand on, where there are any."""
+        """Bases of bars."""
         return np.where(np.isfinite(self.ys), 0.0 if self.base is None else self.base, math.nan)
 
     def told(self, x: Axis, y: Axis) -> Iterator[str]:
-        """What is read at each point that is drawn: ``σ = 10: 0.532 ± 0.012``."""
+        """Text of each drawn point: ``σ = 10: 0.532 ± 0.012``."""
         errors = np.full(len(self.ys), math.nan) if self.error is None else np.asarray(self.error, float)
         drawn = np.isfinite(x.shares(self.xs)) & np.isfinite(y.shares(self.ys))
         for place in np.arange(len(self.ys))[:: self.every].tolist():
@@ -143,19 +119,9 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Guide:
-    """A line that helps to read a chart, or an area: it has no name and no points.
+    """An auxiliary line or, if `filled`, an area in a chart, without name or points.
 
-    Attributes
-    ----------
-    x, y : array
-        A line is broken where either is not finite.
-    colour : str
-    dashes : tuple of float
-    width : float
-        Of the line (pt).
-    opacity : float
-    filled : bool
-        Whether it is the area inside, without the line.
+    A line is broken where `x` or `y` is not finite. `width` is that of the line (pt).
     """
 
     x: ArrayLike
@@ -171,23 +137,10 @@ class Guide:
 class Chart:
     """Lines, points and bars over two axes.
 
-    Attributes
-    ----------
-    across, along : Axis
-        The one of x and the one of y.
-    series : tuple of Series
-    guides : tuple of Guide
-        Below the series, the first one lowest.
-    height : float
-        As a share of the width.
-    top : tuple of (float, str)
-        Values of x that are marked along the upper edge.
-    note : tuple of str
-        Lines above.
-    gridless : bool
-        Whether there are no lines from the ticks of x.
-    inclined : bool
-        Whether names of the ticks of x are long, and written at an angle.
+    `across` is the x-axis and `along` the y-axis. `guides` are drawn below the series, the first one lowest.
+    `height` is relative to the width. `top` marks values of x along the upper edge, and `note` has lines of
+    text above the chart. A `gridless` chart has no lines at the ticks of x; `inclined` draws long tick names
+    at an angle.
     """
 
     across: Axis
@@ -202,14 +155,14 @@ class Chart:
 
     @functools.cached_property
     def x(self) -> Axis:
-        """Axis of x, over all that is drawn."""
+        """x-axis with limits that cover all that is drawn."""
         sides = [(each.xs - each.wide / 2, each.xs + each.wide / 2) for each in self.series]
         reached = [each.until for each in self.series if each.until is not None]
         return self.across.over(_flat([*sides, *reached, *(guide.x for guide in self.guides)]))
 
     @functools.cached_property
     def y(self) -> Axis:
-        """Axis of y, over all that is drawn."""
+        """y-axis with limits that cover all that is drawn."""
         drawn = [part for each in self.series for part in (each.ys, *(each.reach or ()))]
         feet = [each.feet for each in self.series if each.wide]
         return self.along.over(_flat([*drawn, *feet, *(guide.y for guide in self.guides)]))
@@ -228,7 +181,7 @@ class Chart:
 
     @functools.cached_property
     def frame(self) -> tuple[float, float, float, float]:
-        """Left, right, top and bottom of what is between the axes (in)."""
+        """Left, right, top and bottom of the area between the axes (in)."""
         longest = max((len(mark) for _, mark in self.y.marks), default=0)
         left = 2 * GAP + LINE + LETTER * longest if self.y.name else GAP + LETTER * longest
         names = max((len(mark) for _, mark in self.x.marks), default=0)
@@ -236,7 +189,7 @@ class Chart:
         return left, INCH - RIGHT, TOP + LINE * (bool(self.top) + len(self.note)), INCH * self.height - bottom
 
     def places(self, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-        """Where values are on the drawing (in)."""
+        """Positions of values in the drawing (in)."""
         left, right, top, bottom = self.frame
         across, up = self.x.shares(np.asarray(x, float)), self.y.shares(np.asarray(y, float))
         return left + (right - left) * across, bottom - (bottom - top) * up
@@ -280,7 +233,7 @@ class Chart:
             yield f'<path class="l" d="{_vertical(x, top, top + 0.04)}" stroke-width="0.9"/>'
 
     def _below(self) -> Iterator[str]:
-        """Guides; those that leave the frame end at its edges."""
+        """Draw guides, clipped to the frame."""
         for guide in self.guides:
             x, y = self.places(guide.x, guide.y)
             left, right, top, bottom = self.frame
@@ -343,13 +296,13 @@ def _look(guide: Guide) -> str:
 
 
 def _pairs(x: Array, y: Array) -> list[tuple[str, str]]:
-    """Coordinates of points that are known."""
+    """Coordinates of finite points."""
     known = np.isfinite(x) & np.isfinite(y)
     return [at(i, j) for i, j in zip(x[known].tolist(), y[known].tolist(), strict=True)]
 
 
 def _line(x: Array, y: Array) -> str:
-    """Path through points, broken where one is not known, without those that it would pass anyway."""
+    """Simplified path through points, broken at points that are not finite."""
     known = np.isfinite(x) & np.isfinite(y)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], known, [False]])))
     return "".join(
@@ -362,7 +315,7 @@ def _line(x: Array, y: Array) -> str:
 
 
 def _needed(x: Array, y: Array) -> tuple[Array, Array]:
-    """Points without which a line would be off by more than can be seen (Douglas and Peucker, 1973)."""
+    """Points without which a line would be visibly different (Douglas and Peucker, 1973)."""
     kept = np.zeros(len(x), bool)
     kept[[0, -1]] = True
     parts = [(0, len(x) - 1)] if len(x) > _FEW else []
@@ -413,7 +366,7 @@ def _horizontal(y: float, start: float, end: float) -> str:
 
 
 def _noted(x: Array, y: Array, notes: Sequence[str]) -> Iterator[str]:
-    """Texts below points; one that would run into the one to its right is left out."""
+    """Texts below points, omitted if they would overlap the one to the right."""
     last = math.inf
     for i, j, note in sorted(zip(x.tolist(), y.tolist(), notes, strict=True), reverse=True):
         half = 0.35 * LETTER * len(note)

@@ -1,4 +1,4 @@
-"""Colours: those of lines as they are seen on the light page and on the dark one, and those of heat maps."""
+"""Colours of lines on light and dark pages, and of heat maps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 LIGHT, DARK = "#fdfdfb", "#16191d"
-"""The page, in either colour scheme, as its style has it."""
+"""Background of the page in either colour scheme, as in its style sheet."""
 
 CONTRAST = 3.0
-"""Of whatever has to be seen on the page, at least (WCAG 2.2, 1.4.11)."""
+"""Minimum contrast of graphics with the page (WCAG 2.2, 1.4.11)."""
 
 INK, GRID = "currentColor", "var(--line)"
 """The page's colours of text and of lines."""
@@ -23,42 +23,34 @@ CIVIDIS = (
     *("#8c8878", "#938e78", "#9b9476", "#a39a74", "#aba072", "#b4a76f", "#bcae6c", "#c4b468", "#cdbb63"),
     *("#d5c25e", "#dec958", "#e7d150", "#f0d846", "#f9e03a", "#fee838"),
 )
-"""By Nunez, Anderton and Renslow (2018): the same to the eye with and without colour blindness."""
+"""Nunez, Anderton and Renslow (2018): looks the same with and without colour vision deficiency."""
 
-_KNEE = 0.75  # share of the way to the bound of luminance from which on a colour is moved at all
+_KNEE = 0.75  # colours move only if their luminance exceeds this share of the bound
 
 
 def shades(colour: str) -> tuple[str, str]:
-    """A colour on the light page, and on the dark one: as it is, or so much darker or lighter that it shows.
+    """Return a colour for the light and for the dark page, darkened or lightened if its contrast is too low.
 
-    Luminances beyond the bound are pressed together below it, so that colours which differ still do.
-
-    Parameters
-    ----------
-    colour : str
-        As ``#rrggbb``, or one of the page's own, which is the same on both.
-
-    Returns
-    -------
-    light, dark : str
+    Luminances near and beyond the bound are compressed below it, so that different colours stay different.
+    Colours of the page itself, which are not ``#rrggbb``, are returned unchanged.
     """
     return (_darker(colour), _lighter(colour)) if colour.startswith("#") else (colour, colour)
 
 
 def css(colour: str) -> str:
-    """A colour as the page's style has it: the shade that belongs to the colour scheme."""
+    """A colour in CSS, depending on the colour scheme."""
     light, dark = shades(colour)
     return light if light == dark else f"light-dark({light},{dark})"
 
 
 def contrast(one: str, other: str) -> float:
-    """Ratio of the luminances of two colours, by WCAG."""
+    """Contrast ratio of two colours (WCAG)."""
     low, high = sorted(float(luminance(rgb(each))) for each in (one, other))
     return (high + 0.05) / (low + 0.05)
 
 
 def luminance(channels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Relative luminances, by WCAG, of colours whose channels are the last dimension."""
+    """Relative luminances (WCAG) of colours whose channels are along the last axis."""
     return np.asarray(_linear(channels) @ np.array([0.2126, 0.7152, 0.0722]))
 
 
@@ -68,21 +60,21 @@ def rgb(colour: str) -> NDArray[np.float64]:
 
 
 def written(channels: NDArray[np.float64]) -> list[str]:
-    """``#rrggbb`` of colours whose channels, from 0 to 1, are the last dimension."""
+    """``#rrggbb`` of colours whose channels, from 0 to 1, are along the last axis."""
     digits = np.rint(255 * np.clip(channels, 0, 1)).astype(np.uint8).tobytes().hex()
     return [f"#{digits[place : place + 6]}" for place in range(0, len(digits), 6)]
 
 
 @dataclass(frozen=True)
 class Colours:
-    """Colours of values from `low` to `high`: even stops, with what lies between."""
+    """Colour map from `low` to `high`, interpolated between even stops."""
 
     low: float
     high: float
     stops: tuple[str, ...]
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Channels from 0 to 1, in one more dimension than the values have; NaN where these are."""
+        """Channels from 0 to 1 along a new last axis; NaN for NaN."""
         stops = np.array([rgb(stop) for stop in self.stops])
         places = np.clip((values - self.low) / (self.high - self.low), 0, 1) * (len(stops) - 1)
         return np.stack([np.interp(places, range(len(stops)), channel) for channel in stops.T], axis=-1)
@@ -110,7 +102,7 @@ def _lighter(colour: str) -> str:
 
 
 def _rounded(linear: NDArray[np.float64], side: int) -> str:
-    """A linear colour as it is written, with a little more of what it was moved for than rounding takes."""
+    """Format a linear colour, moved half a step further so that rounding keeps its contrast."""
     channels = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     (colour,) = written(channels + side * 0.5 / 255)
     return colour

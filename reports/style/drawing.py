@@ -1,4 +1,4 @@
-"""How rules are drawn: their colours, markers and dashes, the same in every figure."""
+"""Colours, markers and dashes of rules, the same in every figure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 3.0
 """Radius of a marker (pt)."""
 
 WIDTH = 1.6
-"""Of a line (pt)."""
+"""Width of a line (pt)."""
 
 _MARKERS = {
     "sdp": "circle",
@@ -26,7 +26,7 @@ _MARKERS = {
     "marginal_sdp": "lozenge",
     "marginal_moment_matching": "wide",
 }
-_DASHES = {"moment_matching": (6.0, 2.5)}  # DVIA, often the same to the eye, shows through the gaps
+_DASHES = {"moment_matching": (6.0, 2.5)}  # DVIA, whose line often coincides, shows through the gaps
 _OTHERS = (
     *("#8c564b", "#7f3c8d", "#117733", "#aa4466", "#5b2be0", "#5fae00"),
     *("#c4002b", "#00848c", "#b59f00", "#d81bd8", "#f26d6d", "#a58be8"),
@@ -35,27 +35,21 @@ _OTHER_MARKERS = (
     *("cross", "star", "pentagon", "hourglass", "sparkle", "tall"),
     *("bow", "burst", "trefoil", "leaning", "arrow", "drop"),
 )
-"""Of rules that are not ours: twelve before one comes again."""
+"""Markers of rules from outside the package; they repeat after twelve."""
 _REFERENCES = (("#7a7a2e", "hexagon"), ("#4e6a7a", "hexagon"))
 _COLOUR = re.compile("#[0-9a-fA-F]{6}")
 _GREYS = ("#a8a8a8", "#8c8c8c", "#767676", "#606060", "#484848")
 _SAMPLING_MARKERS = ("down", "left", "right", "up")
-"""As many as share no factor with the greys, so that a pair comes again after all others."""
+"""Their number and that of the greys are coprime, so that pairs repeat as late as possible."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """How one rule is called and drawn, in every figure.
+    """Label and appearance of one rule in every figure.
 
-    Attributes
-    ----------
-    label : str
-    colour : str
-        As ``#rrggbb``; what is drawn is the shade of it that the page's colour scheme asks for.
-    marker : str
-        One of :data:`sdp_bench.reports.style.markers.SHAPES`; empty for none.
-    dashes : tuple of float
-        Lengths of lines and of gaps (pt); none for a solid line.
+    `colour` is ``#rrggbb``; pages draw the shade that suits their colour scheme. `marker` is one of
+    :data:`sdp_bench.reports.style.markers.SHAPES` or empty. `dashes` are lengths of lines and gaps (pt),
+    empty for a solid line.
     """
 
     label: str
@@ -65,32 +59,31 @@ class Style:
 
     @property
     def attribute(self) -> str:
-        """Of what is drawn in its colour, which its figure declares; nothing for the page's own."""
+        """SVG attribute that sets the colour, declared by the figure; empty for a colour of the page."""
         return f' color="var({self.variable})"' if self.variable else ""
 
     @property
     def variable(self) -> str:
-        """Name of the colour in CSS; empty for the page's own."""
+        """CSS variable of the colour; empty for a colour of the page."""
         return f"--k{self.colour[1:]}" if self.colour.startswith("#") else ""
 
     @property
     def declared(self) -> str:
-        """The colour as CSS declares it for a figure; empty for the page's own."""
+        """CSS declaration of the colour; empty for a colour of the page."""
         return f"{self.variable}:{css(self.colour)}" if self.variable else ""
 
     @property
     def dot(self) -> str:
-        """A spot in its colour, before a name in a text."""
+        """Coloured dot to put before a name in a text."""
         return f'<i class="dot" style="background:{css(self.colour)}"></i>'
 
     @property
     def dashing(self) -> str:
-        """Attribute of a line."""
         return f' stroke-dasharray="{" ".join(map(short, self.dashes))}"' if self.dashes else ""
 
     @property
     def swatch(self) -> str:
-        """The line with its marker, for a legend."""
+        """Line with marker, for a legend."""
         return (
             f'<svg class="chart" aria-hidden="true" viewBox="0 0 32 12"><g{self.attribute}>'
             f'<path class="l"{self.dashing} d="M2 6h28"/>'
@@ -99,19 +92,7 @@ class Style:
 
 
 def outline(marker: str, radius: float = SIZE) -> str:
-    """A marker around the place where a path has come to, as commands of the path.
-
-    Parameters
-    ----------
-    marker : str
-        Empty for none, a dot without extent.
-    radius : float, optional
-        In points.
-
-    Returns
-    -------
-    str
-    """
+    """Path commands that draw a marker around the current point; an empty dot if `marker` is empty."""
     if not marker:
         return "h0"
     corners = [(radius * x, radius * y) for x, y in SHAPES[marker]]
@@ -130,7 +111,7 @@ def _step(command: str, x: float, y: float) -> str:
 
 
 def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
-    """Style of each rule, in order: its own colour; sampling rules in greys, darker with more samples."""
+    """Styles of the rules in order: declared colours; sampling rules grey, darker with more samples."""
     styled: dict[str, Style] = {}
     greys, shapes = itertools.cycle(_GREYS), itertools.cycle(_SAMPLING_MARKERS)
     references = itertools.cycle(_REFERENCES)
@@ -143,7 +124,7 @@ def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
         elif traits.is_reference(rule):
             styled[rule] = Style(label, *next(references), (5.0, 1.5, 1.0, 1.5))
         else:
-            own = traits[rule].colour or ""  # which variants of a rule share; what is no colour is left out
+            own = traits[rule].colour or ""  # variants of a rule share it; invalid colours are ignored
             declared = (own,) if _COLOUR.fullmatch(own) else ()
             free = (each for each in (*declared, *_OTHERS) if each not in taken)
             colour = next(free, _OTHERS[len(styled) % len(_OTHERS)])
@@ -155,6 +136,6 @@ def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
 
 
 def _free(markers: Iterator[str], colour: str, styled: Collection[Style]) -> str:
-    """The next marker that nothing of a colour has, if there is one."""
+    """Return the next marker that is not used with this colour, if there is one."""
     taken = {style.marker for style in styled if style.colour == colour}
     return next(each for each in markers if each not in taken or taken >= set(_OTHER_MARKERS))

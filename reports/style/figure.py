@@ -1,4 +1,4 @@
-"""Figures: charts or heat maps side by side, as data, which pages draw as SVG and papers in print."""
+"""Figures as data: charts or heat maps side by side, drawn as SVG on pages and by matplotlib in print."""
 
 from __future__ import annotations
 
@@ -14,17 +14,10 @@ from sdp_bench.reports.style.heat_map import HeatMap
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing.
+    """One drawing of a figure.
 
-    Attributes
-    ----------
-    title : str
-    drawing : Chart or HeatMap
-    alt : str
-        What it shows, in words.
-    facets : mapping of str to str
-        What it is about, by which a reader picks it among the panels of its figure: its ``metric``, its
-        ``net``, and the like.
+    `alt` describes it in words. `facets` (its ``metric``, its ``net``, and so on) let readers select it among
+    the panels of the figure.
     """
 
     title: str
@@ -34,23 +27,15 @@ class Panel:
 
     @property
     def svg(self) -> str:
-        """As pages have it."""
         return self.drawing.svg
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Small multiples under one caption.
+    """Small multiples under one caption; `styles` are in the order of the legend.
 
-    Attributes
-    ----------
-    anchor, title, caption : str
-    panels : tuple of Panel
-    styles : tuple of Style
-        In the order of the legend.
-    apart : str
-        A facet of which a page shows one value at first, that of the first panel: panels of the others,
-        which may be many, come packed. Empty where all stand side by side.
+    `apart` is a facet for which a page shows one value at first, that of the first panel; panels of other
+    values, of which there may be many, are compressed. If it is empty, all panels are shown side by side.
     """
 
     anchor: str
@@ -62,7 +47,7 @@ class Figure:
 
     @property
     def groups(self) -> dict[str, list[Panel]]:
-        """Panels by the facet that keeps them apart; all under an empty one where none does."""
+        """Panels by the value of the facet `apart`; all under an empty key without it."""
         found: dict[str, list[Panel]] = {}
         for panel in self.panels:
             found.setdefault(panel.facets[self.apart] if self.apart else "", []).append(panel)
@@ -70,12 +55,12 @@ class Figure:
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Labels with their swatches."""
+        """Labels and swatches."""
         return tuple((style.label, style.swatch) for style in self.styles)
 
     @property
     def colours(self) -> str:
-        """Declarations of CSS, of every colour that its legend or a panel has."""
+        """CSS declarations of all colours in legend and panels."""
         charts = [panel.drawing for panel in self.panels if isinstance(panel.drawing, Chart)]
         drawn = (series.style for chart in charts for series in chart.series)
         declared = dict.fromkeys(style.declared for style in (*self.styles, *drawn))
@@ -83,18 +68,7 @@ class Figure:
 
 
 def found(context: Any) -> Iterator[Figure]:
-    """Every figure that is somewhere in what a section shows.
-
-    Parameters
-    ----------
-    context : object
-        A figure, or mappings, sequences and dataclasses that hold some.
-
-    Yields
-    ------
-    Figure
-        In the order in which they stand there.
-    """
+    """Yield every figure in nested mappings, sequences and dataclasses, in order."""
     match context:
         case Figure():
             yield context

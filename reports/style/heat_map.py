@@ -1,4 +1,4 @@
-"""Heat maps as data, and as SVG, written here: matplotlib takes a hundred times as long for each text."""
+"""Heat maps as data and as SVG; matplotlib would take a hundred times as long for each text."""
 
 from __future__ import annotations
 
@@ -27,33 +27,18 @@ from sdp_bench.reports.style.svg import (
     upwards,
 )
 
-_EM = 0.62  # width of a digit, in sizes of its font
-_BRIGHT = 0.179  # luminance from which on black has the higher contrast (WCAG)
+_EM = 0.62  # width of a digit, relative to the font size
+_BRIGHT = 0.179  # luminance above which black has the higher contrast (WCAG)
 
 
 @dataclass(frozen=True, eq=False)
 class HeatMap:
-    """Cells of a matrix in colours, the first row on top, and in each its text where it has a value.
+    """Coloured cells of a matrix, first row on top, each with a text unless its value is NaN.
 
-    Attributes
-    ----------
-    values : array, shape (rows, columns)
-        NaN where there is none.
-    texts : sequence of sequence of str
-    rows : sequence of sequence of str
-        Names, by lines.
-    columns : sequence of str
-        Names; one that would run into the one before is left out.
-    across, along : str
-        What columns and rows are.
-    colours : Colours
-        Of the values.
-    edges : str
-        Colour of the lines between cells.
-    height : float
-        As a share of the width.
-    size : float
-        Of the texts (pt), where cells are wide enough.
+    `rows` are names of rows, by lines. `columns` are names of columns; a name that would overlap the previous
+    one is omitted. `across` and `along` name the quantities of columns and rows. `edges` is the colour of the
+    lines between cells, `height` is relative to the width, and `size` is the largest font size of the texts
+    (pt).
     """
 
     values: NDArray[np.float64]
@@ -69,7 +54,6 @@ class HeatMap:
 
     @cached_property
     def svg(self) -> str:
-        """SVG element."""
         lines = (
             opened(self.height),
             *group(f'stroke="{self.edges}"', self._cells()),
@@ -82,7 +66,7 @@ class HeatMap:
 
     @cached_property
     def font(self) -> float:
-        """Size of the texts in cells (pt)."""
+        """Font size of the texts in cells (pt)."""
         wide = (self._xs[-1] - self._xs[0]) / len(self.columns)
         longest = max(len(words) for row in self.texts for words in row)
         return float(min(self.size, POINTS * wide / (_EM * (longest + 0.5))))
@@ -98,17 +82,17 @@ class HeatMap:
 
     @cached_property
     def known(self) -> list[tuple[int, int]]:
-        """Rows and columns of values."""
+        """Rows and columns of finite values."""
         return [(int(row), int(column)) for row, column in np.argwhere(np.isfinite(self.values))]
 
     @cached_property
     def inks(self) -> list[str]:
-        """Of the texts of values: black or white, whichever has the higher contrast on the cell's colour."""
+        """Colours of texts: black or white, whichever has the higher contrast with the cell."""
         return ["#000" if light > _BRIGHT else "#fff" for light in luminance(self._painted).tolist()]
 
     @cached_property
     def _painted(self) -> NDArray[np.float64]:
-        """Colours of values."""
+        """Colours of finite values."""
         return self.colours.of(self.values[np.isfinite(self.values)])
 
     def _cells(self) -> Iterator[str]:
@@ -123,7 +107,7 @@ class HeatMap:
             yield text(xs[column], ys[row], self.texts[row][column], self.font, f' fill="{ink}"')
 
     def _names(self) -> Iterator[str]:
-        """Of columns, of what they are, and of rows."""
+        """Names of columns and rows, and of their quantities."""
         xs, bottom, low = _middles(self._xs), self._ys[-1], INCH * self.height - GAP
         for x, name in zip(xs, spaced(xs, self.columns), strict=True):
             if name:

@@ -1,4 +1,4 @@
-"""How numbers are written for people."""
+"""Formatting of numbers for readers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _SCALES = {"sigma": "σ", "gamma": "γ"}
 
 
 def scale_label(parameter: str) -> str:
-    """Symbol of the noise’s scale: σ of a standard deviation, γ of a stable law’s scale."""
+    """Symbol of the noise's scale: σ of a standard deviation, γ of a stable distribution's scale."""
     return _SCALES.get(parameter, parameter)
 
 
 def number(x: float, decimals: int | None = None) -> str:
-    """Write a number: with `decimals` places, or to three significant figures; a dash for NaN."""
+    """Format a number with `decimals`, or to three significant figures; a dash for NaN."""
     if math.isnan(x):
         return "–"
     if math.isinf(x):
@@ -32,14 +32,14 @@ def number(x: float, decimals: int | None = None) -> str:
 
 
 def span(values: Iterable[float], decimals: int | None = None) -> str:
-    """Write the least and the largest of some numbers, as one where they read alike: ``2.10 to 3.45``."""
+    """Format the range of some numbers, as one number if both ends read alike: ``2.10 to 3.45``."""
     known = list(values)
     low, high = number(min(known), decimals), number(max(known), decimals)
     return low if low == high else f"{low} to {high}"
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """Write a value with its interval, to two digits of the narrower side; without it where it is NaN."""
+    """Format a value with its interval, to two digits of the narrower side; without the interval if NaN."""
     if math.isnan(low) or math.isnan(high):
         return number(value)
     side = min(value - low, high - value)
@@ -50,7 +50,7 @@ def interval(value: float, low: float, high: float) -> str:
 
 
 def spread(sd: float, mean: float, decimals: int | None = None) -> str:
-    """Write a standard deviation with as many places as its mean has."""
+    """Format a standard deviation with as many decimals as its mean."""
     shown = number(mean, decimals)
     if "e" in shown or not math.isfinite(mean):
         return number(sd, decimals)
@@ -58,7 +58,7 @@ def spread(sd: float, mean: float, decimals: int | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time for people, unbroken: ``3 min 20 s``."""
+    """Format a duration, without line breaks: ``3 min 20 s``."""
     minutes, rest = divmod(round(seconds), 60)
     if seconds < 1:
         text = f"{seconds * 1000:.3g} ms"
@@ -72,11 +72,11 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """Write a count with its noun: ``1 net``, ``2,000 nets``."""
+    """Format a count with its noun: ``1 net``, ``2,000 nets``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def layers(depths: Iterable[float]) -> str:
-    """Write numbers of hidden layers, each once: ``1 layer``, ``1, 2, 4 layers``."""
+    """Format distinct numbers of hidden layers: ``1 layer``, ``1, 2, 4 layers``."""
     known = sorted(set(depths))
     return f"{', '.join(f'{depth:g}' for depth in known)} layer{'' if known == [1] else 's'}"

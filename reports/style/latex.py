@@ -1,4 +1,4 @@
-"""Text and numbers as LaTeX, for documents of whoever takes them over: nothing here needs a package."""
+"""Text and numbers as LaTeX that needs no packages."""
 
 from __future__ import annotations
 
@@ -34,22 +34,15 @@ _ACCENTS = {
 
 
 def escaped(text: str) -> str:
-    """Text as LaTeX sets it letter by letter, in one line of ASCII.
+    """Escape a text for LaTeX, as one line of ASCII.
 
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-        A letter that LaTeX has no plain way to write stands there by its number, ``U+4E2D``.
+    A character that plain LaTeX cannot write is replaced by its code point, ``U+4E2D``.
     """
     return "".join(map(_sign, on_one_line(printable(public(text)))))
 
 
 def typed(text: str) -> str:
-    """Text as it is typed, a command say: :func:`escaped`, without ligatures of dashes and quotes."""
+    """Like :func:`escaped`, without ligatures of dashes and quotes, for commands and the like."""
     return (
         escaped(text)
         .replace("--", "-{}-")
@@ -59,12 +52,12 @@ def typed(text: str) -> str:
 
 
 def number(x: float, decimals: int | None = None) -> str:
-    """Number as :func:`sdp_bench.reports.style.labels.number` writes it, for LaTeX's math mode."""
+    """Like :func:`sdp_bench.reports.style.labels.number`, for LaTeX's math mode."""
     return _mathematical(labels.number(x, decimals))
 
 
 def spread(sd: float, mean: float, decimals: int | None = None) -> str:
-    """As :func:`sdp_bench.reports.style.labels.spread` writes it, for LaTeX's math mode."""
+    """Like :func:`sdp_bench.reports.style.labels.spread`, for LaTeX's math mode."""
     return _mathematical(labels.spread(sd, mean, decimals))
 
 

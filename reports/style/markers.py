@@ -1,4 +1,4 @@
-"""Shapes of points: polygons, which every drawing and every print is made of."""
+"""Shapes of markers: polygons, for SVG and for print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Corner = tuple[float, float]
 
 
 def _polygon(corners: int, turned: float = 0.0, inner: float = 1.0) -> tuple[Corner, ...]:
-    """Regular, the first corner on top, turned by degrees; a star where every other corner is further in."""
+    """Regular polygon with the first corner on top, rotated by degrees; a star if `inner` is below 1."""
     count = corners if inner == 1 else 2 * corners
     angles = (2 * math.pi * place / count + math.radians(turned) for place in range(count))
     radii = ((inner if place % 2 else 1.0) for place in range(count))
@@ -57,4 +57,4 @@ SHAPES: Mapping[str, tuple[Corner, ...]] = MappingProxyType(
         "drop": ((0.0, 1.3), (-1.0, -1.0), (0.0, -0.4), (1.0, -1.0)),
     }
 )
-"""Corners by name, in radii, down the page; a circle has none."""
+"""Corners by name, in units of the radius, with y pointing down; a circle has none."""

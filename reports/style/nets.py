@@ -1,4 +1,4 @@
-"""Kinds of nets, as pages name and order them."""
+"""Names and order of kinds of nets on pages."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from sdp_bench.bench.nets.architectures import NETWORKS
 from sdp_ref.activations import ACTIVATIONS
 
-_LAST = 100  # rank of what is no non-linearity, as of one that has none of its own
-_OWN = "own"  # what a user's net has before its name, in the place of an activation
+_LAST = 100  # rank of a classifier, and of a non-linearity without a rank
+_OWN = "own"  # prefix of the name of a user's net, in place of an activation
 
 
 @dataclass(frozen=True)
 class NetKind:
     """Nets of one non-linearity and depth, an image classifier, or a user's net.
 
-    Attributes
-    ----------
-    activation : str
-        As records have it: name of the non-linearity, with its parameters, or of the image classifier.
-    depth : int
-        Hidden layers.
+    `activation` is stored in records: the name of the non-linearity with its parameters, or of the
+    classifier. `depth` is the number of hidden layers.
     """
 
     activation: str
@@ -28,7 +24,7 @@ class NetKind:
 
     @property
     def label(self) -> str:
-        """For people: ``4 ReLU layers``, or the name of an image classifier or a user's net."""
+        """Name for readers: ``4 ReLU layers``, or the name of a classifier or of a user's net."""
         if self.is_classifier:
             return NETWORKS[self.activation].title
         kind, _, name = self.activation.partition(":")
@@ -38,17 +34,17 @@ class NetKind:
 
     @property
     def family(self) -> str:
-        """What a classifier is made of, attention or convolution say; empty for other nets."""
+        """Building block of a classifier, such as attention or convolution; empty for other nets."""
         return NETWORKS[self.activation].family if self.is_classifier else ""
 
     @property
     def is_classifier(self) -> bool:
-        """Whether it is a classifier of images or sequences, whose accuracy is that on their test split."""
+        """Whether this is a classifier of images or sequences, evaluated on their test split."""
         return self.activation in NETWORKS
 
 
 def activation_label(activation: str) -> str:
-    """Name of a non-linearity, or of a classifier, for people."""
+    """Name of a non-linearity or a classifier for readers."""
     name, _, parameters = activation.partition(":")
     if name in NETWORKS:
         return NETWORKS[name].title
@@ -57,6 +53,6 @@ def activation_label(activation: str) -> str:
 
 
 def activation_rank(activation: str) -> int:
-    """Rank of a non-linearity in the order that tables use."""
+    """Rank of a non-linearity in the order of tables."""
     name = activation.partition(":")[0]
     return ACTIVATIONS.written(name, "rank", int) if name in ACTIVATIONS else _LAST

@@ -1,4 +1,4 @@
-"""How the noise that something was measured under is written for people."""
+"""Names of noise families for readers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from sdp_bench.reports.style import labels
 
 
 def symbol(family: str) -> str:
-    """Symbol of the scale of a stored family: σ of a standard deviation, γ of a law's scale without one."""
+    """Symbol of the scale of a stored family: σ of a standard deviation, γ of another scale."""
     return labels.scale_label(parameter_of(family))
 
 
 def words(family: str) -> str:
-    """Family for people, ``Laplace noise``; empty of the Gaussian one, which goes without saying."""
+    """Name of a family, ``Laplace noise``; empty for Gaussian noise, the default."""
     return "" if family in ("", GAUSSIAN.family) else f"{name_of(family)} noise"

@@ -1,4 +1,4 @@
-"""Figures in print: matplotlib draws the data that pages draw as SVG."""
+"""Figures in print: matplotlib draws the data that pages show as SVG."""
 
 from __future__ import annotations
 
@@ -37,25 +37,10 @@ _BAND = 0.22
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as a file for print, with its panels side by side and its legend below them.
+    """Write a figure for print, with its panels side by side and the legend below; return the path.
 
-    Title and caption are left to the paper. Texts stay texts, and the same figure gives the same bytes.
-
-    Parameters
-    ----------
-    figure : Figure
-    path : Path
-        Its suffix says what is written: one of :data:`KINDS`. A file that is there is replaced as a whole.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If the suffix is none of these.
+    Title and caption are left to the paper. Texts stay texts, and the same figure gives the same bytes. The
+    suffix selects the format, one of :data:`KINDS`. An existing file is replaced atomically.
     """
     kind = path.suffix.removeprefix(".").lower()
     if kind not in KINDS:
@@ -64,18 +49,9 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def content(figure: Figure, kind: str) -> bytes:
-    """What :func:`save` writes.
+    """Return what :func:`save` writes.
 
-    Parameters
-    ----------
-    figure : Figure
-    kind : str
-        One of :data:`KINDS`.
-
-    Returns
-    -------
-    bytes
-        Those of a PDF end with a comment that says whose it is, of an SVG its title does.
+    A marker of our files is in the last comment of a PDF and in the title of an SVG.
     """
     from matplotlib.figure import Figure as Canvas
 
@@ -109,7 +85,7 @@ def content(figure: Figure, kind: str) -> bytes:
 
 @contextmanager
 def _look() -> Iterator[None]:
-    """Matplotlib's settings for every figure, while it is drawn."""
+    """Apply matplotlib's settings for our figures."""
     import matplotlib as mpl
 
     ink, grid = _PAPER[INK], _PAPER[GRID]
@@ -132,14 +108,14 @@ def _look() -> Iterator[None]:
 
 
 def _colour(colour: str) -> str:
-    """As it is on paper, which is light."""
+    """Colour on (light) paper."""
     return _PAPER.get(colour) or shades(colour)[0]
 
 
 def _marker(style: Style, size: float) -> dict[str, Any]:
     corners = SHAPES[style.marker] if style.marker else ()
     shape: Any = [(x, -y) for x, y in (*corners, corners[0])] if corners else "o" if style.marker else ""
-    # a polygon is as large as its largest coordinate is made to be
+    # matplotlib scales a polygon by its largest coordinate
     extent = max((abs(each) for corner in corners for each in corner), default=1.0)
     return {"marker": shape, "markersize": 2 * size * extent, "markeredgewidth": 0}
 
@@ -198,7 +174,7 @@ def _draw_guide(axes: Axes, guide: Guide) -> None:
 
 
 def _area(x: Any, y: Any, colour: str, opacity: float) -> Any:
-    """Inside of a polygon; where it is broken, of one with holes."""
+    """Filled polygon; if it is broken by NaN, the other parts are holes."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 

@@ -1,4 +1,4 @@
-"""Lines over the scale of the noise that nets were trained with."""
+"""Line charts over the scale of the noise that nets were trained with."""
 
 from __future__ import annotations
 
@@ -20,19 +20,11 @@ DOTTED = (1.0, 1.6)
 
 @dataclass(frozen=True)
 class Line:
-    """Percentages over scales, in the colour of what was trained.
+    """Percentages by scale, in the colour of what was trained.
 
-    Attributes
-    ----------
-    style : Style
-    name : str
-        For those who do not see the drawing.
-    values : Series
-        By scale; a single one at scale 0 is drawn all the way across.
-    dashes : tuple of float
-        None for a solid line.
-    spread : Series, optional
-        Standard deviations over runs, by scale.
+    `name` is used in the alternative text. In `values` a single entry at scale 0 is drawn as a horizontal
+    line across the chart. `dashes` is empty for a solid line. `spread` are standard deviations over runs, by
+    scale.
     """
 
     style: Style
@@ -43,13 +35,13 @@ class Line:
 
     @property
     def said(self) -> str:
-        """Its largest value, and where."""
+        """Maximum of the line, and its scale."""
         best = self.values.idxmax()
         place = f" at {best:g}" if best else ""
         return f"{self.name} at most {number(float(self.values.max()), 1)} %{place}"
 
     def over(self, scales: Sequence[float]) -> Series:
-        """As a chart has it, over scales of which those are the ends that are drawn."""
+        """Series of the chart over `scales`, whose ends limit horizontal lines."""
         style = replace(self.style, dashes=self.dashes)
         values = self.values.sort_index()
         spread = None if self.spread is None else self.spread.reindex(values.index).to_numpy(float)
