@@ -1,1 +1,1 @@
-"""Where the error of one measurement enters, layer by layer."""
+"""Drill-downs: the layers at which the error of one measurement enters."""

@@ -1,4 +1,4 @@
-"""The figures of a drill-down: errors by layer, projections, quantiles, covariances."""
+"""Figures of a drill-down: errors by layer, projections, quantiles, covariances."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 
 RULE, DROPPED, CLOSURE = "#0072b2", "#e69f00", "#d55e00"
 KINDS = {"formula": "the rule’s own", "dropped": "covariances it drops", "closure": "closure"}
-"""What enters, as :class:`sdp_bench.bench.replay.error_by_layer.OutputErrors` names it, for people."""
+"""Labels of the errors in :class:`sdp_bench.bench.replay.error_by_layer.OutputErrors`."""
 
 _ENTERING = {
     kind: Style(KINDS[kind], colour, "square")
@@ -48,10 +48,10 @@ _GREY = "#8a8a8a"
 _MASSES = (0.5, 0.9, 0.99)
 _SHADES = (0.25, 0.5, 0.8)
 _BINS = 72
-_DRAWN = 2**20  # samples: more show nothing more
+_DRAWN = 2**20  # samples; more make no visible difference
 _AXES = 3
 _TURNS = 73  # points of an ellipse
-_NOTHING = 1e-4  # of all that enters
+_NOTHING = 1e-4  # of the sum of all errors
 _LARGEST_MATRIX = 10
 
 
@@ -66,7 +66,7 @@ def layer_names(errors: ErrorByLayer) -> list[str]:
 
 
 def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
-    """Errors at each layer, and what enters there as seen at the output; `scale` says in what measure."""
+    """Errors at each layer, and their contributions to the error at the output in the measure `scale`."""
     names = layer_names(errors)
     shown = [kind for kind in KINDS if sum(getattr(output, kind)) > _NOTHING * output.sum_of_parts]
     return Figure(
@@ -86,7 +86,7 @@ def _at_layers(errors: ErrorByLayer, names: list[str]) -> Panel:
     closure = np.array([layer.closure.value for layer in errors.layers])
     total = [layer.total.value for layer in errors.layers]
     floor = [layer.total.floor95 for layer in errors.layers]
-    # what is dropped is nearly all of the rule error where there is any
+    # where a rule has an error at all, nearly all of it is dropped covariance
     dropped = np.array([layer.dropped for layer in errors.layers]) > 0.5 * rule
     bars = (
         (_ENTERING["formula"], -0.2, np.where(dropped, np.nan, rule)),
@@ -144,14 +144,14 @@ def _percent(share: float) -> str:
 
 
 def _layers(names: list[str]) -> Axis:
-    """Axis of layers, with the names of not too many."""
+    """Axis of layers, with a limited number of names."""
     step = math.ceil(len(names) / 16)
     ticks = tuple((float(place), names[place]) for place in range(0, len(names), step))
     return Axis(low=-0.6, high=len(names) - 0.4, ticks=ticks, told=lambda place: names[round(place)])
 
 
 def style_beside_oracle(rule: str, traits: RuleTraits) -> Style:
-    """How a rule is drawn beside its oracle, which is grey, as sampling rules are in other figures."""
+    """Style of a rule next to its oracle, which is grey, as sampling rules are in other figures."""
     style = styles([rule], traits)[rule]
     return replace(style, colour=RULE if traits.is_sampling(rule) else style.colour, marker="", dashes=())
 
@@ -241,14 +241,14 @@ def _projection(
 
 
 def _broken(points: Array, offsets: NDArray[np.integer]) -> tuple[Array, Array]:
-    """A polygon with its holes, which follow each other in `points`, as one path."""
+    """Combine a polygon and its holes, consecutive in `points`, into one path."""
     parts = np.split(points, offsets[1:-1])
     x, y = np.concatenate([np.vstack([part, [[math.nan] * 2]]) for part in parts])[:-1].T
     return x, y
 
 
 def _ellipse(mean: Array, covariance: Array, mass: float) -> tuple[Array, Array]:
-    """Edge of the smallest region with a mass under a Gaussian."""
+    """Edge of the smallest region of a Gaussian with a given mass."""
     values, vectors = np.linalg.eigh(covariance)
     radii = math.sqrt(-2 * math.log(1 - mass)) * np.sqrt(np.clip(values, 0, None))
     turns = np.linspace(0, 2 * math.pi, _TURNS)
@@ -257,7 +257,7 @@ def _ellipse(mean: Array, covariance: Array, mass: float) -> tuple[Array, Array]
 
 
 def quantile_differences(oracle: Oracle, prediction: Prediction) -> Figure:
-    """Predicted less true quantile of each output, over its true interquartile range."""
+    """Predicted minus true quantile of each output, relative to its true interquartile range."""
     true = oracle.quantiles.values
     law = prediction.law
     if isinstance(law, Gaussian | DiagonalGaussian):
@@ -294,7 +294,7 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Figure:
 
 
 def covariances(moments: Moments, prediction: Prediction) -> Figure | None:
-    """Covariance matrices side by side, in units of the true standard deviations; None if too large."""
+    """Covariance matrices in units of the true standard deviations; None if there are too many outputs."""
     if len(moments.mean) > _LARGEST_MATRIX:
         return None
     spread = np.sqrt(moments.covariance.diagonal())
@@ -335,7 +335,7 @@ def _matrix(title: str, matrix: Array) -> Panel:
 
 
 def _entry(value: float) -> str:
-    """Three significant figures at most, for a cell."""
+    """At most three significant figures, for a cell."""
     if value != 0 and not 1e-3 <= abs(value) < 1e4:
         return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
     return (f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")

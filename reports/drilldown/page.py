@@ -1,4 +1,4 @@
-"""Drill-down pages: one measurement each, made on demand and kept beside the report."""
+"""Drill-down pages, one measurement each, made on demand and stored next to the report."""
 
 from __future__ import annotations
 
@@ -34,46 +34,32 @@ if TYPE_CHECKING:
 
 FOLDER = "drill-down"
 MOST_PAGES = 100
-"""Pages kept in a folder; with :data:`MOST_BYTES` each, what they take at most is 18 MB."""
+"""Number of pages kept in a folder; with :data:`MOST_BYTES` each they take at most 18 MB."""
 MOST_BYTES = 180_000
 DATABASE, REPORT = Path("sdp-bench.sqlite"), Path("reports/html")
-"""Where the commands look and write unless they are told."""
+"""Default paths of the commands."""
 
 _TEMPLATE = Path(__file__).with_name("template.html")
 
 _PERCENT = "\u00a0%"
-_SUBJECT = r"[0-9a-f]{16}(?:/|$|,)"  # what a key begins with
+_SUBJECT = r"[0-9a-f]{16}(?:/|$|,)"  # start of a key
 
 
 class Progress(Protocol):
-    """What making pages reports to; see :mod:`sdp_bench.commands.progress`."""
+    """Receiver of progress reports; see :mod:`sdp_bench.commands.progress`."""
 
     def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
-        """Say that `count` of `total` pages are made, the last one for `text`."""
+        """Report that `count` of `total` pages are finished, the last one for `text`."""
 
     def note(self, text: str) -> None:
-        """Say something that stays on the screen."""
+        """Print a line that stays on the screen."""
 
 
 def chosen(text: str, frame: pd.DataFrame) -> list[str]:
-    """Keys of the measurements that an option names.
+    """Return the keys of the measurements that an option selects.
 
-    Parameters
-    ----------
-    text : str
-        ``none``, ``worst:n`` or keys separated by commas (which keys have too, but not before a unit).
-    frame : DataFrame
-        Measurements, as the store gives them.
-
-    Returns
-    -------
-    list of str
-        Each once, in the order of the option, or the worst first.
-
-    Raises
-    ------
-    UserError
-        If it is none of these, or more than :data:`MOST_PAGES`.
+    `text` is ``none``, ``worst:n`` or keys separated by commas. (Keys contain commas too, but not before a
+    unit.) Raises UserError for anything else, and for more than :data:`MOST_PAGES` pages.
     """
     text = text.strip()
     if text == "none":
@@ -95,29 +81,12 @@ def chosen(text: str, frame: pd.DataFrame) -> list[str]:
 
 
 def worst(frame: pd.DataFrame, count: int) -> list[str]:
-    """Keys of the measurements farthest above the 95 % point of their floor, spread over rules and noise.
+    """Return keys of the measurements farthest above their floor's 95 % point, spread over rules and noise.
 
-    Of each rule first the worst measurement of all, then the worst at its next noise level, and so on:
-    every rule is seen before one is seen twice. Compared are total variations, which have one
-    scale from 0 to 1. References and estimates from samples, whose error is their number of samples, are
-    left out.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements, as the store gives them.
-    count : int
-        How many at most; fewer where fewer were made.
-
-    Returns
-    -------
-    list of str
-        Keys, in the order in which they are to be seen.
-
-    Raises
-    ------
-    UserError
-        If there is no total variation among the measurements.
+    The worst measurement of each rule comes first, then the worst of each rule at its next noise level, and
+    so on, so that every rule appears before any rule appears twice. Total variations are compared, since they
+    share the scale from 0 to 1. References are skipped, and so are estimates from samples, whose error
+    depends on their number of samples. Raises UserError if there are no total variations.
     """
     measured = (name for name in primary() if (frame["metric"] == name).any())
     metric = next((name for name in measured if isinstance(recorded_metric(name), CellTotalVariation)), None)
@@ -150,30 +119,11 @@ def make(
     *,
     trusted: bool = False,
 ) -> list[Path]:
-    """Write the pages of some measurements; how long that takes is a note before, one that fails is another.
+    """Write the pages of some measurements and return their paths; notes give the expected time and failures.
 
-    Parameters
-    ----------
-    store : Store
-    requested : sequence of str
-        Keys, or beginnings of keys that are one measurement's.
-    folder : Path
-        Made if need be. The oldest pages beyond :data:`MOST_PAGES` are taken away; other files stay.
-    progress : Progress
-    trusted : bool
-        Whether the stored code of plug-in rules may be run.
-
-    Returns
-    -------
-    list of Path
-        Pages that were written, in the order of their keys; those of failures are not among them.
-
-    Raises
-    ------
-    UserError
-        As :func:`efforts`, before any page is made.
-    RunFailedError
-        If the folder cannot be written.
+    `requested` are keys, or prefixes that identify a single key. Beyond :data:`MOST_PAGES` the oldest pages
+    in `folder` are removed; other files stay. `trusted` allows stored code of plug-in rules to run. Raises
+    the errors of :func:`efforts` before any page is made, and RunFailedError if the folder is not writable.
     """
     from sdp_bench.bench.replay.drilldown import drill
 
@@ -190,7 +140,7 @@ def make(
         progress.done(number, len(ordered), key, (finished + seconds) / whole)
 
     known: dict[str, Truth] = {}
-    for number, (key, seconds) in enumerate(ordered.items()):  # rules of one unit after each other
+    for number, (key, seconds) in enumerate(ordered.items()):  # all rules of a unit in a row
         advance(0.0)
         try:
             drilldown = drill(store, key, trusted=trusted, known=known, advance=advance)
@@ -210,27 +160,11 @@ def make(
 
 
 def efforts(store: Store, requested: Iterable[str], *, trusted: bool = False) -> dict[str, float]:
-    """Time (s) that each of some pages takes, about, in the order in which they are made.
+    """Estimate the time (s on two idle cores) of each page, by key and in the order in which pages are made.
 
-    What is true of a net, an input and their noise is drawn once for all its rules: it counts for the first.
-
-    Parameters
-    ----------
-    store : Store
-    requested : iterable of str
-        As :func:`make` takes them.
-    trusted : bool
-        Whether the stored code of plug-in rules may be run.
-
-    Returns
-    -------
-    dict of str to float
-        By key, of two quiet cores; 0 where no page can be made.
-
-    Raises
-    ------
-    UserError
-        If a key is unknown or stands for several measurements, or is of something that is never drilled into.
+    Reference samples of a net, an input and a noise level are drawn once for all rules, and counted for the
+    first page. The time is 0 if a page cannot be made. Raises UserError if a key is unknown, ambiguous, or of
+    a measurement that has no drill-down.
     """
     from sdp_bench.bench.replay.drilldown import effort
 
@@ -241,36 +175,23 @@ def efforts(store: Store, requested: Iterable[str], *, trusted: bool = False) ->
             work = effort(store, key, trusted=trusted)
             found[key] = work.rule + work.page + (work.truth if unit != last else 0.0)
         except (RunFailedError, ValueError):
-            continue  # told when its page is not made
+            continue  # reported when the page is due
         except UserError as error:
             raise UserError(f"no drill-down of {key}: {error}") from error
     return found
 
 
 def file_name(key: str) -> str:
-    """Name of the page of a measurement, from its key."""
+    """File name of the page with a key."""
     unit, rule, metric = key.split("/", 2)
     words = re.sub(r"[^\w.-]+", "-", f"{rule}-{metric.partition(':')[0]}")
     return f"{unit}-{words}-{keys.digest(key)[:6]}.html"
 
 
 def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
-    """Pages there are of the measurements in a frame: file names by key.
+    """Return the existing pages of the measurements in a frame, as file names by key.
 
-    A page of a measurement that has been made anew since, with another result, is taken away, and so is any
-    page that other code made. Files that are no such pages are left alone.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the pages; it need not be there.
-    frame : DataFrame
-        Measurements, as the store gives them; without keys there are no pages of them.
-
-    Returns
-    -------
-    dict of str to str
-        Only of pages that show what the frame has.
+    Pages of measurements with a new result and pages made by other code are removed. Other files are ignored.
     """
     if not folder.is_dir() or "unit" not in frame:
         return {}
@@ -293,33 +214,17 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
 
 
 def _pages(folder: Path) -> dict[Path, dict[str, str]]:
-    """Files of a folder that are drill-down pages, and their tags."""
+    """Drill-down pages in a folder, and their tags."""
     tagged = {path: tags(path) for path in sorted(folder.glob("*.html"))}
     return {path: own for path, own in tagged.items() if "key" in own}
 
 
 def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str:
-    """HTML text of one measurement's page.
+    """Return the HTML text of one measurement's page, of at most :data:`MOST_BYTES` in UTF-8.
 
-    Figures beyond what :data:`MOST_BYTES` holds are left out, the largest first, and the page says which.
-
-    Parameters
-    ----------
-    drilldown : Drilldown
-    traits : RuleTraits
-        Of the rules of its results.
-    database : Path
-        Where the measurement is, for the command that makes it again.
-
-    Returns
-    -------
-    str
-        Of at most :data:`MOST_BYTES` in UTF-8.
-
-    Raises
-    ------
-    ValueError
-        If the page is too large without any figure.
+    If the figures are too large, the largest are omitted, and the page says which. `database` is the results
+    file for the command that makes the page again. Raises ValueError if the page is too large without
+    figures.
     """
     from sdp_bench.reports.drilldown import figures as drawings
 
@@ -360,7 +265,7 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
 
 
 def _by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str, *, sampling: bool) -> dict[str, Any]:
-    """What the page says of the layers: their names, the error at the output, and a verdict."""
+    """Names of layers, errors at the output, and a verdict."""
     from sdp_bench.reports.drilldown.figures import layer_names
 
     names = layer_names(errors)
@@ -377,7 +282,7 @@ def _bounded(context: dict[str, Any], traits: RuleTraits) -> str:
         figures = context["figures"]
         if not figures:
             raise ValueError(f"its page would take {len(text.encode()):,} bytes, more than {MOST_BYTES:,}")
-        # The first one comes with the numbers by layer: it goes last.
+        # Omit the first one last: it belongs to the numbers by layer.
         largest = max(figures[1:] or figures, key=lambda f: sum(len(panel.svg) for panel in f.panels))
         context |= {
             "figures": [figure for figure in figures if figure is not largest],
@@ -396,21 +301,7 @@ def _has_moments(drilldown: Drilldown) -> bool:
 
 
 def command(key: str, database: Path, folder: Path) -> str:
-    """Line that makes a drill-down for the report in a folder.
-
-    Parameters
-    ----------
-    key : str
-    database : Path
-        Results file that the report shows.
-    folder : Path
-        The report's.
-
-    Returns
-    -------
-    str
-        Quoted for a shell; options at their default are left out.
-    """
+    """Command that makes a drill-down for the report in a folder; options with default values are omitted."""
     options = [*_option("--database", database, DATABASE), *_option("--output", folder, REPORT)]
     return shlex.join(["sdp-bench", "report", "--drill-down", key, *options])
 
@@ -428,23 +319,23 @@ def _option(name: str, path: Path, default: Path) -> list[str]:
 
 @functools.cache
 def code() -> str:
-    """Fingerprint of the code and templates that pages are made by."""
+    """Fingerprint of the code and templates that determine pages."""
     from sdp_bench.bench.identity.fingerprint import reached
     from sdp_bench.bench.metrics.oracle import Oracle
     from sdp_bench.bench.metrics.prediction import Prediction
     from sdp_bench.bench.replay.drilldown import Drilldown, rule_errors
 
-    # The rules' own code and the oracles' need no place in it: it shows in the measurement's value.
+    # The code of rules and oracles is left out: its changes show in the value of the measurement.
     files = (_TEMPLATE, *(TEMPLATES / name for name in ("base.html", "parts.html", "style.css")))
     texts = [file.read_text(encoding="utf-8") for file in files]
     return reached(page, rule_errors, Drilldown, Oracle, Prediction, texts)
 
 
 def _results_hash(components: Iterable[tuple[Any, Any]]) -> str:
-    """Hash of a measurement's results, by which a page of it is known to be up to date."""
+    """Hash of a measurement's results, by which outdated pages are recognised."""
     return keys.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]
 
 
 def hrefs(pages: Mapping[str, str], up: str = "") -> dict[str, str]:
-    """Addresses of pages by key, from a folder that is `up` below the report's."""
+    """Addresses of pages by key; `up` leads to the report's folder."""
     return {key: escape(f"{up}{FOLDER}/{name}") for key, name in pages.items()}

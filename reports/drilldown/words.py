@@ -1,4 +1,4 @@
-"""What a drill-down says in words: the verdict, from the numbers."""
+"""Verdicts of drill-downs in words."""
 
 from __future__ import annotations
 
@@ -18,34 +18,24 @@ _BY = {
 }
 _BY_SAMPLES = "by the draw of the rule’s samples"
 _NEARLY_ALL, _MOST = 0.9, 0.6
-_NAMED = 0.75  # layers are named until they have this share
+_NAMED = 0.75  # layers are named until they explain this share
 _WHOLE = 0.995
-_MUCH_ROUNDING = 0.1  # of the error, from where on it is named
+_MUCH_ROUNDING = 0.1  # of the error, above which it is mentioned
 
 
 CONSTANT = (
     "The outputs are constant but for rounding: there is no spread to propagate, and what the figures show "
     "of the output is rounding."
 )
-"""The verdict where there is nothing to judge."""
+"""Verdict if the output is constant."""
 
 
 def errors_as_seen(metric: Metric, errors: ErrorByLayer) -> tuple[OutputErrors, str]:
-    """Output's errors in the measure nearest to a metric, and what that is called.
+    """Errors of the output in the measure closest to a metric, and a description of that measure.
 
-    Metrics of cells of equal mass see every direction of the outputs alike; others see the widest most.
-
-    Parameters
-    ----------
-    metric : Metric
-    errors : ErrorByLayer
-
-    Returns
-    -------
-    output : OutputErrors
-        Whitened for a metric that whitens, else over the outputs' total spread.
-    scale : str
-        The measure, to be put in brackets or after a comma.
+    Errors are whitened for metrics that weight all directions of the outputs equally, as those of cells of
+    equal mass do. Otherwise they are relative to the outputs' total spread, which the widest directions
+    dominate. The description is meant to follow in brackets or after a comma.
     """
     if metric.whitens:
         return errors.whitened, "every principal direction of the outputs counting alike"
@@ -53,22 +43,11 @@ def errors_as_seen(metric: Metric, errors: ErrorByLayer) -> tuple[OutputErrors, 
 
 
 def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = False) -> str:
-    """One to three sentences: by what, and at which layers, the error enters.
+    """Return one to three sentences on the sources of the error and the layers at which it enters.
 
-    No layer is blamed for an error that is within the oracle's floor, or within its rounding.
-
-    Parameters
-    ----------
-    output : OutputErrors
-    names : sequence of str
-        Of the layers.
-    sampling : bool
-        Whether the rule samples: its own error is then that of few samples.
-
-    Returns
-    -------
-    str
-        Shares in per cent of all that enters, with a space before the sign.
+    Shares are in per cent of the sum of all errors. No layer is named if the error is within the oracle's
+    floor or its rounding. `sampling` says that the rule samples, so that its own error is that of few
+    samples.
     """
     total = output.total
     if total.value <= output.rounding:

@@ -1,1 +1,1 @@
-"""The page about all rules that were entered for a problem set, by what they are used for."""
+"""The leaderboard of rules that were entered for a problem set, by use of the predictions."""

@@ -1,4 +1,4 @@
-"""The leaderboard as static files: a page, its tables as JSON, the submissions themselves, and badges."""
+"""The leaderboard as static files: a page, its tables as JSON, the submissions, and badges."""
 
 from __future__ import annotations
 
@@ -26,26 +26,11 @@ _TEMPLATE = Path(__file__).with_name("template.html")
 
 
 def build(submissions: Sequence[Submission], problems: ProblemSet, folder: Path) -> Path:
-    """Write the leaderboard of a set.
+    """Write the leaderboard of a problem set and return its page.
 
-    Parameters
-    ----------
-    submissions : sequence of Submission
-    problems : ProblemSet
-    folder : Path
-        Where ``index.html``, ``leaderboard.json`` and the folders of submissions and badges go.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    UserError
-        If a file of others is in the way, or two submissions are called the same.
-    RunFailedError
-        If something cannot be written.
+    `folder` receives ``index.html``, ``leaderboard.json`` and the folders of submissions and badges. Raises
+    UserError if foreign files are in the way or two submissions have the same name, and RunFailedError if the
+    folder is not writable.
     """
     found = entries(submissions, problems)
     tables = {use: standings(found, use) for use in USES}
@@ -59,7 +44,7 @@ def build(submissions: Sequence[Submission], problems: ProblemSet, folder: Path)
         page = templates.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
             problems=problems,
             entries=found,
-            # By the first use; those that took none of its problems come last.
+            # In the order of the first use; entries without any of its problems come last.
             ordered=dict.fromkeys((*(standing.entry for standing in tables[USES[0]]), *found)),
             tables=tables,
             columns={
@@ -79,7 +64,7 @@ def build(submissions: Sequence[Submission], problems: ProblemSet, folder: Path)
 
 
 def _taken(place: str, table: Sequence[Standing]) -> bool:
-    """Whether any entry of a table took problems of a place."""
+    """Whether any entry of a table was measured in a setting."""
     return any(place in standing.score.places for standing in table)
 
 
@@ -134,13 +119,7 @@ def _finite(value: float) -> float | None:
 
 
 def badge(entry: Entry, table: Sequence[Standing]) -> str:
-    """A badge for a rule's README: its set, and how it stands by the whole law.
-
-    Returns
-    -------
-    str
-        SVG.
-    """
+    """SVG badge for a rule's README: the problem set, and the rank by the whole distribution."""
     mine = next((each for each in table if each.entry is entry), None)
     name = entry.submission.problem_set.name
     if entry.broken:

@@ -1,8 +1,8 @@
-"""Which rule is how good for which use: submissions side by side.
+"""Rankings of submissions by use.
 
-A place is a net under one noise, with three inputs. The score of a rule is the mean over places of the mean
-over inputs, and its interval says how it would differ on other inputs at the same places. A rule is ranked by
-the problems that it took, among those that took them all.
+A setting is a net under one noise, with three inputs. The score of a rule is the mean over settings of the
+mean over inputs. Its interval covers the variation over other inputs in the same settings. A rule is ranked
+on the problems that it solved, among the rules that solved all of these.
 """
 
 from __future__ import annotations
@@ -21,26 +21,17 @@ from sdp_bench.bench.submissions.checking import violations
 from sdp_bench.bench.submissions.submission import Cost, Guarantee, Numbers, Submission
 from sdp_bench.bench.text import printable
 
-_NORMAL = 1.96  # of a two-sided 95 % interval
+_NORMAL = 1.96  # quantile of a two-sided 95 % interval
 _WORST = math.log(100.0)
-"""Largest |log ratio| that counts: of what is predicted as impossible the ratio is 0."""
+"""Bound on |log ratio|: the ratio is 0 for events that were predicted to be impossible."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """What predictions are used for.
+    """A use of predictions.
 
-    Attributes
-    ----------
-    name, title, about : str
-    unit : str
-        Of the score, for the head of the table.
-    metrics : tuple of str
-        Names of metrics, of which a place has one.
-    heavy : bool
-        Whether it is about noise without a variance.
-    shown : callable
-        Score as it is shown.
+    `unit` is that of the score, for table headers. `metrics` are alternative metrics, one of which a setting
+    has. `heavy` marks the use for noise without a variance. `shown` converts a score for display.
     """
 
     name: str
@@ -105,19 +96,14 @@ USES = (
         heavy=True,
     ),
 )
-"""In the order of the page: the first orders the table of all."""
+"""Uses in the order of the page; the first one orders the table of all entries."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How good a rule is for a use.
+    """Score of a rule for a use.
 
-    Attributes
-    ----------
-    places : mapping of str to mapping of str to float
-        Scores by place and problem; lower is better.
-    asked : int
-        Problems that there are.
+    `places` are scores by setting and problem, lower is better, and `asked` is the number of problems.
     """
 
     places: Mapping[str, Mapping[str, float]]
@@ -126,32 +112,32 @@ class Score:
 
     @property
     def measured(self) -> int:
-        """Problems that it took."""
+        """Number of solved problems."""
         return sum(map(len, self.places.values()))
 
     @property
     def whole(self) -> bool:
-        """Whether it took all of them."""
+        """Whether all problems are solved."""
         return self.measured == self.asked > 0
 
     @cached_property
     def mean(self) -> float:
-        """Mean over places; NaN where there are none."""
+        """Mean over settings; NaN without any."""
         return float(np.mean([np.mean(each) for each in self._values])) if self.places else math.nan
 
     @cached_property
     def error(self) -> float:
-        """Standard error of the mean, by inputs as replicates at each place."""
+        """Standard error of the mean, with inputs as replicates in each setting."""
         return _error(self._values)
 
     @property
     def value(self) -> float:
-        """As it is shown."""
+        """The mean as displayed."""
         return self.shown(self.mean)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Of 95 %, as it is shown."""
+        """95 % interval as displayed."""
         low, high = self.mean - _NORMAL * self.error, self.mean + _NORMAL * self.error
         return self.shown(max(0.0, low)), self.shown(high)
 
@@ -160,16 +146,16 @@ class Score:
         return [[*each.values()] for each in self.places.values()]
 
     def covers(self, other: Score) -> bool:
-        """Whether it took all problems that another took."""
+        """Whether all problems solved by `other` are solved here too."""
         return all(each.keys() <= self.places.get(name, {}).keys() for name, each in other.places.items())
 
     def where(self, other: Score) -> Score:
-        """Of the problems that another took, which it covers."""
+        """Restrict the score to the problems of `other`, which it covers."""
         places = {name: {key: self.places[name][key] for key in each} for name, each in other.places.items()}
         return replace(self, places=places)
 
     def level_with(self, other: Score) -> bool:
-        """Whether it cannot be told from another on the same problems, at the 5 % level, by differences."""
+        """Whether scores on the same problems do not differ at the 5 % level, by paired differences."""
         gaps = [np.subtract(a, b).tolist() for a, b in zip(self._values, other._values, strict=True)]
         return bool(abs(np.mean([np.mean(each) for each in gaps])) <= _NORMAL * _error(gaps))
 
@@ -183,7 +169,7 @@ def _error(places: Sequence[Sequence[float]]) -> float:
 
 @dataclass(frozen=True)
 class Broken:
-    """A guarantee that was not kept, at how many of the numbers that it speaks of, and the worst."""
+    """A violated guarantee: the number of violations among the values that it covers, and the worst one."""
 
     guarantee: Guarantee
     count: int
@@ -194,15 +180,7 @@ class Broken:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A submission with what follows from it.
-
-    Attributes
-    ----------
-    submission : Submission
-    scores : mapping of str to Score
-        By the name of the use.
-    broken : tuple of Broken
-    """
+    """A submission with its scores, by name of the use, and violated guarantees."""
 
     submission: Submission
     scores: Mapping[str, Score]
@@ -210,29 +188,28 @@ class Entry:
 
     @classmethod
     def of(cls, submission: Submission, problems: ProblemSet) -> Entry:
-        """Scores of a submission on its set."""
+        """Score a submission on its problem set."""
         scores = {use.name: _score(submission, use, problems) for use in USES}
         broken = tuple(each for one in submission.guarantees if (each := _broken(submission, one)))
         return cls(submission, scores, broken)
 
     @property
     def slug(self) -> str:
-        """By which it is linked to."""
+        """Identifier in links."""
         return self.submission.slug
 
     @property
     def label(self) -> str:
-        """Its name for people."""
         return self.submission.rule.label
 
     @property
     def costs(self) -> Mapping[str, Cost]:
-        """Costs by place."""
+        """Costs by setting."""
         return self.submission.cost
 
     @property
     def refusals(self) -> tuple[tuple[str, int], ...]:
-        """Why problems were refused, and how many for that reason."""
+        """Reasons why problems were refused, with the number of problems."""
         counts: dict[str, int] = {}
         for reasons in self.submission.refused.values():
             for reason in dict.fromkeys(reasons.values()):
@@ -256,7 +233,7 @@ def _score(submission: Submission, use: Use, problems: ProblemSet) -> Score:
 
 
 def _value(spec: str, components: Mapping[str, Numbers]) -> float:
-    """Mean over components of what rules are ranked by; NaN if one is not known."""
+    """Mean score over components; NaN if one is unknown."""
     read = metric_of(spec)
     known = [[math.nan if number is None else number for number in each] for each in components.values()]
     values, floors = np.array(known, dtype=float).T[:2]
@@ -274,18 +251,11 @@ def _broken(submission: Submission, guarantee: Guarantee) -> Broken | None:
 
 @dataclass(frozen=True)
 class Standing:
-    """An entry's place in a table.
+    """Position of an entry in a table.
 
-    Attributes
-    ----------
-    entry : Entry
-    score : Score
-    rank : int, optional
-        By the problems that it took, the same of equal scores. None if it broke a guarantee.
-    among : int
-        Entries that are ranked and took all these problems: those that it is compared with, and itself.
-    level : bool
-        Whether it cannot be told from the best of them.
+    `rank` is that on the solved problems, shared by equal scores; None after a violated guarantee. `among` is
+    the number of ranked entries that solved all these problems, including this one. `level` says whether it
+    is statistically tied with the best of them.
     """
 
     entry: Entry
@@ -296,17 +266,7 @@ class Standing:
 
 
 def entries(submissions: Sequence[Submission], problems: ProblemSet) -> tuple[Entry, ...]:
-    """Entries of submissions to one set.
-
-    Returns
-    -------
-    tuple of Entry
-
-    Raises
-    ------
-    UserError
-        If two of them are called the same.
-    """
+    """Entries of submissions to one set; raises UserError if two have the same name."""
     found: dict[str, Entry] = {}
     for each in submissions:
         if each.slug in found:
@@ -318,12 +278,9 @@ def entries(submissions: Sequence[Submission], problems: ProblemSet) -> tuple[En
 
 
 def standings(found: Sequence[Entry], use: Use) -> tuple[Standing, ...]:
-    """Entries in the order of a use: by rank, and of the same rank those first that took more problems.
+    """Entries with solved problems, sorted by rank, then by number of solved problems.
 
-    Returns
-    -------
-    tuple of Standing
-        Those that took none are left out, and those that broke a guarantee are last.
+    Entries that violated a guarantee come last.
     """
     taken = [entry for entry in found if entry.scores[use.name].measured]
     ranked = [entry.scores[use.name] for entry in taken if not entry.broken]
@@ -334,7 +291,7 @@ def standings(found: Sequence[Entry], use: Use) -> tuple[Standing, ...]:
 
 
 def _standing(entry: Entry, score: Score, ranked: Sequence[Score]) -> Standing:
-    """An entry among those that took all problems that it took."""
+    """Compare an entry with those that solved all problems that it solved."""
     if entry.broken:
         return Standing(entry, score, None, 0, level=False)
     others = [each.where(score) for each in ranked if each.covers(score)]

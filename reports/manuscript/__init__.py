@@ -1,1 +1,1 @@
-"""Results as parts of a paper: tables, figures, how to make them again, and a document that has them all."""
+"""Results for a paper: tables, figures, instructions to reproduce them, and a document with all of these."""

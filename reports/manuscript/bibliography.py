@@ -1,4 +1,4 @@
-"""What to cite, as BibTeX: the same as ``CITATION.cff`` has."""
+"""References to cite, as BibTeX, with the content of ``CITATION.cff``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOFTWARE, PAPER = "sdp-bench", "petersen2024uncertainty"
 
 
 def bibliography() -> str:
-    """Entries of this package, as it is installed, and of the paper whose rules it measures."""
+    """Entries of the installed package and of the paper whose rules it measures."""
     software = {
         "title": f"{{{TITLE}}}: {ABSTRACT}",
         "author": AUTHORS,

@@ -1,4 +1,4 @@
-"""Figures of a paper: a metric over the noise level, a panel for each kind of nets, a line for each rule."""
+"""Figures of a paper: a metric over the noise level, a panel per kind of net, a line per rule."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from sdp_bench.reports.tables.over_noise import over_noise
 from sdp_bench.reports.tables.tables import Table
 
 KINDS = ("pdf", "svg")
-"""Of files that a figure is saved as."""
+"""Formats of a saved figure."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """One metric of one experiment, over noise levels, on some kinds of nets."""
+    """One metric of one experiment over noise levels, on several kinds of nets."""
 
     tables: tuple[Table, ...]
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What tells it from the others."""
+        """Words that distinguish this figure from others."""
         first = self.tables[0]
         return (first.experiment, first.metric.name, first.under, first.variant, first.recipe)
 
     @property
     def caption(self) -> str:
-        """What it shows, as LaTeX."""
+        """Caption as LaTeX."""
         first = self.tables[0]
         return escaped(
             f"{first.title}, mean over nets and inputs with their standard deviation, against the noise "
@@ -39,17 +39,6 @@ class Drawing:
         )
 
     def figure(self, traits: RuleTraits) -> Figure:
-        """As data, which print draws.
-
-        Parameters
-        ----------
-        traits : RuleTraits
-            Of its rules.
-
-        Returns
-        -------
-        Figure
-        """
         first = self.tables[0]
         styled = styles((rule for table in self.tables for rule in table.rules), traits)
         panels = tuple(Panel(table.nets_label, over_noise(table, styled), "") for table in self.tables)
@@ -57,7 +46,7 @@ class Drawing:
 
 
 def drawings(tables: Iterable[Table]) -> Iterator[Drawing]:
-    """Figures of tables that have several noise levels and one number for each."""
+    """Figures of tables with several noise levels and a single component."""
     together: dict[tuple[str, ...], list[Table]] = {}
     for table in tables:
         if not table.has_components and len({row.sigma for row in table.rows}) > 1:
@@ -67,6 +56,6 @@ def drawings(tables: Iterable[Table]) -> Iterator[Drawing]:
 
 
 def saved(drawing: Drawing, traits: RuleTraits) -> dict[str, bytes]:
-    """A figure as a file of each of :data:`KINDS`, the same for the same numbers."""
+    """The figure in each format of :data:`KINDS`, with the same bytes for the same numbers."""
     figure = drawing.figure(traits)
     return {kind: content(figure, kind) for kind in KINDS}

@@ -1,4 +1,4 @@
-"""The folder of a paper's parts."""
+"""The folder with the parts of a paper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sdp_bench.reports.tables.tables import Table
 MAIN, BIBLIOGRAPHY = "main.tex", "paper.bib"
 LATEX, MARKDOWN = "reproducibility.tex", "reproducibility.md"
 TABLES, FIGURES = "tables", "figures"
-"""Folders in that of the paper."""
+"""Subfolders of the paper's folder."""
 
 _HEAD = r"""% sdp-bench: written anew by each export; \input its parts in a document of yours
 \documentclass{article}
@@ -51,28 +51,11 @@ _FIGURE = r"""\begin{figure}[H]
 
 
 def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
-    """Write the tables, figures and words of a paper, and a document that has them all.
+    """Write tables, figures and texts of a paper, and a document with all of these; return the paths.
 
-    Parameters
-    ----------
-    results : Results
-    folder : Path
-        Made if it is not there. Files of an older export are replaced, or taken away where there is nothing
-        to put in their place; others stay.
-    again : str
-        The command that does this.
-
-    Returns
-    -------
-    list of Path
-        Files that were written, the document last.
-
-    Raises
-    ------
-    UserError
-        If there are no measurements that tables are made of, or a file of others is in the way.
-    RunFailedError
-        If one cannot be written.
+    The document comes last. Files of an older export are replaced, or removed if they have no successor;
+    other files stay. `again` is the command that repeats this export. Raises UserError if there is nothing to
+    tabulate or a foreign file is in the way, and RunFailedError if the folder is not writable.
     """
     if not results.tables:
         raise UserError("no measurements are there that tables are made of; `sdp-bench run` makes some")
@@ -106,7 +89,7 @@ def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
 
 
 def _make_sure(folder: Path, paths: Iterable[Path]) -> None:
-    """Raise a UserError if files of others are in the way, before anything is drawn."""
+    """Raise UserError if foreign files are in the way, before anything is drawn."""
     for name in (TABLES, FIGURES):
         inside(folder, name)
     check(folder, map(str, paths))
@@ -127,7 +110,7 @@ def _title(name: str) -> str:
 
 
 def _free(taken: Container[Path], folder: str, words: tuple[str, ...], kind: str) -> Path:
-    """A file's name of some words that LaTeX takes, and that no other file has."""
+    """Unused file name, made from words in characters that LaTeX accepts."""
     stem = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, words)).lower()).strip("-")
     ends = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
     paths = (Path(folder, f"{stem}{end}.{kind}") for end in ends)

@@ -1,4 +1,4 @@
-"""Tables as LaTeX: rules down, noise levels across, as the page has their numbers."""
+"""Tables as LaTeX with the page's numbers: a row per rule, a column per noise level."""
 
 from __future__ import annotations
 
@@ -15,23 +15,14 @@ KEY = (
     "one paired standard error of it; underlined: the same among rules that do not sample, where sampling is "
     "best."
 )
-"""How to read the cells."""
+"""Explanation of the cells."""
 _NOT_MEASURED = "--"
 _UNITS = {"": "", "1": "", "output": "units of the output", "nat": "nats"}
 
 
 @dataclass(frozen=True)
 class Tabular:
-    """One table of a paper: of a table of the page one component, if that has several.
-
-    Attributes
-    ----------
-    table : Table
-    rows : tuple of Row
-        One a noise level.
-    component : str
-        Empty where there is one.
-    """
+    """One component of a table of the page; `component` is empty if there is only one."""
 
     table: Table
     rows: tuple[Row, ...]
@@ -39,7 +30,7 @@ class Tabular:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What tells it from the others."""
+        """Words that distinguish this table from others."""
         table = self.table
         nets = (table.activation, str(table.depth))
         return (
@@ -54,7 +45,7 @@ class Tabular:
 
     @property
     def caption(self) -> str:
-        """What it shows, as LaTeX."""
+        """Caption as LaTeX."""
         table = self.table
         which = f"{table.metric.component or 'component'} {self.component}" if self.component else ""
         said = ", ".join(filter(None, (table.title, which, table.kind.label)))
@@ -62,7 +53,7 @@ class Tabular:
         return escaped(f"{said} ({table.design}).{better}")
 
     def latex(self, traits: RuleTraits) -> str:
-        """The table, for the package booktabs, as a file that documents can take in."""
+        r"""The table as a file for ``\input``, for the package booktabs."""
         table = self.table
         unit = _UNITS.get(table.unit, table.unit)
         head = escaped(table.label) + (f" [{escaped(unit)}]" if unit else "")
@@ -110,7 +101,7 @@ class Tabular:
 
 
 def tabulars(tables: Iterable[Table]) -> Iterator[Tabular]:
-    """Tables of a paper, in the order of those of the page."""
+    """Tables in the order of the page."""
     for table in tables:
         by_component: dict[str, list[Row]] = {}
         for row in table.rows:

@@ -1,4 +1,4 @@
-"""How to make the numbers again, in a paragraph: as LaTeX, and as Markdown."""
+"""A paragraph on reproducing the results, as LaTeX and as Markdown."""
 
 from __future__ import annotations
 
@@ -21,20 +21,14 @@ _SEEDS = (
 
 @dataclass(frozen=True)
 class Reproducibility:
-    """What was run, with what, and how to run it again.
-
-    Attributes
-    ----------
-    sentences : tuple of str
-    commands : tuple of str
-    """
+    """Sentences on what was run and how, and commands to repeat it."""
 
     sentences: tuple[str, ...]
     commands: tuple[str, ...]
 
     @property
     def latex(self) -> str:
-        """A paragraph, and the commands."""
+        """A paragraph followed by the commands."""
         commands = " \\\\\n".join(map(typed, self.commands))
         said = escaped(" ".join(self.sentences))
         return (
@@ -45,25 +39,13 @@ class Reproducibility:
 
     @property
     def markdown(self) -> str:
-        """The same for other documents."""
         commands = "\n".join(f"- {code(command)}" for command in self.commands)
         said = markdown(" ".join(self.sentences))
         return f"<!-- sdp-bench -->\n## Reproducibility\n\n{said}\n\n{commands}\n"
 
 
 def reproducibility(results: Results, again: str) -> Reproducibility:
-    """What results say of how they were made.
-
-    Parameters
-    ----------
-    results : Results
-    again : str
-        The command that writes these files.
-
-    Returns
-    -------
-    Reproducibility
-    """
+    """Describe how results were made; `again` is the command that writes these files."""
     meta = results.meta
     ran = str(meta.get("command") or "").splitlines()
     environment = meta.get("environment", {})
@@ -101,7 +83,7 @@ def _numbers(results: Results, column: str) -> list[float]:
 
 
 def _spans(numbers: Iterable[int]) -> str:
-    """Whole numbers in ascending order, those that follow each other as a span: ``0 to 9, 12``."""
+    """Format ascending integers as ranges: ``0 to 9, 12``."""
     spans: list[list[int]] = []
     for each in numbers:
         if spans and each == spans[-1][-1] + 1:

@@ -1,1 +1,1 @@
-"""The page about one rule or one net of a user's."""
+"""The page about one rule or net of a user."""

@@ -1,4 +1,4 @@
-"""Which rule for one net: the best at each noise level, what it costs, and whether it is any good."""
+"""Rules for a user's net: the best at each noise level, their costs, and their distance from exact."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from sdp_bench.reports.style import labels, noise
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import by_kind
 
-_NAMED = 3  # rules; the page has all
+_NAMED = 3  # rules; the page lists all
 
 
 @dataclass(frozen=True)
 class Best:
-    """The rule with the best mean at one noise level, and those that cannot be told from it.
+    """The rule with the best mean at one noise level, and the rules tied with it.
 
-    `value` is its mean and `half_width` half of its 95 % interval; `exact` of its `count` measurements cannot
-    be told from the exact law.
+    `value` is its mean and `half_width` half of its 95 % interval; `exact` of its `count` measurements are
+    statistically indistinguishable from the exact distribution.
     """
 
     contest: Contest
@@ -41,31 +41,14 @@ class Best:
 
 @dataclass(frozen=True)
 class Answer:
-    """Which rules may be best at one noise level, of all and of those that do not sample.
+    """The rules that may be best at one noise level, among all rules and among deterministic ones.
 
-    Attributes
-    ----------
-    family : str
-        Of the noise, as it is stored.
-    sigma : float
-    metric : Metric
-        By which.
-    best : Best
-    deterministic : Best, optional
-        Of the rules that do not sample.
-    floor : float
-        What the exact law shows in the mean.
-    gaussian : float
-        What the Gaussian with the true moments shows, the most that a rule with a Gaussian result can; NaN
-        where that was not measured.
-    means : mapping of str to float
-        Mean scores, lower is better, of the rules that are judged.
-    fixed : bool
-        Whether there are too few inputs for a spread, so that sampling rules are not judged.
-    near : tuple of str
-        Rules that cannot be told from the exact law by at least one measurement.
-    single_draw : str
-        The sampling rule that has the best mean of all where such rules, drawn once, are not judged.
+    `family` is the stored noise family. `floor` is the mean of an exact rule, and `gaussian` that of the
+    Gaussian with the true moments, a bound for rules with Gaussian predictions (NaN if not measured). `means`
+    are the mean scores of the judged rules, lower is better. `fixed` says that there are too few inputs to
+    estimate a spread, so that sampling rules are not judged; `single_draw` is then the sampling rule with the
+    best mean of all, if there is one. `near` are the rules with a measurement that is indistinguishable from
+    the exact distribution.
     """
 
     family: str
@@ -82,17 +65,16 @@ class Answer:
 
     @property
     def noise(self) -> str:
-        """For people."""
         return ", ".join(filter(None, (noise.words(self.family), self.level)))
 
     @property
     def level(self) -> str:
-        """Its scale, for people."""
+        """Noise level in words."""
         return f"{noise.symbol(self.family)}\u00a0=\u00a0{self.sigma:g}"
 
 
 def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:
-    """Which rules may be best at each noise level of each net, by what comes first."""
+    """The rules that may be best at each noise level of each net, by the primary metric."""
     name = next((name for name in primary() if name in set(frame["metric"])), None)
     if name is None:
         return []
@@ -146,21 +128,7 @@ def _shown(metric: Metric, values: pd.Series) -> float:
 
 
 def verdict(found: Sequence[Answer], timed: Sequence[CostTable], net: str, traits: RuleTraits) -> Verdict:
-    """What to take for a net, in words.
-
-    Parameters
-    ----------
-    found : sequence of Answer
-        By noise level; at least one.
-    timed : sequence of CostTable
-    net : str
-        Its name.
-    traits : RuleTraits
-
-    Returns
-    -------
-    Verdict
-    """
+    """Recommend a rule for a net, in words, from at least one answer."""
     inputs = labels.plural(found[0].best.count, "input")
     how = f"mean ± half of its 95 % interval over {inputs}"
     if found[0].fixed:
@@ -176,7 +144,7 @@ def verdict(found: Sequence[Answer], timed: Sequence[CostTable], net: str, trait
 
 
 def _alike(answer: Answer) -> tuple[str, str, str, bool]:
-    """What neighbouring noise levels must share to be told in one line."""
+    """Properties that noise levels described in one line have in common."""
     plain = answer.deterministic
     return answer.family, answer.best.contest.leader, plain.contest.leader if plain else "", bool(answer.near)
 
@@ -187,7 +155,7 @@ def _range(run: Sequence[Answer]) -> str:
 
 
 def _on_best(run: Sequence[Answer], timed: Sequence[CostTable], traits: RuleTraits) -> str:
-    """The best rule of some noise levels, beside the exact law and the others."""
+    """The best rule at some noise levels, compared with the exact distribution and other rules."""
     leader = run[0].best.contest.leader
     said = [f"{traits.label(leader)} {_values(run, [each.best for each in run])}"]
     level = {rule for each in run for rule in each.best.contest.tied}
@@ -210,7 +178,7 @@ def _on_best(run: Sequence[Answer], timed: Sequence[CostTable], traits: RuleTrai
 
 
 def _values(run: Sequence[Answer], found: Sequence[Best]) -> str:
-    """Values at the first and the last level, with their errors, and the exact law's."""
+    """Values at the first and last level, with errors, and those of the exact distribution."""
     decimals = run[0].metric.decimals
     ends = [found[0], found[-1]] if len(found) > 1 else [found[0]]
     values = [
@@ -223,7 +191,7 @@ def _values(run: Sequence[Answer], found: Sequence[Best]) -> str:
 
 
 def _nearness(run: Sequence[Answer], traits: RuleTraits) -> str:
-    """Whether the best rule, or any, reaches what the exact law shows."""
+    """Whether the best rule, or any rule, reaches the exact distribution."""
     exact, count = (sum(getattr(each.best, name) for each in run) for name in ("exact", "count"))
     if exact:
         return f"not told from the exact law in {exact} of {labels.plural(count, 'measurement')}"
@@ -247,7 +215,7 @@ def _cost(rule: str, timed: Sequence[CostTable]) -> str:
 
 
 def _recommended(found: Sequence[Answer], timed: Sequence[CostTable], traits: RuleTraits) -> str:
-    """What to take at all noise levels: the best mean over them, also without sampling, and for less time."""
+    """Recommended rules over all noise levels: the best, the best deterministic, and the best cheaper one."""
     over = traits.in_order(set.intersection(*(set(each.means) for each in found)))
     if not over:
         return "no rule can be named, since none was measured at every noise level"

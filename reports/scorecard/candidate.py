@@ -1,4 +1,4 @@
-"""A rule under test, as the scorecard takes it."""
+"""A rule under test."""
 
 from __future__ import annotations
 
@@ -12,18 +12,10 @@ from sdp_ref.conformance import ConformanceReport
 class Candidate:
     """A rule under test.
 
-    Attributes
-    ----------
-    name : str
-        That of the records.
-    address, source, mark : str
-        Where it was found, its code, and a hash of that and of what it rests on; a built-in rule has none.
-    report : ConformanceReport, optional
-        Of the conformance kit.
-    trouble : str
-        Why the kit that was to run gave no report.
-    unmeasured : bool
-        Whether it was to be measured and has no record.
+    `name` is that in records. `address` and `source` are the location and the code of a plug-in rule, and
+    `mark` is a hash of its code and dependencies; all are empty for a built-in rule. `report` is that of the
+    conformance kit, and `trouble` the reason if the kit was requested but gave none. `unmeasured` says that
+    measurements were requested but none exists.
     """
 
     name: str
@@ -39,5 +31,5 @@ class Candidate:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the kit ran, and a check failed that it does not declare as a fault, or none applied."""
+        """Whether the kit found an undeclared failure, or no check applied."""
         return self.report is not None and (bool(self.report.unexpected) or not self.report.ran)

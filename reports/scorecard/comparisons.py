@@ -1,4 +1,4 @@
-"""One rule against each of the others: better, worse or level, under every condition and by every metric."""
+"""One rule compared with each other rule: better, worse or tied, in each setting and by each metric."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ NETS = ["activation", "depth", "network", "recipe"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rule against another one at one condition.
+    """The rule compared with another one in one setting.
 
-    `gain` is how much better the rule is in the mean of what is ranked (total variation, a distance, the
-    absolute logarithm of a ratio), `half_width` half of its 95 % interval.
+    `gain` is the mean improvement of the score (total variation, a distance, the absolute logarithm of a
+    ratio), and `half_width` half of its 95 % interval.
     """
 
     other: str
@@ -41,9 +41,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Condition:
-    """The rule on one kind of net at one sigma; without a `value` it was not measured there.
+    """The rule on one kind of net at one sigma; `value` is NaN if it was not measured there.
 
-    `exact` counts the measurements, of `count`, that cannot be told from the exact law. `means` are the mean
+    `exact` of `count` measurements are indistinguishable from the exact distribution. `means` are the mean
     scores, lower is better, of all rules that are not references.
     """
 
@@ -63,51 +63,49 @@ class Condition:
 
     @property
     def label(self) -> str:
-        """Kind of net and sigma, for people."""
+        """Kind of net and sigma in words."""
         level = f"{noise.symbol(self.noise)}\u00a0=\u00a0{self.sigma:g}"
         return ", ".join(filter(None, (self.kind.label, noise.words(self.noise), level)))
 
     @property
     def measured(self) -> bool:
-        """Whether the rule has a value here."""
         return not math.isnan(self.value)
 
     @property
     def indistinguishable(self) -> bool:
-        """Whether no measurement can be told from the exact law."""
+        """Whether all measurements are indistinguishable from the exact distribution."""
         return self.exact == self.count
 
     @property
     def shortfall(self) -> float:
-        """How far the rule is from what the exact law shows, on the metric's scale; lower is better."""
+        """Distance from an exact rule on the metric's scale; lower is better."""
         return abs(self.value - self.floor)
 
     @property
     def rank(self) -> int:
-        """Place of the rule; 0 where it has none."""
+        """Rank of the rule; 0 if not measured."""
         return self.place(self.rule)
 
     @property
     def ranked(self) -> int:
-        """How many rules have a place."""
+        """Number of ranked rules."""
         return len(self.means)
 
     def place(self, rule: str) -> int:
-        """Place of any rule among those that are not references, by mean; 0 where it was not measured."""
+        """Rank of a rule by mean; 0 if not measured."""
         if rule not in self.means:
             return 0
         return 1 + sum(mean < self.means[rule] for mean in self.means.values())
 
     def comparison(self, other: str) -> Comparison | None:
-        """Against one rule."""
         return next((comparison for comparison in self.comparisons if comparison.other == other), None)
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """The rule against the others under all conditions, by one metric.
+    """The rule compared with the others in all settings, by one metric.
 
-    `leads` are the experiments of which it is the first metric, the one to say how good the rule is there.
+    `leads` are the experiments whose primary metric this is.
     """
 
     metric: Metric
@@ -117,12 +115,12 @@ class Comparisons:
 
     @property
     def measured(self) -> list[Condition]:
-        """Conditions under which the rule has a value."""
+        """Settings in which the rule was measured."""
         return [condition for condition in self.conditions if condition.measured]
 
     @property
     def mean_rank(self) -> float:
-        """Mean of the ranks; NaN where there is none."""
+        """Mean of the ranks; NaN without any."""
         ranks = [condition.rank for condition in self.measured]
         return sum(ranks) / len(ranks) if ranks else math.nan
 
@@ -131,17 +129,7 @@ class Comparisons:
         return [(each, found) for each in self.measured if (found := each.comparison(other))]
 
     def best(self, rules: Iterable[str]) -> str:
-        """Of some of the other rules, the one with the best mean rank where most are measured.
-
-        Parameters
-        ----------
-        rules : iterable of str
-
-        Returns
-        -------
-        str
-            Empty if there is none.
-        """
+        """Return the rule with the best mean rank among those measured in most settings, or an empty text."""
 
         def key(rule: str) -> tuple[int, float]:
             places = [place for each in self.measured if (place := each.place(rule))]
@@ -150,25 +138,14 @@ class Comparisons:
         return min(rules, key=key, default="")
 
     def tally(self, other: str) -> Counter[str]:
-        """How often the rule is better than another, worse, level, unjudged."""
+        """Number of settings by outcome: better, worse, level, unjudged."""
         return Counter(comparison.outcome for _, comparison in self.against(other))
 
 
 def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comparisons]:
-    """The rule against all others, by every metric that ranks.
+    """Compare a rule with all others by each ranking metric, in the order of metrics.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
-    rule : str
-    traits : RuleTraits
-        Of all rules.
-
-    Returns
-    -------
-    list of Comparisons
-        One for each metric, in the metrics' own order.
+    `frame` is the result of :func:`sdp_bench.reports.tables.frame.checked`.
     """
     frame = _one_number(frame)
     ranked = [metric for metric in map(recorded_metric, frame["metric"].unique()) if metric.better]
@@ -189,7 +166,7 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
 
 
 def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
-    """A single row for each measurement: of several outputs the mean |log ratio|, of pairs the largest."""
+    """One row per measurement: the mean |log ratio| of several outputs, the largest value of pairs."""
     frame = frame.drop_duplicates([*UNIT, "noise", "sigma", "rule", "metric", "component"])
     plain = frame[(frame["component"] == "") | (frame["component"] == "largest")]
     ratios = frame[by_kind(frame["metric"], lambda name: recorded_metric(name).better == "one")]
@@ -208,7 +185,7 @@ def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
     error = np.sqrt(groups["relative"].sum()) / groups.size()
     width = groups["floor95"].max() - 1
     joined = joined.assign(value=value, stderr=error * value, component="", floor=1.0, floor95=1 + width)
-    # One output beyond its own interval is enough to tell the rule from the exact law.
+    # One output beyond its own interval is enough to distinguish the rule from the exact distribution.
     joined["beyond"] = groups["beyond"].any()
     return pd.concat([plain, joined.reset_index()], ignore_index=True)
 
@@ -283,7 +260,7 @@ def _comparison(
 
 
 def _half_width(pair: Replicates, rule: str, other: str) -> float:
-    """Of the mean difference, by the same replicates."""
+    """Half-width of the interval of the mean difference, by the same replicates."""
     columns = [pair.rules.index(other), pair.rules.index(rule)]
     difference = Replicates(
         ("difference",),

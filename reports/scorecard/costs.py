@@ -1,4 +1,4 @@
-"""What rules cost, kind of net by kind of net."""
+"""Costs of rules by kind of net."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sdp_bench.reports.style.rules import RuleTraits
 
 @dataclass(frozen=True)
 class CostRow:
-    """One rule's time for one input on one kind of net, its multiple of SDP's, and as samples."""
+    """One rule's time for one input on one kind of net, as a multiple of SDP's, and as samples."""
 
     rule: str
     seconds: float
@@ -27,29 +27,25 @@ class CostRow:
 
 @dataclass(frozen=True)
 class CostTable:
-    """Times on one kind of net."""
-
     title: str
     rows: tuple[CostRow, ...]
 
     def of(self, rule: str) -> CostRow | None:
-        """Of one rule, if it was timed."""
         return next((row for row in self.rows if row.rule == rule), None)
 
     @property
     def cheapest(self) -> CostRow | None:
-        """Of the built-in rule that takes the least time."""
+        """Row of the fastest built-in rule."""
         rows = [row for row in self.rows if is_built_in(row.rule)]
         return min(rows, key=lambda row: row.seconds, default=None)
 
 
 def is_built_in(rule: str) -> bool:
-    """Whether a rule comes with the package."""
     return rule.partition(":")[0] in sdp_ref.rules()
 
 
 def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
-    """Times of all rules on each kind of net, with SDP's and plain sampling's as yardsticks."""
+    """Times of all rules on each kind of net, relative to SDP and to plain sampling."""
     by_kind = []
     for _, kind in frame.groupby(ARCHITECTURE, sort=True):
         costs = Costs.measured(kind, traits)
@@ -65,7 +61,7 @@ def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
 
 
 def on_cost(rule: str, timed: Sequence[CostTable], traits: RuleTraits) -> str:
-    """What a rule costs, in words; empty if it was not timed."""
+    """Cost of a rule in words; empty if it was not timed."""
     rows = [(table, row) for table in timed if (row := table.of(rule))]
     if not rows:
         return ""
@@ -85,7 +81,7 @@ def on_cost(rule: str, timed: Sequence[CostTable], traits: RuleTraits) -> str:
 
 
 def times_sdp(rule: str, timed: Sequence[CostTable]) -> str:
-    """A rule's time as a multiple of SDP's, from one kind of net to another; empty for SDP or without it."""
+    """Range over kinds of nets of a rule's time as a multiple of SDP's; empty for SDP or without it."""
     found = [row.times_sdp for table in timed if (row := table.of(rule)) and math.isfinite(row.times_sdp)]
     return labels.span(found) if found and rule != "sdp" else ""
 

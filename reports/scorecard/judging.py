@@ -1,4 +1,4 @@
-"""A rule judged: what the kit, the comparisons and the times say of it, and what follows."""
+"""Verdict on a rule, from conformance checks, comparisons and times."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sdp_bench.reports.statistics.costs import SAME
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 
-_NAMED = 3  # places that are named; the page has all
+_NAMED = 3  # settings that are named; the page lists all
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A rule under test, its name for people, and all that was found of it."""
+    """A rule under test, its label, and all findings."""
 
     candidate: Candidate
     label: str
@@ -32,12 +32,11 @@ class Judged:
 
     @property
     def first(self) -> Comparisons | None:
-        """Comparisons by what it is judged by in the first place."""
+        """Comparisons by the primary metric."""
         return _first(self.blocks)
 
 
 def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) -> Judged:
-    """Everything that was found of one rule."""
     measured = candidate.name in set(results.frame["rule"])
     blocks = tuple(comparisons(results.frame, candidate.name, results.traits)) if measured else ()
     broken = tuple(failure for failure in results.failed if failure["rule"] in (candidate.name, ""))
@@ -65,7 +64,7 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
 
 
 def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[Line]:
-    """What the conformance kit says of a rule, which has measurements or has none."""
+    """Verdict of the conformance kit on a rule with or without measurements."""
     if candidate.trouble:
         rest = "; what follows was measured before" if measured else ""
         yield Line(
@@ -81,7 +80,7 @@ def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[Line]:
 
 
 def _how(blocks: Sequence[Comparisons]) -> str:
-    """What a place is, and what stands behind a plus-minus."""
+    """Explanation of settings and of ± in the text."""
     text = (
         "a place is a kind of net at one noise level; ± is half of the 95 % interval of a paired difference"
     )
@@ -94,7 +93,7 @@ def _how(blocks: Sequence[Comparisons]) -> str:
 
 
 def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[Line]:
-    """How good the rule is in the experiments that a metric leads."""
+    """Accuracy of the rule in the experiments that a metric leads."""
     topic = ", ".join(block.leads)
     places = labels.plural(len(block.measured), "place")
     level = sum(condition.indistinguishable for condition in block.measured)
@@ -123,7 +122,7 @@ def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[Line]:
 
 
 def _rivals(block: Comparisons, traits: RuleTraits) -> dict[str, str]:
-    """The best built-in rule, and where that one samples also the best of the others, with what they are."""
+    """The best built-in rule, and if that one samples, also the best deterministic one; with descriptions."""
     built_in = [each for each in block.others if is_built_in(each) and not traits.is_reference(each)]
     best = block.best(built_in)
     plain = block.best(each for each in built_in if not traits.is_sampling(each))
@@ -134,7 +133,7 @@ def _rivals(block: Comparisons, traits: RuleTraits) -> dict[str, str]:
 
 
 def _of_kind(block: Comparisons, traits: RuleTraits) -> list[str]:
-    """The other rules that sample, or drop correlations, as the rule does."""
+    """Other rules of the same kind: that sample, or that drop correlations."""
     own = block.conditions[0].rule
 
     def kind(rule: str) -> tuple[bool, bool]:
@@ -144,7 +143,7 @@ def _of_kind(block: Comparisons, traits: RuleTraits) -> list[str]:
 
 
 def _tally(block: Comparisons, other: str) -> str:
-    """Counts of places where the rule is better than another, worse, level, not judged."""
+    """Numbers of settings in which the rule is better than another, worse, tied, or not judged."""
     tally = block.tally(other)
     parts = [f"better at {tally['better']}", f"worse at {tally['worse']}"]
     parts += [f"level at {tally['level']}"] if tally["level"] else []
@@ -153,7 +152,7 @@ def _tally(block: Comparisons, other: str) -> str:
 
 
 def _against(block: Comparisons, other: str) -> str:
-    """How often and by how much the rule is better than another, and where it is worst."""
+    """Frequency and size of differences to another rule, and where the rule is worst."""
     pairs = block.against(other)
     parts = []
     for outcome, sign in (("better", 1), ("worse", -1)):
@@ -175,7 +174,7 @@ _REST = {"level": "level", "unjudged": "not judged"}
 
 
 def _where_worse(block: Comparisons, other: str) -> str:
-    """Places where the rule is worse than another, the worst first."""
+    """Settings in which the rule is worse than another, worst first."""
     worse = [pair for pair in block.against(other) if pair[1].outcome == "worse"]
     if not worse:
         return "nowhere"
@@ -186,7 +185,7 @@ def _where_worse(block: Comparisons, other: str) -> str:
 
 
 def _place(block: Comparisons, condition: Condition, found: Comparison) -> str:
-    """A place, both values there, and their difference with half of its 95 % interval."""
+    """A setting, both values there, and their difference with half of its 95 % interval."""
     text = f"{condition.label} ({_number(block, condition.value)} against {_number(block, found.value)}"
     if math.isfinite(found.gain):
         text += f", {_number(block, found.gain)}"
@@ -197,7 +196,7 @@ def _place(block: Comparisons, condition: Condition, found: Comparison) -> str:
 
 
 def _unit(block: Comparisons) -> str:
-    """What differences are in, where that is not what values are in."""
+    """Unit of differences if it is not that of values."""
     return " in |log|" if block.metric.better == "one" else ""
 
 
@@ -212,7 +211,7 @@ def _conclusion(
     timed: Sequence[CostTable],
     traits: RuleTraits,
 ) -> str:
-    """What follows: whether it is right, whether it is more accurate than what there is, and at what cost."""
+    """Conclusion: whether the rule is correct and more accurate than existing ones, and at what cost."""
     said = []
     if candidate.trouble:
         said.append("is not known to be right: the conformance kit did not finish")
@@ -252,6 +251,6 @@ def _beside_the_best(block: Comparisons, traits: RuleTraits) -> Iterator[str]:
 
 
 def _first(blocks: Sequence[Comparisons]) -> Comparisons | None:
-    """By the first metric that rules are judged by; experiments without one have the first that there is."""
+    """Comparisons by the first primary metric, else by the first metric."""
     known = {block.metric.name: block for block in blocks}
     return next((known[name] for name in primary() if name in known), next(iter(blocks), None))

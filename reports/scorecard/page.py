@@ -1,4 +1,4 @@
-"""The scorecard of a rule: whether it is right, how it compares, and what it costs, on one page."""
+"""The scorecard of a rule on one page: conformance, comparison with other rules, and cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sdp_bench.reports.writing import environment, recorded
 
 CONFORMANCE = "conformance.json"
 FILES = (PAGE, DATA, CONFORMANCE)
-"""What is written."""
+"""Files that :func:`build` writes."""
 
 _TEMPLATE = Path(__file__).with_name("template.html")
 
@@ -40,21 +40,10 @@ RATIOS = "Ratio of standard deviations: the factor that it is off by"
 
 @dataclass(frozen=True, eq=False)
 class Scorecard:
-    """What was found of the rules under test, or of a net, once for the page and for the terminal.
+    """All findings on the rules under test or on a net, computed once for page and terminal.
 
-    Attributes
-    ----------
-    results : Results
-    judged : tuple of Judged
-        Of each rule under test.
-    costs : tuple of CostTable
-        Of each kind of net.
-    answers : tuple of Answer
-        Which rule for a net of the user's; empty where the nets are those of the experiments.
-    choice : Verdict, optional
-        The same in words.
-    notes : tuple of str
-        What to know of the net and of what was measured.
+    `costs` are by kind of net. `answers` recommend a rule for a user's net and are empty for the nets of
+    experiments; `choice` is the recommendation in words. `notes` concern the net and the measurements.
     """
 
     results: Results
@@ -73,22 +62,9 @@ class Scorecard:
         *,
         own_net: bool = False,
     ) -> Scorecard:
-        """Judge the rules under test.
+        """Judge the candidates by the results of one run, whose frame may be empty.
 
-        Parameters
-        ----------
-        results : Results
-            Of one run; its frame may be empty.
-        candidates : sequence of Candidate
-            Rules under test.
-        notes : sequence of str
-            What to know of the net and of what was measured.
-        own_net : bool
-            Whether it is about a net of the user's, so that the question is which rule to take for it.
-
-        Returns
-        -------
-        Scorecard
+        With `own_net`, the results are about a user's net, and the scorecard recommends a rule for it.
         """
         frame, traits = results.frame, results.traits
         costs = tuple(cost_tables(frame, traits))
@@ -105,31 +81,16 @@ class Scorecard:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Of the rules under test, then of the net."""
+        """Verdicts on the rules under test, then on the net."""
         choice = (self.choice,) if self.choice else ()
         return (*(each.verdict for each in self.judged), *choice)
 
 
 def build(card: Scorecard, folder: Path) -> Path:
-    """Write the scorecard, the measurements beside it, and the conformance reports as JSON.
+    """Write the page, its measurements and the conformance reports as JSON; return the path of the page.
 
-    Parameters
-    ----------
-    card : Scorecard
-    folder : Path
-        Where ``index.html``, ``results.csv`` and ``conformance.json`` go; each is replaced as a whole. One
-        of an earlier rule is taken away where the kit gave no report; measurements there stay where there
-        are no new ones.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    RunFailedError
-        If the folder cannot be written.
+    ``conformance.json`` of an earlier rule is removed if the kit gave no report; ``results.csv`` stays if
+    there are no new measurements. Raises RunFailedError if the folder is not writable.
     """
     text, frame = page(card), card.results.frame
     candidates = [each.candidate for each in card.judged]
@@ -185,7 +146,7 @@ def ordinal(number: int) -> str:
 
 
 def drawings(every: Sequence[Table], frame: pd.DataFrame, traits: RuleTraits) -> list[Figure]:
-    """Accuracy over noise, and against cost, by the first 1 - TV that was measured."""
+    """Figures of accuracy over noise and against cost, by the first measured 1 - TV."""
     chosen = headline(every)
     name = "headline"
     if not chosen:
@@ -199,7 +160,7 @@ def drawings(every: Sequence[Table], frame: pd.DataFrame, traits: RuleTraits) ->
 
 
 def _measured(frame: pd.DataFrame) -> str:
-    """What was measured, in few words."""
+    """Short description of the measurements."""
     if frame.empty:
         return ""
     nets, kinds = frame["net"].nunique(), len(frame.drop_duplicates(["activation", "depth", "network"]))
@@ -212,6 +173,6 @@ def _measured(frame: pd.DataFrame) -> str:
 
 
 def _few(frame: pd.DataFrame) -> bool:
-    """Whether some kind of net has so few nets and inputs that no spread is known."""
+    """Whether some kind of net has too few nets and inputs to estimate a spread."""
     kinds = frame.groupby(["activation", "depth", "network", "metric"])
     return bool(len(frame)) and bool(((kinds["net"].nunique() < 3) & (kinds["input"].nunique() < 3)).any())

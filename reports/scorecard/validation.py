@@ -1,4 +1,4 @@
-"""New rules, or a net of the user's, checked, measured and judged."""
+"""Validation of new rules, or of a user's net: conformance checks, measurements and verdicts."""
 
 from __future__ import annotations
 
@@ -39,29 +39,13 @@ from sdp_bench.reports.scorecard.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is to be validated, and how.
+    """Rules or net to validate, and options.
 
-    Attributes
-    ----------
-    rules : tuple of str or Plugin
-        Under test: built-in specs, addresses, or what these lead to.
-    net : callable, optional
-        Gives a net of the user's with its inputs, in the place of the experiments' nets.
-    experiments : tuple of str
-        In the place of the default cells.
-    preset : str
-    beside : tuple of str or Plugin
-        Rules to stand beside, instead of all built-in ones.
-    options : mapping of str to value
-        As :meth:`sdp_bench.bench.settings.Settings.but` takes them.
-    conformance : bool
-        Whether the conformance kit goes first.
-    kit_limit, group_limit : float
-        Seconds that the kit and a group may take.
-    jobs : int, optional
-        Worker processes; one a core by default.
-    command : str
-        As the user wrote it, for the record.
+    `rules` are under test: built-in specs, plug-in addresses, or loaded plug-ins. `net` builds a user's net
+    with its inputs, which replaces those of the experiments. `experiments` replaces the default cells, and
+    `beside` the default of comparing with all built-in rules. `options` are those of
+    :meth:`sdp_bench.bench.settings.Settings.but`. `kit_limit` and `group_limit` are time limits in seconds.
+    `jobs` is the number of processes (default: one per core). `command` is recorded.
     """
 
     rules: tuple[str | Plugin, ...] = ()
@@ -79,37 +63,29 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """What was found of rules, or of a net.
-
-    Attributes
-    ----------
-    card : Scorecard
-        All of it, as the page takes it.
-    is_whole : bool
-        Whether nothing failed to run.
-    """
+    """Result of a validation; `card` has all findings, and `is_whole` is False if something failed to run."""
 
     card: Scorecard = field(repr=False)
     is_whole: bool
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Rules under test, with the reports of the conformance kit."""
+        """Rules under test, with their conformance reports."""
         return tuple(each.candidate for each in self.card.judged)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What is said of each rule under test, then of the net, in the words of the command."""
+        """Verdicts on each rule under test, then on the net, in the words of the command."""
         return self.card.verdicts
 
     @property
     def verdict(self) -> str:
-        """The last line of each of them."""
+        """The last lines of the verdicts."""
         return "\n".join(each.last for each in self.verdicts)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """Measurements, one row each, with the columns of :func:`sdp_bench.load`."""
+        """Measurements, one per row, with the columns of :func:`sdp_bench.load`."""
         return described(self.card.results.frame)
 
     @property
@@ -119,7 +95,7 @@ class Validation:
 
     @property
     def exit_code(self) -> int:
-        """That of the command: 1 if a rule is wrong, 3 if something failed to run, else 0."""
+        """Exit code of the command: 1 if a rule is wrong, 3 if something failed to run, 0 otherwise."""
         failed = not self.is_whole or any(each.unmeasured for each in self.candidates)
         return 1 if self.is_wrong else 3 * failed
 
@@ -138,7 +114,7 @@ class Validation:
         return f"<div>{said}{tables}<p>{len(self.card.results.frame)} measurements</p></div>"
 
     def _tables(self) -> list[tuple[str, pd.DataFrame]]:
-        """Means by rule and noise level, of each metric of one number."""
+        """Means by rule and noise level, for each metric with a single component."""
         frame = self.frame[self.frame["component"].isna() | (self.frame["component"] == "")]
         return [
             (str(name), own.pivot_table(index="rule", columns="sigma", values="value").round(4))
@@ -149,27 +125,11 @@ class Validation:
 def validated(
     question: Question, database: Path, progress: Progress, output: Path | None = None
 ) -> Validation:
-    """Check rules by the conformance kit, measure them beside others, and judge what came out.
+    """Check rules with the conformance kit, measure them along with others, and judge the results.
 
-    Parameters
-    ----------
-    question : Question
-    database : Path
-        Results file; what it holds as today's code would measure it is not measured again.
-    progress : Progress
-    output : Path, optional
-        Folder in which the page will be written, so that what is in the way there is told first.
-
-    Returns
-    -------
-    Validation
-
-    Raises
-    ------
-    UserError
-        If something does not fit.
-    RunFailedError
-        If `output` or the database cannot be written.
+    Measurements that `database` has from the current code are reused. `output` is the folder of the page,
+    checked for foreign files before anything runs. Raises UserError for an invalid question, and
+    RunFailedError if `output` or the database is not writable.
     """
     if not (question.rules or question.net):
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
@@ -184,14 +144,14 @@ def _validated(question: Question, database: Path, progress: Progress, output: P
     plugins = settings.plugins
     tested = canonical_rules((settings.rules or ())[: len(dict.fromkeys(question.rules))], plugins)
     candidates = [_candidate(name, plugins) for name in tested]
-    # What cannot be measured, or written, is told before the kit takes its time.
+    # Report what cannot be measured or written before the kit takes its time.
     if output is not None:
         check_writable(output / PAGE)
     workers = question.jobs or cores()
     nets = nets_of(experiments, settings, workers, progress) if net is None else [net]
     if question.conformance:
         candidates = [_conformed(each, plugins, question.kit_limit, progress) for each in candidates]
-    # What hangs or dies in the kit would do so in the driver too.
+    # A rule that hangs or crashes the kit would do the same to the driver.
     stuck = {each.name for each in candidates if each.trouble}
     request = Request(experiments, _without(settings, stuck), nets, question.command, question.preset)
     failures = 0
@@ -212,7 +172,7 @@ def _validated(question: Question, database: Path, progress: Progress, output: P
 def _plan(
     question: Question, progress: Progress
 ) -> tuple[OwnNet | None, list[Experiment], Settings, list[str]]:
-    """What is to be measured, all of it checked."""
+    """Build and check the net, experiments, settings and notes of the run."""
     given = dict(question.options)
     if question.net is None and not question.experiments:
         smoke = question.preset == "smoke"
@@ -237,7 +197,7 @@ def _plan(
 
 
 def _on_noise(experiments: Sequence[Experiment], settings: Settings) -> list[str]:
-    """What there is to say of the noise, for the page: the driver of the run says it too."""
+    """Notes on the noise for the page; the driver of the run prints them too."""
     laws = [each for each in experiments if isinstance(each, LawExperiment)]
     families = dict.fromkeys(noise for each in laws for noise in each.families(settings))
     return [noise.note for noise in families if noise.note]
@@ -253,7 +213,7 @@ def _candidate(name: str, plugins: tuple[Plugin, ...]) -> Candidate:
 def _conformed(
     candidate: Candidate, plugins: tuple[Plugin, ...], limit: float, progress: Progress
 ) -> Candidate:
-    """The rule with the conformance kit's report, or why there is none."""
+    """Candidate with the report of the conformance kit, or the reason why there is none."""
     progress.say(f"conformance kit on {candidate.name}")
     try:
         report = kit.conformance(candidate.name, plugins, Limits(limit))
@@ -274,7 +234,7 @@ def _without(settings: Settings, stuck: set[str]) -> Settings:
 def _before(
     store: Store, candidates: Sequence[Candidate], plugins: tuple[Plugin, ...], command: str
 ) -> Results:
-    """What was measured before, as the newest run shows it, if these rules were measured as they are now."""
+    """Earlier measurements from the newest run, if they include the current version of these rules."""
     names = {each.name for each in candidates}
     if store.runs():
         results = results_of(store)

@@ -1,4 +1,4 @@
-"""What is said of a rule or a net, on the page and in the terminal alike."""
+"""Verdicts on a rule or a net, for page and terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PLAIN = str.maketrans({"\u00a0": " ", "\u2212": "-", "\u2019": "'"})
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that is said, and what it is about."""
+    """One finding and its topic."""
 
     topic: str
     text: str
@@ -20,16 +20,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All that is said of one rule or net.
-
-    Attributes
-    ----------
-    subject : str
-        What it is about, for people.
-    lines : tuple of Line
-    conclusion : str
-        What follows from them, as a sentence that names the rule or net.
-    """
+    """All findings on a rule or net; `conclusion` is a sentence that names it."""
 
     subject: str
     lines: tuple[Line, ...]
@@ -37,7 +28,7 @@ class Verdict:
 
     @property
     def details(self) -> str:
-        """Subject and lines as plain text, which is not wrapped."""
+        """Subject and lines as plain text, not wrapped."""
         return "\n".join([self.subject, *(f"  {line}" for line in self.lines)]).translate(_PLAIN)
 
     @property
