@@ -1,1 +1,1 @@
-"""The paper, claim by claim: what it says, and what the results say to it."""
+"""Statements of the paper, and verdicts of our results on them."""

@@ -1,13 +1,14 @@
-"""The statements of the paper on its simulation tables, as data, and the measurements that test them.
+"""The paper's claims on its simulation tables as data, and the measurements that test them.
 
-A claim is a list of parts, each a one-sided statement about a mean effect over trained nets. The suites
+A claim is a list of parts, each a one-sided statement about a mean effect over trained nets. The experiments
 behind it give each net its own inputs, so that the net is the replicate; scores are averaged over its inputs
 (and outputs) first. See `reports.statistics.verdicts` for the statistics.
 
-Distances W1 have their floor taken out in quadrature and may then be 0, where neither a logarithm nor a
-quotient exists. They are compared, net by net, by the symmetric relative difference (b - a) / ((a + b) / 2):
-it is bounded, 0 where both are 0, free of the net's own scale, and agrees with the log ratio to third order
-(2 tanh(log ratio / 2)), so that its intervals suffer neither from skewed distances nor from zeros.
+The floor of W1 distances is subtracted in quadrature. The result may be 0, where neither a logarithm nor a
+quotient exists. Distances are therefore compared, net by net, by the symmetric relative difference (b - a) /
+((a + b) / 2). It is bounded, 0 if both are 0, and independent of the net's scale. It agrees with the log
+ratio to third order (2 tanh(log ratio / 2)), so that its intervals suffer neither from skewed distances nor
+from zeros.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ SUITES = {
     "iris-claims-recipe": "other recipe",
     "iris-claims-features": "standardised features",
 }
-"""The experiments behind the claims, and how their nets were trained."""
+"""Experiments behind the claims, and how their nets were trained."""
 
 CONVENTIONS: Mapping[str, Metric] = MappingProxyType(
     {
@@ -74,7 +75,7 @@ CONVENTIONS: Mapping[str, Metric] = MappingProxyType(
 TV_MARGIN = 0.01
 W1_MARGIN = 1.05
 SD_MARGIN = 0.05
-"""How much worse is still "as good": in 1 - TV, as a factor of W1, in abs(log ratio of sds)."""
+"""Largest deficit that counts as "as good": in 1 - TV, as a factor of W1, in abs(log ratio of sds)."""
 
 LARGE_FACTOR = 2.0
 SIMILAR_FACTOR = 1.25
@@ -83,7 +84,7 @@ ACTIVATION = "relu"
 _MC = "monte_carlo:samples=100"
 _TV_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _W1_SIGMAS = (0.01, 0.1, 1.0)
-_OVERFLOW = 700.0  # exp of more is no float
+_OVERFLOW = 700.0  # exp of more overflows
 _SMALL, _LARGE = (0.1, 1.0), (10.0, 100.0, 1000.0)
 
 
@@ -109,10 +110,10 @@ def _abs_log(value: NDArray[np.float64], floor: NDArray[np.float64]) -> NDArray[
 
 @dataclass(frozen=True)
 class Scale:
-    """How a metric's values become scores, before they are averaged within a net.
+    """Conversion of a metric's values to scores, before these are averaged within a net.
 
     `metric` is empty for total variation, which is judged under each of `CONVENTIONS`. The effect is a sum of
-    scores, on a `relative` scale divided by their mean size.
+    scores, divided by their mean size on a `relative` scale.
     """
 
     metric: str
@@ -121,7 +122,7 @@ class Scale:
 
 
 def quantity(spec: str) -> str:
-    """What the metric of a record is judged as: its convention of total variation, else its bare name."""
+    """Quantity for which a recorded metric is judged: its convention of total variation, or its bare name."""
     recorded = recorded_metric(spec)
     return recorded.convention or recorded.name
 
@@ -155,9 +156,9 @@ def _quotient(effect: float) -> float:
 class Part:
     """One statement: on nets of `depth`, the mean over nets of a sum of scores is above `threshold`.
 
-    `terms` are (coefficient, rule, sigma). `natural` turns an effect into the number that readers see (a
-    monotone function), `quantity` is the name of that number and `words` makes a sentence of it. In both,
-    ``{0}`` stands for the name of the first term's rule, ``{1}`` for that of the second's.
+    `terms` are (coefficient, rule, sigma). `natural` is a monotone function that converts an effect to the
+    number shown to readers, `quantity` is the name of that number, and `words` is a sentence about it. In
+    both, ``{0}`` stands for the first term's rule and ``{1}`` for the second's.
     """
 
     scale: Scale
@@ -170,16 +171,16 @@ class Part:
 
     @property
     def cells(self) -> tuple[tuple[str, float], ...]:
-        """Rules and sigmas that have to be measured."""
+        """Rules and sigmas that must be measured."""
         return tuple((rule, sigma) for _, rule, sigma in self.terms)
 
     @property
     def sigmas(self) -> str:
-        """Its noise levels in words."""
+        """Noise levels in words."""
         return ", ".join(dict.fromkeys(f"{sigma:g}" for _, sigma in self.cells))
 
     def combined(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Effects from mean scores, shape (nets, terms): shape (nets,); not finite where a score is not."""
+        """Effects, shape (nets,), from mean scores, shape (nets, terms); not finite if a score is not."""
         coefficients = np.array([coefficient for coefficient, _, _ in self.terms])
         with np.errstate(invalid="ignore"):
             effects: NDArray[np.float64] = scores @ coefficients
@@ -189,7 +190,7 @@ class Part:
         return effects
 
     def effects(self, table: pd.DataFrame, dvia: str = PUBLISHED) -> NDArray[np.float64]:
-        """Effects by net, from a table of :meth:`Measured.table`; empty where a term was not measured."""
+        """Effects by net, from a table of :meth:`Measured.table`; empty if a term was not measured."""
         cells = [(dvia if rule == PUBLISHED else rule, sigma) for rule, sigma in self.cells]
         if any(("value", *cell) not in table for cell in cells):
             return np.empty(0)
@@ -204,7 +205,7 @@ class Part:
 
     @property
     def printed(self) -> float:
-        """The same, in natural units, of the means that the paper prints; NaN where it prints none."""
+        """Effect of the means that the paper prints, in natural units; NaN if it prints none."""
         measured = next(iter(CONVENTIONS.values())) if self.scale is SHARE else metric(self.scale.metric)
         components = ("0", "1", "2") if measured.component == "output" else ("",)
         scores = []
@@ -221,7 +222,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says: its own words, how we read them, and the parts that it comes to."""
+    """A claim of the paper: its words, our reading, and its parts."""
 
     key: str
     title: str
@@ -232,7 +233,7 @@ class Claim:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the conventions that it is judged under; one empty name where there is no choice."""
+        """Conventions under which the claim is judged; one empty name if there is no choice."""
         return tuple(CONVENTIONS) if any(part.scale is SHARE for part in self.parts) else ("",)
 
     @property
@@ -247,7 +248,7 @@ class Claim:
 def _shared_mass_parts(
     better: str, worse: str, sigmas: Iterable[float], margin: float = 0.0
 ) -> tuple[Part, ...]:
-    """1 - TV of one rule is above that of another, or no more than `margin` below it."""
+    """1 - TV of one rule is above that of another, or at most `margin` below it."""
     return tuple(
         Part(
             SHARE,
@@ -320,7 +321,7 @@ def _growing_deviation(rule: str, small: float, large: float) -> Part:
 
 
 def _inverse_deviations(sigma: float) -> tuple[Part, ...]:
-    """Ratios of SDP and DVIA are each other's inverse, to within `SIMILAR_FACTOR` either way."""
+    """Ratios of SDP and DVIA are inverse to each other within `SIMILAR_FACTOR`."""
     return tuple(
         Part(
             LOG_SD,
@@ -493,7 +494,7 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 class Measured:
-    """Measurements of the suites behind the claims, of nets of one recipe, by quantity and depth."""
+    """Measurements of nets of one recipe in the experiments behind the claims."""
 
     def __init__(self, frame: pd.DataFrame, recipe: str) -> None:
         names = [name for name, own in SUITES.items() if own == recipe]
@@ -541,7 +542,7 @@ def _tried(claim: Claim, evidence: Evidence) -> Tried | None:
                         (evidence.dvia if rule == PUBLISHED else rule, sigma) for rule, sigma in part.cells
                     ]
                     absent = [cell for cell in cells if ("value", *cell) not in table]
-                    # Where each was measured, but never both on one input, both are named.
+                    # If both were measured, but never on the same input, both are named.
                     for rule, sigma in absent or cells:
                         lacks.setdefault(rule, set()).add(sigma)
             if lacks:
@@ -594,7 +595,7 @@ _ABOUT = (
 
 
 def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Number]:
-    """Means of every rule and sigma that a claim is about, with the measurements behind them."""
+    """Means of all rules and sigmas in the claims, with the measurements behind them."""
     cells = {
         (measured, part.depth, sigma, actual)
         for claim in CLAIMS

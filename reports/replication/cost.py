@@ -1,4 +1,4 @@
-"""What the paper says of the rules' times."""
+"""Statements of the paper on the times of rules."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from sdp_bench.reports.style.labels import layers, number, span
 _NETS = {"cnn3": "3-layer CNN", "resnet18": "ResNet-18"}
 _OUTPUTS = 10
 _SIMILAR = 1.25
-"""Factor within which times are "around" and "similar", and beyond which "slightly" ends."""
+"""Factor up to which times are "around" or "similar", and "slightly" larger."""
 _DVIA = 12_500
-"""Regular passes that the paper has one of DVIA on the CNN on MNIST take more than."""
+"""The paper states that DVIA takes more than this number of regular passes of the CNN on MNIST."""
 _PRECISIONS = {
     "float64": "marginal_moment_matching",
     "precision=1e-5": "marginal_moment_matching:precision=1e-5",
@@ -52,7 +52,7 @@ def _multiples(
     accepted: Callable[[float], bool],
     nets: Collection[str] = _NETS,
 ) -> Callable[[Evidence], Answer | None]:
-    """Ruling on one method's time as a multiple of another's on `nets`; both nets of the paper are told."""
+    """Rule on one method's time as a multiple of another's, reporting both nets of the paper."""
 
     def rule(evidence: Evidence) -> Answer | None:
         rows = {
@@ -63,7 +63,7 @@ def _multiples(
         decisive = known.keys() & {_NETS[net] for net in nets}
         if not decisive:
             return None
-        # Both are multiples of the regular pass of their own run: their times may be from different runs.
+        # Both are multiples of the regular pass of their own run, since times may be from different runs.
         ratios = {name: one.ratio / two.ratio for name, (one, two) in known.items()}
         said = ", ".join(f"{number(ratio)} ({name})" for name, ratio in ratios.items())
         design = _design(next(iter(known.values()))[0])
@@ -92,7 +92,7 @@ def _fraction(evidence: Evidence) -> Tried | None:
     """Times of SDP and DVIA on the nets of the simulation, by net."""
     frame = evidence.of("iris-tv", activation="relu")
     frame = frame[frame["rule"].isin(("sdp", "dvia"))]
-    # A first call reads and plans; medians leave such out.
+    # A first call loads and plans; medians exclude it.
     times = frame.pivot_table("seconds", "net", "rule", aggfunc="median", observed=True)
     if not {"sdp", "dvia"} <= set(times):
         return None
@@ -104,7 +104,7 @@ def _fraction(evidence: Evidence) -> Tried | None:
 
 @dataclass(frozen=True)
 class _Scan:
-    """Multiples of a pass by inputs or outputs, and the line that is nearest to them by relative errors."""
+    """Multiples of a pass by number of inputs or outputs, and the best line in relative errors."""
 
     named: str
     counts: tuple[int, ...]
@@ -113,27 +113,27 @@ class _Scan:
 
     @property
     def line(self) -> NDArray[np.float64]:
-        """Value at 0, and slope."""
+        """Intercept and slope."""
         ones = np.ones(len(self.counts))
         design = np.stack([ones, self.counts], 1) / self.full[:, np.newaxis]
         return np.asarray(np.linalg.lstsq(design, ones, rcond=None)[0])
 
     @property
     def off(self) -> NDArray[np.float64]:
-        """Multiples of what the line has."""
+        """Ratios of the measurements to the line."""
         start, slope = self.line
         fitted = start + slope * np.array(self.counts, dtype=float)
         return np.asarray(self.full / fitted)
 
     @property
     def holds(self) -> bool:
-        """Whether SDP is on the line, which rises, and marginal SDP is level."""
+        """Whether SDP is on the line, which rises, and marginal SDP is constant."""
         near = (self.off > 1 / _SIMILAR).all() and (self.off < _SIMILAR).all()
         return bool(near and self.line[1] > 0 and self.marginal.max() / self.marginal.min() <= _SIMILAR)
 
     @property
     def found(self) -> str:
-        """It in words."""
+        """Finding in words."""
         start, slope = self.line
         counts, ratios = ", ".join(map(str, self.counts)), ", ".join(map(number, self.full))
         return (
@@ -143,7 +143,7 @@ class _Scan:
 
 
 def _linear(evidence: Evidence) -> Answer | None:
-    """By outputs, and by inputs, each the smaller number: SDP on a line, marginal SDP level."""
+    """SDP linear and marginal SDP constant, by outputs and by inputs."""
     scans, rows = [], []
     for nets, named in ((BY_OUTPUTS, "outputs"), (BY_INPUTS, "inputs")):
         full, marginal = (
@@ -165,21 +165,21 @@ def _linear(evidence: Evidence) -> Answer | None:
 
 
 def _dvia(evidence: Evidence) -> Answer | None:
-    """DVIA over a regular pass of the CNN on MNIST: timed, or extrapolated from narrower ones."""
+    """DVIA over a regular pass of the CNN on MNIST: timed, or extrapolated from narrower nets."""
     regular, timed = (evidence.timed(MNIST_CNN.name, method) for method in ("regular", "dvia"))
     narrow = {net.width or 0: row for net in NARROW_CNNS if (row := evidence.timed(net.name, "dvia"))}
     if regular is None or (timed is None and len(narrow) < len(NARROW_CNNS)):
         return None
     seconds, how = (timed.seconds, "timed") if timed else _extrapolated(narrow, MNIST_CNN.width or 0)
     ratio = seconds / regular.seconds
-    told = ratio if timed else float(f"{ratio:.2g}")  # of an extrapolation more digits would say nothing
+    told = ratio if timed else float(f"{ratio:.2g}")  # an extrapolation has no more significant digits
     found = f"DVIA over a regular pass: {told:,.0f}, {seconds:.0f} s for an image; {how}"
     return Answer.certain(holds=ratio > _DVIA, found=found, fidelity=_design(regular), address=_ADDRESS)
 
 
 def _extrapolated(narrow: Mapping[int, Row], wide: int) -> tuple[float, str]:
-    """Seconds of DVIA on a CNN of so many channels, by those of narrower ones, and how that is known."""
-    # of entries of the first layer's covariance, and of passes that its rows take through the second
+    """Seconds of DVIA on a wide CNN, extrapolated from narrow ones, and a description of the method."""
+    # entries of the first layer's covariance, and passes that its rows take through the second layer
     widths, own = np.array([*narrow]), np.array([row.seconds for row in narrow.values()])
     terms = np.stack([widths**2, widths**3], 1)
     parts, _ = nnls(terms / own[:, np.newaxis], np.ones(len(own)))

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, and what stands beside each."""
+"""The paper's tables and figures, and their counterparts here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MISPRINTS = {
     "Table 2": "it has the numbers of Table 22, of six layers",
 }
 METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
-"""What the paper's tables show, for people, by :attr:`Metric.published`."""
+"""Names of metrics in the paper's tables, by :attr:`Metric.published`."""
 _WIDE = "not compared: the spreads over images are larger than the means"
 _ROBUST = "#robustness"
 _FIGURES = (
@@ -46,18 +46,11 @@ _FIGURES = (
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A table or figure of the paper and what stands beside it here.
+    """A table or figure of the paper, and its counterpart.
 
-    Attributes
-    ----------
-    label, title : str
-        ``Table 9``, and what it shows.
-    design : str
-        At what fidelity; empty where there is nothing.
-    found : str
-        How many of its cells agree, where cells can be compared.
-    address : str
-        In the report's folder; empty where there is nothing.
+    `label` is ``Table 9``, and `title` its content. `design` is the fidelity of the counterpart, `found` the
+    number of cells that agree, and `address` is relative to the report's folder. They are empty if there is
+    none.
     """
 
     label: str
@@ -68,22 +61,13 @@ class Counterpart:
 
 
 def counterparts(evidence: Evidence) -> list[Counterpart]:
-    """Every table and figure of the paper, in its order.
-
-    Parameters
-    ----------
-    evidence : Evidence
-
-    Returns
-    -------
-    list of Counterpart
-    """
+    """Return every table and figure of the paper, in its order."""
     tables = sorted((*_simulated(evidence), *_others(evidence)), key=lambda one: int(one.label.split()[1]))
     return [*tables, *_figures(evidence)]
 
 
 def _simulated(evidence: Evidence) -> Iterator[Counterpart]:
-    """Tables of the simulation, by cells."""
+    """Tables of the simulation, compared by cells."""
     for _, own in printed.tables().groupby("table"):
         first = own.iloc[0]
         kind = NetKind(str(first["activation"]), int(first["depth"]))
@@ -105,7 +89,7 @@ def _beside(
     ]
     if not found:
         return Counterpart(label, title)
-    # A suite may have its own design of what another has at the paper's; the largest speaks.
+    # An experiment may have its own design for what another one has at the paper's; the largest counts.
     table = max(found, key=lambda each: (each.units, bool(_cells(each, methods))))
     cells = _cells(table, methods)
     differ = sum(cells.values())
@@ -121,7 +105,7 @@ def _beside(
 
 
 def _cells(table: Table, methods: frozenset[str]) -> dict[tuple[float, str, str], bool]:
-    """Whether cells that the paper prints too differ by more than both spreads, by place."""
+    """Whether cells differ from the paper's by more than both spreads."""
     return {
         (each.row.sigma, each.row.component, each.cell.rule): each.differs
         for each in differences([table])
@@ -176,13 +160,13 @@ def _figures(evidence: Evidence) -> Iterator[Counterpart]:
 
 
 def _repeated(evidence: Evidence, experiment: Experiment) -> str:
-    """How many seeds an experiment has; empty without any."""
+    """Number of seeds of an experiment in words; empty without any."""
     seeds = int(evidence.of(experiment.name)["seed"].nunique())
     return labels.plural(seeds, "seed") if seeds else ""
 
 
 def _trained(evidence: Evidence, experiment: Experiment) -> str:
-    """On what sets, at how many scales and in how many runs classifiers were trained; empty without any."""
+    """Data sets, scales and runs of trained classifiers in words; empty without any."""
     own = evidence.of(experiment.name)
     if own.empty:
         return ""

@@ -1,4 +1,4 @@
-"""The paper's numbers for DVIA next to the versions of the rule, and conventions column by column."""
+"""The paper's numbers for DVIA next to our versions of the rule, and conventions column by column."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _means(frame: pd.DataFrame, experiment: str, **where: object) -> pd.DataFram
 
 
 def _paper(kind: str, column: str, index: pd.Index[Any]) -> pd.Series:
-    """Printed numbers of a column; NaN where the paper has none."""
+    """Printed numbers of a column; NaN if the paper has none."""
     cells = (printed(kind, "relu", int(d), float(s), column, str(c)) for d, s, c in index)
     return pd.Series([cell.mean if cell else math.nan for cell in cells], index, dtype=float)
 
 
 def table_28(frame: pd.DataFrame) -> dict[str, Any] | None:
-    """The ratios of standard deviations that Table 28 prints for DVIA, with both versions next to them."""
+    """Ratios of standard deviations that Table 28 prints for DVIA, next to those of both versions."""
     means = _means(frame, "iris-std", metric="std_ratio", depth=_DEPTH)
     if not {PUBLISHED, REGULAR} <= set(means):
         return None
@@ -66,7 +66,7 @@ def _deviation(measured: pd.Series, paper: pd.Series) -> float:
 
 
 def locations(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """How far the versions of DVIA are from the paper in 1 - TV, by convention, and in log W1."""
+    """Distance of the versions of DVIA from the paper in 1 - TV, by convention, and in log W1."""
     rows: list[tuple[str, pd.DataFrame, str, Callable[[Any], Any]]] = []
     for name, metric in CONVENTIONS.items():
         if metric.published:
@@ -94,7 +94,7 @@ def locations(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def columns(frame: pd.DataFrame) -> dict[str, Any] | None:
-    """How far each convention of total variation is from Table 9, column by column."""
+    """Distance of each convention of total variation from Table 9, column by column."""
     own = frame[(frame["experiment"] == "iris-tv") & (frame["depth"] == _DEPTH)]
     own = own.assign(convention=by_kind(own["metric_spec"], lambda spec: recorded_metric(spec).convention))
     conventions = [name for name, metric in CONVENTIONS.items() if metric.published]

@@ -1,4 +1,4 @@
-"""What the paper says of Monte Carlo estimates where inputs are many, measured on random nets."""
+"""Statements of the paper on Monte Carlo estimates with many inputs, tested on random nets."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ from sdp_ref.rules import SDP, MonteCarlo
 INPUTS = (4, 16, 64, 256, 1024)
 _SAMPLES, _OUTPUTS, _NETS, _REPEATS = 100, 10, 30, 4
 _WORSE = 1.25
-"""Factor of an error from which on it has deteriorated."""
+"""Factor from which an error counts as deteriorated."""
 _SIGMA = 1e-8
-"""So small that no ReLU changes its side, so that the true covariance is that of SDP, to rounding."""
+"""So small that no ReLU changes its side: the true covariance is that of SDP, up to rounding."""
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Relative errors of estimates (Frobenius, root mean square over repeats), by net and number of inputs.
+    """Relative errors of estimates (Frobenius, root mean square over repeats), shape (nets, len(INPUTS)).
 
-    Attributes
-    ----------
-    covariance, gradient : Tensor, shape (nets, len(INPUTS))
-        Of the outputs' covariance, and of its trace's gradient with respect to all weights and biases.
+    `covariance` is that of the outputs, and `gradient` that of its trace with respect to all weights and
+    biases.
     """
 
     covariance: Tensor
@@ -38,29 +36,14 @@ class Errors:
 
 @functools.cache
 def errors() -> Errors:
-    """Errors of Monte Carlo estimates on nets of the simulation's width, by the number of their inputs.
-
-    Returns
-    -------
-    Errors
-    """
+    """Errors of Monte Carlo estimates on nets of the simulation's width, by number of inputs."""
     found = [[_errors(inputs, seed) for inputs in INPUTS] for seed in range(_NETS)]
     both = torch.tensor(found, dtype=torch.float64)
     return Errors(both[..., 0], both[..., 1])
 
 
 def example(inputs: int, seed: int) -> tuple[nn.Sequential, DiagonalGaussian]:
-    """Net with random weights, and the law of its input.
-
-    Parameters
-    ----------
-    inputs, seed : int
-
-    Returns
-    -------
-    (Sequential, DiagonalGaussian)
-        In float64; the law has batch 1.
-    """
+    """Net with random weights in float64, and the distribution of its input, with batch 1."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         layers = (nn.Linear(inputs, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, _OUTPUTS))
@@ -84,7 +67,7 @@ def _errors(inputs: int, seed: int) -> tuple[float, float]:
 
 
 def _derived(law: Law, net: nn.Module) -> tuple[Tensor, Tensor]:
-    """Covariance of a law, and the gradient of its trace with respect to the net's weights, as a vector."""
+    """Covariance of a distribution, and the gradient of its trace with respect to weights, as a vector."""
     covariance: Tensor = law.covariance[0]
     slopes = torch.autograd.grad(covariance.trace(), list(net.parameters()), allow_unused=True)
     every = [

@@ -1,4 +1,4 @@
-"""What the paper proves or computes: checked by quadrature and arithmetic, not by samples."""
+"""Theorems and computations of the paper, checked by quadrature and arithmetic instead of samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sdp_ref.rules import rule as rule_named
 
 _NORMAL, _CAUCHY = 2.0, 1.0  # stability
 _NEAR_ZERO = 1.0
-"""How many sigma from 0 "very close to" may reach; the figure shows no scale."""
+"""Reach of "very close to" in sigma from 0; the figure shows no scale."""
 _ROUNDING = 1e-12
 
 
@@ -86,7 +86,7 @@ def _jacobian(_: Evidence) -> Answer:
     product = torch.diag_embed(x.variance)
     value = x.mean
     with torch.no_grad():
-        for layer in net:  # the Jacobian of each layer, one after another
+        for layer in net:  # the Jacobian of each layer
             if isinstance(layer, nn.Linear):
                 product = layer.weight @ product @ layer.weight.T
                 value = layer(value)

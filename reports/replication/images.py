@@ -1,4 +1,4 @@
-"""What the paper says of ResNet-18 on CIFAR-10."""
+"""Statements of the paper on ResNet-18 on CIFAR-10."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sdp_bench.reports.replication.statement import (
 from sdp_bench.reports.style import labels
 
 IMAGES = 500
-"""In the paper. A run with fewer is a demonstration: the TV varies over images by more than its mean."""
+"""Images in the paper. Fewer are a demonstration: the TV varies over images by more than its mean."""
 _RIVALS = ("marginal_sdp", "marginal_moment_matching")
 
 
 def _reduces(evidence: Evidence) -> Tried | None:
-    """The paper's net has a max-pool; one without speaks where none with it was measured."""
+    """The paper's net has a max-pool; a net without it counts only if none with it was measured."""
     frame = evidence.of(RESNET.name, metric="tv_class")
     network = next((each for each in RESNETS if (frame["activation"] == each).any()), None)
     if network is None:

@@ -1,4 +1,4 @@
-"""What the paper says of prediction intervals on UCI sets."""
+"""Statements of the paper on prediction intervals on UCI sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST = 0.925
 """Coverage in validation from which a setting qualifies."""
 _BASELINES = ("pnn", "sqr_ends")
 _STAND_IN = {"sqr_ends": "sqr"}
-"""Which other method speaks for one that was not run on a set."""
+"""Substitutes for methods that were not run on a set."""
 _ENSEMBLE = "ensemble:members=5"
 _SAMPLES = ("monte_carlo:samples=10", "monte_carlo:samples=100")
 _BOLD = {
@@ -27,23 +27,21 @@ _BOLD = {
 """Sets on which Table 4 marks a method's intervals as the narrowest."""
 _PAPER = "the paper: eight sets, 20 seeds"
 _FEWEST = 3
-"""Seeds of both methods on which some setting qualified, for a set to enter."""
+"""Smallest number of seeds with a qualifying setting of both methods, for a set to count."""
 
 
 class _Measured:
-    """Values by set and method: a series over seeds, where some setting qualified.
+    """Values by set and method, as a series over seeds with a qualifying setting.
 
-    Parameters
-    ----------
-    evidence : Evidence
-    reading : str
-        Of how input variances are scanned, as the component of what was measured.
+    `reading` is that of the scan of input variances, the component of the measurements.
     """
 
     def __init__(self, evidence: Evidence, reading: str = "") -> None:
         self.frame = of_reading(evidence.of(EXPERIMENT.name), reading)
         self.traits = evidence.results.traits
-        self._series = by_seed(self.frame) if len(self.frame) else {}  # else there may be no column of sets
+        self._series = (
+            by_seed(self.frame) if len(self.frame) else {}
+        )  # otherwise the column of sets may not exist
         self.run = {(name, method) for name, method, _ in self._series}
 
     @property
@@ -55,15 +53,15 @@ class _Measured:
         return f"{', '.join(self.sets)}, {self.frame['seed'].nunique()} seeds"
 
     def of(self, name: str, method: str, metric: str) -> pd.Series:
-        """Values over seeds, of the method or of what speaks for it."""
+        """Values over seeds of the method or its substitute."""
         return self._series.get((name, self.speaker(name, method), metric), pd.Series(dtype=float))
 
     def speaker(self, name: str, method: str) -> str:
-        """The method where it was run on a set, else the one that stands in for it."""
+        """The method if it was run on a set, otherwise its substitute."""
         return method if (name, method) in self.run else _STAND_IN.get(method, method)
 
     def narrower(self, name: str, method: str, others: Iterable[str], choices: int = 1) -> Iterator[Effect]:
-        """Widths of others over that of a method on a set, by seed; the best of so many."""
+        """Widths of others over that of a method on a set, by seed; the best of `choices`."""
         for other in (self.speaker(name, each) for each in others):
             both = (self.of(name, other, "mpiw") / self.of(name, method, "mpiw")).dropna()
             if other != method and len(both) >= _FEWEST:
@@ -81,7 +79,7 @@ class _Measured:
 
 
 def _under_each_reading(effects_of: Callable[[_Measured], Iterable[Effect]]) -> Rule:
-    """Ruling by effects under each reading of the scan of input variances that was measured."""
+    """Rule by effects under each measured reading of the scan of input variances."""
 
     def rule(evidence: Evidence) -> Tried | None:
         components = evidence.of(EXPERIMENT.name)["component"].unique()
@@ -113,7 +111,7 @@ def _narrowest(places: Mapping[str, Sequence[str]], others: Sequence[str]) -> Ru
 
 
 def _either(measured: _Measured) -> Iterator[Effect]:
-    """On each set, the narrower of SDP and SDP + PNN against every method else."""
+    """On each set, the narrower of SDP and SDP + PNN against all other methods."""
     for name in measured.sets:
         widths = {method: measured.of(name, method, "mpiw").mean() for method in ("sdp", "sdp+pnn")}
         best = min(
@@ -123,7 +121,7 @@ def _either(measured: _Measured) -> Iterator[Effect]:
 
 
 def _better_covered(others: Sequence[str]) -> Rule:
-    """Ruling on the coverage of SDP + PNN: nearer to 95 % than that of others, over sets."""
+    """The coverage of SDP + PNN is closer to 95 % than that of others, over sets."""
 
     def effects(measured: _Measured) -> Iterator[Effect]:
         own = measured.errors("sdp+pnn")
@@ -150,7 +148,7 @@ def _few_samples(measured: _Measured) -> Iterator[Effect]:
 
 
 def _ensemble(evidence: Evidence) -> Tried | None:
-    """No input variance enters, so that there is one reading."""
+    """Ensembles have no input variance, and therefore a single reading."""
     measured = _Measured(evidence)
     sets = [name for name in measured.sets if (name, _ENSEMBLE) in measured.run]
     effects = (effect for name in sets for effect in measured.narrower(name, "pnn", (_ENSEMBLE,)))

@@ -1,4 +1,4 @@
-"""What the paper says of the layer at which a law is introduced."""
+"""Statements of the paper on the layer at which a distribution is introduced."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sdp_bench.reports.sections.introduction.introduction import layer_of, optim
 from sdp_bench.reports.style import labels
 
 _FEWEST = 3
-"""Scales, for one to lie between others; layers, for a slope."""
+"""Smallest number of scales for one to lie between others, and of layers for a slope."""
 
 
 def _curves(evidence: Evidence) -> dict[int, pd.DataFrame]:
-    """Accuracies in per cent of each layer: runs by scales."""
+    """Accuracies of each layer in per cent: runs by scales."""
     own = evidence.of(EXPERIMENT.name)
-    if own.empty:  # there may be no column of objectives
+    if own.empty:  # the column of objectives may not exist
         return {}
     return {
         layer_of(str(name)): 100 * part.pivot_table("value", "seed", "sigma", observed=True)
@@ -34,7 +34,7 @@ def _ruling(effects: list[Effect], curves: Mapping[int, pd.DataFrame]) -> Tried 
 
 
 def _middles(table: pd.DataFrame) -> pd.Series:
-    """Decade of the best scale by run, in the middle of those that are level."""
+    """Decade of the best scale by run, the middle of tied scales."""
     return table.apply(lambda row: float(np.mean(np.log10(optimum(row)))), axis=1)
 
 
@@ -52,7 +52,7 @@ def _inner(evidence: Evidence) -> Tried | None:
 
 
 def _falls(evidence: Evidence) -> Tried | None:
-    """The best scale falls with the number of layers before the law."""
+    """The best scale decreases with the number of layers before the distribution."""
     curves = _curves(evidence)
     if len(curves) < _FEWEST:
         return None

@@ -1,4 +1,4 @@
-"""What the paper says of uncertainty about seen data and other data."""
+"""Statements of the paper on uncertainty about seen and unseen data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sdp_bench.reports.style import labels
 
 
 def _regularised(evidence: Evidence) -> Tried | None:
-    """Far points are more uncertain than seen ones, after training with propagation, for each recipe."""
+    """Far points are more uncertain than seen ones after training with propagation, for each recipe."""
     own = evidence.of(EXPERIMENT.name)
-    if own.empty:  # there may be no column of objectives
+    if own.empty:  # the column of objectives may not exist
         return None
     own = of_one_design(own[own["metric"] == EXPERIMENT.metrics[0]])
     chances = {

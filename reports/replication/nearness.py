@@ -1,4 +1,4 @@
-"""Which of the conventions that the paper leaves open comes nearest to the numbers that it prints."""
+"""Conventions that the paper leaves open, by distance of their results from the printed numbers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind
 
 SUITES = (CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN, OTHER_WASSERSTEIN, SENSITIVITY)
-"""The experiments that vary what the paper leaves open."""
+"""Experiments that vary what the paper leaves open."""
 KIND = NetKind("relu", 4)
-"""The nets that they measure under every recipe."""
+"""Nets that are measured under every recipe."""
 KINDS = ("1-tv", "w1", "std_ratio")
-"""What the paper prints of them: shared mass, Wasserstein distances, ratios of standard deviations."""
+"""Printed quantities: shared mass, Wasserstein distances, ratios of standard deviations."""
 LEVEL = 0.95
 DRAWS = 400
 _CELL = ["sigma", "rule", "component"]
@@ -38,19 +38,11 @@ _CELL = ["sigma", "rule", "component"]
 
 @dataclass(frozen=True)
 class Gap:
-    """How far measurements are from what the paper prints in the same cells.
+    """Distance of measurements from the paper's numbers in the same cells.
 
-    Attributes
-    ----------
-    kind : str
-        Of :data:`KINDS`.
-    size : float
-        Root mean square over the cells of the difference of the means over nets: of 1 - TV as it is, else of
-        logarithms.
-    low, high : float
-        Interval of 95 % over the nets (percentiles of 400 resamples); NaN of fewer than three nets, and not
-        finite where resamples are infinitely far.
-    nets, cells : int
+    `size` is the root mean square over cells of the difference of the means over nets, for 1 - TV as it is
+    and for other kinds in logarithms. `low` and `high` are its 95 % interval over nets (percentiles of 400
+    resamples), NaN with fewer than three nets and infinite if resamples are infinitely far.
     """
 
     kind: str
@@ -62,7 +54,7 @@ class Gap:
 
     @property
     def text(self) -> str:
-        """For people, with its interval; a difference of logarithms as a factor."""
+        """Size and interval in words; differences of logarithms as factors."""
 
         def shown(size: float) -> str:
             return labels.number(size, 3) if self.kind == "1-tv" else labels.number(math.exp(size))
@@ -74,16 +66,11 @@ class Gap:
 
 @dataclass(frozen=True)
 class Convention:
-    """A way to train the nets and to partition the outputs.
+    """A training recipe and a partition of the outputs.
 
-    Attributes
-    ----------
-    recipe, partition : str
-    gaps : mapping of str to Gap
-        By what is printed, of :data:`KINDS`; those alone that were measured. Only 1 - TV knows a partition.
-    place : float
-        Share of the conventions that are nearer (of the recipes, where there is no partition), mean over the
-        kinds of numbers that were measured under every recipe.
+    `gaps` are by measured kind, one of :data:`KINDS`; only 1 - TV depends on the partition. `place` is the
+    share of conventions that are closer to the paper (of recipes, for kinds without a partition), averaged
+    over the kinds that were measured under every recipe.
     """
 
     recipe: str
@@ -94,16 +81,7 @@ class Convention:
 
 @dataclass(frozen=True)
 class Unreached:
-    """A cell of the paper's that no convention reaches.
-
-    Attributes
-    ----------
-    kind, label, rule, component : str
-    sigma : float
-    printed : float
-    low, high : float
-        The least and the largest mean over the conventions that it was measured under.
-    """
+    """A cell of the paper that no convention reaches; `low` and `high` are the extremes of its means."""
 
     kind: str
     label: str
@@ -116,12 +94,12 @@ class Unreached:
 
     @property
     def here(self) -> str:
-        """What the conventions span that it was measured under, for people."""
+        """Range over the measured conventions in words."""
         return labels.span((self.low, self.high))
 
     @property
     def gap(self) -> float:
-        """From the printed number to the nearest convention's, as :class:`Gap` has it."""
+        """Distance from the printed number to the closest convention, in the units of :class:`Gap`."""
         return min(
             abs(float(_scaled(self.kind, each) - _scaled(self.kind, self.printed)))
             for each in (self.low, self.high)
@@ -130,15 +108,9 @@ class Unreached:
 
 @dataclass(frozen=True)
 class Nearness:
-    """The conventions, the nearest first, and what none of them reaches.
+    """Conventions, closest first, and unreached cells, farthest first.
 
-    Attributes
-    ----------
-    conventions : tuple of Convention
-    unreached : tuple of Unreached
-        The farthest first.
-    cells : mapping of str to int
-        How many were compared, by kind of number.
+    `cells` is the number of compared cells by kind.
     """
 
     conventions: tuple[Convention, ...]
@@ -147,27 +119,19 @@ class Nearness:
 
     @property
     def nets(self) -> str:
-        """What nets they are, for people."""
+        """Kind of the nets in words."""
         return KIND.label
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Which of :data:`KINDS` were measured."""
+        """Measured kinds, in the order of :data:`KINDS`."""
         return tuple(kind for kind in KINDS if kind in self.cells)
 
 
 def nearness(frame: pd.DataFrame) -> Nearness | None:
-    """Compare every convention with the paper, each kind of number in the cells that all of them have.
+    """Compare every convention with the paper, each kind of number in the cells that all conventions have.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements as `checked` gives them.
-
-    Returns
-    -------
-    Nearness or None
-        None where fewer than two conventions were measured.
+    Return None if fewer than two conventions were measured.
     """
     means = _means(frame)
     if means.empty:
@@ -197,7 +161,7 @@ def nearness(frame: pd.DataFrame) -> Nearness | None:
 
 @dataclass(frozen=True, eq=False)
 class _Compared:
-    """One convention in the cells that all have: means over nets, beside what is printed."""
+    """Means over nets of one convention in the common cells, and the printed numbers."""
 
     recipe: str
     partition: str
@@ -207,7 +171,7 @@ class _Compared:
 
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
-    """Means of each net over its inputs, of what the paper prints: columns of `_CELL`, recipe, partition."""
+    """Means over inputs of each net for printed quantities: columns of `_CELL`, recipe, partition."""
     own = frame[
         frame["experiment"].isin([suite.name for suite in SUITES])
         & (frame["activation"] == KIND.activation)
@@ -231,14 +195,14 @@ def _means(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kind(metric: Metric) -> str:
-    """What of the paper's a metric stands beside: any partition of the outputs is a reading of its TV."""
+    """Printed kind that a metric corresponds to; any partition of the outputs is a reading of its TV."""
     if metric.convention:
         return "1-tv"
     return metric.published if metric.published in KINDS else ""
 
 
 def _compared(kind: str, means: pd.DataFrame) -> Iterator[_Compared]:
-    """Every convention of one kind, in the cells that all of them have and the paper prints."""
+    """Every convention of one kind, in the printed cells that all of them have."""
     split = means.groupby(["recipe", "partition"], observed=True)
     by = {key: own.pivot(index="seed", columns=_CELL, values="value") for key, own in split}
     columns: list[set[Any]] = [set(own.columns) for own in by.values()]
@@ -257,7 +221,7 @@ def _compared(kind: str, means: pd.DataFrame) -> Iterator[_Compared]:
 
 
 def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> Gap:
-    """Gap of the means over nets (rows) of some cells (columns), with its interval over the nets."""
+    """Gap of the means over nets (rows) of some cells (columns), with its interval over nets."""
 
     def size(means: NDArray[np.float64]) -> NDArray[np.float64]:
         square: NDArray[np.float64] = np.mean((_scaled(kind, means) - _scaled(kind, paper)) ** 2, axis=-1)
@@ -272,7 +236,7 @@ def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> 
 
 
 def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Shared mass as it is; distances and ratios by their logarithms, infinitely far where not positive."""
+    """Shared mass as it is; logarithms of distances and ratios, infinite if not positive."""
     if kind == "1-tv":
         return np.asarray(value)
     with np.errstate(divide="ignore"):
@@ -281,7 +245,7 @@ def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64
 
 
 def _unreached(kind: str, compared: Sequence[_Compared]) -> Iterator[Unreached]:
-    """Cells whose printed number lies outside of what all conventions span, by more than its own spread."""
+    """Cells whose printed number is outside the range of all conventions by more than its own spread."""
     if not compared:
         return
     means = np.stack([each.means for each in compared])

@@ -1,4 +1,4 @@
-"""The paper, claim by claim, and the same as CSV and as a LaTeX table."""
+"""Verdicts on the paper's statements as a page, as CSV and as a LaTeX table."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ _COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Rulings:
-    """What measurements say to the paper's statements, by topic."""
+    """Verdicts on the paper's statements, by topic."""
 
     results: Results
     topics: tuple[RuledTopic, ...]
 
     @classmethod
     def of(cls, results: Results) -> Rulings:
-        """Rule on every statement."""
         evidence = Evidence(results)
         return cls(results, tuple(ruled(topic, evidence) for topic in statements()))
 
@@ -57,13 +56,13 @@ class Rulings:
 
     @property
     def tally(self) -> dict[Outcome, int]:
-        """Number of statements by outcome; those about DVIA against DVIA as published."""
+        """Number of statements by outcome; statements about DVIA use DVIA as published."""
         counts = Counter(one.answer.verdicts.outcome for topic in self.topics for one in topic.statements)
         return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
     @property
     def about_dvia(self) -> dict[str, Counter[Outcome]]:
-        """The same of the statements that were judged against both versions of DVIA; empty if none were."""
+        """Number of statements by outcome for both versions of DVIA; empty if none was judged for both."""
         both = [one for topic in self.topics for one in topic.statements if one.regular]
         if not both:
             return {}
@@ -76,12 +75,12 @@ class Rulings:
 
     @property
     def outcomes_of_dvia(self) -> list[Outcome]:
-        """The outcomes in :attr:`about_dvia`."""
+        """Outcomes in :attr:`about_dvia`."""
         return [outcome for outcome in Outcome if any(own[outcome] for own in self.about_dvia.values())]
 
     @property
     def headline(self) -> str:
-        """The comparison of SDP with both versions of DVIA, in words."""
+        """Comparison of SDP with both versions of DVIA in words."""
         (one,) = (o for topic in self.topics for o in topic.statements if o.statement.key == "tv-dvia-better")
         against = [f"{name}: {answer.verdicts.words}" for name, answer in one.versions if answer.measured]
         if one.regular and _refuted(one.answer) and not _refuted(one.regular):
@@ -97,18 +96,9 @@ def _refuted(answer: Answer) -> bool:
 
 
 def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Beside]]:
-    """Rulings as a part of the report, and its tables.
+    """Verdicts as a part of the report, and its tables as files.
 
-    Parameters
-    ----------
-    rulings : Rulings
-    places : mapping of str to str
-        Files of the report by anchor; nothing leads to others there.
-
-    Returns
-    -------
-    Part
-    list of Beside
+    `places` are files of the report by anchor; links to other places are removed.
     """
     results, evidence = rulings.results, Evidence(rulings.results)
     topics = [_led(topic, places) for topic in rulings.topics]
@@ -147,7 +137,7 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
 
 
 def _led(topic: RuledTopic, places: Mapping[str, str]) -> RuledTopic:
-    """A topic whose answers lead to nothing but what is there."""
+    """Topic without links to places that do not exist."""
     statements = tuple(
         replace(
             one, answer=_to(places, one.answer), regular=_to(places, one.regular) if one.regular else None

@@ -1,4 +1,4 @@
-"""What the paper says of robustness against noise and attacks."""
+"""Statements of the paper on robustness against noise and attacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sdp_bench.reports.sections.robustness.words import OBJECTIVES
 from sdp_bench.reports.style import labels
 
 _SET = "mnist"
-"""Of which the paper's text speaks."""
+"""Data set that the paper's text discusses."""
 _RADIUS = f"{RADII[_SET][-1]}/255"
 _NOISE = "0.5"
 _BASELINES = ("softmax", "dirichlet")
@@ -24,18 +24,18 @@ _PROPOSED = ("pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy")
 _SUBSTANTIAL = 5.0
 """Points of accuracy that count as substantial, or meaningful."""
 _SLIGHT = 1.0
-"""Points within which accuracies compete, and gains are none."""
+"""Points within which accuracies are comparable, and not a gain."""
 _DECADES = (3.0, 7.0)
-"""What 4 to 6 orders of magnitude may measure where scales are a decade apart."""
+"""Range of "4 to 6 orders of magnitude" if scales are a decade apart."""
 _COARSE = 2.0
-"""Decades between scales, above which a range of scales cannot be told."""
+"""Decades between scales above which a range of scales cannot be determined."""
 
 _LOOKS = {
     "gradients not zero": (None, METRICS[1]),
     "gradients as they are": (None, METRICS[0]),
     "without gradients": ("square", METRICS[0]),
 }
-"""Ways to count what attacks leave: the paper's, PGD alone, and the Square attack. None: PGD, own loss."""
+"""Accuracies under attack: the paper's count, PGD alone, and Square. None: PGD on the own loss."""
 
 _FIDELITY = "{} of MNIST; the paper: 3 runs of 100 epochs at fourteen scales"
 
@@ -52,7 +52,7 @@ class _Measured:
         return _FIDELITY.format(labels.plural(int(self.frame["seed"].nunique()), "run"))
 
     def of(self, objective: str, method: str, metric: str, strength: str) -> pd.DataFrame:
-        """One row a run, one column a scale (0 where the objective has none)."""
+        """One row per run, one column per scale (0 if the objective has none)."""
         if self.frame.empty:
             return pd.DataFrame()
         own = self.frame[
@@ -71,7 +71,7 @@ class _Measured:
         return self.of(objective, "noise", METRICS[0], _NOISE)
 
     def left(self, objective: str, look: str) -> pd.DataFrame:
-        """What attacks leave, counted in one of the ways."""
+        """Accuracy under attack by one of the counts."""
         method, metric = _LOOKS[look]
         return self.of(objective, method or attacked(objective), metric, _RADIUS)
 
@@ -82,14 +82,14 @@ def _best(table: pd.DataFrame) -> float:
 
 
 def _at_best(table: pd.DataFrame) -> pd.Series:
-    """By run, at that scale."""
+    """Values by run at the best scale."""
     return table[_best(table)] if table.size else pd.Series(dtype=float)
 
 
 def _more(
     measured: pd.DataFrame, other: pd.DataFrame, words: str, needed: float = 0.0, *, tables: int = 1
 ) -> Effect:
-    """One accuracy less another one in points, by run, each at its best scale; the best of so many tables."""
+    """Difference of two accuracies in points, by run, each at its best scale; the best of `tables`."""
     gap = _at_best(measured) - _at_best(other)
     choices = tables * max(1, measured.shape[1])
     return Effect(f"{words}, in points", finite(gap), needed, choices=choices)
@@ -106,7 +106,7 @@ def _name(objective: str) -> str:
 def _gains(
     measured: _Measured, objectives: Iterable[str], over: Iterable[str], look: str, needed: float
 ) -> list[Effect]:
-    """What objectives gain over others under attack; without a look, under noise."""
+    """Gains of objectives over others under attack; without `look`, under noise."""
     what = f"PGD or Square within {_RADIUS}" if look else f"noise of {_NOISE}"
 
     def table(objective: str) -> pd.DataFrame:
@@ -124,7 +124,7 @@ def _gains(
 def _attacked_more(
     objectives: Iterable[str], over: Iterable[str], needed: float = 0.0, *, noise: bool = False
 ) -> Rule:
-    """Ruling that objectives leave attacks more than others do, and noise too where that is asked."""
+    """Objectives have higher accuracy than others under attack, and with `noise` also under noise."""
     chosen, others = tuple(objectives), tuple(over)
 
     def rule(evidence: Evidence) -> Tried | None:
@@ -160,7 +160,7 @@ def _competitive(evidence: Evidence) -> Tried | None:
 
 
 def _no_gain(evidence: Evidence) -> Tried | None:
-    """The Dirichlet likelihood leaves attacks no more than cross-entropy does."""
+    """The Dirichlet likelihood is not more accurate under attack than cross-entropy."""
     measured = _Measured(evidence)
     trials: dict[Convention, list[Effect]] = {
         (look,): _gains(measured, ("softmax",), ("dirichlet",), look, -_SLIGHT) for look in _LOOKS
@@ -169,7 +169,7 @@ def _no_gain(evidence: Evidence) -> Tried | None:
 
 
 def _by_attack(evidence: Evidence) -> Tried | None:
-    """At the best scale of each, cross-entropy leaves more than the own loss."""
+    """Attacks on cross-entropy leave a higher accuracy than those on the own loss, at the best scales."""
     measured = _Measured(evidence)
     trials: dict[Convention, list[Effect]] = {}
     for look, metric in (("gradients not zero", METRICS[1]), ("gradients as they are", METRICS[0])):
@@ -185,7 +185,7 @@ def _by_attack(evidence: Evidence) -> Tried | None:
 
 
 def _scales_part(evidence: Evidence) -> Tried | None:
-    """Marginal SDP: the best scale under attack lies above the best one under noise."""
+    """Marginal SDP: the best scale under attack is above the best scale under noise."""
     measured = _Measured(evidence)
     noisy = measured.noisy("pairwise_marginal")
     trials: dict[Convention, list[Effect]] = {}
@@ -200,7 +200,7 @@ def _scales_part(evidence: Evidence) -> Tried | None:
 
 
 def _range(evidence: Evidence) -> Tried | None:
-    """Decades of scales that gain over cross-entropy under noise and cost at most a little accuracy."""
+    """Decades of scales that gain over cross-entropy under noise at a small cost in accuracy."""
     measured = _Measured(evidence)
     noisy, clean = _at_best(measured.noisy("softmax")), _at_best(measured.clean("softmax"))
     effects = []

@@ -1,4 +1,4 @@
-"""What the paper says of selective prediction on digits and letters."""
+"""Statements of the paper on selective prediction with digits and letters."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sdp_bench.reports.sections.selective.words import MODELS, READINGS, SCORE_S
 from sdp_bench.reports.style import labels
 
 _BORROWED = "sd_"
-"""Before a reading of Cauchy pairs that takes its scales from a propagated Gaussian law."""
+"""Prefix of readings of Cauchy pairs that use the scales of a propagated Gaussian."""
 _PAIRWISE = ("pairwise_gaussian", "pairwise_cauchy")
 
 
 class _Line(NamedTuple):
-    """Training objective and score, and the scale of the noise where it is not the objective's own."""
+    """Training objective and score, and the scale of the noise if it is not the objective's own."""
 
     objective: str
     score: str
@@ -51,7 +51,7 @@ def _areas(frame: pd.DataFrame, line: _Line, reading: str) -> pd.Series:
 
 
 def _readings(lines: Iterable[_Line]) -> Iterator[Mapping[str, str]]:
-    """Readings of some scores, crossed; those of pairs are combined in one way."""
+    """All combinations of readings of some scores; the scores of pairs share their reading."""
     scores = list(dict.fromkeys(line.score for line in lines))
     for chosen in itertools.product(*(READINGS[score] for score in scores)):
         reading = dict(zip(scores, chosen, strict=True))
@@ -61,7 +61,7 @@ def _readings(lines: Iterable[_Line]) -> Iterator[Mapping[str, str]]:
 
 
 def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
-    """Ruling that areas of some lines are below those of others, under every reading of the scores."""
+    """Areas of some lines are below those of others, under every reading of the scores."""
 
     def rule(evidence: Evidence) -> Tried | None:
         frame = evidence.of(EXPERIMENT.name)

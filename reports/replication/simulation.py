@@ -1,4 +1,4 @@
-"""What the paper says of its simulations on Iris: accuracy by noise, depth and kind of rule."""
+"""Statements of the paper on its simulations on Iris: accuracy by noise, depth and kind of rule."""
 
 from __future__ import annotations
 
@@ -35,24 +35,17 @@ _LAYERWISE = {
     "marginal_moment_matching": "marginal moment matching",
     "marginal_sdp": "marginal SDP",
 }
-"""Rules whose error may be one of each layer."""
+"""Rules whose errors may add up over layers."""
 _FIRST, _LAST = (1, 4), (4, 6)
 """Depths between which errors grow."""
 _POOR = 0.05
-"""Share of inputs from which on predictions are "poor"."""
+"""Share of inputs from which predictions are "poor"."""
 
 
 def _slopes(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """Growth of a value for each doubling of the depth, one for each seed that has two depths or more.
+    """Growth of a value per doubling of the depth, by seed, for seeds with at least two depths.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Index seed, a column for each depth.
-
-    Returns
-    -------
-    ndarray, shape (seeds,)
+    Rows of `frame` are seeds and columns are depths.
     """
     x = np.log2(frame.columns.to_numpy(float))
     slopes = []
@@ -79,7 +72,7 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
             means = paired(own[own["sigma"] == sigma], ("seed", "depth"))
             if means.shape[1] < 2:
                 continue
-            # TV is smaller where a rule is better.
+            # TV is smaller for better rules.
             slopes = _slopes((means[evidence.dvia] - means["sdp"]).unstack("depth"))
             effects.append(
                 Effect(f"growth of SDP’s lead in 1 − TV a doubling of depth, σ = {sigma:g}", slopes)
@@ -91,7 +84,7 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
 
 
 def _decay(evidence: Evidence) -> Tried | None:
-    """Fall with depth of the standard deviations of marginal rules, relative to the true ones."""
+    """Decrease with depth of the standard deviations of marginal rules, relative to the true ones."""
     frame = evidence.of("iris-std", metric="std_ratio", rule="marginal_sdp")
     effects = []
     for sigma in _SIGMAS:
@@ -108,7 +101,7 @@ def _decay(evidence: Evidence) -> Tried | None:
 
 
 def _accumulate(evidence: Evidence) -> Tried | None:
-    """Whether the deep layers add to the logarithm of a rule's error factor as the first ones do."""
+    """Whether deep layers add as much to the logarithm of a rule's error factor as the first ones."""
     frame = evidence.of("iris-std", metric="std_ratio")
     trials: dict[Convention, Trial] = {}
     for name, label in _LAYERWISE.items():
@@ -133,7 +126,7 @@ def _accumulate(evidence: Evidence) -> Tried | None:
 
 
 def _tenfold(evidence: Evidence) -> Answer | None:
-    """How far ten times the oracle's samples move a rule's total variation."""
+    """Change of a rule's total variation with ten times the oracle's samples."""
     keys = ["net", "input", "sigma", "rule", "metric_spec"]
 
     def values(name: str) -> pd.Series:
@@ -158,7 +151,7 @@ def _tenfold(evidence: Evidence) -> Answer | None:
 
 
 def _resolution(evidence: Evidence) -> Tried | None:
-    """Whether twenty bins an axis give what ten do, within the margin either way."""
+    """Whether twenty bins per axis give the same as ten, within the margin."""
     frame = evidence.of("iris-sensitivity")
     if frame.empty:
         return None
@@ -185,7 +178,7 @@ def _resolution(evidence: Evidence) -> Tried | None:
 
 
 def _pretrained(evidence: Evidence) -> Tried | None:
-    """Share of inputs that moment matching puts into another class than the plain pass, by rule and noise."""
+    """Share of inputs that moment matching assigns to another class than the plain pass."""
     frame = evidence.of("iris-location", metric="moved_class")
     trials: dict[Convention, Trial] = {}
     for name in ("marginal_moment_matching", "moment_matching"):

@@ -1,4 +1,4 @@
-"""What the paper says, sentence by sentence, and how a ruling on it is made of results."""
+"""Statements of the paper, and how results decide on them."""
 
 from __future__ import annotations
 
@@ -34,37 +34,25 @@ PUBLISHED, REGULAR = "dvia", "dvia:means=regular"
 """DVIA as published, and with the covariance at the means of the regular pass, as in the paper's numbers."""
 
 Convention = tuple[str, ...]
-"""The choices that the paper leaves open, a word for each that matters to a statement."""
+"""Choices that the paper leaves open, a word for each that matters to a statement."""
 
 OTHER_TRAINING = frozenset({"other recipe", "standardised features"})
-"""Conventions for the training of the simulated nets, besides that of all suites."""
+"""Conventions for training the simulated nets that differ from that of all experiments."""
 
 Which = tuple[str, Convention]
-"""A trial: the key of its statement and the convention."""
+"""A trial: the key of its statement, and the convention."""
 
 
 @dataclass(frozen=True)
 class Effect:
     """One part of a statement: the mean of an effect over replicates is above a threshold.
 
-    Attributes
-    ----------
-    name : str
-        The measured quantity, in `shown` units.
-    values : ndarray, shape (replicates,)
-        An effect with values that are not finite is not tested.
-    threshold : float
-    shown : callable of float
-        Monotone map from the effect to the number that readers see.
-    choices : int
-        Number of effects that this one was chosen from for its size (the best of several scales, say). The
-        statement is then that one of them is above the threshold.
-    sentence : str
-        The finding in words, with ``{value}``, or ``{size}`` and ``{side}``; by default the name.
-    sigma : str
-        Noise levels, where they are not part of the name.
-    sources : tuple of (str, str)
-        Names and addresses of the lists of measurements behind it.
+    `name` is the measured quantity in `shown` units; `shown` is a monotone function from the effect to the
+    number for readers. `values` has the shape (replicates,); an effect with values that are not finite is not
+    tested. `choices` is the number of effects from which this one was chosen for its size (the best of
+    several scales, say); the statement is then that one of them is above the threshold. `sentence` is the
+    finding in words, with ``{value}``, or ``{size}`` and ``{side}`` (default: the name). `sigma` are noise
+    levels that are not part of the name. `sources` are names and addresses of the lists of measurements.
     """
 
     name: str
@@ -86,15 +74,16 @@ class Effect:
     @property
     def p(self) -> tuple[float, float]:
         """p-values of "above the threshold" and of "below it"."""
-        # The first counts once for each choice (Bonferroni): the largest of several effects is above zero by
-        # noise alone. The second does not, since all of them have to be below and the largest is nearest.
+        # The first is multiplied by the number of choices (Bonferroni): the largest of several effects is
+        # above zero by noise alone. The second is not, since all of them must be below and the largest is the
+        # closest.
         if self.tests is None:
             return 1.0, 1.0
         return min(1.0, self.choices * float(self.tests.above)), float(self.tests.below)
 
     @property
     def range(self) -> tuple[float, float, float]:
-        """Mean and ends of its 95 % interval as readers see them; NaN where there is no interval."""
+        """Mean and ends of its 95 % interval as shown to readers; NaN without an interval."""
         mean = (
             float(np.mean(self.values)) if len(self.values) and np.isfinite(self.values).all() else math.nan
         )
@@ -105,7 +94,7 @@ class Effect:
 
     @property
     def interval(self) -> str:
-        """Mean with its interval in brackets, where there are enough replicates for one."""
+        """Mean with its interval in brackets, if there are enough replicates."""
         return labels.interval(*self.range)
 
     @property
@@ -120,13 +109,13 @@ class Effect:
 
     @property
     def needed(self) -> str:
-        """The threshold as readers see it, with the direction: ``> −0.01``."""
+        """Threshold as shown to readers, with the direction: ``> −0.01``."""
         sign = ">" if self.shown(1.0) > self.shown(-1.0) else "<"
         return f"{sign} {labels.number(self.shown(self.threshold))}"
 
     @property
     def leaning(self) -> str:
-        """On which side of the threshold its 95 % interval lies: "above", "below", or empty."""
+        """Side of the threshold on which the 95 % interval lies: "above", "below", or empty."""
         if self.tests is None or len(self.values) < MIN_NETS:
             return ""
         if self.tests.low > self.threshold:
@@ -145,13 +134,10 @@ class Effect:
 
 @dataclass(frozen=True)
 class Trial:
-    """A statement's parts, measured on replicates: the statement is supported if every part is.
+    """Parts of a statement, measured on replicates: the statement is supported if every part is.
 
-    Attributes
-    ----------
-    effects : tuple of Effect
-    replicate : str
-        The unit that is drawn independently for each value of an effect: ``net``, ``seed``, ``image``.
+    `replicate` is the unit that is drawn independently for each value of an effect: ``net``, ``seed``,
+    ``image``.
     """
 
     effects: tuple[Effect, ...]
@@ -159,18 +145,18 @@ class Trial:
 
     @property
     def fewest(self) -> int:
-        """Replicates of the part that has the fewest."""
+        """Smallest number of replicates of a part."""
         return min(len(effect.values) for effect in self.effects)
 
     @functools.cached_property
     def p(self) -> tuple[float, float]:
-        """p-values of "every part is above" and of "some part is below", not corrected over statements."""
+        """p-values of "every part is above" and "some part is below", not corrected over statements."""
         above, below = ([effect.p[side] for effect in self.effects] for side in (0, 1))
         return float(p_of_every_part(above)), float(p_of_some_part(below))
 
     @property
     def deciding(self) -> Effect:
-        """The part that is worst for the statement, in standard errors."""
+        """The least favourable part, in standard errors."""
 
         def surplus(effect: Effect) -> float:
             values = effect.values - effect.threshold
@@ -185,7 +171,7 @@ class Trial:
 
     @property
     def found(self) -> str:
-        """The deciding part, with its effect, its interval and the threshold."""
+        """The deciding part, with its effect, interval and threshold."""
         worst = self.deciding
         parts = f"; of {len(self.effects)} parts this decides" if len(self.effects) > 1 else ""
         few = f", at least {MIN_NETS} are needed" if self.fewest < MIN_NETS else ""
@@ -196,8 +182,8 @@ class Trial:
         return f"{worst.found}, needed {worst.needed} ({count}{few}{gone}{chosen}{parts})"
 
     def attainable(self) -> tuple[float, float]:
-        """The p-values if replicates scattered by only 1 % of an effect in either direction."""
-        # They depend on the number of replicates alone: if even these do not decide, it is too small.
+        """p-values that replicates with a scatter of 1 % of an effect would have, in either direction."""
+        # They depend only on the number of replicates: if even these do not decide, it is too small.
         scatter = np.linspace(-1, 1, self.fewest)
         least = float(mean_tests(1 + 0.01 * scatter / scatter.std(ddof=1)).above)
         most_chosen = max(effect.choices for effect in self.effects)
@@ -206,17 +192,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tried:
-    """Trials of a statement under each convention, what they rest on and where the numbers are.
+    """Trials of a statement by convention, and their sources.
 
-    Attributes
-    ----------
-    trials : mapping of Convention to Trial
-    fidelity : str
-        The design of the measurements, compared with the paper's.
-    address : str
-        Where in the report's folder the numbers are; empty where there are none.
-    lacking : mapping of Convention to str
-        The missing measurements of a convention under which some were made.
+    `fidelity` compares the design of the measurements with the paper's. `address` is that of the numbers in
+    the report's folder, empty without any. `lacking` are the missing measurements of conventions with some.
     """
 
     trials: Mapping[Convention, Trial]
@@ -232,7 +211,7 @@ class Tried:
         fidelity: str = "",
         address: str = "",
     ) -> Tried | None:
-        """Trials under the conventions that have every part measured; None if there are none."""
+        """Trials of the conventions for which every part was measured; None without any."""
         parts = {convention: tuple(own) for convention, own in effects.items()}
         trials = {
             convention: Trial(own, replicate)
@@ -244,18 +223,10 @@ class Tried:
 
 @dataclass(frozen=True)
 class Ruling:
-    """The verdict on a statement under one convention.
+    """Verdict on a statement under one convention.
 
-    Attributes
-    ----------
-    convention : Convention
-    verdict : Verdict
-    trial : Trial, optional
-        None if something is not measured.
-    supported, refuted : float
-        p-values, corrected over the family.
-    reason : str
-        Why an undecided statement is undecided, or what was not measured.
+    `trial` is None if something was not measured. `supported` and `refuted` are p-values, corrected over the
+    family. `reason` says why a statement is undecided, or what was not measured.
     """
 
     convention: Convention
@@ -267,24 +238,17 @@ class Ruling:
 
     @property
     def name(self) -> str:
-        """The convention in words."""
+        """Convention in words."""
         return ", ".join(self.convention)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What results say to a statement.
+    """Verdicts of the results on a statement.
 
-    Attributes
-    ----------
-    verdicts : Verdicts
-        Under each convention that the paper leaves open; under one without a name where it leaves none.
-    found : str
-        Effect and interval in a sentence; without a verdict the reason why there is none.
-    fidelity, address : str
-        See :class:`Tried`.
-    rulings : tuple of Ruling
-        By convention; empty where nothing was tested.
+    `verdicts` are by convention, with an empty name if the paper leaves nothing open. `found` is a sentence
+    with effect and interval, or the reason why there is no verdict. `rulings` are by convention, and empty if
+    nothing was tested. `fidelity` and `address` are those of :class:`Tried`.
     """
 
     verdicts: Verdicts
@@ -295,18 +259,17 @@ class Answer:
 
     @classmethod
     def certain(cls, *, holds: bool, found: str, fidelity: str = "", address: str = "") -> Answer:
-        """An answer that no sample enters, or one so large that its error does not matter."""
+        """Answer without samples, or with so many that their error does not matter."""
         verdict = Verdict.SUPPORTED if holds else Verdict.REFUTED
         return cls(Verdicts({"": verdict}), found, fidelity, address)
 
     @property
     def measured(self) -> bool:
-        """Whether there is a verdict under any convention."""
         return self.verdicts.outcome is not Outcome.NOT_MEASURED
 
     @property
     def why(self) -> str:
-        """Why it is undecided, for each reason the conventions that have it; empty if it is decided."""
+        """Reasons why it is undecided, each with its conventions; empty if it is decided."""
         if self.verdicts.outcome is not Outcome.UNDECIDED:
             return ""
         reasons: dict[str, list[str]] = {}
@@ -319,28 +282,21 @@ class Answer:
 
 
 class Evidence:
-    """Results, as the rulings ask them.
-
-    Parameters
-    ----------
-    results : Results
-    dvia : str
-        The rule that statements about DVIA are judged against.
-    """
+    """Results, as rules use them; `dvia` is the version for statements about DVIA."""
 
     def __init__(self, results: Results, dvia: str = PUBLISHED) -> None:
         self.results, self.dvia = results, dvia
         self._made: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Something made of the results, on the first call only."""
+        """Cache something made from the results."""
         if key not in self._made:
             self._made[key] = make()
         made: T = self._made[key]
         return made
 
     def of(self, experiment: str, **where: object) -> pd.DataFrame:
-        """Measurements of an experiment, of these those with given values in some columns."""
+        """Measurements of an experiment with given values in some columns."""
         frame = self.results.frame
         own = self.once(experiment, lambda: frame[frame["experiment"] == experiment])
         for column, value in where.items():
@@ -348,7 +304,7 @@ class Evidence:
         return own
 
     def timed(self, architecture: str, method: str, phase: str = "forward") -> Row | None:
-        """What ``sdp-bench runtime`` timed of a method; None where it did not."""
+        """Time of a method from ``sdp-bench runtime``; None if not timed."""
         for row in self.results.runtime:
             if (row.architecture, row.method, row.phase) == (architecture, method, phase):
                 return row
@@ -360,23 +316,12 @@ Rule = Callable[[Evidence], "Answer | Tried | None"]
 
 @dataclass(frozen=True)
 class Statement:
-    """Something that the paper says and that could be otherwise.
+    """A testable statement of the paper.
 
-    Attributes
-    ----------
-    key : str
-        Anchor on the page.
-    lines : tuple of (int, int)
-        First and last line of it in the paper's source.
-    quote : str
-        Its words, without their markup.
-    reading : str
-        How we read them: what is measured, and what has to come out.
-    rule : callable of Evidence, optional
-        The ruling; it gives None where nothing was measured. Without it there is none, for a `reason`.
-    reason : str
-    dvia : bool
-        Whether it compares with DVIA, so that it is judged against both.
+    `key` is its anchor on the page. `lines` are the first and last lines in the paper's source, and `quote`
+    is the text without markup. `reading` says what is measured and which outcome supports it. `rule` decides
+    on the statement and returns None if nothing was measured; a statement without a rule has a `reason`. With
+    `dvia` it is judged for both versions of DVIA.
     """
 
     key: str
@@ -390,7 +335,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Topic:
-    """Statements of one part of the paper. They are one family: what is tested is corrected over them."""
+    """Statements of one part of the paper: a family over which tests are corrected."""
 
     key: str
     title: str
@@ -399,7 +344,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Ruled:
-    """A statement with its answer, and for statements about DVIA the answer against :data:`REGULAR`."""
+    """A statement with its answer, and for statements about DVIA the answer for :data:`REGULAR`."""
 
     statement: Statement
     answer: Answer
@@ -407,13 +352,13 @@ class Ruled:
 
     @property
     def versions(self) -> list[tuple[str, Answer]]:
-        """Answers by the version of DVIA."""
+        """Answers by version of DVIA."""
         both = [("as published", self.answer), ("means=regular", self.regular)]
         return [(name, answer) for name, answer in both if answer]
 
     @property
     def rows(self) -> dict[str, list[tuple[str, Ruling]]]:
-        """Measured rulings with the version of DVIA: on nets trained as in all suites, and in other ways."""
+        """Measured rulings by version of DVIA, on nets trained as in all experiments and otherwise."""
         every = [(name, r) for name, answer in self.versions for r in answer.rulings if r.trial]
         others = [row for row in every if set(row[1].convention) & OTHER_TRAINING]
         return {"first": [row for row in every if row not in others], "others": others}
@@ -428,7 +373,7 @@ class RuledTopic:
 
 
 def ruled(topic: Topic, evidence: Evidence) -> RuledTopic:
-    """Judge every statement of a topic; statements about DVIA against both of its versions."""
+    """Judge every statement of a topic; statements about DVIA for both versions."""
     published = _answers(topic, evidence)
     regular = {}
     if any(statement.dvia for statement in topic.statements):
@@ -470,7 +415,7 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
 
 
 def _violation(ruling: Ruling) -> float:
-    """How far the deciding part lies on the wrong side of its threshold."""
+    """Distance of the deciding part from its threshold on the wrong side."""
     if ruling.trial is None:
         return -math.inf
     deciding = ruling.trial.deciding
@@ -478,7 +423,7 @@ def _violation(ruling: Ruling) -> float:
 
 
 def _rulings(tried: Mapping[str, Tried]) -> dict[str, tuple[Ruling, ...]]:
-    """Verdicts on statements under conventions, corrected over the statements tried under each (Holm)."""
+    """Verdicts by statement and convention, corrected over the statements tried under each (Holm)."""
     every = {(key, each): trial for key, one in tried.items() for each, trial in one.trials.items()}
     enough = {which: trial for which, trial in every.items() if trial.fewest >= MIN_NETS}
     raw = {which: trial.p for which, trial in enough.items()}
@@ -507,7 +452,7 @@ def _rulings(tried: Mapping[str, Tried]) -> dict[str, tuple[Ruling, ...]]:
 
 def _families(tried: Iterable[Which]) -> list[list[Which]]:
     """Trials that are corrected together, for each convention."""
-    # A convention may settle less than another: a trial under it belongs to the family of each convention
+    # A convention may settle less than another. A trial under it belongs to the family of each convention
     # that settles as much and more.
     every = list(tried)
     return [
@@ -529,7 +474,7 @@ def _corrected(
 
 
 def _undecided(trial: Trial, could: bool, family: int) -> str:
-    """Why a trial decides nothing: too few replicates, the correction, our threshold, or the data."""
+    """Reason why a trial is undecided: replicates, correction, our threshold, or the data."""
     count = labels.plural(trial.fewest, trial.replicate)
     if trial.fewest < MIN_NETS:
         return f"the number of {trial.replicate}s cannot decide: {count}, at least {MIN_NETS} are needed"
@@ -552,17 +497,16 @@ def _undecided(trial: Trial, could: bool, family: int) -> str:
 
 
 def paired(frame: pd.DataFrame, replicate: Sequence[str]) -> pd.DataFrame:
-    """Mean values for each replicate (rows) and rule (columns)."""
+    """Mean values by replicate (rows) and rule (columns)."""
     return frame.pivot_table("value", list(replicate), "rule", aggfunc="mean", observed=True)
 
 
 def finite(values: ArrayLike) -> NDArray[np.float64]:
-    """Those of some values that are finite."""
     values = np.asarray(values, dtype=float)
     known: NDArray[np.float64] = values[np.isfinite(values)]
     return known
 
 
 def tried(effects: Iterable[Effect], replicate: str, fidelity: str = "", address: str = "") -> Tried | None:
-    """Trial where the paper leaves no convention open; None where a part has no replicate at all."""
+    """Trial without open conventions; None if a part has no replicates."""
     return Tried.of({(): effects}, replicate, fidelity, address)

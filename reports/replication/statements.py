@@ -1,4 +1,4 @@
-"""The statements as they stand in ``statements.toml``, with the rules that rule on them."""
+"""The statements of ``statements.toml``, with the rules that decide on them."""
 
 from __future__ import annotations
 
@@ -34,17 +34,12 @@ RULES: dict[str, Rule] = {
     **introduction.RULES,
     **moons.RULES,
 }
-"""By the keys of the statements that they rule on."""
+"""Rules by the keys of their statements."""
 
 
 @functools.cache
 def topics() -> tuple[Topic, ...]:
-    """What the paper says, topic by topic.
-
-    Returns
-    -------
-    tuple of Topic
-    """
+    """Statements of the paper by topic."""
     text = files("sdp_bench.reports.replication").joinpath("statements.toml").read_text(encoding="utf-8")
     known = {
         claim.key: {"quote": claim.quote, "reading": claim.reading, "dvia": claim.about_dvia}

@@ -1,1 +1,1 @@
-"""How often floors, intervals, verdicts and gates are wrong, found by simulation with known truth."""
+"""Error rates of floors, intervals, verdicts and gates, from simulations with known truth."""

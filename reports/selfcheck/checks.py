@@ -1,4 +1,4 @@
-"""The checks of this suite by itself, and how they are run."""
+"""The checks of the selfcheck, and their execution."""
 
 from __future__ import annotations
 
@@ -16,16 +16,10 @@ from sdp_bench.reports.selfcheck.rate import Rate
 
 @dataclass(frozen=True)
 class Check:
-    """Simulations with known truth, in a module of `simulations` with a function ``rates(trials, seed)``.
+    """Simulations with known truth: a module of `simulations` with a function ``rates(trials, seed)``.
 
-    Attributes
-    ----------
-    name : str
-        Of the module.
-    trials : int
-        Of a full check.
-    seconds : float
-        About what that takes on one core.
+    `name` is that of the module, `trials` the number in a full check, and `seconds` its approximate time on
+    one core.
     """
 
     name: str
@@ -33,7 +27,7 @@ class Check:
     seconds: float
 
     def rates(self, share: float, seed: int) -> list[Rate]:
-        """Run it, with a share of its trials."""
+        """Run the check with a share of its trials."""
         module = importlib.import_module(f"{simulations.__name__}.{self.name}")
         return list(module.rates(max(1, round(share * self.trials)), seed))
 
@@ -50,17 +44,7 @@ CHECKS = (
 
 
 def chosen(names: Collection[str]) -> tuple[Check, ...]:
-    """Checks by name; all where none are named.
-
-    Returns
-    -------
-    tuple of Check
-
-    Raises
-    ------
-    UserError
-        For a name that is none.
-    """
+    """Return checks by name, by default all; raises UserError for an unknown name."""
     known = [check.name for check in CHECKS]
     for name in names:
         if name not in known:
@@ -71,29 +55,15 @@ def chosen(names: Collection[str]) -> tuple[Check, ...]:
 def run(
     checks: Sequence[Check], meter: Meter, *, share: float = 1.0, seed: int = 0, jobs: int = 1
 ) -> dict[str, list[Rate]]:
-    """Rates of some checks, each in a process of one thread.
+    """Run checks, each in a process with one thread, and return their rates by name.
 
-    Parameters
-    ----------
-    checks : sequence of Check
-    meter : Meter
-        Shown how far it is.
-    share : float
-        Of the trials of a full check.
-    seed : int
-    jobs : int
-        Processes at a time.
-
-    Returns
-    -------
-    dict
-        Rates by the name of the check, in the order of `checks`.
+    `share` is the share of the trials of a full check, and `jobs` the number of parallel processes.
     """
     whole = sum(check.seconds for check in checks)
     found: dict[str, list[Rate]] = {}
     executor = LocalProcesses(jobs, threads=1)
     try:
-        # The longest first, so that none is left over when the others are done.
+        # The longest first, so that none is left running alone at the end.
         waiting = {
             executor.submit(check.rates, share, seed): check
             for check in sorted(checks, key=lambda check: -check.seconds)

@@ -1,4 +1,4 @@
-"""What the checks found: in words, as a page, as Markdown for the documentation, and as data."""
+"""Results of the selfcheck in words, as a page, as Markdown for the documentation, and as data."""
 
 from __future__ import annotations
 
@@ -32,18 +32,7 @@ _TITLES: Mapping[Part, str] = {
 
 @dataclass(frozen=True)
 class Findings:
-    """Rates of some checks.
-
-    Attributes
-    ----------
-    rates : sequence of Rate
-    command : str
-        That found them.
-    machine : str
-        Where.
-    seconds : float
-        How long it took.
-    """
+    """Rates of checks, with the command, machine and duration (s) of the run."""
 
     rates: Sequence[Rate]
     command: str
@@ -57,7 +46,7 @@ class Findings:
 
     @property
     def verdict(self) -> str:
-        """What it comes to, in words."""
+        """Summary in words."""
         promises = sum(rate.is_promise for rate in self.rates)
         told = len(self.rates) - promises
         words = f"{promises - len(self.broken)} of {labels.plural(promises, 'promise')} kept"
@@ -72,13 +61,7 @@ class Findings:
         return [(part, _TITLES[part], counted) for part, counted in tables.items() if counted]
 
     def write(self, folder: Path) -> Path:
-        """Write the page and its data into a folder.
-
-        Returns
-        -------
-        Path
-            The page.
-        """
+        """Write the page and its data; return the path of the page."""
         write(folder / DATA, self._csv())
         return write(folder / PAGE, self._rendered("template.html"))
 
@@ -103,7 +86,7 @@ class Findings:
 
 
 def promised(rate: Rate) -> str:
-    """What is promised of a rate, in words."""
+    """Promised range of a rate in words."""
     low, high = rate.promised
     if not rate.is_promise:
         return "–"
@@ -117,5 +100,5 @@ def promised(rate: Rate) -> str:
 
 
 def share(value: float) -> str:
-    """Write a rate to a thousandth."""
+    """Format a rate to three decimals."""
     return f"{value:.3f}"

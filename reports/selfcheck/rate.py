@@ -1,4 +1,4 @@
-"""A promised rate, and how often the thing happened in simulated trials."""
+"""Promised and simulated rates of an event."""
 
 from __future__ import annotations
 
@@ -8,24 +8,17 @@ from typing import ClassVar, Literal
 Part = Literal["floors", "intervals", "power", "verdicts", "gate", "kit"]
 
 NOTHING = 0.0, 1.0
-"""Promised of a rate that is only told."""
+"""Range of a rate without a promise."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How often something happened in trials whose truth is known.
+    """Frequency of an event in trials with known truth.
 
-    Parameters
-    ----------
-    part : str
-        What of the suite makes the promise: "floors", "intervals", "power", "verdicts", "gate" or "kit".
-    what : str
-        What was counted, in words: "the 95 % point of the headline's floor covers a fresh oracle".
-    condition : str
-        Under which law, size and number of samples.
-    promised : tuple of float
-        Smallest and largest rate that keeps the promise; (0, .05) for at most 5 %.
-    hits, trials : int
+    `part` is the part of the suite that makes the promise: "floors", "intervals", "power", "verdicts", "gate"
+    or "kit". `what` describes the event ("the 95 % point of the headline's floor covers a fresh oracle"), and
+    `condition` the distribution, size and number of samples. `promised` are the smallest and largest promised
+    rates; (0, 0.05) for at most 5 %.
     """
 
     part: Part
@@ -35,7 +28,7 @@ class Rate:
     hits: int
     trials: int
 
-    level: ClassVar[float] = 0.99  # of the interval: there are many rates on one page
+    level: ClassVar[float] = 0.99  # of the interval; high, because a page has many rates
 
     def __post_init__(self) -> None:
         low, high = self.promised
@@ -46,12 +39,11 @@ class Rate:
 
     @property
     def rate(self) -> float:
-        """Share of the trials in which it happened."""
         return self.hits / self.trials
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Clopper and Pearson's interval of the rate, at `level`."""
+        """Clopper-Pearson interval of the rate at `level`."""
         from scipy import stats
 
         low, high = stats.binomtest(self.hits, self.trials).proportion_ci(self.level, method="exact")
@@ -59,11 +51,10 @@ class Rate:
 
     @property
     def is_promise(self) -> bool:
-        """Whether anything is promised."""
         return self.promised != NOTHING
 
     @property
     def kept(self) -> bool:
-        """Whether the interval reaches into what was promised."""
+        """Whether the interval overlaps the promised range."""
         low, high = self.interval
         return low <= self.promised[1] and high >= self.promised[0]

@@ -1,1 +1,1 @@
-"""What gate and kit are tried on: faults made in a right rule, and changed laws of sampling rules."""
+"""Test cases of gate and kit: faults in a correct rule, and changed distributions of sampling rules."""

@@ -1,8 +1,8 @@
-"""Faults that a rule may have, and what of the conformance kit and of the gate sees each.
+"""Faults of rules, and the checks of conformance kit and gate that detect them.
 
-Every fault is made: :class:`Faulty` is SDP but for it. `FAULTS` is what docs/ci.md shows
-(``python -m sdp_bench.reports.selfcheck.gating.faults`` prints the table), and what its tests and the report
-of error rates check.
+Each fault is simulated: :class:`Faulty` is SDP with that fault. `FAULTS` is the table in docs/ci.md (``python
+-m sdp_bench.reports.selfcheck.gating.faults`` prints it), and both its tests and the report of error rates
+check it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,10 @@ from sdp_ref.laws.gaussian import AnyGaussian
 
 @dataclass(frozen=True)
 class Call:
-    """What a rule was asked, and the right answer.
+    """A call of a rule, and the correct result.
 
-    Attributes
-    ----------
-    net : nn.Module or function
-    x : Law
-        Of its input.
-    law : Law
-        Of its output.
-    prepared : bool
-        By `prepare` and not by `propagate`.
-    number : int
-        How often it was asked before.
-    threads : int
-        Of torch.
+    `x` and `law` are the distributions of input and output. `prepared` says whether `prepare` was called
+    instead of `propagate`, `number` counts earlier calls, and `threads` are torch's.
     """
 
     net: Net
@@ -56,7 +45,7 @@ class Call:
     threads: int
 
     def has(self, kind: type[nn.Module], **options: object) -> bool:
-        """Whether the net has a layer of a kind; with options, one where any of them is not as given."""
+        """Whether the net has a layer of this kind; with options, a layer with a different value of one."""
         layers = [module for module in _modules(self.net) if isinstance(module, kind)]
         if not options:
             return bool(layers)
@@ -64,18 +53,18 @@ class Call:
 
     @property
     def widths(self) -> list[int]:
-        """Of the fully connected layers."""
+        """Output widths of the fully connected layers."""
         return [module.out_features for module in _modules(self.net) if isinstance(module, nn.Linear)]
 
     @property
     def deviations(self) -> Tensor:
-        """Standard deviations of the inputs; none of a law that has none."""
+        """Standard deviations of the inputs; NaN if they do not exist."""
         x = self.x
         return x.variance.sqrt() if isinstance(x, AnyGaussian) else torch.full_like(x.location, torch.nan)
 
     @property
     def is_singular(self) -> bool:
-        """Whether the covariance of the inputs is, with noise in each of them."""
+        """Whether the covariance of the inputs is singular although each input has noise."""
         if not isinstance(self.x, sr.Gaussian) or bool((self.x.variance == 0).any()):
             return False
         values = torch.linalg.eigvalsh(self.x.covariance.detach().double())
@@ -91,18 +80,11 @@ Spoil = Callable[[Call], Law]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault and what sees it.
+    """A fault and the checks that detect it.
 
-    Attributes
-    ----------
-    name : str
-    spoil : callable
-        Makes of a call the law that the faulty rule gives.
-    kit : str
-        The first check of the conformance kit that fails; empty if none does.
-    gate : str
-        The first probe that differs from a baseline of the right rule, or :data:`CELLS` where cells do; empty
-        if nothing does.
+    `spoil` turns a call into the prediction of the faulty rule. `kit` is the first check of the conformance
+    kit that fails, and `gate` the first probe that differs from a baseline of the correct rule, or
+    :data:`CELLS` if cells differ. Both are empty if nothing detects the fault.
     """
 
     name: str
@@ -115,7 +97,7 @@ CELLS = "cells"
 
 
 class Faulty:
-    """SDP but for some faults."""
+    """SDP with some faults."""
 
     name = "faulty"
     differentiable = True
@@ -124,11 +106,9 @@ class Faulty:
         self._faults, self._right, self._calls = faults, sr.rule("sdp", create_graph=True), 0
 
     def propagate(self, net: Net, x: Law) -> Law:
-        """Predict the law of net(X)."""
         return self._spoiled(net, x, self._right.propagate(net, x), prepared=False)
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Do once what depends on the net alone."""
         right = self._right.prepare(net)
         return lambda x: self._spoiled(net, x, right(x), prepared=True)
 
@@ -141,7 +121,7 @@ class Faulty:
 
 
 def seen_by_kit(*faults: Fault) -> str:
-    """The first check of the conformance kit that a rule with these faults fails; empty if it passes all."""
+    """First check of the conformance kit that a rule with these faults fails; empty if it passes all."""
     with threads(1):
         try:
             sr.check_rule(Faulty(*faults), progress=_stop_at_failure)
@@ -160,7 +140,7 @@ def _stop_at_failure(result: CheckResult) -> None:
 
 
 class Gate:
-    """The gate with a baseline of the right rule, its cells at one noise level and with small oracles."""
+    """The gate with a baseline of the correct rule, with cells at one noise level and small oracles."""
 
     @cached_property
     def scope(self) -> Scope:
@@ -170,14 +150,14 @@ class Gate:
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Of the right rule."""
+        """Baseline of the correct rule."""
         with threads(1):
             right = predict(Faulty(), self.scope)
         rules = {Faulty.name: RuleBaseline(right.moments, {}, right.answers)}
         return Baseline({}, self.scope.nets, {}, self.scope.probe_names, rules)
 
     def sees(self, *faults: Fault) -> str:
-        """The first probe in which a rule with these faults is found out, or "cells"; empty if nowhere."""
+        """First probe that detects a rule with these faults, or "cells"; empty if none does."""
         rule = Faulty(*faults)
         with threads(1):
             predicted = {rule.name: predict(rule, self.scope, self.baseline.rules[rule.name])}
@@ -198,12 +178,12 @@ def _wider(law: Law, factor: float = 1.05) -> Law:
 
 
 def _when(applies: Callable[[Call], bool], factor: float = 1.05) -> Spoil:
-    """Covariances 5 % too large, or another factor, where something applies."""
+    """Covariances multiplied by a factor where `applies` is true."""
     return lambda call: _wider(call.law, factor) if applies(call) else call.law
 
 
 def _of_another_net(change: Callable[[nn.Module], nn.Module | None]) -> Spoil:
-    """The law of the net with some modules replaced: by what `change` gives, if that is not None."""
+    """Prediction for the net with modules replaced by the results of `change` that are not None."""
 
     def spoil(call: Call) -> Law:
         found = {n: change(m) for n, m in call.net.named_modules()} if isinstance(call.net, nn.Module) else {}
@@ -227,7 +207,7 @@ def _no_normalisation(module: nn.Module) -> nn.Module | None:
 
 
 def _gaussian(change: Callable[[sr.Gaussian], Law]) -> Spoil:
-    """A change of laws with a covariance."""
+    """A change of predictions with a covariance."""
     return lambda call: change(call.law) if isinstance(call.law, sr.Gaussian) else call.law
 
 
@@ -426,7 +406,7 @@ FAULTS: tuple[Fault, ...] = (
 
 
 def table() -> str:
-    """What sees each fault, as a table in Markdown: the one in docs/ci.md."""
+    """The Markdown table in docs/ci.md of the checks that detect each fault."""
     rows = [f"| {each.name} | {_seen(each.kit)} | {_seen(each.gate)} |" for each in FAULTS]
     return "\n".join(["| fault | kit | gate |", "| --- | --- | --- |", *rows])
 

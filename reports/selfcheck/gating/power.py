@@ -1,7 +1,8 @@
-"""The probability that a change of a sampling rule that draws otherwise is seen, by its noise in a baseline.
+"""Power of the tests of sampling rules under new draws, from the noise in a baseline.
 
-Lower bounds: of one test at the first, smallest level of Holm's method, as if all sampling rules of the
-baseline were tested. Today's draws scatter as the baseline's do.
+These are lower bounds: they refer to a single test at the first and smallest level of Holm's method, as if
+all sampling rules of the baseline were tested. The draws of the run are assumed to scatter like those of the
+baseline.
 """
 
 from __future__ import annotations
@@ -19,21 +20,14 @@ from sdp_bench.bench.gate.comparisons import evidence
 
 Array = NDArray[np.float64]
 
-_TOGETHER = 7  # tests of all places of a rule together
-_HERE = 3  # tests of a place, and one more where there is an oracle
+_TOGETHER = 7  # tests over all settings of a rule
+_HERE = 3  # tests in a setting, and one more if it has an oracle
 
 
 class Power:
-    """Of one rule of a baseline, beside others.
+    """Power for one rule of a baseline, when `rules` rules are tested.
 
-    Parameters
-    ----------
-    draws : mapping of str to Draws
-        Of the rule, by place.
-    outputs : mapping of str to int
-        Number of outputs there.
-    rules : int
-        How many are tested.
+    `draws` and `outputs` (their number) are by setting.
     """
 
     def __init__(self, draws: Mapping[str, Draws], outputs: Mapping[str, int], rules: int) -> None:
@@ -44,27 +38,27 @@ class Power:
             self._rows.append((parts(mean, outputs[key]), parts(stderr, outputs[key])))
 
     def covariance(self, factor: float) -> float:
-        """Of a factor of all covariances."""
+        """Power for a factor of all covariances."""
         stderr = np.array([s[3][SPREAD] / m[3][SPREAD] for m, s in self._rows])
         return self._in_all(np.full(len(stderr), abs(factor - 1)), stderr)
 
     def mean_shift(self, deviations: float) -> float:
-        """Of means moved by a share of their standard deviations."""
+        """Power for means shifted by a share of their standard deviations."""
         effect = np.array([deviations * np.sqrt(m[1]).mean() for m, _ in self._rows])
         return self._in_all(effect, np.array([s[3][LEVEL] for _, s in self._rows]))
 
     def mean_factor(self, factor: float) -> float:
-        """Of a factor of all means."""
+        """Power for a factor of all means."""
         effect = np.array([(factor - 1) * m[3][FACTOR] for m, _ in self._rows])
         return self._in_all(effect, np.array([s[3][FACTOR] for _, s in self._rows]))
 
     def covariance_in_one(self, factor: float) -> float:
-        """Of a factor of the covariance in one place, in the mean over places."""
+        """Power for a factor of the covariance in one setting, averaged over settings."""
         grown = np.sqrt((1 + factor**2) / 2)
         return self._in_one([((factor - 1) * np.ones(len(m[1])), grown * s[1] / m[1]) for m, s in self._rows])
 
     def shift_in_one(self, deviations: float) -> float:
-        """Of the mean moved in one place, in the mean over places."""
+        """Power for a shifted mean in one setting, averaged over settings."""
         return self._in_one([(deviations * np.sqrt(m[1]), s[0]) for m, s in self._rows])
 
     def _in_all(self, effect: Array, stderr: Array) -> float:

@@ -1,12 +1,12 @@
-"""How often the tests of sampling rules alarm: of unchanged rules, and of rules that were made wrong.
+"""Alarm rates of the tests of sampling rules, for unchanged and for faulty rules.
 
-``python -m sdp_bench.reports.selfcheck.gating.simulation 500`` counts the false alarms of 500 checks of all
-sampling rules of the committed baseline in all its cells and probes: some three minutes on an idle core.
+``python -m sdp_bench.reports.selfcheck.gating.simulation 500`` counts the false alarms in 500 checks of all
+sampling rules of the committed baseline in all its cells and probes. It takes about three minutes on an idle
+core.
 
-Each repetition is a check of rules that draw otherwise than in the baseline: the baseline's draws, today's
-and the prediction under the baseline's seed are taken without replacement from a pool of draws of each
-rule in each place, the errors against one of several oracles each. Only the draws are made once; all that the
-gate does with them is done in each repetition.
+Each repetition is a check of rules with new draws. The draws of the baseline, those of the run, and the
+prediction under the baseline's seed are taken without replacement from a pool for each rule and setting;
+errors refer to different oracles. Only the draws are reused; the gate's computations run in each repetition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sdp_ref.rules import Propagator
 
 Array = NDArray[np.float64]
 Change = Callable[[Sample], Sample]
-"""What becomes of a rule's draws."""
+"""A change of a rule's draws."""
 
 RULES = ("monte_carlo:samples=10", "monte_carlo:samples=100", "monte_carlo:samples=100,sampler=sobol")
 _POOL, _ORACLES = 5 * DRAWS // 2, 2
@@ -42,18 +42,10 @@ _POOL, _ORACLES = 5 * DRAWS // 2, 2
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Many draws of one rule in one place.
+    """Many draws of one rule in one setting.
 
-    Attributes
-    ----------
-    units : Units
-    numbers : ndarray, shape (draws, numbers)
-        In these units.
-    drawn : list of PredictedMoments
-    errors : list of (ndarray, float)
-        Of the draws against each oracle, and the oracle's own noise; empty if there is none.
-    metric : str
-        Of the errors.
+    `numbers`, shape (draws, numbers), are in `units`. `errors` has, for each oracle, the errors of the draws
+    in `metric` and the oracle's noise; it is empty without an oracle.
     """
 
     units: Units
@@ -64,7 +56,7 @@ class Pool:
 
     @classmethod
     def of(cls, rule: Propagator, place: Cell | Probe) -> Pool:
-        """Draw from a rule in a place."""
+        """Draw from a rule in a setting."""
         seeds = [place.root.seed(f"pool {number}") for number in range(_POOL + 1)]
         reference, *drawn = draws(rule, place, seeds)
         units = Units(reference)
@@ -81,16 +73,16 @@ class Pool:
 
     @property
     def outputs(self) -> int:
-        """How many there are."""
+        """Number of outputs."""
         return len(self.units.deviation)
 
     @property
     def draws(self) -> Draws:
-        """As a baseline keeps the first of them."""
+        """The first draws, summarised as in a baseline."""
         return self._sample(np.arange(DRAWS), 0 if self.errors else None).summary
 
     def split(self, rng: np.random.Generator) -> tuple[Draws, Sample, PredictedMoments]:
-        """Draws of a baseline and of a check, and today's prediction under the baseline's seed."""
+        """Sample the draws of a baseline and of a run, and the run's prediction under the baseline's seed."""
         order = rng.permutation(len(self.numbers))
         chosen = rng.permutation(len(self.errors)).tolist() if self.errors else [None, None]
         old = self._sample(order[:DRAWS], chosen[0])
@@ -104,11 +96,11 @@ class Pool:
 
 
 Pools = Mapping[tuple[str, str], Pool]
-"""By rule and place."""
+"""Pools by rule and setting."""
 
 
 def pools_of(scope: Scope, specs: Sequence[str] = RULES) -> Pools:
-    """Pools of some rules in all places of a scope whose law has moments."""
+    """Pools of rules in all settings of a scope whose distributions have moments."""
     places = {
         key: place
         for key, place in scope.places.items()
@@ -119,12 +111,11 @@ def pools_of(scope: Scope, specs: Sequence[str] = RULES) -> Pools:
 
 
 def unchanged(sample: Sample) -> Sample:
-    """No change."""
     return sample
 
 
 def scaled(factor: float) -> Change:
-    """Covariances times a factor, in all places."""
+    """Multiply covariances by a factor in all settings."""
 
     def change(sample: Sample) -> Sample:
         means, variances, pairs, overall = parts(sample.numbers, len(sample.units.deviation))
@@ -135,7 +126,7 @@ def scaled(factor: float) -> Change:
 
 
 def shifted(size: float) -> Change:
-    """Means moved by a share of the mean standard deviation, in all places."""
+    """Shift means by a share of the mean standard deviation in all settings."""
 
     def change(sample: Sample) -> Sample:
         outputs = len(sample.units.deviation)
@@ -150,19 +141,7 @@ def shifted(size: float) -> Change:
 
 
 def alarms(pools: Pools, trials: int, seed: int, change: Change = unchanged) -> int:
-    """How many checks stop, of rules whose draws are changed; errors stay those of the unchanged.
-
-    Parameters
-    ----------
-    pools : mapping of (str, str) to Pool
-        Of :func:`pools_of`.
-    trials, seed : int
-    change : callable
-
-    Returns
-    -------
-    int
-    """
+    """Count simulated checks that raise an alarm for changed draws; errors are those of unchanged rules."""
     rng = np.random.default_rng(seed)
     return sum(_alarm(pools, rng, change) for _ in range(trials))
 

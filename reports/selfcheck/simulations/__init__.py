@@ -1,1 +1,1 @@
-"""Simulations with known truth, of one part of the suite each."""
+"""Simulations with known truth, one module for each part of the suite."""

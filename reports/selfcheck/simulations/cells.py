@@ -1,4 +1,4 @@
-"""How often the 95 % point of a total variation's floor covers what an exact rule shows."""
+"""Coverage of an exact rule by the 95 % point of a total variation's floor."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ _WHAT = "the 95 % point of total variation's floor covers an exact rule"
 
 
 def cell_laws() -> Mapping[str, Law]:
-    """Laws of cells from even to all but one cell nearly empty, by what they are.
-
-    Returns
-    -------
-    mapping of str to ndarray, shape (cells,)
-    """
+    """Cell probabilities by description, from uniform to all but one cell nearly empty."""
     laws = {f"uniform over {cells} cells": np.full(cells, 1 / cells) for cells in (3, 10, 512, 12**3)}
     for top in (0.9, 0.99, 0.999):
         for cells in (2, 3, 10):
@@ -38,19 +33,9 @@ def cell_laws() -> Mapping[str, Law]:
 
 
 def coverage(law: Law, samples: int, trials: int, seed: int) -> int:
-    """How often two samples of one law are no further apart than the 95 % point that the first one gives.
+    """Count trials in which two samples of one distribution are within the 95 % point of the first.
 
-    Parameters
-    ----------
-    law : ndarray, shape (cells,)
-    samples : int
-        Of either side.
-    trials, seed : int
-
-    Returns
-    -------
-    int
-        Of `trials`.
+    `law` are the probabilities of the cells, and `samples` is the size of either sample.
     """
     generator = np.random.default_rng(seed)
     hits = 0
@@ -62,18 +47,9 @@ def coverage(law: Law, samples: int, trials: int, seed: int) -> int:
 
 
 def sobol_coverage(cells: int, samples: int, trials: int, seed: int) -> int:
-    """The same as :func:`coverage` for Sobol points through a small ReLU net, in cells of equal mass.
+    """Like :func:`coverage`, for Sobol points through a small ReLU net and cells of equal mass.
 
-    Parameters
-    ----------
-    cells, samples : int
-        Number of cells, a power of two; samples of either side.
-    trials, seed : int
-
-    Returns
-    -------
-    int
-        Of `trials`.
+    `cells` is a power of two.
     """
     import torch
 
@@ -101,21 +77,12 @@ def sobol_coverage(cells: int, samples: int, trials: int, seed: int) -> int:
 
 
 def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
-    """Simulated rates at which the 95 % point of the floor covers an exact rule, law by law, and under Sobol.
+    """Yield the coverage of an exact rule by the floor's 95 % point, by distribution, and for Sobol points.
 
-    Promised is .94 to .96. Where the distance between two samples has few values, its 95 % point is one of
-    these and covers more; so it does for a law whose rare cells the oracle has hardly seen, since these could
-    hold more than they do. At less than ten expected counts outside one cell at least .94 is promised.
-
-    Parameters
-    ----------
-    trials : int
-        Of each law and number of samples; a fifth of it over 500 cells and more, and under Sobol.
-    seed : int
-
-    Yields
-    ------
-    Rate
+    The promise is 0.94 to 0.96. If the distance of two samples has few values, its 95 % point is one of these
+    and covers more. So it does if the oracle has hardly seen rare cells, since these could have more mass
+    than estimated. With less than ten expected counts outside one cell, at least 0.94 is promised. From 500
+    cells, and for Sobol points, a fifth of the trials are run.
     """
     for name, law in cell_laws().items():
         for samples in SAMPLES:

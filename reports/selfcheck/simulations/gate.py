@@ -1,4 +1,4 @@
-"""How often the gate stops at sampling rules that draw otherwise, and at those whose law has changed."""
+"""Alarm rates of the gate for sampling rules with new draws, and for those with changed distributions."""
 
 from __future__ import annotations
 
@@ -12,29 +12,21 @@ from sdp_bench.reports.selfcheck.gating.power import Power
 from sdp_bench.reports.selfcheck.gating.simulation import RULES, alarms, pools_of, scaled, shifted
 from sdp_bench.reports.selfcheck.rate import Rate
 
-_LEVEL = 0.05  # five times that of all tests of a run together
+_LEVEL = 0.05  # five times the level of all tests of a run together
 
 
 def few_places() -> Scope:
-    """A cell of each committed net, and every third probe: a fourth of what a check asks."""
+    """A cell of each committed net and every third probe, a quarter of a full check."""
     groups = ci.groups(["sdp"], sigmas=(1.0,), inputs=1, samples=2**13, pilot_samples=2**13, cells=64)
     return Scope((), tuple(groups), probes()[::3])
 
 
 def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
-    """Rates of simulated checks in which sampling rules draw otherwise than in the baseline.
+    """Yield rates of simulated checks in which sampling rules have new draws.
 
-    Parameters
-    ----------
-    trials : int
-        Checks of unchanged rules; of changed ones a quarter of that.
-    seed : int
-
-    Yields
-    ------
-    Rate
-        False alarms, promised to be at most 5 %; then changes that are seen, promised as often as the lower
-        bound says by which docs/ci.md has its table: here of fewer places, of which less is seen.
+    False alarms are promised to be at most 5 %. Changes are promised to be detected at least as often as the
+    lower bounds behind the table of docs/ci.md say, here for fewer settings and therefore lower. Changed
+    rules have a quarter of the trials.
     """
     with threads(1):
         pools = pools_of(few_places())

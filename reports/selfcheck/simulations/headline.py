@@ -1,4 +1,4 @@
-"""How often the headline says too much of an exact rule, and sees an error of known size."""
+"""Error rates of the headline metric for an exact rule, and its power for errors of known size."""
 
 from __future__ import annotations
 
@@ -17,26 +17,22 @@ Array = NDArray[np.float64]
 
 DIMENSIONS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
 SAMPLES = 10**4
-"""Of either side: few enough for a page, and the floor goes by their square root."""
+"""Samples of either side: few enough for a page; the floor is proportional to the inverse square root."""
 
 _PILOT = 2**17
-_COVERAGE = (0.92, 1.0)  # of 95 %: a point that is simulated from 200 pairs of draws is .02 off itself
+_COVERAGE = (
+    0.92,
+    1.0,
+)  # of 95 %: the point is simulated from 200 pairs of draws and has an error of 0.02 itself
 
 
 @dataclass(frozen=True)
 class Error:
-    """What is wrong with a law, in coordinates of unit variance along the principal axes of the true one.
+    """An error of a distribution, in coordinates of unit variance along its principal axes.
 
-    Attributes
-    ----------
-    what : str
-        In words.
-    exact : float
-        Total variation between the two laws.
-    wrong : callable
-        Maps standard normals, shape (axes, n), to samples of the wrong law; the last axes are the thinnest.
-    axes : int
-        Fewest axes that it needs.
+    `exact` is the total variation between both distributions. `wrong` maps standard normals, shape (axes, n),
+    to samples of the wrong one; the last axes are the thinnest. `axes` is the smallest dimension for this
+    error.
     """
 
     what: str
@@ -46,7 +42,7 @@ class Error:
 
 
 def location(shift: float) -> Error:
-    """The thinnest axis off by `shift` of its standard deviations."""
+    """Thinnest axis shifted by `shift` of its standard deviations."""
 
     def wrong(z: Array) -> Array:
         z[-1] += shift
@@ -56,7 +52,7 @@ def location(shift: float) -> Error:
 
 
 def scale(factor: float, axes: int = 1) -> Error:
-    """Standard deviations along the thinnest axes times `factor`."""
+    """Standard deviations along the thinnest axes multiplied by `factor`."""
 
     def wrong(z: Array) -> Array:
         z[-axes:] *= factor
@@ -70,7 +66,7 @@ def scale(factor: float, axes: int = 1) -> Error:
 
 
 def rotation(degrees: float, ratio: float = 10.0, points: int = 10**6) -> Error:
-    """The two thinnest axes turned in their plane, where their standard deviations are as `ratio` to 1."""
+    """Thinnest two axes rotated in their plane, with standard deviations in proportion `ratio` to 1."""
     sine, cosine = np.sin(np.deg2rad(degrees)), np.cos(np.deg2rad(degrees))
     turn = np.array([[cosine, -sine / ratio], [sine * ratio, cosine]])
 
@@ -78,7 +74,7 @@ def rotation(degrees: float, ratio: float = 10.0, points: int = 10**6) -> Error:
         z[-2:] = turn @ z[-2:]
         return z
 
-    # By samples of the true law, to .0005: E (1 - q/p)+, and the turn keeps areas.
+    # E (1 - q/p)+ by samples of the true distribution, to 0.0005; the rotation preserves areas.
     z = np.random.default_rng(0).standard_normal((2, points))
     log_ratio = (np.square(z).sum(0) - np.square(np.linalg.inv(turn) @ z).sum(0)) / 2
     exact = float(np.maximum(0, -np.expm1(log_ratio)).mean())
@@ -90,7 +86,7 @@ def mixture(centre: float) -> Error:
     sd = np.sqrt(1 - centre**2)
 
     def wrong(z: Array) -> Array:
-        side, place = np.divmod(2 * stats.norm.cdf(z[-1]), 1)  # which Gaussian, and where in it
+        side, place = np.divmod(2 * stats.norm.cdf(z[-1]), 1)  # which Gaussian, and the quantile in it
         z[-1] = sd * stats.norm.ppf(place) + centre * (2 * side - 1)
         return z
 
@@ -103,7 +99,7 @@ def mixture(centre: float) -> Error:
 
 
 def triple(share: float) -> Error:
-    """The signs of the three thinnest axes multiply to +1 in a share of the samples: no pair shows it."""
+    """The thinnest three axes have signs with product +1 in a share of the samples; no pair shows it."""
 
     def wrong(z: Array) -> Array:
         bound = int(share * z.shape[1])
@@ -114,14 +110,14 @@ def triple(share: float) -> Error:
 
 
 PROMISED = (location(0.25), scale(1.3), rotation(2.0), mixture(0.8))
-"""Errors of a single axis, or of two, that are seen in nine of ten measurements by :data:`SAMPLES`."""
+"""Errors of one or two axes that are detected in nine of ten measurements with :data:`SAMPLES`."""
 
 
 @dataclass(frozen=True)
 class Trials:
-    """A Gaussian whose principal standard deviations fall from 1 to .001, its cells and its floor.
+    """A Gaussian with principal standard deviations from 1 to 0.001, its cells and its floor.
 
-    The floor is that of the first oracle, for all trials: it hardly changes from one to the next.
+    All trials share the floor of the first oracle, which hardly varies.
     """
 
     rotation: Array
@@ -132,7 +128,7 @@ class Trials:
 
     @classmethod
     def of(cls, axes: int, samples: int, generator: np.random.Generator, cells: int = 512) -> Trials:
-        """Fix cells and floor in some number of dimensions."""
+        """Choose cells and floor in some number of dimensions."""
         directions = np.linalg.qr(generator.standard_normal((axes, axes)))[0]
         sds = np.logspace(0, -3, axes)
         pilot = (directions * sds @ generator.standard_normal((axes, _PILOT))).T
@@ -142,7 +138,7 @@ class Trials:
         return cls(directions, sds, frozen, floor, samples)
 
     def estimate(self, generator: np.random.Generator, error: Error | None = None) -> Estimate:
-        """Of a fresh oracle and a fresh rule, which is exact if no error is given."""
+        """Compare a fresh oracle with a fresh rule, which is exact without an error."""
         shape = len(self.sds), self.samples
         first, second = generator.standard_normal(shape), generator.standard_normal(shape)
         if error:
@@ -152,19 +148,7 @@ class Trials:
 
 
 def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
-    """Of the headline in 1 to 20 dimensions.
-
-    Parameters
-    ----------
-    trials : int
-        Of every condition.
-    seed : int
-
-    Yields
-    ------
-    Rate
-        In every dimension how often the 95 % point covers an exact rule, and how often errors are seen.
-    """
+    """Yield rates of the headline in 1 to 20 dimensions: coverage of an exact rule, and power."""
     for axes in DIMENSIONS:
         generator = np.random.default_rng([seed, axes])
         made = Trials.of(axes, SAMPLES, generator)

@@ -1,6 +1,6 @@
-"""How often 95 % intervals, and the floors of what comes from moments and quantiles, cover the truth.
+"""Coverage of 95 % intervals, and of floors for metrics of moments and quantiles.
 
-An interval is ``value ± 1.96 stderr`` of an estimate. Laws are drawn anew in each trial, by NumPy, and their
+An interval is ``value ± 1.96 stderr`` of an estimate. Distributions are drawn by NumPy in each trial, and the
 truth is known in closed form.
 """
 
@@ -36,7 +36,7 @@ Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class _Shape:
-    """A law of mean 0 and variance 1, of which coordinates are independent copies."""
+    """A distribution with mean 0 and variance 1; coordinates are independent copies."""
 
     name: str
     draw: Draw
@@ -49,19 +49,7 @@ _SHAPES = (
 
 
 def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
-    """Coverage of intervals and floors by simulation.
-
-    Parameters
-    ----------
-    trials : int
-        Of each rate.
-    seed : int
-        Of the draws.
-
-    Yields
-    ------
-    Rate
-    """
+    """Yield the coverage of intervals and floors."""
     yield from _total_variations(trials, np.random.default_rng([seed, 1]))
     yield from _moments(trials, np.random.default_rng([seed, 2]))
     yield from _quantiles(trials, np.random.default_rng([seed, 3]))

@@ -1,4 +1,4 @@
-"""How often kit and gate see a fault as docs/ci.md says, and the kit one where none is."""
+"""Detection of faults by kit and gate as stated in docs/ci.md, and false alarms of the kit."""
 
 from __future__ import annotations
 
@@ -10,28 +10,18 @@ from sdp_bench.reports.selfcheck.gating.faults import FAULTS, Gate, seen_by_kit
 from sdp_bench.reports.selfcheck.rate import Rate
 
 _SLOW = frozenset({"moment_matching", "low_rank", "exact"})
-"""Rules that take the kit more than ten seconds each; the tests ask them."""
+"""Rules that take the kit more than ten seconds each; the tests cover them."""
 
 
 def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
-    """Rates of the faults of docs/ci.md, and of the checks that registered rules fail.
+    """Yield rates of detected faults of docs/ci.md, and of failed checks of registered rules.
 
-    Parameters
-    ----------
-    trials : int
-        Runs of the kit for each registered rule.
-    seed : int
-        Of the cases of the first of these.
-
-    Yields
-    ------
-    Rate
-        Faults that the kit, then the gate, sees first where the table says, or does not see as it says; then
-        the checks that rules which keep everything fail.
+    A fault counts if kit, then gate, first detect it where the table says, or miss it if the table says so.
+    Failed checks are those of rules that keep all promises; `trials` is the number of runs per rule.
     """
     blind = tuple(fault for fault in FAULTS if not fault.kit)
     seen = sum(seen_by_kit(fault) == fault.kit for fault in FAULTS if fault.kit)
-    # all that it is blind to as one rule: a whole run of the kit each is long
+    # all faults that the kit misses in a single rule, since each would take a whole run of the kit
     seen += 0 if seen_by_kit(*blind) else len(blind)
     made = "faults made in SDP"
     yield Rate("kit", "the kit sees a fault, or not, as docs/ci.md says", made, (1, 1), seen, len(FAULTS))

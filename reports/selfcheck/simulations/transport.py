@@ -1,4 +1,4 @@
-"""How often floors of W1 cover an exact rule, and intervals of the summary of pairs what is drawn again."""
+"""Coverage of floors of W1 for an exact rule, and of intervals of the summary of pairs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Array = NDArray[np.float64]
 
 _PAIRS = 8
 _COVERS = 0.93, 0.97
-_WITHIN = 0.93, 0.99  # by errors within a fifth of the true ones, and rather too large
+_WITHIN = 0.93, 0.99  # for errors within a fifth of the true ones, and rather too large
 _NORMAL_975 = 1.959964
-_OUTPUTS, _SAMPLES, _BINS = 4, 1000, 20  # of the summary of pairs, and of its pilot twenty times as many
+_OUTPUTS, _SAMPLES, _BINS = 4, 1000, 20  # of the summary of pairs; its pilot has twenty times the samples
 _REDRAWS = 40
-_FEWEST = 20  # trials of it: one is held against the mean of the others, whose own error must be small
+_FEWEST = 20  # trials of it: each is compared with the mean of the others, whose error must be small
 
 
 @dataclass(frozen=True)
 class _Distance:
-    """A distance between two samples, as the suite takes it, and its points a side in the simulation."""
+    """A distance between two samples as the suite computes it, and its number of points per side here."""
 
     name: str
     estimate: Callable[[Array, Array, int], Estimate]
@@ -55,19 +55,9 @@ _FLAT = _Outputs("three outputs 1 : 0.1 : 0.001", (1.0, 0.1, 0.001))
 
 
 def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
-    """Coverage of floors of W1, and of intervals and floors of the summary of pairs, by simulation.
+    """Yield the coverage of floors of W1, and of intervals and floors of the summary of pairs.
 
-    Parameters
-    ----------
-    trials : int
-        Of each rate; of the summary of pairs twenty at least are made.
-    seed : int
-        Of the draws.
-
-    Yields
-    ------
-    Rate
-        Of floors, then of intervals.
+    The summary of pairs has at least twenty trials.
     """
     rng = np.random.default_rng(seed)
     for distance, outputs in (
@@ -78,7 +68,7 @@ def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
         (_CERTIFIED, _FLAT),
     ):
         yield _floor_of(distance, outputs, 2 * _PAIRS, _COVERS, trials, rng)
-    # A quarter of the samples that disjoint pairs take: they overlap, and are too much alike.
+    # A quarter of the samples of disjoint pairs: these pairs overlap and are too similar.
     yield _floor_of(_EXACT, _FLAT, _PAIRS // 2, NOTHING, trials, rng)
     for scale in (1.0, 1.15, 2.0):
         yield from _summaries_of(scale, max(_FEWEST, trials), rng)
@@ -103,7 +93,7 @@ def _floor_of(
 
 
 def _summaries_of(scale: float, trials: int, rng: np.random.Generator) -> Iterator[Rate]:
-    """How often an interval of the summary of pairs holds the mean of the other trials, by a wrong scale."""
+    """How often an interval of the summary of pairs covers the mean of other trials, for a wrong scale."""
     outputs = _Outputs("", (1.0,) * _OUTPUTS)
     partition = ScoreDifferences.from_samples(outputs.draw(rng, 20 * _SAMPLES), _BINS)
     found = []

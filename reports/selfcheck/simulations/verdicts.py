@@ -1,9 +1,9 @@
-"""How often verdicts are wrong, and how often they find what is there, under effects as they were measured.
+"""Error rates and power of verdicts under effects as they were measured.
 
-Each part of each claim has a population: its effects in the committed results, smoothed a little. Samples of
-nets are drawn from it, for all parts of a depth and recipe the same nets, and tested against the mean of the
-population: there, on the boundary, every verdict is a false one. Beside the tests that verdicts go by stands
-Student's t alone, for comparison.
+Each part of each claim has a population: its effects in the committed results, slightly smoothed. Samples of
+nets are drawn from it (the same nets for all parts of a depth and recipe) and tested against the mean of the
+population. There, on the boundary, every verdict is false. Student's t alone is shown for comparison with the
+tests of verdicts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sdp_bench.reports.selfcheck.rate import NOTHING, Part, Rate
 from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_every_part, p_of_some_part
 
 NETS = (30, 10)
-"""Sizes of samples: that of the committed results, and that of a run of ten nets."""
+"""Sample sizes: that of the committed results, and that of a run with ten nets."""
 DOMINATED = 0.5
-"""Share of the squared deviations from which on one net is said to carry a part."""
+"""Share of the squared deviations above which a single net dominates a part."""
 
-_AT_ONCE = 200  # samples, to keep memory small
+_AT_ONCE = 200  # samples, to limit memory
 _P = NDArray[np.float64]
 
 
@@ -45,56 +45,23 @@ class Population:
 
     @cached_property
     def dominated(self) -> bool:
-        """Whether one net carries most of the spread."""
+        """Whether a single net contributes most of the spread."""
         squares = (self.effects - self.effects.mean()) ** 2
         return bool(squares.max() > DOMINATED * squares.sum())
 
 
 def populations(frame: pd.DataFrame) -> tuple[Population, ...]:
-    """Populations of all parts of all claims under all conventions; those that are not finite are left out.
-
-    Parameters
-    ----------
-    frame
-        Measurements as `checked` gives them.
-
-    Returns
-    -------
-    tuple of Population
-    """
+    """Populations of all parts of all claims under all conventions, if finite."""
     return tuple(_populations(frame))
 
 
 def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
-    """Error rates at the boundary, and power at the effects that were measured, of the committed results.
-
-    Parameters
-    ----------
-    trials : int
-        Samples of each size.
-    seed : int
-        Of the draws.
-
-    Yields
-    ------
-    Rate
-    """
+    """Yield error rates on the boundary and power at the measured effects of the committed results."""
     yield from rates_of(populations(committed_results().frame), trials, seed)
 
 
 def rates_of(known: Sequence[Population], trials: int, seed: int = 0) -> Iterator[Rate]:
-    """The same of some populations.
-
-    Parameters
-    ----------
-    known : sequence of Population
-        Of some claims.
-    trials, seed : int
-
-    Yields
-    ------
-    Rate
-    """
+    """Like `rates`, for some populations."""
     rng = np.random.default_rng(seed)
     for nets in NETS:
         p = _simulated(known, nets, trials, rng)
@@ -119,12 +86,8 @@ def _simulated(
 ) -> NDArray[np.float64]:
     """p-values, shape (2, 2, 2, populations, times).
 
-    Against the boundary and against the threshold of the part; by Student's t and by the tests of verdicts;
-    of "above" and of "below".
-
-    Returns
-    -------
-    ndarray
+    The axes are: against the boundary and the part's threshold; Student's t and the tests of verdicts;
+    "above" and "below".
     """
     against = (
         np.array([[each.effects.mean()] for each in known]),
@@ -146,15 +109,15 @@ def _simulated(
 def _samples(
     known: Sequence[Population], nets: int, times: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Samples, shape (populations, times, nets); parts that were measured on the same nets share them."""
+    """Samples, shape (populations, times, nets); parts measured on the same nets share these."""
     drawn = np.empty((len(known), times, nets))
     groups: dict[tuple[str, int, int], list[int]] = {}
     for index, each in enumerate(known):
         groups.setdefault((each.recipe, each.depth, len(each.effects)), []).append(index)
     for (_, _, count), members in groups.items():
         effects = np.stack([known[index].effects for index in members])
-        # A Gaussian kernel with the correlations of the parts, and Silverman's width for their inner spread:
-        # means stay the same, tails as far out as they are, and what is tied in most nets stays tied.
+        # A Gaussian kernel with the correlations of the parts, and Silverman's width for their inner spread.
+        # Means and the reach of tails stay the same, and what is tied in most nets stays tied.
         middle = np.median(effects, 1, keepdims=True)
         spread = 1.4826 * np.median(np.abs(effects - middle), 1, keepdims=True)
         inner = np.clip(effects - middle, -2 * spread, 2 * spread)
@@ -173,12 +136,12 @@ def _student(effects: NDArray[np.float64], thresholds: NDArray[np.float64]) -> t
 
 
 def _figures(known: Sequence[Population], p: _P) -> Iterator[tuple[Part, str, tuple[float, float], int, int]]:
-    """What is said of one kind of test: part, words, what is promised, hits and trials."""
+    """Figures of one kind of test: part, words, promised range, hits and trials."""
     times = p.shape[-1]
     (above, below), (measured_above, measured_below) = p
     even = np.array([not each.dominated for each in known])
     for side, each in (("above", above), ("below", below)):
-        # Holm's correction asks single parts for less than a tenth of the level.
+        # Holm's correction uses less than a tenth of the level for single parts.
         false = (each <= LEVEL).sum(1)
         yield "verdicts", f"worst single part: false “{side}”", NOTHING, int(false[even].max()), times
         words = f"worst single part, also where one net dominates: false “{side}”"
@@ -198,7 +161,7 @@ def _figures(known: Sequence[Population], p: _P) -> Iterator[tuple[Part, str, tu
         ("fails", [_fails(claims, measured_below) for claims in families]),
     ):
         share = np.concatenate([corrected.ravel() <= LEVEL for corrected in found]).mean()
-        # Claims share the nets of a sample: no more trials than samples.
+        # Claims share the nets of a sample: there are no more trials than samples.
         hits = round(share * times)
         yield "power", f"a claim, at the effects that were measured, {verdict}", NOTHING, hits, times
 
@@ -206,7 +169,7 @@ def _figures(known: Sequence[Population], p: _P) -> Iterator[tuple[Part, str, tu
 def _families(
     known: Sequence[Population], allowed: NDArray[np.bool_]
 ) -> Iterator[tuple[NDArray[np.intp], ...]]:
-    """Claims that are judged together: of each, which populations are its parts, as far as allowed."""
+    """Claims that are judged together, each as the indices of its allowed populations."""
     for recipe in sorted({each.recipe for each in known}):
         for column in CONVENTIONS:
             claims: dict[str, list[int]] = {}
@@ -218,8 +181,8 @@ def _families(
 
 
 def _false_holds(claims: Sequence[NDArray[np.intp]], above: _P) -> int:
-    """In how many samples any claim holds where of each only the part that errs most lies on the boundary."""
-    # The least favourable case: a claim holds where all parts do, and the others are far above.
+    """Samples in which any claim holds although its most error-prone part lies on the boundary."""
+    # The least favourable case: a claim holds if all parts do, and the others are far above.
     p = [above[own] for own in claims]
     chosen = [each[(each <= LEVEL / len(p)).mean(1).argmax()] for each in p]
     return int((holm(np.stack(chosen, -1)) <= LEVEL).any(1).sum())
