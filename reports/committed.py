@@ -1,4 +1,4 @@
-"""The results that come with the package, as the page that was made of them once."""
+"""The page of the committed results, which come with the package, as it was once rendered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sdp_bench.reports.tables.data import lines
 from sdp_bench.reports.tables.frame import COLUMNS, TEXT, VARIANTS, checked
 
 FOLDER = "committed"
-"""Of their page, in the report's."""
+"""Folder of their page inside the report's."""
 TITLE = "Committed results"
 DATA = "results.csv.gz"
 _PARTS = "parts.json"
@@ -42,12 +42,10 @@ _FRAME = "frame.npz"
 
 @dataclass(frozen=True)
 class Committed:
-    """What :meth:`keep` wrote.
+    """The committed results as :meth:`keep` wrote them to `folder`.
 
-    Attributes
-    ----------
-    folder : Path
-        The parts of the page, the lists behind its numbers, and all measurements, for people and for reports.
+    The folder holds the parts of the page, the lists behind its numbers, and all measurements, both as CSV
+    for readers and as arrays for reports.
     """
 
     folder: Path
@@ -61,23 +59,11 @@ class Committed:
         finished: str,
         beside: Sequence[Beside] = (),
     ) -> Committed:
-        """Write the parts of their page and all measurements; the lists are written beside them.
+        """Write the parts of the page and all measurements; the caller adds the lists.
 
-        Parameters
-        ----------
-        folder : Path
-        frame : DataFrame
-        parts : sequence of Part
-        finished : str
-            When the newest of them was measured, as ISO 8601.
-        beside : sequence of Beside
-            Files that stand beside the page.
-
-        Returns
-        -------
-        Committed
+        `finished` is the time of the newest measurement, as ISO 8601; `beside` are files next to the page.
         """
-        # without the time of day, so that the same results give the same bytes
+        # without a timestamp, so that the same results give the same bytes
         with gzip.GzipFile(folder / DATA, "wb", compresslevel=6, mtime=0) as file:
             file.writelines(lines(frame))
         names = [name for name in (*COLUMNS, *VARIANTS, "unit") if name in frame]
@@ -93,7 +79,7 @@ class Committed:
 
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
-        """All measurements, with the columns that the report needs, as `checked` gives them."""
+        """All measurements with the columns that the report needs, as returned by `checked`."""
         with np.load(self.folder / _FRAME) as kept:
             return checked(unpacked(dict(kept)))
 
@@ -104,26 +90,10 @@ class Committed:
         return content["finished"], parts, [Beside(**one) for one in content["beside"]]
 
     def show(self, folder: Path, more: Sequence[Part] = (), links: Sequence[tuple[str, str]] = ()) -> Path:
-        """Write the page into a report, with the lists behind its numbers and the measurements.
+        """Write the page into the folder of a report, with lists and measurements, and return its path.
 
-        Parameters
-        ----------
-        folder : Path
-            Of this page.
-        more : sequence of Part
-            That this machine's run adds.
-        links : sequence of (str, str)
-            Addresses and titles of other pages.
-
-        Returns
-        -------
-        Path
-            The page.
-
-        Raises
-        ------
-        RunFailedError
-            If the folder cannot be written.
+        `more` are parts that the run on this machine adds; `links` are addresses and titles of other pages.
+        Raises RunFailedError if the folder is not writable.
         """
         lists = sorted((self.folder / NUMBERS).glob("*.html"))
         texts = {each.name: each.read_text(encoding="utf-8") for each in lists}
@@ -136,22 +106,6 @@ class Committed:
         return folder / PAGE
 
     def show_single(self, folder: Path) -> Path:
-        """Write them as one page that needs no other file.
-
-        Parameters
-        ----------
-        folder : Path
-            Of the page.
-
-        Returns
-        -------
-        Path
-            The page.
-
-        Raises
-        ------
-        RunFailedError
-            If the folder cannot be written.
-        """
+        """Write the results as a single page without other files, and return its path."""
         finished, parts, _ = self._kept
         return write(folder / PAGE, single(parts, Cover(TITLE, {"finished": finished}, Data(""))))

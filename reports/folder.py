@@ -1,4 +1,4 @@
-"""Folders that pages are written into: what others have put there stays as it is."""
+"""Output folders of pages: only our own files are ever replaced or removed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
 
 _TAG = r'<meta name="sdp-bench-(\w+)" content="([^"]*)">'
-_HEAD = 2000  # bytes, of the beginning or of a PDF the end, in which a file says what it is
+_HEAD = 2000  # bytes at the start, or the end of a PDF, in which a file is identified
 FRAMES = "frames"
-"""Kind of what is kept of tables that were loaded."""
+"""Kind of the cache of loaded tables."""
 ARRAYS = "sdp-bench"
-"""Name of the first array of a file of arrays, which says whose it is."""
+"""Name of the first array of our array files, which identifies them."""
 
 PRINTED = "% sdp-bench\n"
-"""Last line of a PDF of ours, a comment there: before it there is no room for one."""
+"""Last line of our PDFs, a comment that identifies them; there is no room for one at the start."""
 
-# What files of ours begin with, PDFs end with, by the ends of their names.
+# How our files begin (PDFs: end), by suffix.
 _OURS = {
     ".html": r'(?s).*<(title>sdp-bench |meta name="sdp-bench-)',
-    # measurements, none of them, rulings on the paper, or the rates of the selfcheck
+    # measurements, or none; verdicts on the paper; rates of the selfcheck
     ".csv": r'(""|topic,lines,quote,.*|(?=.*\bexperiment\b)(?=.*\brule\b).*\bvalue\b.*'
     r"|part,what,condition,.*,hits,trials)?\r?\n",
     ".tex": r"% sdp-bench",
@@ -37,19 +37,19 @@ _OURS = {
     ".css": r"/\* sdp-bench \*/",
     ".js": r"// sdp-bench",
     ".npz": rf"(?s)PK\x03\x04.{{0,60}}?{ARRAYS}\.npy",
-    # submissions; leaderboards; conformance reports; the parts of a page that is kept; the hashes of these
+    # submissions; leaderboards; conformance reports; the parts of a cached page; their checksums
     ".json": r'\{(\s*"schema": 1,\s*"created": |\s*"[^"]*": (\{\s*"rule": "|"[0-9a-f]{64}")|"finished": |\})',
 }
 _KEPT = re.compile(r"[0-9a-f]{16}|\.[0-9a-f]{16}\.[0-9a-f]{8}")
 
 
 def tags(path: Path) -> dict[str, str]:
-    """What a page says of itself in its ``sdp-bench-`` tags, as escaped there; nothing if it is not ours."""
+    """Return the ``sdp-bench-`` tags of a page, still escaped; empty if the page is not ours."""
     return dict(re.findall(_TAG, _head(path)))
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file says of itself that a page, or what stands beside one, was written to it."""
+    """Whether the content of a file identifies it as ours."""
     pattern = _OURS.get(Path(path.name.removesuffix(".gz")).suffix)
     return pattern is not None and re.match(pattern, _head(path)) is not None
 
@@ -65,89 +65,33 @@ def _head(path: Path) -> str:
 
 
 def check(folder: Path, names: Iterable[str]) -> None:
-    """Find out whether files of others are in the way in a folder, before the work for a page in it.
-
-    Parameters
-    ----------
-    folder : Path
-    names : iterable of str
-        Of the files that will be written.
-
-    Raises
-    ------
-    UserError
-        If one is there that is not ours.
-    """
+    """Raise UserError if foreign files block any of these names, before the page is computed."""
     for name in names:
         _require_ours(folder / name)
 
 
 def write(path: Path, content: bytes | str) -> Path:
-    """Write a file beside or behind a page, in the place of an older one of ours.
-
-    Parameters
-    ----------
-    path : Path
-    content : bytes or str
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    UserError
-        If one is there that is not ours.
-    RunFailedError
-        If it cannot be written.
-    """
+    """Write a file, replacing an older one of ours; raises UserError if a foreign file is in the way."""
     _require_ours(path)
     return files.write(path, content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write a file piece by piece that :func:`write` would write at once.
-
-    Parameters
-    ----------
-    path : Path
-
-    Yields
-    ------
-    binary file
-
-    Raises
-    ------
-    UserError
-        If one is there that is not ours.
-    RunFailedError
-        If it cannot be written.
-    """
+    """Like :func:`write`, in pieces."""
     _require_ours(path)
     with files.replacing(path) as file:
         yield file
 
 
 def remove(path: Path) -> None:
-    """Take a file away if it is ours."""
+    """Remove a file if it is ours."""
     if is_ours(path):
         path.unlink(missing_ok=True)
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A folder in that of a page.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    UserError
-        If it is a link, which would lead to files of others.
-    """
+    """Return a subfolder of a page's folder; raises UserError if it is a link, which may lead elsewhere."""
     if (folder / name).is_symlink():
         raise UserError(f"{folder / name} is a link, which is not followed; give another folder")
     return folder / name
@@ -159,7 +103,7 @@ def _require_ours(path: Path) -> None:
 
 
 def kept_pages(kind: str = "pages") -> list[Path]:
-    """Folders of the pages in the cache, or of another kind, also of those whose making was broken off."""
+    """Folders of one kind in the cache, including incomplete ones."""
     found = files.cache_folder(kind).glob("*")
     return sorted(
         path for path in found if _KEPT.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
@@ -167,14 +111,14 @@ def kept_pages(kind: str = "pages") -> list[Path]:
 
 
 def clear_old(kind: str, most: int) -> None:
-    """Take away what is kept of one kind, but for so many: those that were made last."""
+    """Remove cached folders of one kind except the `most` newest ones."""
     made = (path for path in kept_pages(kind) if not path.name.startswith("."))
     for old in sorted(made, key=lambda path: path.stat().st_mtime)[:-most]:
         clear(old)
 
 
 def clear(folder: Path) -> None:
-    """Take away a page of the cache, and its folder unless others have put something there."""
+    """Remove a cached page, and its folder unless it contains foreign files."""
     for place, folders, names in os.walk(folder, topdown=False):
         for name in names:
             remove(Path(place, name))

@@ -1,4 +1,4 @@
-"""Measurements in a user's hands: a results file, or tables that were exported of one, as a data frame."""
+"""Measurements as a data frame, from a results file or from exported tables."""
 
 from __future__ import annotations
 
@@ -23,27 +23,21 @@ from sdp_bench.reports.folder import FRAMES, clear_old, replacing
 from sdp_bench.reports.tables import arrays
 
 COMMITTED = "committed"
-"""Stands for the results that come with the package."""
+"""Name for the results that come with the package."""
 
 MOST = 3
-"""Exported tables that are kept as they were loaded."""
+"""Number of exported tables kept in the cache."""
 
 _FILE = "frame.npz"
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of what :func:`load` gives.
+    """One column of the frame that :func:`load` returns.
 
-    Attributes
-    ----------
-    name : str
-    dtype : str
-        ``category`` of text, ``Int64`` of whole numbers of which some are missing, ``int64``, ``float64`` or
-        ``bool``.
-    unit : str
-        Of its numbers; empty where they have none. `unit_of_measure` says which one that of a value is.
-    meaning : str
+    `dtype` is ``category`` for text, ``Int64`` for integers that may be missing, ``int64``, ``float64`` or
+    ``bool``. `unit` is empty for a column without a unit; the column `unit_of_measure` holds the units of
+    values.
     """
 
     name: str
@@ -88,16 +82,14 @@ COLUMNS = (
     Column("fingerprint", "category", "", "Hash of the code that could change the number."),
     Column("run", "int64", "", "Number of the run that measured it."),
 )
-"""What :func:`load` gives, in its order."""
+"""The columns that :func:`load` returns, in order."""
 
 
 def columns() -> pd.DataFrame:
-    """Dictionary of the columns that :func:`load` gives.
+    """Describe the columns that :func:`load` returns.
 
-    Returns
-    -------
-    DataFrame
-        By name: `dtype`, `unit` and `meaning`, in the order of the columns.
+    The frame has a row for each column, indexed by its name and in the same order, with its `dtype`, `unit`
+    and `meaning`.
     """
     return pd.DataFrame(map(asdict, COLUMNS)).set_index("name")
 
@@ -108,38 +100,28 @@ def load(
     suite: str | Collection[str] | None = None,
     runs: Collection[int] | None = None,
 ) -> pd.DataFrame:
-    """Measurements of a results file, or of exported tables; one row each.
+    """Load measurements from a results file or from exported tables, one per row.
 
-    What several runs measured, perhaps with other settings, counts once in an experiment, as the newest of
-    them has it. A measurement that several experiments ask for is one row, and `suites` names them all.
+    `path` is a results file (``sdp-bench.sqlite``), a folder written by ``sdp-bench export``, or
+    ``"committed"`` for the results that come with the package. Write ``"./committed"`` for a folder of that
+    name.
 
-    Parameters
-    ----------
-    path : str or path
-        A results file, ``sdp-bench.sqlite``; a folder that ``sdp-bench export`` wrote; or ``"committed"``,
-        the results that come with the package. A folder of that name is ``"./committed"``.
-    suite : str or collection of str, optional
-        Experiments, ``"iris-tv"``, whose measurements are wanted; all of them by default.
-    runs : collection of int, optional
-        Numbers of runs whose measurements are wanted; all of them by default.
+    `suite` selects experiments by name, ``"iris-tv"``, and `runs` selects runs by number; by default all are
+    loaded. If several runs measured the same thing in an experiment, perhaps with different settings, only
+    the newest measurement is returned. A measurement that belongs to several experiments is one row, and its
+    column `suites` names them all.
 
-    Returns
-    -------
-    DataFrame
-        Columns as :func:`columns` describes them; the rows of the first experiment first, each in the order
-        of depth, seed, sigma, input, rule, metric and component.
+    :func:`columns` describes the columns. Rows are ordered by experiment, depth, seed, sigma, input, rule,
+    metric and component.
 
-    Raises
-    ------
-    UserError
-        If there is no such file, it is of something else, or it has no such experiment or run.
-    RunFailedError
-        If it is damaged: both are compared with their checksums as they are read.
+    Raises :class:`sdp_bench.UserError` if the file does not exist, has another format, or lacks an experiment
+    or run, and :class:`sdp_bench.RunFailedError` if it is damaged: checksums are verified while it is read.
 
     Notes
     -----
-    Exported tables of a million rows take half a minute to read. They are kept as arrays in the cache
-    (``SDP_BENCH_CACHE``), by their checksums and this code; the next call takes a second.
+    Reading exported tables of a million rows takes half a minute. They are cached as arrays in
+    ``SDP_BENCH_CACHE``, by their checksums and the version of this code, so that the next call takes a
+    second.
 
     Examples
     --------
@@ -163,7 +145,7 @@ def _place(path: object) -> Path:
         raise UserError(
             f"there is no file or folder {shown(str(path))}; 'committed' loads the committed results"
         )
-    if not (place.is_file() or place.is_dir()):  # a pipe would never end
+    if not (place.is_file() or place.is_dir()):  # reading a pipe might never end
         raise UserError(f"{place} is neither a results file nor a folder of exported tables")
     return place
 
@@ -187,17 +169,17 @@ def _numbers(runs: object) -> tuple[int, ...]:
 
 
 def _kept(place: Path, numbers: tuple[int, ...]) -> pd.DataFrame:
-    """All measurements of some runs; of exported tables, if these are whole, as they were read before."""
+    """All measurements of some runs; exported tables are cached."""
     if place.is_file():
         with Store(place) as store:
             return _table(store, numbers)
     name = hashlib.sha256(f"{exchange.digest(place)} {_code()} {numbers}".encode()).hexdigest()[:16]
     path = files.cache_folder(FRAMES) / name / _FILE
-    with suppress(UserError, KeyError):  # there is none, or it is damaged: npz has a checksum of each array
+    with suppress(UserError, KeyError):  # missing, or damaged: npz has a checksum of each array
         return arrays.unpacked(files.read_arrays(path))
     with exchange.opened(place) as store:
         frame = _table(store, numbers)
-    with suppress(RunFailedError, UserError):  # which costs time, and nothing else
+    with suppress(RunFailedError, UserError):  # costs time and nothing else
         with replacing(path) as file:
             np.savez_compressed(file, **arrays.packed(frame))
         clear_old(FRAMES, MOST)
@@ -212,17 +194,7 @@ def _code() -> str:
 
 
 def described(frame: pd.DataFrame) -> pd.DataFrame:
-    """Measurements of experiments as :func:`load` gives them.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        As :meth:`sdp_bench.bench.results.queries.Queries.frame` gives it; perhaps empty, and without columns.
-
-    Returns
-    -------
-    DataFrame
-    """
+    """Convert measurements of experiments (none: no columns are needed) to the columns of :func:`load`."""
     once = frame.reindex(columns=[each.name for each in COLUMNS]) if frame.empty else _once(frame)
     return once[[each.name for each in COLUMNS]].astype({each.name: each.dtype for each in COLUMNS})
 
@@ -236,7 +208,7 @@ def _table(store: Store, numbers: Sequence[int]) -> pd.DataFrame:
 
 
 def _once(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each measurement once, with the experiments that ask for it in the place of one of them."""
+    """Merge rows of the same measurement, collecting the names of their experiments."""
     asking = frame["experiment"].array
     place = frame.groupby(results.MEASUREMENT, observed=True, sort=False).ngroup().to_numpy()
     asked = np.zeros((place.max(initial=-1) + 1, len(asking.categories)), dtype=bool)
@@ -249,7 +221,7 @@ def _once(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_suites(frame: pd.DataFrame, suites: Sequence[str], path: object) -> pd.DataFrame:
-    """Rows that some experiments ask for, with no texts but theirs."""
+    """Rows of some experiments, without unused categories."""
     together = frame["suites"].cat
     known = {name for text in together.categories for name in text.split(", ")}
     if unknown := [name for name in suites if name not in known]:

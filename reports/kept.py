@@ -1,4 +1,4 @@
-"""The page of the committed results, made once and kept in the cache."""
+"""Cache of the page of the committed results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sdp_bench.reports.page import keep
 from sdp_bench.reports.results import BASELINES, committed_results
 
 MOST = 3
-"""Pages that are kept: those of the newest versions of code or results."""
+"""Number of cached pages: those of the newest versions of code and results."""
 
 _CHECKSUMS = "checksums.json"
 
@@ -30,21 +30,10 @@ _PLUGGED_IN = (section.GROUP, experiments.ENTRY_POINTS, metrics.ENTRY_POINTS)
 
 
 def committed(say: Callable[[str], None]) -> Committed:
-    """The committed results with their page, which is made if there is no whole one of this code.
+    """Return the committed results with their page, which is made if this code has not cached it.
 
-    Parameters
-    ----------
-    say : callable of str
-        Where it is told that the page is being made, which takes about a minute.
-
-    Returns
-    -------
-    Committed
-
-    Raises
-    ------
-    RunFailedError
-        If the committed results are missing or damaged, or nothing can be written.
+    `say` is called before the page is made, which takes about a minute. Raises RunFailedError if the
+    committed results are missing or damaged, or the cache is not writable.
     """
     pages = files.cache_folder("pages")
     folder = pages / digest()
@@ -59,7 +48,7 @@ def committed(say: Callable[[str], None]) -> Committed:
 
 
 def digest() -> str:
-    """Hash of all that the page is made by: results, code, libraries; 16 hexadecimal digits."""
+    """Hash of results, code and libraries that determine the page; 16 hexadecimal digits."""
     sha = hashlib.sha256()
     for path in _sources():
         content = path.read_bytes()
@@ -73,7 +62,7 @@ def digest() -> str:
 
 
 def _sources() -> Iterator[Path]:
-    """Files of this package that the page rests on, in an order that is the same everywhere."""
+    """Files of this package that determine the page, in the same order on every machine."""
     rooms = (
         Path(each.__file__).resolve().parent for each in (sdp_ref, bench, oracles, reports) if each.__file__
     )
@@ -85,7 +74,7 @@ def _sources() -> Iterator[Path]:
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """Hashes of all that stands in a folder, by path."""
+    """Checksums of all files in a folder, by path."""
     found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _CHECKSUMS)
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found
@@ -93,7 +82,7 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether there is a page, as it was made: what clears caches may have taken parts of it."""
+    """Whether a cached page is complete; whatever cleans caches may have removed parts."""
     try:
         return bool(json.loads((folder / _CHECKSUMS).read_bytes()) == _checksums(folder))
     except (OSError, ValueError):
@@ -101,13 +90,13 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _make(folder: Path) -> None:
-    """Make the page in a folder of its own, which then gets its name; keep the newest pages alone."""
+    """Make the page in a temporary folder, rename it, and remove old pages."""
     place = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     place.mkdir()
     try:
         keep(committed_results(), place)
         files.write(place / _CHECKSUMS, json.dumps(_checksums(place)))
-        if not _is_whole(folder):  # else another process made it meanwhile
+        if not _is_whole(folder):  # otherwise another process has made it meanwhile
             clear(folder)
         try:
             place.rename(folder)

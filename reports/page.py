@@ -1,4 +1,4 @@
-"""The report: a folder of HTML pages, its data as CSV, and the measurements behind its numbers."""
+"""The report: a folder of HTML pages, its data as CSV, and lists of the measurements behind its numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 DATA = "results.csv"
 PAPERS_OWN = "paper"
-"""Preset at the paper's own size."""
+"""Preset with the sizes of the paper."""
 
 
 def build(
@@ -53,29 +53,12 @@ def build(
     sections: Sequence[Section] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Path:
-    """Write the report of a run, and beside it that of the committed results where these are given.
+    """Write the report of a run, and that of the committed results if given; return the first page.
 
-    Parameters
-    ----------
-    results : Results
-    folder : Path
-        Where the pages, ``results.csv`` and the folder of lists go; made if need be. Each file is
-        replaced as a whole or not at all. Of more than :data:`sdp_bench.reports.tables.data.MOST`
-        measurements there is no ``results.csv``: the pages have the command that exports them.
-    sections : sequence of Section, optional
-        What the report is made of; by default every section that there is.
-    say : callable of str, optional
-        Where the sections' lines for the command go when the pages are written.
-
-    Returns
-    -------
-    Path
-        The first page.
-
-    Raises
-    ------
-    RunFailedError
-        If the folder cannot be written.
+    `folder` is created if it does not exist. Each file is replaced atomically. Above
+    :data:`sdp_bench.reports.tables.data.MOST` measurements ``results.csv`` is not written, and the pages show
+    the command that exports them. `sections` are those of the report (default: all), and `say` receives the
+    lines that sections print on the terminal. Raises RunFailedError if the folder is not writable.
     """
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
@@ -85,7 +68,7 @@ def build(
             here = [one for one in made if one.beside]
             results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
             links = ((f"{committed.FOLDER}/{PAGE}", committed.TITLE),)
-        elif (folder / committed.FOLDER).is_dir():  # an older report's, which nothing would lead to
+        elif (folder / committed.FOLDER).is_dir():  # left over from an older report, without links to it
             clear(inside(folder, committed.FOLDER))
         drilled = drilldown.hrefs(
             drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
@@ -105,24 +88,9 @@ def build_single(
     sections: Sequence[Section] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Path:
-    """Write the report of a run as one page that needs no other file; its numbers lead to no lists.
+    """Write the report as a single page without other files, and return its path.
 
-    Parameters
-    ----------
-    results, sections, say
-        As :func:`build` has them.
-    folder : Path
-        Where ``index.html`` goes; made if need be. Other files stay as they are.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    RunFailedError
-        If the folder cannot be written.
+    Its numbers do not link to lists. The arguments are those of :func:`build`; other files in `folder` stay.
     """
     with writing(folder):
         made, _, _ = parts(results, every_section() if sections is None else sections)
@@ -142,20 +110,7 @@ def _tell(made: Sequence[Part], say: Callable[[str], None] | None) -> None:
 
 
 def keep(results: Results, folder: Path, sections: Sequence[Section] | None = None) -> Committed:
-    """Make the report of the committed results, for reports to show.
-
-    Parameters
-    ----------
-    results : Results
-    folder : Path
-        Made if need be.
-    sections : sequence of Section, optional
-        As :func:`build` has them.
-
-    Returns
-    -------
-    Committed
-    """
+    """Make the report of the committed results in `folder`, for other reports to include."""
     folder.mkdir(parents=True, exist_ok=True)
     made, numbers, beside = parts(results, every_section() if sections is None else sections)
     lists = _lists(results, numbers, places(made), Data(committed.DATA))
@@ -165,19 +120,9 @@ def keep(results: Results, folder: Path, sections: Sequence[Section] | None = No
 
 
 def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], list[Beside]]:
-    """Parts of a report, its numbers, whose lists :func:`build` writes, and files beside its pages.
+    """Return the parts of a report, its numbers with lists, and the files next to its pages.
 
-    Parameters
-    ----------
-    results : Results
-    sections : sequence of Section
-
-    Returns
-    -------
-    parts : list of Part
-    numbers : list of Number
-        Of those that rest on the same measurements only the first.
-    beside : list of Beside
+    Numbers that rest on the same measurements share the list of the first one.
     """
     rulings = _rulings(results)
     results = tabulated(results, sections)
@@ -206,7 +151,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
 
 
 def _rulings(results: Results) -> Rulings | None:
-    """Verdicts on the paper's statements, if results are of its size or of the suites behind its claims."""
+    """Verdicts on the paper's statements, if results have its sizes or its experiments were run."""
     from sdp_bench.reports.replication.claims import SUITES
 
     claims = "experiment" in results.frame and results.frame["experiment"].isin(SUITES.keys()).any()
@@ -225,43 +170,26 @@ def drill_downs(
     *,
     trusted: bool = False,
 ) -> list[Path]:
-    """Make drill-down pages for the report in a folder; :func:`build` then links to them.
+    """Make drill-down pages in the folder of a report, to which :func:`build` then links; return their paths.
 
-    Parameters
-    ----------
-    store, keys, progress, trusted
-        As :func:`sdp_bench.reports.drilldown.page.make` has them.
-    folder : Path
-        The report's.
-
-    Returns
-    -------
-    list of Path
-        Pages that were written.
-
-    Raises
-    ------
-    UserError
-        If a key is not that of one measurement, or of one that is never drilled into.
-    RunFailedError
-        If the folder cannot be written.
+    Arguments and errors are those of :func:`sdp_bench.reports.drilldown.page.make`.
     """
     return drilldown.make(store, keys, inside(folder, drilldown.FOLDER), progress, trusted=trusted)
 
 
 def _write_table(results: Results, folder: Path) -> Data:
-    """Write all measurements beside the pages, unless that would be the longest part of the work."""
+    """Write all measurements as CSV unless there are so many that it would take most of the time."""
     count = len(results.frame)
     if results.database is None or count <= data.MOST:
         with replacing(folder / DATA) as file:
             file.writelines(data.lines(results.frame))
         return Data(DATA)
-    remove(folder / DATA)  # an older report's
+    remove(folder / DATA)  # left over from an older report
     return Data("", count, _export(results))
 
 
 def _export(results: Results) -> str:
-    """Command that writes all measurements as tables."""
+    """Command that exports all measurements."""
     return shlex.join(["sdp-bench", "export", "--database", str(results.database), "--output", "tables"])
 
 
@@ -273,7 +201,7 @@ def _lists(
     drilled: Mapping[str, str] = MappingProxyType({}),
     command: str = "",
 ) -> dict[str, str]:
-    """Pages of lists, by file; each leads back to the page that its numbers are on."""
+    """Pages of lists by file; each links back to the page with its numbers."""
     template = environment(results.traits).get_template(str(sheets.TEMPLATE))
     made = sheets.sheets(numbers, results.frame, drilled, results.traits)
     return {

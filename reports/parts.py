@@ -1,4 +1,4 @@
-"""A report as parts, what sections made, put together as pages."""
+"""Pages of a report, assembled from the parts that sections made."""
 
 from __future__ import annotations
 
@@ -14,29 +14,19 @@ from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.writing import environment
 
 PAGE = site.OVERVIEW.file
-"""File of a report's first page, in its folder."""
+"""File name of a report's first page."""
 KIND = "report"
-"""What pages of a report say that they are."""
+"""Kind in the tag that identifies pages of a report."""
 SHARED = ("report.css", "report.js")
-"""Files that its pages share: style and script, which would be the longest part of many."""
+"""Style sheet and script shared by all pages; inlined they would be most of many pages."""
 
 
 @dataclass(frozen=True)
 class Part:
     """What a section made for one page.
 
-    Attributes
-    ----------
-    page : SitePage
-    order : int
-        Place on the page: parts stand in ascending order.
-    navigation : tuple of (str, str)
-        Anchors and titles.
-    html : str
-    beside : bool
-        As :class:`sdp_bench.reports.section.Section` has it.
-    said : tuple of str
-        Lines that the command says of it.
+    Parts of a page are in ascending `order`. `navigation` holds anchors and titles, and `said` the lines that
+    the command prints. `beside` is that of :class:`sdp_bench.reports.section.Section`.
     """
 
     page: SitePage
@@ -48,7 +38,6 @@ class Part:
 
     @classmethod
     def of_dict(cls, kept: Mapping[str, Any]) -> Part:
-        """The part that was kept as a mapping."""
         navigation = tuple((anchor, title) for anchor, title in kept["navigation"])
         page = SitePage(**kept["page"])
         return cls(page, kept["order"], navigation, kept["html"], kept["beside"], tuple(kept["said"]))
@@ -56,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Beside:
-    """A file that stands beside the pages: its name and its text."""
+    """A file next to the pages."""
 
     name: str
     text: str
@@ -64,16 +53,10 @@ class Beside:
 
 @dataclass(frozen=True)
 class Data:
-    """Where all measurements of a report are, with their keys.
+    """Location of all measurements of a report.
 
-    Attributes
-    ----------
-    file : str
-        Name of the table beside the pages; empty where they are too many for one.
-    count : int
-        How many are too many.
-    command : str
-        What then writes them as tables.
+    `file` is the table next to the pages, empty if there are too many measurements for one. `count` is then
+    their number, and `command` exports them.
     """
 
     file: str
@@ -82,23 +65,15 @@ class Data:
 
     @property
     def place(self) -> str:
-        """Where they are, in words."""
         return self.file or "the results file"
 
 
 @dataclass(frozen=True)
 class Cover:
-    """What stands around the parts of a page.
+    """Everything on a page except its parts.
 
-    Attributes
-    ----------
-    title : str
-        Of the report, where it is not that of a run.
-    meta : mapping
-        `preset` and `finished`, where they are known.
-    data : Data
-    links : tuple of (str, str)
-        Addresses and titles of other reports.
+    `title` is that of the report, empty for a run. `meta` holds `preset` and `finished` if known. `links` are
+    addresses and titles of other reports.
     """
 
     title: str
@@ -108,12 +83,12 @@ class Cover:
 
 
 def places(parts: Sequence[Part]) -> dict[str, str]:
-    """Files by the anchors that are on their pages."""
+    """Files by the anchors on their pages."""
     return {anchor: part.page.file for part in parts for anchor in site.anchors(part.html)}
 
 
 def pages(parts: Sequence[Part], cover: Cover) -> dict[str, str]:
-    """HTML texts, by file, of the pages that some parts make."""
+    """HTML texts of pages, by file."""
     where = places(parts)
     by_page: dict[SitePage, list[Part]] = {site.OVERVIEW: []}
     for part in sorted(parts, key=lambda part: part.order):
@@ -138,7 +113,7 @@ def pages(parts: Sequence[Part], cover: Cover) -> dict[str, str]:
 
 
 def single(parts: Sequence[Part], cover: Cover) -> str:
-    """HTML text of the one page that some parts make; nothing in them leads to another file."""
+    """HTML text of a single page that contains all parts and links to no other file."""
     ordered = sorted(parts, key=lambda part: (part.page, part.order))
     return (
         environment(RuleTraits())
@@ -159,12 +134,11 @@ def _around(cover: Cover) -> dict[str, Any]:
 
 
 def shared() -> list[Beside]:
-    """Style and script that the pages of a report share, as files."""
+    """Style sheet and script of the pages."""
     templates = environment(RuleTraits())
     return [Beside(name, templates.get_template(name).render()) for name in SHARED]
 
 
 def write_beside(folder: Path, files: Sequence[Beside]) -> None:
-    """Write files beside the pages."""
     for one in files:
         write(folder / one.name, one.text)

@@ -1,4 +1,4 @@
-"""Results of runs, as a report takes them."""
+"""Results of runs, as the report uses them."""
 
 from __future__ import annotations
 
@@ -25,49 +25,31 @@ from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, checked
 from sdp_bench.reports.tables.tables import Table, tables
 
 BASELINES = Path(__file__).with_name("baselines")
-"""Exported results that come with the package; see its README for what they are."""
+"""Exported results that come with the package; its README describes them."""
 
 MEASUREMENT = ["unit", "rule", "metric_spec", "component"]
-"""What a row of a results file is known by, whatever the suites that share it."""
+"""Columns that identify a measurement, whatever experiments share it."""
 
 POOR_ACCURACY = 0.9
-"""Training accuracy below which a net counts as one that did not learn."""
+"""Training accuracy below which a net counts as not having learned."""
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Measurements and what is known of how they were made.
+    """Measurements, and metadata of the runs that made them.
 
-    Attributes
-    ----------
-    frame : DataFrame
-        Long format, one row each, as the store gives them; may be empty. It is checked as
-        :func:`sdp_bench.reports.tables.frame.checked` does.
-    meta : mapping
-        `command`, `preset`, `started`, `finished`, `seconds`, `options`, `environment`, `counts`,
-        `left_out`, `nets` and `runs`. What is not there is not shown.
-    failures : DataFrame
-        Columns `group`, `rule`, `metric`, `error` and `seconds`; may be empty. Measurements of laws for
-        which a metric is not defined are among them.
-    runtime : tuple of Row
-        What ``sdp-bench runtime`` timed; may be empty.
-    title : str
-        Of the page, where it is not that of a run.
-    published : bool
-        Whether they come with the package: on their page stands, too, what no run enters.
-    traits : RuleTraits
-        Of its rules; by default of the package's own alone.
-    database : Path, optional
-        Results file with the nets' weights, for the commands that go on from it; None where there is none.
-    committed : Committed, optional
-        Those that come with the package, which stand beside these.
-    untabled : frozenset of str
-        Experiments that are shown otherwise than as tables.
+    `frame` has one measurement per row, as the store returns them, and is passed through
+    :func:`sdp_bench.reports.tables.frame.checked`; it may be empty. `meta` may have the keys `command`,
+    `preset`, `started`, `finished`, `seconds`, `options`, `environment`, `counts`, `left_out`, `nets` and
+    `runs`; missing keys are not shown. `failures` has the columns `group`, `rule`, `metric`, `error` and
+    `seconds`, and includes measurements of distributions for which a metric is undefined. `runtime` has the
+    times of ``sdp-bench runtime``.
 
-    Raises
-    ------
-    ValueError
-        If a non-empty frame lacks columns.
+    `title` is that of the page, unless it is the report of a run. `published` marks results that come with
+    the package, whose page also has content that no run produces. `traits` are those of the rules (default:
+    only the package's own). `database` is the results file with the nets' weights, for commands that continue
+    from it. `committed` are the package's results, shown in the same report. `untabled` are experiments with
+    a display of their own instead of tables.
     """
 
     frame: pd.DataFrame
@@ -86,17 +68,17 @@ class Results:
 
     @functools.cached_property
     def failed(self) -> list[dict[str, Any]]:
-        """Failures, with empty text for what is not known of one, without what is not defined."""
+        """Failures except undefined metrics, with empty text for unknown fields."""
         return [row for row in self._failures if not row["error"].startswith(NOT_DEFINED)]
 
     @functools.cached_property
     def undefined(self) -> list[Reason]:
-        """Which metrics are not defined for the laws of which rules, and why."""
+        """Metrics that are undefined for the distributions of some rules, and the reasons."""
         return _reasons(row for row in self._failures if row["error"].startswith(NOT_DEFINED))
 
     @functools.cached_property
     def failed_together(self) -> list[Reason]:
-        """Failures, those of one rule for one reason together."""
+        """Failures, grouped by rule and reason."""
         return _reasons(self.failed)
 
     @functools.cached_property
@@ -107,35 +89,24 @@ class Results:
             for row in frame.astype(object).where(frame.notna(), "").to_dict("records")
         ]
 
-    # Of most results these are nearly all: kept, they would take the frame's memory again.
+    # Not cached: usually nearly all of the frame, whose memory it would take again.
     @property
     def with_oracle(self) -> pd.DataFrame:
-        """Measurements of laws against an oracle."""
+        """Measurements of distributions against an oracle."""
         return self.columns_with_oracle(self.frame.columns)
 
     def columns_with_oracle(self, names: Collection[str]) -> pd.DataFrame:
-        """Some columns of measurements of laws against an oracle: of these names those that there are."""
+        """The existing columns among `names` of measurements against an oracle."""
         without = [name for name, known in experiments().items() if not known.has_oracle]
         chosen = [name for name in self.frame if name in names]
-        # Columns first, which are not copied: `loc` with both takes the rows of every column.
+        # Select columns first, without copying; `loc` with both would copy the rows of every column.
         return self.frame[chosen][~self.frame["experiment"].isin(without)]
 
     def once_a_unit(self, names: Collection[str], apart: Collection[str] = ()) -> pd.DataFrame:
-        """Some columns of measurements against an oracle, one for each unit and what stands in others.
+        """Return columns of measurements against an oracle, with one row per unit and value of `apart`.
 
-        What is asked of a unit need not be asked of each of its measurements, which are a hundred times more.
-
-        Parameters
-        ----------
-        names : collection of str
-            Of the columns.
-        apart : collection of str
-            Columns in which measurements of one unit differ.
-
-        Returns
-        -------
-        DataFrame
-            Of all measurements where it is not known which units they are of.
+        A unit has about a hundred measurements, and what depends only on the unit need not be computed for
+        each. All rows are returned if units are unknown.
         """
         if "unit" not in self.frame:
             return self.columns_with_oracle(names)
@@ -146,23 +117,21 @@ class Results:
 
     @property
     def tabled(self) -> pd.DataFrame:
-        """Measurements that tables are made of, with the columns that the report needs."""
+        """Measurements shown in tables, with the columns that the report needs."""
         return self.frame[[*COLUMNS, *VARIANTS]][self.frame["experiment"].isin(self._tabled)]
 
     @property
     def _tabled(self) -> list[str]:
-        """Experiments that are shown as tables."""
+        """Experiments shown in tables."""
         without = {name for name, known in experiments().items() if not known.has_oracle} | self.untabled
         return sorted(set(self.frame["experiment"].unique()) - without)
 
     @functools.cached_property
     def tables(self) -> tuple[Table, ...]:
-        """Tables by noise level and rule."""
         return tuple(tables(self.frame, self.traits, self._tabled))
 
     @functools.cached_property
     def styles(self) -> Mapping[str, Style]:
-        """How each rule is drawn."""
         return styles(self.columns_with_oracle(["rule"])["rule"].unique(), self.traits)
 
 
@@ -174,17 +143,7 @@ def _reasons(failures: Iterable[Mapping[str, Any]]) -> list[Reason]:
 
 
 def committed_results() -> Results:
-    """Results that come with the package.
-
-    Returns
-    -------
-    Results
-
-    Raises
-    ------
-    RunFailedError
-        If they are missing or damaged.
-    """
+    """Return the results that come with the package; raises RunFailedError if they are missing or damaged."""
     try:
         timed = tuple(load(BASELINES / "runtime.csv"))
         with opened(BASELINES) as store:
@@ -193,33 +152,22 @@ def committed_results() -> Results:
         raise RunFailedError(
             f"the results that come with the package are damaged: {error}; reinstall it"
         ) from error
-    # The file they were read into is gone.
+    # The file from which they were read no longer exists.
     return replace(committed, title=TITLE, published=True, database=None)
 
 
 def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:
-    """Measurements of some runs together; the newest one speaks of settings and environment.
+    """Return the measurements of some runs (default: the newest) together, with metadata of the newest.
 
-    What several of them measured, perhaps with other settings, counts once, as the newest measured it.
-
-    Parameters
-    ----------
-    store : Store
-    numbers : sequence of int
-        Of the runs; without any, the newest.
-    runtime : tuple of Row
-        As `Results` has it.
-
-    Returns
-    -------
-    Results
+    If several runs measured the same thing, perhaps with different settings, only the newest measurement
+    counts.
     """
     runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
     frame = checked(store.frame(*runs))
     failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
     metas = [_meta_of(store, run) for run in runs]
     if len(metas) > 1:
-        metas[-1].pop("run")  # that of one; here no measurement is of another run
+        metas[-1].pop("run")  # applies to one run only; the measurements stem from several
     meta = metas[-1] | {
         "command": "\n".join(dict.fromkeys(m["command"] for m in metas)),
         "started": metas[0]["started"],
@@ -238,7 +186,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
 
 
 def _meta_of(store: Store, run: Run) -> dict[str, Any]:
-    """What a run recorded of itself, as `Results` has it."""
+    """Metadata that a run recorded, with the keys of `Results.meta`."""
     settings = Settings.from_dict(run.settings)
     return {
         "run": run.id,
@@ -255,7 +203,7 @@ def _meta_of(store: Store, run: Run) -> dict[str, Any]:
 
 
 def _verified(verification: Verification) -> str:
-    """Evidence in words that stored records are what newer code gives."""
+    """Description of a verification that newer code reproduces stored records."""
     machine = verification.environment
     return (
         f"{verification.measured:,} records of {', '.join(verification.experiments)} measured again "
@@ -266,7 +214,7 @@ def _verified(verification: Verification) -> str:
 
 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:
-    """Settings by the names of their options, for people."""
+    """Settings by name of their options, formatted."""
     design = asdict(replace(settings.design, noise=None))
     sizes = {name: _size(size) for name, size in settings.sizes.items() if name in experiments}
     return {

@@ -34,7 +34,7 @@ RULES = (
     "monte_carlo:samples=100",
     "oracle_moments",
 )
-"""Rules that have a column; the report has all of them."""
+"""Rules with a column; the report has all rules."""
 
 BEYOND = (
     "sdp",
@@ -46,7 +46,7 @@ BEYOND = (
     "monte_carlo:samples=1000",
     "oracle_moments",
 )
-"""The same of the table of mixtures."""
+"""Rules with a column in the table of mixtures."""
 
 _SECTIONS = ("summary", "choice", "sensitivity", "oracle", "uci", "selective", "runtime")
 _TABLES = {
@@ -58,21 +58,11 @@ _TABLES = {
     "heavy_tails": ("iris-cauchy", 4, ("tv_joint", "iqr_ratio")),
     "classifier": ("resnet-tv", 18, ("tv_class", "tv_margin")),
 }
-"""Experiment, depth and metrics of the tables, by their place on the page."""
+"""Experiment, depth and metrics of the tables, by their placeholder in the template."""
 
 
 def results_page(results: Results) -> str:
-    """Markdown text of the page: what the report's sections say of some results, and a few of its tables.
-
-    Parameters
-    ----------
-    results : Results
-        With measurements of every experiment.
-
-    Returns
-    -------
-    str
-    """
+    """Return the page as Markdown, from results of every experiment: texts of sections and a few tables."""
     results = _escaped(results)
     every = sections()
     results = tabulated(results, every)
@@ -93,7 +83,7 @@ def results_page(results: Results) -> str:
 
 
 def _escaped(results: Results) -> Results:
-    """Results whose names stand in Markdown as they are; none of this package's own is changed by that."""
+    """Results with names escaped for Markdown; names from this package need no escaping."""
     frame = results.frame
     texts = frame.select_dtypes(["object", "string", "category"]).columns
     escaped = {
@@ -115,7 +105,7 @@ def _chosen(tables: Sequence[Table], experiment: str, depth: int, metrics: tuple
 
 
 def _commands(recorded: str) -> list[str]:
-    """Commands of runs, each once whatever the order of its options; shards of one run together."""
+    """Distinct commands of runs; option order is ignored, and shards of one run are merged."""
     lines = [re.sub(r" --shard \S+", "", on_one_line(line)) for line in recorded.splitlines()]
     return list({frozenset(line.split()): line for line in lines}.values())
 

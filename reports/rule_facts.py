@@ -1,8 +1,8 @@
-"""What is known of the package's own rules without running them: their docstrings, and the kit's verdicts.
+"""Facts about the package's own rules: their docstrings, and the verdicts of the conformance kit.
 
-A report reads them from a file, since to import a rule takes seconds and a fifth of a gigabyte.
-``python -m sdp_bench.reports.rule_facts`` writes it, and asks the conformance kit of each rule of the
-committed results, in some ten minutes.
+A report reads them from a file, since importing the rules takes seconds and 200 MB. ``python -m
+sdp_bench.reports.rule_facts`` writes the file and runs the conformance kit on each rule of the committed
+results, which takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,7 @@ _HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Described:
-    """What a rule's docstring says.
-
-    Attributes
-    ----------
-    summary : str
-        Its first sentence.
-    about : list of str
-        Paragraphs; names stand between backquotes.
-    sources : list of str
-        References.
-    """
+    """Docstring of a rule: its first sentence, paragraphs (with names in backquotes), and references."""
 
     summary: str = ""
     about: list[str] = field(default_factory=list)
@@ -46,16 +36,10 @@ class Described:
 
 @dataclass(frozen=True)
 class Kit:
-    """What the conformance kit said of a rule.
+    """Verdict of the conformance kit on a rule, in words that follow the rule's name.
 
-    Attributes
-    ----------
-    verdict : str
-        In words that follow its name.
-    version, seed : int
-        Of the kit, and of its cases.
-    faults : dict of str to str
-        Checks that the rule as published fails, as it declares itself, and why.
+    `version` is that of the kit and `seed` that of its cases. `faults` are the checks that the published rule
+    fails and declares, with reasons.
     """
 
     verdict: str
@@ -66,19 +50,18 @@ class Kit:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known, of rules by name, and of rules with their options by spec."""
+    """Docstrings by name of the rule, and verdicts by spec."""
 
     described: Mapping[str, Described]
     kit: Mapping[str, Kit]
 
     def of(self, rule: str) -> tuple[Described, Kit | None]:
-        """What is known of one rule, by spec; nothing of one that is not the package's own."""
+        """Facts about one rule, by spec; empty for rules from outside the package."""
         return self.described.get(rule.partition(":")[0], Described()), self.kit.get(rule)
 
 
 @functools.cache
 def facts() -> Facts:
-    """What is known of the package's own rules, as it is kept."""
     kept = json.loads(FACTS.read_text(encoding="utf-8"))
     return Facts(
         {name: Described(**one) for name, one in kept["described"].items()},
@@ -87,25 +70,13 @@ def facts() -> Facts:
 
 
 def descriptions() -> dict[str, Described]:
-    """What the docstrings of the package's own rules say, by name."""
+    """Docstrings of the package's own rules, by name."""
     own = members("sdp_ref.rules", "sdp_ref.rules.base.Rule")
     return {name: _described(kind) for name, kind in own.items()}
 
 
 def ask(rules: Iterable[str], say: Callable[[str], None]) -> dict[str, Kit]:
-    """Ask the conformance kit of some rules.
-
-    Parameters
-    ----------
-    rules : iterable of str
-        Specs.
-    say : callable of str
-        Where each answer is told.
-
-    Returns
-    -------
-    dict of str to Kit
-    """
+    """Run the conformance kit on rules, given by spec, and pass each verdict to `say`."""
     import sdp_ref
     from sdp_ref.conformance import check_rule
 
@@ -130,12 +101,12 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text on one line, its names between backquotes."""
+    """Text on one line, with names in backquotes."""
     return _ROLE.sub(r"`\1`", " ".join(text.split())).replace("``", "`")
 
 
 def _own() -> list[str]:
-    """Rules of the committed results that come with the package, but for those made of the oracle."""
+    """Rules of the committed results that come with the package, except those derived from the oracle."""
     import sdp_ref
 
     results = committed_results()
@@ -147,7 +118,7 @@ def _own() -> list[str]:
 
 
 def main() -> None:
-    """Write the file anew."""
+    """Write the file."""
     kept = {
         "described": {name: asdict(one) for name, one in descriptions().items()},
         "kit": {rule: asdict(one) for rule, one in ask(_own(), print).items()},

@@ -1,4 +1,4 @@
-"""Sections, which pages are made of: each a folder of `sections` with a class and its template."""
+"""Sections of the report: each is a folder of `sections` with a class and its template."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from sdp_bench.reports.site import SitePage, suite
 from sdp_ref.registry import RegistryError, installed, loaded, members
 
 GROUP = "sdp_bench.sections"
-"""Entry points by which other packages bring sections."""
+"""Entry point group of sections in other packages."""
 
 Context = Mapping[str, Any]
-"""What a template is filled with."""
+"""Variables of a template."""
 
 
 class Section:
-    """A part of a report: what it shows, made of the results, and ``template.html`` beside its module.
+    """A part of a report: values computed from the results, and ``template.html`` next to its module.
 
-    The template makes ``<section id="NAME">``. It sees what :meth:`build` gives, the filters of
-    :mod:`sdp_bench.reports.writing`, the macros of ``parts.html`` and ``tables.html``, and `link`, which has
-    a number lead to the list of the rows that it rests on.
+    The template makes ``<section id="NAME">``. It can use the variables that :meth:`build` returns, the
+    filters of :mod:`sdp_bench.reports.writing`, the macros of ``parts.html`` and ``tables.html``, and `link`,
+    which links a number to the list of rows behind it.
 
     Attributes
     ----------
     name : str
-        Its anchor.
+        Anchor of the section.
     title : str
-        In the navigation.
+        Title in the navigation.
     page : SitePage, optional
-        That it stands on; without any it has one of its own.
+        Page of the section; by default it has a page of its own.
     order : int
-        Place on the page: sections stand in ascending order.
+        Position on the page: sections are in ascending order.
     experiments : tuple of str
-        Experiments whose results it shows in its own way; those that no section names are shown as tables.
+        Experiments that the section displays in its own way. Those that no section names are shown as tables.
     beside : bool
-        Whether it also stands in the report of the committed results, beside what that has.
+        Whether the section is also added to the report of the committed results, next to their own.
     """
 
     name: ClassVar[str]
@@ -51,71 +51,46 @@ class Section:
     beside: ClassVar[bool] = False
 
     def build(self, results: Results) -> Context | None:
-        """What the template shows, by default nothing of the results; None for no section."""
+        """Return the template's variables, by default none, or None to omit the section."""
         del results
         return {}
 
     def spread(self, context: Context) -> Iterable[tuple[SitePage, Context]]:
-        """Pages that it stands on, and what its template shows on each.
+        """Return the pages of the section, each with the template's variables on it.
 
-        Parameters
-        ----------
-        context : mapping
-            What :meth:`build` made.
-
-        Returns
-        -------
-        iterable of (SitePage, mapping)
-            By default all of it on its :attr:`page`.
+        `context` is the result of :meth:`build`. By default all of it goes to :attr:`page`.
         """
         return [(self.page or suite(self.name, self.title), context)]
 
     def navigation(self, context: Context) -> Iterable[tuple[str, str]]:
-        """Anchors and titles for the page's navigation, where its template makes more sections than one."""
+        """Return anchors and titles for the navigation, several if the template has several sections."""
         del context
         return [(self.name, self.title)]
 
     def numbers(self, results: Results, context: Context) -> Iterable[Number]:
-        """Numbers that lead to the measurements that they rest on.
+        """Return the numbers that link to the measurements behind them, by default none.
 
-        Of two that rest on the same measurements the first one's list is made, and both lead there.
-
-        Parameters
-        ----------
-        results : Results
-        context : mapping
-            What :meth:`build` made of them.
-
-        Returns
-        -------
-        iterable of Number
-            By default none.
+        `context` is the result of :meth:`build`. If two numbers rest on the same measurements, both link to
+        the list of the first.
         """
         del results, context
         return ()
 
     def said(self, context: Context) -> Iterable[str]:
-        """Lines that the command says when the page is made, by default none."""
+        """Return lines that the command prints after the page is written, by default none."""
         del context
         return ()
 
     @property
     def template(self) -> Path:
-        """File of its template."""
+        """Path of the section's template."""
         return Path(inspect.getfile(type(self))).with_name("template.html")
 
 
 def sections() -> list[Section]:
-    """Sections of the package and of those that are installed beside it, in the order of the page.
+    """Return the sections of this package and of installed plug-ins, in the order of the page.
 
-    Returns
-    -------
-    list of Section
-
-    Raises
-    ------
-    RegistryError
-        If a file or an entry point is no section.
+    Raises RegistryError if a module or an entry point does not provide a section.
     """
     own = members("sdp_bench.reports.sections", "sdp_bench.reports.section.Section")
     kinds: list[type[Section]] = list(own.values())
@@ -128,5 +103,5 @@ def sections() -> list[Section]:
 
 
 def tabulated(results: Results, sections: Iterable[Section]) -> Results:
-    """Results whose tables are of the experiments that no section shows in its own way."""
+    """Results whose tables leave out the experiments that a section displays in its own way."""
     return replace(results, untabled=frozenset(name for one in sections for name in one.experiments))

@@ -1,4 +1,4 @@
-"""Pages of a report, which its sections stand on; links inside a report lead to the page of their anchor."""
+"""Pages of a report, and links between them, which lead to the page of their anchor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sdp_bench.reports.folder import check, tags, write
 
-# Each begins with letters, by which Python finds it a dozen times as fast: pages are megabytes.
+# Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 _ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
 _INSIDE = re.compile(r'href="#(?<![\w-]href="#)([^"]+)"')
 _HEADING = re.compile(r"<h2\b[^>]*>(?P<title>[^<]*)(?P<small><small>.*?</small>)?.*?</h2>", re.DOTALL)
@@ -22,15 +22,9 @@ _OUTSIDE = re.compile(r'<a\b[^>]*\bhref="(?!#|\w+:)[^"]*"[^>]*>(.*?)</a>', re.DO
 class SitePage:
     """A page of a report.
 
-    Attributes
-    ----------
-    rank : int
-        Place in the navigation, of pages in a group that of the group.
-    group : str
-        Under which it stands with others of its kind; empty where it stands alone.
-    file : str
-        Its name, in the report's folder: all pages stand in one, so that links need not know from where.
-    title : str
+    `rank` is the position in the navigation (of the group, for pages of a group). `group` is the heading that
+    related pages share, empty for a page on its own. `file` is the file name; all pages are in one folder, so
+    that links are the same on every page.
     """
 
     rank: int
@@ -54,57 +48,37 @@ def suite(name: str, title: str) -> SitePage:
 
 
 def rule(name: str, label: str) -> SitePage:
-    """Page of one propagation rule."""
     return SitePage(6, "Rules", f"rule-{name}.html", label)
 
 
 def anchors(html: str) -> list[str]:
-    """What links can lead to in some HTML."""
+    """Link targets in some HTML."""
     return _ANCHOR.findall(html)
 
 
 def before(tag: re.Pattern[str], html: str, end: int) -> re.Match[str] | None:
-    """The tag, with what follows it, that ends at a place in some HTML; None where another one does."""
+    """The tag, with the text after it, that ends at a position in some HTML; None if it is another tag."""
     return tag.fullmatch(html, max(html.rfind("<", 0, end), 0), end)
 
 
 def resolved(html: str, places: Mapping[str, str], file: str) -> str:
-    """HTML on the page of a file, whose links inside the report lead to the pages that their anchors are on.
+    """Make links inside the report lead to the pages of their anchors, as seen from the page `file`.
 
-    Parameters
-    ----------
-    html : str
-    places : mapping of str to str
-        Files by anchor. Links to others are left as they are.
-    file : str
-
-    Returns
-    -------
-    str
+    `places` are files by anchor. Links to unknown anchors are unchanged.
     """
     return _INSIDE.sub(lambda found: f'href="{address(found[1], places, file)}"', html)
 
 
 def address(anchor: str, places: Mapping[str, str], file: str = "") -> str:
-    """Where an anchor is, seen from the page of a file."""
+    """Address of an anchor, as seen from the page `file`."""
     place = places.get(anchor, file)
     return f"#{anchor}" if place == file else f"{place}#{anchor}"
 
 
 def untitled(sections: Sequence[str], title: str) -> tuple[list[str], str, str]:
-    """Sections of a page without a lone heading that says the page's title again, which readers only hear.
+    """Remove a lone heading that repeats the title of the page and is visible to screen readers only.
 
-    Parameters
-    ----------
-    sections : sequence of str
-        HTML.
-    title : str
-
-    Returns
-    -------
-    sections : list of str
-    anchor, beside : str
-        Of what had the heading, and what stood beside the title there, as HTML; empty if none has.
+    Return the sections, and the anchor of that heading and the HTML next to its title; empty without one.
     """
     headings = [
         (found, before(_SECTION, html, found.start()))
@@ -120,24 +94,14 @@ def untitled(sections: Sequence[str], title: str) -> tuple[list[str], str, str]:
 
 
 def alone(html: str) -> str:
-    """HTML that leads to no other file: what was a link to one is its text."""
+    """Replace links to other files by their texts."""
     return _OUTSIDE.sub(r"\1", html)
 
 
 def write_pages(folder: Path, texts: Mapping[str, str], kind: str) -> None:
-    """Write pages of one kind, by file name, and take away those of an older report but no other file.
+    """Write pages of one kind by file name, and remove our other pages of that kind.
 
-    Parameters
-    ----------
-    folder : Path
-    texts : mapping of str to str
-    kind : str
-        By which they say in a tag what they are.
-
-    Raises
-    ------
-    UserError
-        If a file of others has the name of one.
+    Pages are identified by a tag with their `kind`. Raises UserError if a foreign file is in the way.
     """
     check(folder, texts)  # before any is written
     written = {write(folder / name, text) for name, text in texts.items()}
@@ -146,12 +110,11 @@ def write_pages(folder: Path, texts: Mapping[str, str], kind: str) -> None:
 
 
 def pages_of(folder: Path, kind: str) -> set[Path]:
-    """Pages in a folder that say that they are of a kind."""
     return {path for path in folder.glob("*.html") if kind in tags(path)}
 
 
 def menu(pages: Iterable[SitePage]) -> Sequence[tuple[str, Sequence[SitePage]]]:
-    """Pages in the order of the navigation, those of a group together."""
+    """Pages in the order of the navigation, by group."""
     groups: dict[tuple[int, str], list[SitePage]] = {}
     for page in dict.fromkeys(pages):
         groups.setdefault((page.rank, page.group), []).append(page)

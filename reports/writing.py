@@ -1,4 +1,4 @@
-"""Pages as text: the templates' environment, its filters, and values written for people."""
+"""Pages as text: the environment of templates, its filters, and formatting of values."""
 
 from __future__ import annotations
 
@@ -40,28 +40,18 @@ _PERMALINK = '<a class="permalink" href="#{}" aria-label="Link to this heading">
 _LINK = Markup('<a href="{}">{}</a>')
 
 Links = Mapping[Labels, str]
-"""Addresses of lists of measurements, by the rows that these are of."""
+"""Addresses of lists of measurements, by the labels of their rows."""
 
 
 def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
-    """Environment of a page's templates.
+    """Return the environment of a page's templates.
 
-    Templates are named by their path, those of ``templates`` by their name alone. All but Markdown escapes.
-
-    Parameters
-    ----------
-    traits : RuleTraits
-        Of the rules that the page may name.
-    links : mapping, optional
-        Where the measurements behind the page's numbers are listed.
-
-    Returns
-    -------
-    Environment
+    Templates are named by their path, those in ``templates`` by their name alone. All except Markdown escape
+    HTML. `links` are addresses of the lists of measurements behind the page's numbers.
     """
     templates = Environment(
         loader=FunctionLoader(_source),
-        # in Markdown entities would show
+        # entities would be visible in Markdown
         autoescape=select_autoescape(disabled_extensions=("md",), default=True),
         undefined=StrictUndefined,
         finalize=_shown,
@@ -97,55 +87,46 @@ def _source(name: str) -> tuple[str, str, None]:
 
 
 def _link(links: Links, rows: Sequence[int], text: Any) -> Any:
-    """A number, leading to the list of the measurements that it rests on, by their rows, if there is one."""
+    """Link a number to the list of its rows, if there is one."""
     address = links.get(labels_of(rows))
     return _LINK.format(address, _shown(text)) if address else text
 
 
 def _shown(value: Any) -> Any:
-    """What a template shows, without what a terminal or browser would obey, and folders of this machine."""
+    """Value for a template, without control characters for terminal or browser and without local paths."""
     if not isinstance(value, str):
         return value
-    if value.isprintable() and "/" not in value:  # as nearly all are: asked in a tenth of the time
+    if value.isprintable() and "/" not in value:  # shortcut for nearly all texts, ten times faster
         return value
-    if isinstance(value, Markup):  # made of texts that were escaped, by a macro or an operator
+    if isinstance(value, Markup):  # composed of escaped texts by a macro or an operator
         return Markup(printable(value))  # noqa: S704  as it was
     return printable(public(value))
 
 
 def coded(text: str) -> Markup:
-    """Text with what stands between backquotes as code."""
+    """Text with parts in backquotes as code."""
     plain = str(escape(text))
     return Markup(_BACKQUOTED.sub(r"<code>\1</code>", plain))  # noqa: S704  escaped before
 
 
 def packed(text: str) -> Markup:
-    """Text as a script unpacks it: gzip, then base64, the same for the same text."""
+    """Compress a text for a script to unpack: gzip, then base64; deterministic."""
     return Markup(base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())  # noqa: S704  no sign of HTML
 
 
 def permalinked(page: str) -> Markup:
-    """A page whose headings each lead to themselves.
+    """Return an escaped page whose headings link to themselves.
 
-    The first in a section or figure with an id leads there; that of an article, and one that is not seen, has
-    no link. Of others one that has no id gets one, of its text and of the heading above.
-
-    Parameters
-    ----------
-    page : str
-        HTML, escaped.
-
-    Returns
-    -------
-    Markup
+    The first heading in a section or figure with an id links to that id. Headings of articles and hidden
+    headings have no link. Other headings without an id get one, from their text and the heading above.
     """
     taken = set(anchors(page))
     above = {1: ""}
 
     def linked(heading: re.Match[str]) -> str:
-        # what it is the first in, as of a section
+        # the element whose first heading this is, such as a section
         owner = before(_OWNER, page, heading.start())
-        if owner and owner["tag"] == "article":  # of which there are thousands; each has its own way in
+        if owner and owner["tag"] == "article":  # there are thousands, and each is reachable otherwise
             return heading[0]
         level, attributes = int(heading["level"]), heading["attributes"]
         known = anchors(attributes) or anchors(owner["attributes"] if owner else "")
@@ -158,7 +139,7 @@ def permalinked(page: str) -> Markup:
             above.pop(lower, None)
         above[level] = anchor
         link = "" if _UNSEEN.search(attributes) else _PERMALINK.format(anchor)
-        # a summary is a button, in which there is no link
+        # a summary is a button, which must not contain links
         inside, after = ("", heading["summary"] + link) if heading["summary"] else (link, "")
         return f"<h{level}{attributes}>{heading['text']}{inside}</h{level}>{after}"
 
@@ -166,7 +147,7 @@ def permalinked(page: str) -> Markup:
 
 
 def _anchor(above: str, text: str, taken: set[str]) -> str:
-    """An id for a heading, of its text without small print and of the id above; from then on it is taken."""
+    """Choose an id for a heading from its text, without small print, and the id above; mark it as taken."""
     words = html.unescape(re.sub(r"<small>.*?</small>|<[^>]+>", "", text, flags=re.DOTALL))
     named = re.sub(r"[^\w.]+", "-", f"{above} {words}".lower()).strip("-") or "heading"
     names = itertools.chain([named], (f"{named}-{count}" for count in itertools.count(2)))
@@ -176,7 +157,7 @@ def _anchor(above: str, text: str, taken: set[str]) -> str:
 
 
 def value(setting: Any) -> str:
-    """Write a setting, which may itself be a mapping (or one as JSON) or a list, on one line."""
+    """Format a setting, which may be a list or a mapping (or one as JSON), on one line."""
     if isinstance(setting, str) and setting.startswith("{"):
         with contextlib.suppress(json.JSONDecodeError):
             setting = json.loads(setting)
@@ -199,7 +180,7 @@ def value(setting: Any) -> str:
 
 
 def moment(text: Any) -> str:
-    """Write an ISO 8601 time to the minute; what is none stays as it is."""
+    """Format an ISO 8601 time to the minute; other values are unchanged."""
     try:
         return datetime.fromisoformat(str(text)).strftime("%Y-%m-%d %H:%M %Z").strip()
     except ValueError:
@@ -207,7 +188,7 @@ def moment(text: Any) -> str:
 
 
 def recorded(meta: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """What a run recorded of itself, as titled lists."""
+    """Metadata of a run, as titled lists."""
     times = {key: meta[key] for key in ("started", "finished") if meta.get(key)}
     if meta.get("seconds"):
         times["took"] = labels.duration(float(meta["seconds"]))
