@@ -1,1 +1,1 @@
-"""The parts of the page, a folder a section."""
+"""Sections of the report, one folder each."""

@@ -1,4 +1,4 @@
-"""Which rule when: the most accurate rule for a given time."""
+"""The section "which rule when": the most accurate rule for a given time."""
 
 from __future__ import annotations
 
@@ -16,22 +16,12 @@ from sdp_bench.reports.site import CHOICE
 
 @functools.lru_cache(maxsize=1)
 def choices(results: Results) -> Choice | None:
-    """Rules judged by accuracy and time, once for all sections that ask.
-
-    Parameters
-    ----------
-    results : Results
-
-    Returns
-    -------
-    Choice or None
-        None where there is nothing to choose from.
-    """
+    """Judge rules by accuracy and time, once for all sections; None without two rules to compare."""
     return choice(results.tabled, results.traits)
 
 
 class WhichRule(Section):
-    """What to take at a budget, and the accuracy-cost front."""
+    """Recommended rules by budget, and the accuracy-cost front."""
 
     name = "choice"
     title = "Which rule when"
@@ -39,7 +29,6 @@ class WhichRule(Section):
     order = 20
 
     def build(self, results: Results) -> Context | None:
-        """Choices, in numbers, words and figures; None without two rules to choose from."""
         found = choices(results)
         if found is None:
             return None
@@ -55,7 +44,7 @@ class WhichRule(Section):
         }
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        """Mean accuracies, but for those that stand in a table too and lead to its list."""
+        """Yield mean accuracies that are not in a table, whose list they would share."""
         tabled = {cell.rows for table in results.tables for row in table.rows for cell in row.cells if cell}
         for band in context["choice"].bands:
             page = Page(f"{slug('choice', band.title)}.html", band.title, "which rule when", self.name)

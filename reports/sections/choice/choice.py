@@ -1,4 +1,4 @@
-"""Which rule when: what is on the accuracy-cost front, and what to take at a budget, by nets and sigma."""
+"""The accuracy-cost front, and the recommended rules by budget, nets and sigma."""
 
 from __future__ import annotations
 
@@ -23,28 +23,19 @@ from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.tables.frame import by_kind, places
 
 BUDGETS = (10.0, 100.0, 1000.0, math.inf)
-"""Of time, in Monte Carlo samples that take as long."""
+"""Time budgets, as the number of Monte Carlo samples that take equally long."""
 
 ON, OFF, UNDECIDED = "on", "off", "undecided"
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One rule under one condition.
+    """One rule in one condition.
 
-    Attributes
-    ----------
-    rule : str
-    value, half_width : float
-        Mean on the metric's scale, and half of its 95 % interval (NaN where that is not known).
-    worth : tuple of (str, float), optional
-        How many Monte Carlo samples are as accurate: ``("", 40)``, ``("<", 5)`` or ``(">", 1000)``.
-    front : str
-        ``"on"``, ``"off"`` or ``"undecided"``.
-    beaten_by : str
-        The most accurate of the rules that beat it and take no longer, if it is off the front.
-    rows : Labels
-        Of the measurements that `value` is the mean of.
+    `value` is the mean on the metric's scale, and `half_width` half of its 95 % interval (NaN if unknown).
+    `worth` is the number of Monte Carlo samples with the same accuracy: ``("", 40)``, ``("<", 5)`` or ``(">",
+    1000)``. `front` is ``"on"``, ``"off"`` or ``"undecided"``. If it is off, `beaten_by` is the most accurate
+    of the rules that beat it and take no longer. `rows` are the labels of the measurements.
     """
 
     rule: str
@@ -58,12 +49,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Answer:
-    """What to take at one budget: of all rules, and of those that do not sample.
+    """Recommended rules at one budget, among all rules and among deterministic ones.
 
-    `deterministic` is the contest among rules that do not sample; `sampling` says whether the best mean is
-    that of a rule that does. `single_draw` is the sampling rule with the
-    best mean where nets and inputs are fixed and it is better than `best`: as it was drawn once, it is named
-    but not ranked.
+    `sampling` says whether the rule with the best mean samples. `single_draw` is a sampling rule with a
+    better mean than `best` if nets and inputs are fixed: it was drawn only once, and is named but not ranked.
     """
 
     budget: float
@@ -75,7 +64,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """Nets judged together at one sigma; `floor` is what the exact law shows, NaN where not known."""
+    """Nets judged together at one sigma; `floor` is the value of an exact rule, NaN if unknown."""
 
     sigma: float
     standings: tuple[Standing, ...]
@@ -85,13 +74,12 @@ class Condition:
     fixed: bool
 
     def standing(self, rule: str) -> Standing | None:
-        """Of one rule, if it was measured here."""
         return next((each for each in self.standings if each.rule == rule), None)
 
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Nets that are judged together: of one depth, or of neighbouring depths with too few nets each."""
+    """Nets that are judged together: of one depth, or of adjacent depths with few nets each."""
 
     activation: str
     depths: tuple[int, ...]
@@ -104,7 +92,7 @@ class Band:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Title for readers."""
         text = NetKind(self.activation, self.depths[-1]).label
         if len(self.depths) > 1:
             link = "and" if len(self.depths) == 2 else "to"
@@ -112,25 +100,24 @@ class Band:
         return f"{text} ({self.variant})" if self.variant else text
 
     def at(self, sigma: float) -> Condition | None:
-        """Its condition at one sigma, if it was measured there."""
         return next((condition for condition in self.conditions if condition.sigma == sigma), None)
 
     @property
     def rules(self) -> list[str]:
-        """Every rule that stands somewhere, in order."""
+        """All measured rules, in order."""
         return self.traits.in_order(
             each.rule for condition in self.conditions for each in condition.standings
         )
 
     @property
     def budgets(self) -> list[float]:
-        """Budgets that mean something: without times of sampling only "any"."""
+        """Budgets; without times of sampling only "any"."""
         return [answer.budget for answer in self.conditions[0].answers]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Bands whose accuracy is of one metric, under one kind of noise; they stand in one table."""
+    """Bands with the same metric of accuracy and kind of noise, which share a table."""
 
     metric: Metric
     scale: str
@@ -145,36 +132,22 @@ class Block:
 
     @property
     def sigmas(self) -> list[float]:
-        """Of all bands."""
         return sorted({condition.sigma for band in self.bands for condition in band.conditions})
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Every table of the section."""
-
     blocks: tuple[Block, ...]
 
     @property
     def bands(self) -> list[Band]:
-        """Of all blocks."""
         return [band for block in self.blocks for band in block.bands]
 
 
 def choice(frame: pd.DataFrame, traits: RuleTraits) -> Choice | None:
-    """Judge rules by accuracy and time.
+    """Judge rules by accuracy and time; None if no kind of net has two rules to choose from.
 
-    Parameters
-    ----------
-    frame
-        Measurements as `checked` gives them, of the suites that tables are made of.
-    traits : RuleTraits
-        Of their rules.
-
-    Returns
-    -------
-    Choice or None
-        None where no kind of net has two rules to choose from.
+    `frame` is the result of `checked` for the experiments shown in tables.
     """
     bands = [band for nets in _bands(_by_one_metric(frame, traits)) if (band := _judged(nets, traits))]
     bands = [band for band in bands if len([r for r in band.rules if not traits.is_reference(r)]) > 1]
@@ -190,7 +163,7 @@ def choice(frame: pd.DataFrame, traits: RuleTraits) -> Choice | None:
 
 
 def _by_one_metric(frame: pd.DataFrame, traits: RuleTraits) -> pd.DataFrame:
-    """Measurements of the first primary metric of each kind of net and noise, each once; no references."""
+    """Distinct measurements of the first primary metric of each kind of net and noise; no references."""
     order = {name: index for index, name in enumerate(primary())}
     ranked = ~by_kind(frame["rule"], traits.is_reference).astype(bool)
     chosen = frame[frame["metric"].isin(order) & (frame["component"] == "") & ranked]
@@ -203,15 +176,10 @@ def _by_one_metric(frame: pd.DataFrame, traits: RuleTraits) -> pd.DataFrame:
 
 
 def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Nets to be judged together.
+    """Yield measurements of nets that are judged together, with a column `variant`.
 
-    A depth with `MIN_LEVELS` nets stands alone; those between two such, which have fewer each, are pooled, so
-    that their nets can be replicates of each other. The variant is what tells nets of one depth apart.
-
-    Yields
-    ------
-    DataFrame
-        Measurements of one band, with `variant`.
+    A depth with at least `MIN_LEVELS` nets is a band. Other depths between two such depths are pooled, so
+    that their nets are replicates of each other. The variant distinguishes nets of the same depth.
     """
     if chosen.empty:
         return
@@ -223,7 +191,7 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
             several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
             variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
     chosen = chosen.assign(variant=variants, activation_rank=by_kind(chosen["activation"], activation_rank))
-    # Image classifiers last, and their "depths" are no series.
+    # Image classifiers come last; their "depths" are not an ordered series.
     for _, series in chosen.groupby(["rank", "noise", "activation_rank", "activation", "variant"], sort=True):
         waiting: list[pd.DataFrame] = []
         for _, nets in series.groupby("depth", sort=True):
@@ -239,7 +207,7 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def _told_apart(chosen: pd.DataFrame, column: str) -> pd.Series:
-    """Text of a column, without the network's own name, which the title of a band has already."""
+    """Text of a column without the name of the network, which is part of the band's title."""
     text = chosen[column].astype(str)
     known = chosen[[column, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
     return text.replace({name: name.removeprefix(f"{activation} ") for name, activation in known})
@@ -309,21 +277,11 @@ def _condition(
 
 
 def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | None:
-    """How many Monte Carlo samples are as accurate as a score (lower is better).
+    """Number of Monte Carlo samples that are as accurate as a score; None with fewer than two sample counts.
 
-    The fewest that reach it, linear in log k between the measured counts.
-
-    Parameters
-    ----------
-    score : float
-    curve : dict of int to float
-        Mean scores of Monte Carlo by number of samples.
-
-    Returns
-    -------
-    tuple of (str, float) or None
-        ``"<"`` or ``">"`` where the score lies outside the measured ones, else empty, and a number of
-        samples; None with fewer than two counts.
+    The smallest number that reaches the score, interpolated linearly in log k between the measured counts.
+    The text before it is ``"<"`` or ``">"`` if the score is outside the measured range, and otherwise empty.
+    `curve` holds mean scores by number of samples; lower is better.
     """
     counts = sorted(curve)
     if len(counts) < 2:
@@ -340,25 +298,11 @@ def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | No
 
 
 def front(rule: str, replicates: Replicates | Overall, costs: Costs) -> tuple[str, str]:
-    """Whether a rule is on the front, and the rule that puts it off.
+    """Return whether a rule is on the front (`ON`, `OFF` or `UNDECIDED`), and the best rule beating it.
 
-    Its rivals are the rules that take no longer. It is off the front if one of them is shown to be more
-    accurate (at 5 % over their number), on it if it is shown to be more accurate than each of them, and else
-    undecided. Without a time nothing is decided.
-
-    Parameters
-    ----------
-    rule : str
-    replicates : Replicates or Overall
-        Scores of the rule and its rivals.
-    costs : Costs
-
-    Returns
-    -------
-    front : str
-        `ON`, `OFF` or `UNDECIDED`.
-    beaten_by : str
-        The most accurate of the rules that put it off; else empty.
+    Its rivals are the rules that take no longer. The rule is off the front if a rival is significantly more
+    accurate (at 5 % over their number), on it if the rule is significantly more accurate than each of them,
+    and otherwise undecided, as are rules without a time.
     """
     if rule not in costs.by_rule:
         return UNDECIDED, ""

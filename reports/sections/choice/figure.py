@@ -1,4 +1,4 @@
-"""The accuracy-cost front, drawn: one panel for each kind of nets at each sigma that is shown."""
+"""Figures of the accuracy-cost front: one panel for each kind of nets and sigma."""
 
 from __future__ import annotations
 
@@ -19,27 +19,19 @@ from sdp_bench.reports.style.figure import Figure, Panel
 SHOWN = 3
 """Kinds of nets, and values of sigma, in the first figure."""
 MOST = 12
-"""Panels of the second figure, at most."""
+"""Largest number of panels in the second figure."""
 
 _GREY = "#8c8c8c"
 _COUNTS = (100, 1000, 10_000, 100_000, 1_000_000)
-"""Of samples, along the top."""
+"""Sample counts along the upper edge."""
 
 
 def choice_figures(choice: Choice) -> tuple[Figure | None, Figure | None]:
-    """The figure that everybody sees, and the one with the other kinds of nets; None where there is none.
+    """Return the main figure, and one with further kinds of nets; None without panels.
 
-    The first has up to three kinds of the first non-linearity (fewest layers, most, and between), each at the
-    smallest, a middle and the largest sigma that all of them were measured at. The second has what else
-    there is at these sigmas, or at the middle one alone where that would be more than `MOST` panels.
-
-    Parameters
-    ----------
-    choice : Choice
-
-    Returns
-    -------
-    main, rest : Figure or None
+    The first has up to three kinds of the first non-linearity (fewest layers, most, and one between), each at
+    the smallest, a middle and the largest sigma for which all of them were measured. The second has all
+    others at these sigmas, or only at the middle one if there would be more than `MOST` panels.
     """
     block = choice.blocks[0]
     own = [band for band in block.bands if band.activation == block.bands[0].activation]
@@ -95,20 +87,7 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
 
 
 def chart(band: Band, condition: Condition, styled: dict[str, Style]) -> Chart:
-    """Accuracy against cost at one place.
-
-    Parameters
-    ----------
-    band : Band
-    condition : Condition
-        Of which at least one rule has a time.
-    styled : dict of str to Style
-        By rule.
-
-    Returns
-    -------
-    Chart
-    """
+    """Chart of accuracy against cost in one condition, in which at least one rule has a time."""
     costs = band.costs
     known = [each for each in condition.standings if each.rule in costs.by_rule]
     low = min(costs.by_rule[each.rule].seconds for each in known) / 1.5
@@ -145,7 +124,7 @@ def _series(band: Band, standing: Standing, style: Style, note: str) -> Series:
 
 
 def _step(band: Band, known: Sequence[Standing], end: float) -> Guide:
-    """Best mean for the time: horizontal until the next rule that is better."""
+    """Best mean by time: horizontal until the next better rule."""
     sign = 1 if band.metric.better == "higher" else -1
     points = [(band.costs.by_rule[each.rule].seconds, each.value) for each in known]
     corners: list[tuple[float, float]] = []
@@ -160,7 +139,7 @@ def _step(band: Band, known: Sequence[Standing], end: float) -> Guide:
 
 
 def _plain(band: Band, known: Sequence[Standing]) -> tuple[list[Guide], dict[str, str]]:
-    """Plain Monte Carlo joined, and its numbers of samples, by rule, where they do not crowd."""
+    """Line through plain Monte Carlo, and its sample counts by rule if there is room."""
     seconds = {each.rule: band.costs.by_rule[each.rule].seconds for each in known}
     plain = sorted(
         ((k, each) for each in known if (k := plain_samples(each.rule)) is not None), key=itemgetter(0)
@@ -179,7 +158,7 @@ def _plain(band: Band, known: Sequence[Standing]) -> tuple[list[Guide], dict[str
 
 
 def _samples(band: Band, low: float, high: float) -> Iterator[tuple[float, str]]:
-    """Numbers of samples that take as long, where they do not crowd."""
+    """Sample counts that take as long, if there is room."""
     sampling = band.costs.sampling
     if sampling is None:
         return
@@ -193,7 +172,7 @@ def _samples(band: Band, low: float, high: float) -> Iterator[tuple[float, str]]
 
 
 def description(name: str, band: Band, condition: Condition) -> str:
-    """What :func:`chart` shows, in words."""
+    """Alternative text of :func:`chart`."""
     parts = [
         f"{band.traits.label(each.rule)} {labels.duration(band.costs.by_rule[each.rule].seconds)}, "
         f"{each.value:.2f}{' on the front' if each.front == ON else ''}"

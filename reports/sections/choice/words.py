@@ -1,4 +1,4 @@
-"""What the choice between rules says, in plain sentences, all of them computed."""
+"""Sentences on the choice between rules, computed from results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sdp_bench.reports.style.rules import RuleTraits
 
 
 def names(rules: Iterable[str], traits: RuleTraits) -> str:
-    """Rules for people, on one line, plain Monte Carlo estimates together."""
+    """Labels of rules on one line, with plain Monte Carlo estimates together."""
     ordered = traits.in_order(rules)
     counts = [k for rule in ordered if (k := plain_samples(rule)) is not None]
     others = [rule for rule in ordered if plain_samples(rule) is None]
@@ -25,7 +25,7 @@ def names(rules: Iterable[str], traits: RuleTraits) -> str:
 
 
 def by_nets(bands: Sequence[Band]) -> Iterator[str]:
-    """What has the best mean at any price, and what without sampling, by nets and sigma."""
+    """Rules with the best mean at any cost, among all and among deterministic ones, by nets and sigma."""
     for band in bands:
         every = [(condition, condition.answers[-1].best) for condition in band.conditions]
         deterministic = [(condition, condition.answers[-1].deterministic) for condition in band.conditions]
@@ -37,7 +37,7 @@ def by_nets(bands: Sequence[Band]) -> Iterator[str]:
 
 
 def sentences(bands: Sequence[Band]) -> Iterator[str]:
-    """What holds over all nets: what does well without sampling, where sampling wins, what rules cost."""
+    """Findings over all nets: the best deterministic rules, where sampling wins, and costs."""
     timed = [band for band in bands if len(band.budgets) > 1]
     yield from _without_sampling(timed)
     yield from _against_sampling(timed)
@@ -45,7 +45,7 @@ def sentences(bands: Sequence[Band]) -> Iterator[str]:
 
 
 def by_family(bands: Sequence[Band]) -> Iterator[str]:
-    """What does well without sampling, by what classifiers are made of: attention, convolution, ..."""
+    """Best deterministic rules by family of classifiers: attention, convolution, ..."""
     families: dict[str, list[Band]] = {}
     for band in bands:
         if family := NetKind(band.activation, band.depths[-1]).family:
@@ -56,7 +56,7 @@ def by_family(bands: Sequence[Band]) -> Iterator[str]:
 
 
 def _sample_times(bands: Sequence[Band]) -> Iterator[str]:
-    """How many samples take as long as each rule that does not sample, from kind to kind of nets."""
+    """Number of samples that take as long as each deterministic rule, as a range over kinds of nets."""
     spans: dict[str, list[float]] = {}
     for band in bands:
         for rule, cost in band.costs.by_rule.items():
@@ -76,7 +76,7 @@ def _sample_times(bands: Sequence[Band]) -> Iterator[str]:
 
 
 def _rounded(samples: float) -> str:
-    """A count of samples to two figures."""
+    """Sample count to two figures."""
     if samples < 5:
         return "< 5"
     digits = 1 - math.floor(math.log10(samples))
@@ -84,7 +84,7 @@ def _rounded(samples: float) -> str:
 
 
 def _best_by_sigma(band: Band, answers: Sequence[tuple[Condition, Contest | None]]) -> str:
-    """What to take, joining neighbouring sigmas with the same best rule, shown or not."""
+    """Best rules, joining adjacent sigmas with the same one, significant or not."""
     known = [(condition, contest) for condition, contest in answers if contest]
     runs = itertools.groupby(known, key=lambda pair: (pair[1].leader, pair[0].fixed, pair[1].decided))
     return "; ".join(_best_over(band, leader, list(run)) for (leader, *_), run in runs) or "nothing to rank"
@@ -105,7 +105,7 @@ def _best_over(band: Band, leader: str, run: list[tuple[Condition, Contest]]) ->
 
 
 def _without_sampling(bands: Sequence[Band], nets: str = "") -> Iterator[str]:
-    """Which rules that do not sample are best or not told from it, over places; of some nets, if named."""
+    """Deterministic rules that are best or tied with the best over settings, perhaps of some `nets`."""
     answers = [
         condition.answers[-1].deterministic
         for band in bands
@@ -137,7 +137,7 @@ def _without_sampling(bands: Sequence[Band], nets: str = "") -> Iterator[str]:
 
 
 def _against_sampling(bands: Sequence[Band]) -> Iterator[str]:
-    """At each budget, how often the best rule is shown to be one that samples, or one that does not."""
+    """For each budget, how often the significantly best rule samples, and how often it does not."""
     parts: list[str] = []
     for budget in BUDGETS[:-1]:
         alike = [

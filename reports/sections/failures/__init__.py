@@ -1,4 +1,4 @@
-"""What could not be measured."""
+"""The section on failed and undefined measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sdp_bench.reports.site import MEASURED
 
 
 class Failures(Section):
-    """Failures, which the next run tries again."""
+    """Failures, which the next run tries again, and undefined metrics."""
 
     name = "failures"
     title = "Failures"
@@ -16,7 +16,6 @@ class Failures(Section):
     order = 140
 
     def build(self, results: Results) -> Context | None:
-        """Failures, and what is not defined; None without any."""
         if not (results.failed or results.undefined):
             return None
         return {"failures": results.failed_together, "undefined": results.undefined}

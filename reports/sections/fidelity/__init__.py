@@ -1,4 +1,4 @@
-"""At what fidelity each suite was run, beside the paper's design."""
+"""The section on the design of each experiment, compared with the paper's."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from sdp_bench.reports.tables.frame import own_noises
 SAMPLES = 10**6
 W1_POINTS = 30_000
 W1_TABLES = ("iris-w1", "iris-w1-certified")
-"""Experiments of the paper's tables of W1; the claims on W1 have a design of their own, of fewer points."""
+"""Experiments of the paper's tables of W1; those of the claims have a design with fewer points."""
 _KINDS = ["experiment", "activation", "depth", "recipe"]
 _COLUMNS = (*_KINDS, "net", "input", "noise", "sigma", "metric_spec", "samples", "accuracy")
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """One suite on one kind of net: nets, inputs of each, samples and points of W1 a side (0: none).
+    """One experiment on one kind of net: nets, inputs per net, samples and points per side of W1 (0: none).
 
-    `full` says whether these are the suite's own design or more: for the paper's tables that is the
-    paper's, 10 nets by 10 inputs with 10^6 samples and, for W1, 30 000 points.
+    `full` says whether the design is the experiment's own or larger. For the paper's tables this is the
+    paper's: 10 nets with 10 inputs, 10^6 samples and, for W1, 30 000 points.
     """
 
     experiment: str
@@ -43,7 +43,7 @@ class Fidelity:
 
 
 class WhatWasRun(Section):
-    """The design of each experiment, beside the paper's."""
+    """The design of each experiment, next to the paper's."""
 
     name = "fidelity"
     title = "What was run"
@@ -51,25 +51,14 @@ class WhatWasRun(Section):
     order = 130
 
     def build(self, results: Results) -> Context | None:
-        """Designs; None where nothing was measured against an oracle."""
         designs = fidelity(results.once_a_unit(_COLUMNS, ("experiment", "metric_spec")), POOR_ACCURACY)
         return {"designs": designs, "poor": POOR_ACCURACY} if designs else None
 
 
 def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
-    """What was run, by suite and kind of net.
+    """Designs by experiment and kind of net; empty if sample counts are unknown.
 
-    Parameters
-    ----------
-    frame
-        Measurements as `checked` gives them, with `samples`.
-    poor
-        Training accuracy below which a net counts as one that did not learn.
-
-    Returns
-    -------
-    list of Fidelity
-        Empty without measurements, or where it is not known how many samples they took.
+    `poor` is the training accuracy below which a net counts as not having learned.
     """
     if frame.empty or "samples" not in frame:
         return []

@@ -1,4 +1,4 @@
-"""Metrics over input noise, and accuracy over depth, drawn."""
+"""The section with figures of metrics over input noise, and of accuracy over depth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sdp_bench.reports.tables.tables import headline
 
 
 class Figures(Section):
-    """The figures of what tables hold."""
+    """Figures of the tables."""
 
     name = "figures"
     title = "Figures"
@@ -18,7 +18,6 @@ class Figures(Section):
     order = 30
 
     def build(self, results: Results) -> Context | None:
-        """Figures, of the headline metric first; None without any."""
         several = [table for table in results.tables if len({row.sigma for row in table.rows}) > 1]
         drawn = figures(headline(results.tables), results.traits, others=several)
         return {"figures": drawn} if drawn else None

@@ -1,4 +1,4 @@
-"""The figures of metrics over noise, and of accuracy over depth and cost."""
+"""Figures of metrics over noise, and of accuracy over depth and cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sdp_bench.reports.tables.over_noise import in_words, over_noise
 from sdp_bench.reports.tables.tables import Row, Table, told_apart
 
 _COLOURS = Colours(0, 1, CIVIDIS)
-_LONGEST = 18  # letters of a line of a net's name beside a heat map
+_LONGEST = 18  # letters per line of a net's name next to a heat map
 _GREY = "#8a8a8a"
 _METRIC = "1 − TV"
 _OVERLAP = Axis(_METRIC, 0, 1.02)
@@ -35,24 +35,12 @@ def figures(
     costs: pd.Series | None = None,
     others: Sequence[Table] = (),
 ) -> list[Figure]:
-    """Every figure that the tables have data for.
+    """Every figure for which the tables have data.
 
-    Parameters
-    ----------
-    tables
-        Tables of one metric that is better when higher (the headline 1 - TV), one for each kind of net.
-    traits : RuleTraits
-        Of their rules.
-    costs : Series, optional
-        Median seconds for one input, by (activation, depth, rule). With them accuracy is drawn against
-        cost too, which `reports.sections.choice.figure` does better where several rules were measured.
-    others : sequence of Table, optional
-        Those of other metrics, by which a reader may have the first figure.
-
-    Returns
-    -------
-    list of Figure
-        Only those that have panels.
+    `tables` have one metric for which higher is better (the headline 1 - TV), one table for each kind of net.
+    `costs` are median seconds per input by (activation, depth, rule). With them accuracy is also drawn
+    against cost, which `reports.sections.choice.figure` does better if several rules were measured. `others`
+    are tables of other metrics that readers can select in the first figure.
     """
     drawn = [_over_sigma(tables, others, traits)]
     cells = _cells(tables)
@@ -83,7 +71,7 @@ def _cells(tables: Sequence[Table]) -> pd.DataFrame:
 
 
 def _over_sigma(tables: Sequence[Table], others: Sequence[Table], traits: RuleTraits) -> Figure:
-    """Each metric over the noise, of which the first one is seen until a reader picks another."""
+    """Each metric over the noise; the first one is shown until a reader selects another."""
     by_metric: dict[str, list[Table]] = {}
     for table in (*tables, *sorted(others, key=lambda table: table.metric.rank)):
         own = by_metric.setdefault(", ".join(filter(None, (table.metric.title, table.variant))), [])
@@ -109,7 +97,7 @@ def _over_sigma(tables: Sequence[Table], others: Sequence[Table], traits: RuleTr
 
 
 def _panels(table: Table, facets: Mapping[str, str], styled: dict[str, Style]) -> Iterator[Panel]:
-    """A table with one number for each noise level as a panel, one of several components as that many."""
+    """Panels of a table, one for each component."""
     for component in dict.fromkeys(row.component for row in table.rows):
         own = {table.metric.component or "component": component} if component else {}
         title = ", ".join((facets["net"], *(f"{name} {value}" for name, value in own.items())))
@@ -121,7 +109,7 @@ def _panels(table: Table, facets: Mapping[str, str], styled: dict[str, Style]) -
 
 
 def _floor(rows: Sequence[Row], table: Table) -> Iterator[Guide]:
-    """Where a rule cannot be told from the exact law."""
+    """Guide below which rules are indistinguishable from the exact distribution."""
     known = sorted((row.sigma, row.floor95) for row in rows if math.isfinite(row.floor95))
     sigmas, points = [sigma for sigma, _ in known], [point for _, point in known]
     if known and table.metric.complement:
@@ -182,7 +170,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         spans["seconds"] = [
             costs.get((kind.activation, kind.depth, rule), math.nan) for rule in spans["rule"]
         ]
-        rule_has_cost = ~spans["rule"].map(traits.is_reference)  # a reference needs the oracle itself
+        rule_has_cost = ~spans["rule"].map(traits.is_reference)  # references need the oracle itself
         spans = spans[(spans["seconds"] > 0) & rule_has_cost]
         if spans.empty:
             continue

@@ -1,4 +1,4 @@
-"""Whether this machine measures what the committed results say."""
+"""The section that compares measurements of this machine with the committed results."""
 
 from __future__ import annotations
 
@@ -17,29 +17,20 @@ from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.style import labels
 
 MOST_ROWS = 20
-"""Measurements that are listed of those that do not agree."""
+"""Number of listed measurements that disagree."""
 
 _OTHER = "other nets, inputs, settings, rules or metrics"
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Measurements of one experiment, or of all, beside the committed ones.
+    """Measurements of one experiment, or of all, compared with the committed ones.
 
-    The same measurement is one of the same net, input, noise, samples and seed, by the same rule and metric.
-
-    Attributes
-    ----------
-    experiment : str
-        Empty where it is all of them.
-    measured : int
-        Here.
-    compared : int
-        Those that are among the committed ones.
-    apart : DataFrame
-        Those of these that do not agree, rounding apart, the farthest first: columns `experiment`, `network`,
-        `activation`, `seed`, `input`, `sigma`, `rule`, `metric_spec`, `component`, `value`, `committed` and
-        `gap`, in standard errors of the committed value (infinite where it has none).
+    The same measurement has the same net, input, noise, samples, seed, rule and metric. `experiment` is empty
+    for all experiments. `compared` of the `measured` ones are among the committed ones. `apart` has those
+    that disagree by more than rounding, largest first, with the columns `experiment`, `network`,
+    `activation`, `seed`, `input`, `sigma`, `rule`, `metric_spec`, `component`, `value`, `committed` and
+    `gap`, in standard errors of the committed value (infinite if it has none).
     """
 
     experiment: str
@@ -49,12 +40,12 @@ class Agreement:
 
     @property
     def equal(self) -> int:
-        """Those that agree."""
+        """Number of measurements that agree."""
         return self.compared - len(self.apart)
 
     @property
     def sentence(self) -> str:
-        """What it comes to, in words."""
+        """Summary in words."""
         counted = labels.plural(self.measured, "measurement")
         if not self.compared:
             return (
@@ -75,7 +66,7 @@ class Agreement:
 
 
 class MeasuredHere(Section):
-    """Measurements of the run beside the committed ones: a check of the installation."""
+    """Measurements of the run next to the committed ones: a check of the installation."""
 
     name = "here"
     title = "Measured here"
@@ -84,7 +75,6 @@ class MeasuredHere(Section):
     beside = True
 
     def build(self, results: Results) -> Context | None:
-        """Agreement by experiment; None without measurements or committed results to compare with."""
         if results.committed is None or results.frame.empty or "unit" not in results.frame:
             return None
         whole, by_experiment = agreement(results.frame, results.committed.frame)
@@ -98,24 +88,13 @@ class MeasuredHere(Section):
         }
 
     def said(self, context: Context) -> Iterable[str]:
-        """What it comes to."""
         return [context["whole"].sentence]
 
 
 def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, list[Agreement]]:
-    """Measurements made here beside the committed ones: numbers that the same code gives for the same law.
+    """Compare measurements with the committed ones, all together and by experiment.
 
-    Parameters
-    ----------
-    here, committed : DataFrame
-        As `Results` has them, with the keys of their units.
-
-    Returns
-    -------
-    whole : Agreement
-        Of all measurements, each once.
-    by_experiment : list of Agreement
-        In the order of their first measurements.
+    Both frames are those of `Results`, with the keys of their units. Experiments are in order of appearance.
     """
     identities, known = _identities(here, committed)
     place = pd.Index(known[~known.duplicated()]).get_indexer(identities)
@@ -142,7 +121,7 @@ def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, l
 
 
 def _identities(*frames: pd.DataFrame) -> list[pd.Series]:
-    """Numbers by which measurements of frames are the same."""
+    """Numbers that are equal for the same measurement."""
     parts = [pd.Series(0, index=range(len(frame))) for frame in frames]
     for name in MEASUREMENT:
         columns = [frame[name].astype("category").array for frame in frames]

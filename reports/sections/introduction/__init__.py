@@ -1,4 +1,4 @@
-"""Accuracy by the layer at which a law enters."""
+"""The section on accuracy by the layer at which a distribution is introduced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sdp_bench.reports.sections.introduction.introduction import introduction
 
 
 class LayerOfIntroduction(Section):
-    """Accuracy over the scale of a law, by where it enters a net."""
+    """Accuracy over the scale of a distribution, by the layer at which it is introduced."""
 
     name = "introduction"
     title = "Layer of introduction"
@@ -17,6 +17,5 @@ class LayerOfIntroduction(Section):
     experiments = (EXPERIMENT.name,)
 
     def build(self, results: Results) -> Context | None:
-        """Curves and the best scales; None where the experiment was not run."""
         section = introduction(results.frame)
         return {"section": section} if section else None

@@ -1,4 +1,4 @@
-"""Layer of introduction: accuracy over scale for each layer, and where it is best."""
+"""Layer of introduction: accuracy over scale for each layer, and the best scale."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LOOKS = (
 )
 """Colours and markers."""
 _LEVEL = 0.5
-"""Points within which an accuracy counts as the best."""
+"""Points within which an accuracy is tied with the best."""
 
 
 @dataclass(frozen=True)
 class LayerRow:
-    """A layer: the best accuracy (per cent), scales that are level with it, and accuracies at both ends."""
+    """A layer: its best accuracy (per cent), the scales tied with it, and the accuracies at both ends."""
 
     layer: int
     best: float
@@ -37,7 +37,7 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class Introduction:
-    """The section."""
+    """Content of the section."""
 
     rows: tuple[LayerRow, ...]
     scales: tuple[float, float]
@@ -48,39 +48,18 @@ class Introduction:
 
 
 def layer_of(objective: str) -> int:
-    """Number of a layer, from the objective's name."""
+    """Layer number in the objective's name."""
     return int(objective.rpartition("_")[2])
 
 
 def optimum(accuracies: pd.Series) -> tuple[float, float]:
-    """Least and largest scale whose accuracy is level with the best.
-
-    Parameters
-    ----------
-    accuracies : Series
-        Per cent, by scale.
-
-    Returns
-    -------
-    float, float
-        Equal where the best stands alone.
-    """
+    """Return the smallest and largest scale whose accuracy (per cent, by scale) is tied with the best."""
     level = accuracies.index[accuracies >= accuracies.max() - _LEVEL]
     return float(min(level)), float(max(level))
 
 
 def introduction(frame: pd.DataFrame) -> Introduction | None:
-    """Section of the experiment, or None where nothing of it was measured.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements of all experiments, long format.
-
-    Returns
-    -------
-    Introduction or None
-    """
+    """Content of the section, from measurements of all experiments; None if it was not run."""
     own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
         return None
@@ -103,7 +82,7 @@ def _row(layer: int, accuracies: pd.Series) -> LayerRow:
 
 
 def _finding(rows: tuple[LayerRow, ...], scales: tuple[float, float], runs: int) -> str:
-    """What the numbers say, beside what the paper says."""
+    """Finding in words, compared with the paper's."""
     inner = [row for row in rows if scales[0] < row.low and row.high < scales[1]]
     text = (
         f"For {len(inner)} of {labels.plural(len(rows), 'layer')} the accuracy is largest at a scale between "

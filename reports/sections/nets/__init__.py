@@ -1,4 +1,4 @@
-"""The nets, how well they learned, and how their recipes were chosen."""
+"""The section on nets, their accuracies, and the choice of their recipes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ class Nets(Section):
     order = 150
 
     def build(self, results: Results) -> Context | None:
-        """Nets and trials of recipes; None without nets."""
         nets = _nets(results)
         trials = [(NetKind(trial.activation, trial.depth), trial) for trial in recipes.evidence()]
         return {"nets": nets, "poor": POOR_ACCURACY, "trials": trials} if nets else None
 
 
 def _nets(results: Results) -> list[dict[str, Any]]:
-    """Nets as the run recorded them, else as the measurements do."""
+    """Nets recorded by the run, otherwise those of the measurements."""
     known = list(results.meta.get("nets", ()))
     if not known:
         columns = ["network", "activation", "depth", "seed", "net", "accuracy"]

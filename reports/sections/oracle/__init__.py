@@ -1,4 +1,4 @@
-"""The oracle's own error: a second oracle, ten times the samples, and its precision."""
+"""The section on the oracle's own error: a second oracle, ten times the samples, and precision."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ _ABOUT = (
 
 @dataclass(frozen=True)
 class Error:
-    """One metric: how often a second oracle stays below the floor's 95 % point, and what more samples move.
+    """One metric: how often a second oracle is below the floor's 95 % point, and changes with more samples.
 
-    `below` of `again` measurements of a second oracle lie there. `moves` cells of rules were measured
-    with both sample counts; `largest` and `rms` are of the differences, in their standard errors.
-    `again_rows` and `moved_rows` are labels of the measurements behind these, the latter by pairs, those that
-    moved most first.
+    `below` of `again` measurements of a second oracle are below the point. `moves` cells of rules were
+    measured with both sample counts; `largest` and `rms` are of the differences, in their standard errors.
+    `again_rows` and `moved_rows` are labels of these measurements, the latter in pairs, largest change first.
     """
 
     metric: Metric
@@ -52,15 +51,10 @@ class Error:
 
 @dataclass(frozen=True)
 class Precision:
-    """In which precision the oracles of some results were drawn.
+    """Precision in which the oracles of some results were drawn.
 
-    Attributes
-    ----------
-    oracles : int
-    untold : int
-        Of which it was not recorded: they were drawn in the net's own, whether or not that is enough.
-    double : tuple of (str, str, str)
-        Where float64 was needed: kind of net, scale of the noise, and for how many of the oracles there.
+    `untold` of the `oracles` have no recorded precision: they were drawn in that of the net, sufficient or
+    not. `double` lists the cases that needed float64: kind of net, noise scale, and the number of oracles.
     """
 
     oracles: int
@@ -69,7 +63,7 @@ class Precision:
 
 
 class OracleError(Section):
-    """How far the oracle's own numbers are off, by two of its own checks, and its precision."""
+    """Error of the oracle's numbers, from two checks, and its precision."""
 
     name = "oracle"
     title = "The oracle’s error"
@@ -78,7 +72,6 @@ class OracleError(Section):
     experiments = (ONCE, TENFOLD)
 
     def build(self, results: Results) -> Context | None:
-        """Errors by metric, where the experiments were run, and precision; None without an oracle."""
         drawn = precision(results.once_a_unit((*_LAW, "precision"), ["precision"]))
         if not drawn.oracles:
             return None
@@ -101,17 +94,7 @@ class OracleError(Section):
 
 
 def oracle_errors(frame: pd.DataFrame) -> list[Error]:
-    """Errors by metric; empty where the suites were not run.
-
-    Parameters
-    ----------
-    frame
-        Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
-
-    Returns
-    -------
-    list of Error
-    """
+    """Errors by metric; empty if the experiments were not run."""
     own = frame[frame["experiment"].isin((ONCE, TENFOLD))]
     errors = []
     for name, part in own.groupby("metric", sort=False):
@@ -119,7 +102,7 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
         again = part[part["rule"] == ORACLE_AGAIN.name]
         value, floor, floor95 = (again[column].to_numpy() for column in ("value", "floor", "floor95"))
         if metric.better == "one":
-            # A ratio's floor is that of a rule without noise of its own; a second oracle has as much again.
+            # The floor of a ratio is that of a rule without noise; a second oracle adds the same noise again.
             floor95 = floor + math.sqrt(2) * (floor95 - floor)
         moves = _moves(part[part["rule"] != ORACLE_AGAIN.name])
         errors.append(
@@ -139,17 +122,7 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
 
 
 def precision(frame: pd.DataFrame) -> Precision:
-    """In which precision the oracles were drawn that some measurements were made against.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
-
-    Returns
-    -------
-    Precision
-    """
+    """Precision of the oracles behind some measurements."""
     family, told, samples = (
         filled(frame[name]) if name in frame else pd.Series("", index=frame.index)
         for name in ("noise", "precision", "samples")

@@ -1,4 +1,4 @@
-"""What a report opens with: what to take for which use, what holds of the paper, what is new."""
+"""The opening section: recommended rules by use, verdicts on the paper, and news."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.writing import moment
 
-_NAMED = 3  # suites
+_NAMED = 3  # experiments
 
 
 class Overview(Section):
-    """The verdicts by use; without measurements, how to make some."""
+    """Verdicts by use; without measurements, how to make some."""
 
     name = "overview"
     title = "What to take"
@@ -22,7 +22,6 @@ class Overview(Section):
     order = 5
 
     def build(self, results: Results) -> Context:
-        """Rules by use and family of nets."""
         tabled = results.tabled
         named = families(tabled)
         names, found = [name for name, _ in named], rows(named, results.traits)
@@ -39,7 +38,7 @@ class Overview(Section):
 
 
 def _news(results: Results) -> str:
-    """What the newest of the runs added."""
+    """Additions of the newest run."""
     frame = results.frame
     if not {"run", *MEASUREMENT} <= set(frame) or frame.empty:
         return ""
@@ -47,7 +46,7 @@ def _news(results: Results) -> str:
     named = ", ".join(suites) if len(suites) <= _NAMED else labels.plural(len(suites), "suite")
     finished = results.meta.get("finished")
     when = f", finished {moment(finished)}" if finished else ""
-    once = frame["run"][~frame.duplicated(MEASUREMENT)]  # of several suites
+    once = frame["run"][~frame.duplicated(MEASUREMENT)]  # shared by several experiments
     newest = once == once.max()
     if newest.all():
         return f"all {labels.plural(len(once), 'measurement')}, of {named}{when}."

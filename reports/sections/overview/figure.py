@@ -1,4 +1,4 @@
-"""Accuracy against cost over all places, drawn: a panel for each family of nets."""
+"""Figure of accuracy against cost over all settings, one panel per family of nets."""
 
 from __future__ import annotations
 
@@ -22,20 +22,9 @@ _CAPTION = (
 
 
 def figure(families: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Figure | None:
-    """The figure, of what the table says on the whole law.
+    """Figure of the table's row on the whole distribution; None without verdicts or times.
 
-    Parameters
-    ----------
-    families : sequence of str
-        Names of the columns.
-    rows : sequence of Row
-    traits : RuleTraits
-        Of the rules.
-
-    Returns
-    -------
-    Figure or None
-        None where no family has a verdict on the whole law, or no rule a time.
+    `families` are the names of the columns.
     """
     verdicts = next((row.verdicts for row in rows if row.use is WHOLE), ())
     known = [
@@ -56,7 +45,7 @@ def figure(families: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> 
 
 
 def _band(verdict: Verdict, traits: RuleTraits) -> Band:
-    """All places as one, for the chart of one place."""
+    """All settings as one, for the chart of a single condition."""
     overall, costs = verdict.overall, verdict.costs
     standings = tuple(
         Standing(rule, 1 - overall.mean(rule), overall.half_width(rule), None, *front(rule, overall, costs))

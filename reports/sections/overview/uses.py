@@ -1,4 +1,4 @@
-"""What predicted laws are used for, and which rule serves each use best."""
+"""Uses of predicted distributions, and the best rule for each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _own(metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64
 def _over_floor(
     metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """How many times its floor a distance is, as a logarithm: distances of all sizes count alike."""
+    """Logarithm of a distance relative to its floor, so that distances of all sizes have the same weight."""
     del metric
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(floors > 0, np.log(values / floors), math.nan)
@@ -58,20 +58,10 @@ def _factor(score: float) -> str:
 
 @dataclass(frozen=True)
 class Use:
-    """One thing that laws are predicted for.
+    """One use of predicted distributions.
 
-    Attributes
-    ----------
-    title, about : str
-        What it is, and what is shown.
-    metrics : tuple of str
-        Of which each net has one at most.
-    score : callable
-        Lower is better; its mean over places is judged.
-    shown : callable of float
-        Mean score for people.
-    heavy : bool
-        Whether it is about noise without a variance.
+    A net has at most one of the `metrics`. `score` is judged by its mean over settings, lower is better;
+    `shown` converts the mean for readers. `heavy` marks the use for noise without a variance.
     """
 
     title: str
@@ -108,22 +98,17 @@ USES = (
         heavy=True,
     ),
 )
-"""In the order of the table."""
+"""Uses in the order of the table."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """One rule in a cell: how good it is, as how many samples, and what it takes.
+    """One rule in a cell: its quality, the equivalent number of samples, and its cost.
 
-    Attributes
-    ----------
-    rule, value, low, high : str
-        The mean and the ends of its 95 % interval, for people; no ends where they are not known.
-    samples : tuple of (str, float), optional
-        How many Monte Carlo samples are as good, as
-        :func:`sdp_bench.reports.sections.choice.choice.as_accurate` has it.
-    seconds, costs : float
-        Time for one input, and how many samples take as long; NaN where that is not known.
+    `value`, `low` and `high` are the mean and the ends of its 95 % interval, empty if unknown. `samples` is
+    the number of Monte Carlo samples with the same quality, from
+    :func:`sdp_bench.reports.sections.choice.choice.as_accurate`. `seconds` is the time for one input, and
+    `costs` the number of samples that take as long; NaN if unknown.
     """
 
     rule: str
@@ -137,24 +122,11 @@ class Taken:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What serves a use best on one family of nets: of the rules that do not sample.
+    """The best deterministic rules for a use on one family of nets.
 
-    Attributes
-    ----------
-    best, next : Taken
-    told : bool
-        Whether the best is shown to be better than every other.
-    tied : tuple of str
-        Rules that it is not told from.
-    first : int
-        Places at which it has the best mean.
-    places, of : int
-        Places that all compared rules were measured at, and all that there are.
-    rules : int
-        That are compared.
-    overall : Overall
-        Of all rules, sampling ones too.
-    costs : Costs
+    `told` says whether the best is significantly better than all others, and `tied` names the rules tied with
+    it. `first` is the number of settings in which it has the best mean, `places` of `of` settings have all
+    compared rules, and `rules` is the number of these. `overall` compares all rules, including sampling ones.
     """
 
     best: Taken
@@ -171,24 +143,14 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One use, with a verdict for each family of nets, None where there is none."""
+    """One use, with a verdict for each family of nets, None without one."""
 
     use: Use
     verdicts: tuple[Verdict | None, ...]
 
 
 def families(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Nets that are judged together, by name: the commonest kind of fully connected ones, and classifiers.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements.
-
-    Returns
-    -------
-    list of (str, DataFrame)
-    """
+    """Return nets judged together, by name: the most common fully connected kind, and classifiers."""
     if frame.empty:
         return []
     several = by_kind(frame["activation"], lambda name: NetKind(name, 1).is_classifier).astype(bool)
@@ -203,25 +165,13 @@ def families(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def rows(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits) -> list[Row]:
-    """The table: a row for each use that any family has a verdict on.
-
-    Parameters
-    ----------
-    named : sequence of (str, DataFrame)
-        What :func:`families` gives.
-    traits : RuleTraits
-        Of the rules.
-
-    Returns
-    -------
-    list of Row
-    """
+    """Rows of the table: uses with a verdict for any family; `named` is the result of :func:`families`."""
     made = [Row(use, tuple(_verdict(use, frame, traits) for _, frame in named)) for use in USES]
     return [row for row in made if any(row.verdicts)]
 
 
 def measured(use: Use, frame: pd.DataFrame) -> pd.DataFrame:
-    """Measurements that a use is judged by."""
+    """Measurements by which a use is judged."""
     heavy = frame["noise"] == CAUCHY.family
     own = frame[frame["metric"].isin(use.metrics) & ~frame["component"].isin(BOUNDS) & (heavy == use.heavy)]
     return own.drop_duplicates(["net", "input", "noise", "sigma", "rule", "metric", "component"])
@@ -237,7 +187,7 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
         return None
     costs = Costs.measured(own, traits)
     best, second = (_taken(use, rule, overall, costs) for rule in plain[:2])
-    comparisons = 2 * (len(plain) - 1)  # the best is chosen by the same numbers
+    comparisons = 2 * (len(plain) - 1)  # doubled, since the best is chosen from the same data
     tied = tuple(rule for rule in plain[1:] if not overall.beats(plain[0], rule, comparisons))
     first = overall.best_at(plain[0], plain)
     return Verdict(
@@ -248,7 +198,7 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
 def _taken(use: Use, rule: str, overall: Overall, costs: Costs) -> Taken:
     mean, half = overall.mean(rule), overall.half_width(rule)
     ends = [use.shown(end) for end in (mean - half, mean + half)] if math.isfinite(half) else ["", ""]
-    low, high = reversed(ends) if use.shown is _shared else ends  # of shared mass, more is better
+    low, high = reversed(ends) if use.shown is _shared else ends  # more shared mass is better
     cost = costs.by_rule.get(rule)
     return Taken(
         rule,

@@ -1,4 +1,4 @@
-"""Where the results and the numbers that the paper prints part."""
+"""The section on differences between results and the numbers that the paper prints."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from sdp_bench.reports.tables.published import Difference, differences, orders
 
 
 class Paper(Section):
-    """Values that stand beside the paper's, and rankings that differ from its own."""
+    """Values next to the paper's, and rankings that differ from it."""
 
     name = "paper"
     title = "Beside the paper"
     page = PAGE
     order = 70
-    # Shown on the page of statements, not as tables.
+    # Shown on the page of statements instead of tables.
     experiments = tuple(one.name for one in (CLAIMS, WASSERSTEIN, OTHER_RECIPE, STANDARDISED))
 
     def build(self, results: Results) -> Context | None:
-        """Differences and rankings; None where the paper prints nothing."""
         compared = differences(results.tables)
         if not compared:
             return None

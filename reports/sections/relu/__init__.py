@@ -1,4 +1,4 @@
-"""One ReLU by itself, where everything is exact."""
+"""The section on a single ReLU, for which everything is exact."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ def _single_relu() -> SingleReLU:
 class OneReLU(Section):
     """The paper's figures of one ReLU, and its theorem, by quadrature.
 
-    Attributes
-    ----------
-    compute : callable
-        Gives what is shown; by default all of it, in about ten seconds.
+    `compute` returns the content; by default all of it, in about ten seconds.
     """
 
     name: ClassVar[str] = "relu"
@@ -37,7 +34,7 @@ class OneReLU(Section):
     compute: Callable[[], SingleReLU] = _single_relu
 
     def build(self, results: Results) -> Context | None:
-        """Distances and checks, which no run enters; None but on the page of the committed results."""
+        """Return distances and checks, which depend on no run, for the page of the committed results only."""
         if not results.published:
             return None
         from sdp_bench.reports.sections.relu.figure import densities, figure

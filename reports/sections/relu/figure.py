@@ -1,4 +1,4 @@
-"""One ReLU, drawn: laws before and after it, and W1 over the mean of the input."""
+"""Figures of a single ReLU: distributions before and after it, and W1 over the mean of the input."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.rules import RuleTraits
 
 _REACH = 3.2
-"""Of the densities' panels, in standard deviations of the input."""
+"""Range of the density panels, in standard deviations of the input."""
 _TRUE = Style("ReLU(X)", "#4a4a4a", "circle")
 _INPUT = Style("X", "#9a9a9a", "", (1.0, 1.5))
 _EVERY = 20
-"""Of the points of a density, those that can be read."""
+"""Step between the points of a density that can be read."""
 
 
 def figure(w1: pd.DataFrame) -> Figure:
-    """W1 of each rule over the mean of the input of one ReLU, as `reports.sections.relu.relu` gives it."""
+    """W1 of each rule over the mean of the input, from `reports.sections.relu.relu`."""
     styled = styles(w1["rule"], RuleTraits())  # of the package's own rules
     sigma = float(w1["sigma"].iloc[0])
     by_rule = {rule: w1[w1["rule"] == rule].sort_values("mean") for rule in styled}
@@ -54,7 +54,7 @@ def figure(w1: pd.DataFrame) -> Figure:
 
 
 def densities(relu: SingleReLU) -> Figure:
-    """Laws before and after one ReLU, exact and predicted: densities as lines, point masses as stems."""
+    """Exact and predicted distributions at one ReLU: densities as lines, point masses as stems."""
     styled = styles(dict.fromkeys(name for each in relu.images for name in each.predictions), RuleTraits())
     return Figure(
         anchor="figure-relu-laws",

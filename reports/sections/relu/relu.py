@@ -1,7 +1,7 @@
-"""One ReLU by itself, where everything is exact: the paper's W1 figure and its optimality theorem.
+"""A single ReLU, for which everything is exact: the paper's W1 figure and its optimality theorem.
 
-Nothing here is measured or stored: the numbers come from quadrature (`oracles.exact.quadrature`), in
-seconds, and are the same on every machine but for rounding.
+Nothing is measured or stored here. The numbers come from quadrature (`oracles.exact.quadrature`), in seconds,
+and are the same on every machine up to rounding.
 """
 
 from __future__ import annotations
@@ -28,22 +28,15 @@ SIGMA = 0.1  # as in the paper's figure
 RULES = ("sdp", "marginal_moment_matching")  # the figure's two; in one dimension the full rules are the same
 POINTS = 121
 MEANS = (-0.5, 0.5)
-"""Of the two inputs whose laws are drawn, with standard deviation 1; the paper does not say its own."""
+"""Means of the two inputs that are drawn, with standard deviation 1; the paper's are unknown."""
 _WIDTHS = 5.0  # the figure reaches this many sigma to either side; the paper does not say how far
 
 
 @dataclass(frozen=True)
 class Nearer:
-    """Where one rule's W1 is the smaller of two.
+    """Intervals of the input mean in which one rule has the smaller W1 of two.
 
-    Attributes
-    ----------
-    rule, other : str
-        Rule specs.
-    sigma : float
-    intervals : tuple of (float, float)
-        Means mu of the input between which `rule` is nearer to ReLU(X) than `other`, within the means
-        looked at.
+    Within `intervals`, a subset of the means considered, `rule` is closer to ReLU(X) than `other`.
     """
 
     rule: str
@@ -54,17 +47,9 @@ class Nearer:
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """ReLU(X) for one normal X, as a measure, and what each rule predicts of it.
+    """ReLU(X) for one normal X with `mean` and `sigma`, and the predictions of rules.
 
-    Attributes
-    ----------
-    mean, sigma : float
-        Of X.
-    exact : Mixed
-    predictions : mapping of str to Mixed
-        By rule.
-    distances : mapping of str to (float, float)
-        Total variation and W1 of each to the exact law.
+    `distances` are the total variation and W1 between each prediction and the exact distribution.
     """
 
     mean: float
@@ -76,17 +61,10 @@ class Image:
 
 @dataclass(frozen=True, eq=False)
 class SingleReLU:
-    """What the report says of one ReLU.
+    """Content of the section on a single ReLU.
 
-    Attributes
-    ----------
-    w1 : DataFrame
-        As from :func:`wasserstein_over_mean`.
-    nearer : Nearer
-        Where moment matching has the smaller W1.
-    checks : tuple of Optimality
-    images : tuple of Image
-        For a negative mean and a positive one.
+    `w1` is from :func:`wasserstein_over_mean`, `nearer` says where moment matching has the smaller W1, and
+    `images` are for a negative and a positive mean.
     """
 
     w1: pd.DataFrame
@@ -96,36 +74,19 @@ class SingleReLU:
 
     @property
     def sentences(self) -> list[str]:
-        """What was found, in words: one on W1, one on the theorem."""
+        """Findings in words: one on W1, one on the theorem."""
         return [_sentence_on_w1(self.nearer), _sentence_on_theorem(self.checks)]
 
 
 @functools.lru_cache
 def single_relu() -> SingleReLU:
-    """Everything on one ReLU, in about ten seconds; kept once made."""
+    """Content of the section, cached; it takes about ten seconds."""
     images = tuple(image(mean) for mean in MEANS)
     return SingleReLU(wasserstein_over_mean(), nearer(), tuple(check_theorem()), images)
 
 
 def image(mean: float, sigma: float = 1.0, rules: Iterable[str] = RULES) -> Image:
-    """ReLU(X), X ~ N(mean, sigma^2), and the rules' predictions (the paper's figure of two such).
-
-    Parameters
-    ----------
-    mean, sigma : float
-        Of X; sigma positive.
-    rules : iterable of str
-        Rule specs.
-
-    Returns
-    -------
-    Image
-
-    Raises
-    ------
-    ValueError
-        As for :func:`wasserstein_over_mean`.
-    """
+    """ReLU(X) for X ~ N(mean, sigma^2), and the rules' predictions (the paper's figure has two)."""
     x = _normal([mean], sigma)
     exact = Mixed.of(x).relu()
     predictions = {name: Mixed.of(rule_named(name).propagate(nn.ReLU(), x)) for name in rules}
@@ -141,25 +102,10 @@ def wasserstein_over_mean(
 ) -> pd.DataFrame:
     """W1 between ReLU(X), X ~ N(mu, sigma^2), and each rule's prediction, over mu (the paper's figure).
 
-    Parameters
-    ----------
-    means : iterable of float, optional
-        By default 121 from -5 sigma to 5 sigma.
-    sigma : float
-        Positive.
-    rules : iterable of str
-        Rule specs; the rules themselves are asked, on a net that is one ReLU.
-
-    Returns
-    -------
-    DataFrame
-        Columns `rule`, `mean`, `sigma` and `w1` (in the units of X, to 1e-10 sigma), a row for each rule
-        and mean.
-
-    Raises
-    ------
-    ValueError
-        If sigma is not positive and finite, a mean is not finite, or there is no such rule.
+    `means` are 121 values from -5 sigma to 5 sigma by default. `rules` are specs; the rules themselves run on
+    a net with one ReLU. The frame has the columns `rule`, `mean`, `sigma` and `w1` (in the units of X, to
+    1e-10 sigma). Raises ValueError if sigma is not positive and finite, a mean is not finite, or a rule does
+    not exist.
     """
     chosen = _grid(sigma) if means is None else [float(mean) for mean in means]
     x = _normal(chosen, sigma)
@@ -174,26 +120,9 @@ def wasserstein_over_mean(
 
 
 def nearer(rule: str = "marginal_moment_matching", other: str = "sdp", sigma: float = SIGMA) -> Nearer:
-    """Means for which one rule is nearer to ReLU(X) in W1 than another.
+    """Find the means for which one rule is closer to ReLU(X) in W1 than another.
 
-    Ends are found to 1e-6 sigma, between the figure's means; a stretch that lies between two of them is
-    not seen.
-
-    Parameters
-    ----------
-    rule, other : str
-        Rule specs.
-    sigma : float
-        Standard deviation of the input.
-
-    Returns
-    -------
-    Nearer
-
-    Raises
-    ------
-    ValueError
-        As for :func:`wasserstein_over_mean`.
+    Ends are accurate to 1e-6 sigma. An interval between two adjacent means of the figure is missed.
     """
 
     def lead(mean: float) -> float:

@@ -1,4 +1,4 @@
-"""Robustness against noise and attacks, beside the paper's figures."""
+"""The section on robustness against noise and attacks, compared with the paper's figures."""
 
 from __future__ import annotations
 
@@ -17,6 +17,5 @@ class Robustness(Section):
     experiments = (EXPERIMENT.name,)
 
     def build(self, results: Results) -> Context | None:
-        """Figures and tables by set; None where the experiment was not run."""
         section = robustness(results.frame)
         return {"section": section} if section else None

@@ -1,4 +1,4 @@
-"""Robustness, drawn: accuracies over the scale in training, and what each attack leaves."""
+"""Figures of robustness: accuracies over the scale in training, and under each attack."""
 
 from __future__ import annotations
 
@@ -21,22 +21,13 @@ _ATTACKS = (
     ("pgd_ce", METRICS[0], Style("PGD, cross-entropy", "#009e73", "diamond")),
     ("square", METRICS[0], Style("Square attack", "#d55e00", "cross")),
 )
-"""Method, metric, and how the line is drawn."""
+"""Method, metric, and style of the line."""
 
 
 def figures(name: str, table: pd.DataFrame, spread: pd.DataFrame) -> Iterator[Figure]:
-    """Figures of a set of images.
+    """Yield the figures of a data set: accuracies under noise and attack as in the paper, and all attacks.
 
-    Parameters
-    ----------
-    name : str
-    table, spread : DataFrame
-        Means over runs and standard deviations, as `accuracies` gives them.
-
-    Yields
-    ------
-    Figure
-        Accuracies beside those under noise and under attack, as the paper draws them; and all attacks.
+    `table` and `spread` are means over runs and standard deviations, from `accuracies`.
     """
     strengths = [
         *((f"noise of σ = {sigma}", "noise", sigma) for sigma in _NOISE),
@@ -75,7 +66,7 @@ def figures(name: str, table: pd.DataFrame, spread: pd.DataFrame) -> Iterator[Fi
 
 
 def _accuracies(table: pd.DataFrame, spread: pd.DataFrame, method: str, strength: str) -> Iterator[Line]:
-    """Test accuracy and what is left of it, of every objective."""
+    """Test accuracy of every objective, and accuracy under noise or attack."""
     for objective, style in OBJECTIVES.items():
         if objective not in table.index:
             continue

@@ -1,4 +1,4 @@
-"""Robustness: accuracies under noise and attacks, by objective and scale, and where they are best."""
+"""Robustness: accuracies under noise and attacks, by objective and scale, and the best scales."""
 
 from __future__ import annotations
 
@@ -16,25 +16,15 @@ from sdp_bench.reports.sections.robustness.words import OBJECTIVES, SETS, findin
 from sdp_bench.reports.style.figure import Figure
 
 Accuracies = pd.DataFrame
-"""Per cent: rows by objective and scale (0 where it has none), columns by method, metric and strength."""
+"""Per cent: rows by objective and scale (0 if it has none), columns by method, metric and strength."""
 
 
 @dataclass(frozen=True)
 class SetOfImages:
     """One set of images.
 
-    Attributes
-    ----------
-    title : str
-    radius : str
-        Of the larger ball.
-    best : tuple of ScaleRow
-        Of each objective the scale with the most images right by the paper's count.
-    rows : tuple of ScaleRow
-        All scales.
-    finding : str
-    figures : tuple of Figure
-    recipe : str
+    `radius` is that of the larger ball. `best` has, for each objective, the scale with the highest accuracy
+    by the paper's count; `rows` has all scales.
     """
 
     title: str
@@ -48,36 +38,26 @@ class SetOfImages:
 
 @dataclass(frozen=True)
 class Robust:
-    """The section."""
+    """Content of the section."""
 
     sets: tuple[SetOfImages, ...]
     noise: tuple[float, ...] = NOISE
 
 
 def accuracies(own: pd.DataFrame, how: Literal["mean", "std"] = "mean") -> Accuracies:
-    """Means over runs, of measurements of one set, or their standard deviations."""
+    """Means, or standard deviations, over runs of one data set."""
     scaled = own.assign(scale=own["sigma"].astype(float).fillna(0.0))
     columns = ["rule", "metric", "component"]
     return 100 * scaled.pivot_table("value", ["objective", "scale"], columns, aggfunc=how, observed=True)
 
 
 def attacked(objective: str) -> str:
-    """Attack by gradients on the loss that a model was trained by."""
+    """Attack by gradients of the training loss."""
     return "pgd_ce" if objective == "softmax" else "pgd_own"
 
 
 def robustness(frame: pd.DataFrame) -> Robust | None:
-    """Section of the experiment, or None where nothing of it was measured.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements of all experiments, long format.
-
-    Returns
-    -------
-    Robust or None
-    """
+    """Content of the section, from measurements of all experiments; None if it was not run."""
     own = frame[(frame["experiment"] == EXPERIMENT.name) & frame["rule"].isin(METHODS)]
     if own.empty:
         return None
@@ -102,7 +82,7 @@ def _set_of(name: str, own: pd.DataFrame) -> SetOfImages:
     )
     recipe = str(
         own.sort_values("sigma", na_position="first")["recipe"].iloc[0]
-    )  # that of softmax, if it is there
+    )  # that of softmax, if measured
     return SetOfImages(
         SETS[name],
         radius,
@@ -115,7 +95,7 @@ def _set_of(name: str, own: pd.DataFrame) -> SetOfImages:
 
 
 def _preference(row: ScaleRow) -> tuple[float, float]:
-    """The paper's count first, then accuracy; what was not measured comes last."""
+    """The paper's count first, then accuracy; missing values come last."""
     return tuple(-1.0 if math.isnan(each) else each for each in (row.required, row.clean))  # type: ignore[return-value]
 
 

@@ -8,23 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScaleRow:
-    """A model: what it was trained by, and what it gets right (per cent; NaN where it was not asked).
+    """A model, and its accuracies in per cent (NaN if not measured).
 
-    Attributes
-    ----------
-    objective : str
-        For people.
-    scale : float
-        Of the noise in training; 0 without.
-    clean : float
-    noise : tuple of float
-        By standard deviation.
-    required, own, cross_entropy, square : float
-        In the larger ball: under PGD on its own loss with gradients that are not zero, without that, under
-        PGD on cross-entropy, and under the Square attack.
-    pixel : float
-        As `required`, with a non-zero gradient at every pixel.
-    runs : int
+    `scale` is that of the noise in training, 0 without. `noise` has accuracies by standard deviation.
+    `required`, `own`, `cross_entropy` and `square` are in the larger ball: under PGD on its own loss with
+    non-zero gradients, without that condition, under PGD on cross-entropy, and under the Square attack.
+    `pixel` is like `required`, with a non-zero gradient at every pixel.
     """
 
     objective: str
@@ -40,6 +29,6 @@ class ScaleRow:
 
     @property
     def weakest(self) -> float:
-        """Smallest of what the attacks leave: robust accuracy is no more."""
+        """Smallest accuracy under an attack: an upper bound on robust accuracy."""
         known = [each for each in (self.own, self.cross_entropy, self.square) if not math.isnan(each)]
         return min(known, default=math.nan)

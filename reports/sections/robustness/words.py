@@ -1,4 +1,4 @@
-"""How objectives and sets are called, and what robust accuracies say."""
+"""Names of objectives and data sets, and findings on robust accuracies."""
 
 from __future__ import annotations
 
@@ -18,29 +18,15 @@ OBJECTIVES = {
     "pairwise_marginal": Style("PD Gauss, marginal SDP", "#56b4e9", "square"),
     "pairwise_cauchy": Style("PD Cauchy", "#0072b2", "up"),
 }
-"""As in the paper's figures, black is the baseline."""
+"""Black is the baseline, as in the paper's figures."""
 PAPER = {"pairwise_gaussian": 85, "softmax": 14}
-"""What it prints of PGD within 16/255 on MNIST, per cent."""
+"""Accuracies (per cent) under PGD within 16/255 on MNIST that the paper prints."""
 _HIDDEN = 5.0
-"""Points by which a search without gradients has to find more, to say that gradients hide something."""
+"""Lead in points of a gradient-free attack that indicates masked gradients."""
 
 
 def finding(title: str, best: Sequence[ScaleRow], radius: str) -> str:
-    """What the numbers say, in sentences, beside what the paper says.
-
-    Parameters
-    ----------
-    title : str
-        Of the set.
-    best : sequence of ScaleRow
-        Of each objective at its best scale.
-    radius : str
-        Of the ball.
-
-    Returns
-    -------
-    str
-    """
+    """Finding in words, compared with the paper's, from each objective at its best scale."""
     rows = {name: row for name, style in OBJECTIVES.items() for row in best if row.objective == style.label}
     parts = []
     for name, printed in PAPER.items():
@@ -79,17 +65,7 @@ def finding(title: str, best: Sequence[ScaleRow], radius: str) -> str:
 
 
 def hidden(rows: Sequence[ScaleRow]) -> str:
-    """Where vanishing gradients hide most from PGD on the own loss; empty where they hide little.
-
-    Parameters
-    ----------
-    rows : sequence of ScaleRow
-        Of all scales.
-
-    Returns
-    -------
-    str
-    """
+    """Case in which vanishing gradients mislead PGD on the own loss most; empty if the effect is small."""
     known = [row for row in rows if not math.isnan(row.own - row.square)]
     most = max(known, key=lambda row: row.own - row.square, default=None)
     if most is None or most.own - most.square <= _HIDDEN:

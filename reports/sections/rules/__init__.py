@@ -1,4 +1,4 @@
-"""A page for each rule: what it is, where it is good, what it costs, what the kit and the runs say of it."""
+"""The section with a page for each rule: description, strengths, cost, conformance and runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sdp_bench.reports.statistics.costs import Cost
 
 @dataclass(frozen=True)
 class Place:
-    """A rule at one noise level of one kind of nets, among the rules that do not sample."""
+    """A rule at one noise level of one kind of nets, among deterministic rules."""
 
     sigma: float
     standing: Standing
@@ -32,33 +32,22 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class OnNets:
-    """A rule on one kind of nets: what it costs there, and its places by noise level."""
+    """A rule on one kind of nets: its cost, and its results by noise level."""
 
     band: Band
     cost: Cost | None
     places: tuple[Place, ...]
 
     def at(self, sigma: float) -> Place | None:
-        """At one noise level, if it was measured there."""
         return next((place for place in self.places if place.sigma == sigma), None)
 
 
 @dataclass(frozen=True, eq=False)
 class Ruled:
-    """All that a page says of one rule.
+    """Content of a rule's page.
 
-    Attributes
-    ----------
-    rule : str
-        Spec.
-    page : SitePage
-    described : Described
-    kit : Kit, optional
-        None where it was not asked.
-    blocks : tuple of (Block, tuple of OnNets)
-        What is judged by one metric, and the rule on its nets.
-    runs : tuple of (int, int)
-        Measurements of it by run, the newest first.
+    `kit` is None if the conformance kit was not run. `blocks` has the nets by metric, with the rule on each.
+    `runs` are numbers of its measurements by run, newest first.
     """
 
     rule: str
@@ -70,19 +59,17 @@ class Ruled:
 
     @property
     def places(self) -> list[Place]:
-        """Of all nets."""
         return [place for _, nets in self.blocks for each in nets for place in each.places]
 
 
 class Rules(Section):
-    """One page a rule."""
+    """One page per rule."""
 
     name = "rules"
     title = "Rules"
     order = 200
 
     def build(self, results: Results) -> Context | None:
-        """Every rule that can be chosen; None where there is no choice."""
         found = choices(results)
         if found is None:
             return None
@@ -105,12 +92,10 @@ class Rules(Section):
         }
 
     def spread(self, context: Context) -> Iterator[tuple[SitePage, Context]]:
-        """A page for each."""
         for one in context["rules"]:
             yield one.page, {**context, "ruled_here": one}
 
     def navigation(self, context: Context) -> Iterable[tuple[str, str]]:
-        """The rule alone."""
         one = context["ruled_here"]
         return [(f"rule-{slug(one.rule)}", one.page.title)]
 
@@ -137,7 +122,7 @@ def _place(spec: str, condition: Condition) -> Place | None:
 
 
 def _runs(results: Results) -> dict[str, list[tuple[int, int]]]:
-    """Measurements by rule and run, the newest run first."""
+    """Measurements by rule and run, newest run first."""
     if "run" not in results.frame:
         return {}
     counts = results.frame.groupby(["rule", "run"], observed=True).size().reset_index(name="count")

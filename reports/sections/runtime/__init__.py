@@ -1,4 +1,4 @@
-"""What rules cost, as multiples of the net's own pass, beside the paper's runtime table."""
+"""The section on costs of rules relative to the net's own pass, compared with the paper's table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PHASES = {"forward": "forward", "training_step": "training step"}
 
 @dataclass(frozen=True)
 class Timing:
-    """One method: its name for people, seconds a pass or step, seconds an epoch, and its ratios."""
+    """One method: its label, seconds per pass or step, seconds per epoch, and its ratios."""
 
     method: str
     seconds: float
@@ -33,7 +33,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Block:
-    """Methods that took turns on one net, forward or in a training step."""
+    """Methods timed alternately on one net, forward or in a training step."""
 
     title: str
     about: str
@@ -42,7 +42,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Scan:
-    """Forward passes of fully connected nets by their inputs and outputs: each with a row a method."""
+    """Forward passes of fully connected nets by inputs and outputs: a row per method for each net."""
 
     about: str
     methods: tuple[str, ...]
@@ -50,7 +50,7 @@ class Scan:
 
 
 class Runtime(Section):
-    """Ratios to the net's own pass, beside the paper's."""
+    """Ratios to the net's own pass, next to the paper's."""
 
     name = "runtime"
     title = "Runtime"
@@ -58,7 +58,6 @@ class Runtime(Section):
     order = 120
 
     def build(self, results: Results) -> Context | None:
-        """Blocks by net and phase; None where nothing was timed or measured."""
         if not results.runtime or results.frame.empty:
             return None
         images = [row for row in results.runtime if isinstance(sized(row.architecture), ImageNet)]
@@ -66,12 +65,12 @@ class Runtime(Section):
 
 
 def runtime(rows: Sequence[Row]) -> list[Block]:
-    """Blocks of a runtime table, in its order; none where nothing was timed."""
+    """Blocks of a runtime table, in its order."""
     return list(_blocks(rows))
 
 
 def scan(rows: Sequence[Row]) -> Scan | None:
-    """Ratios of fully connected nets by their inputs and outputs; None where none were timed."""
+    """Ratios of fully connected nets by inputs and outputs; None without any."""
     own = [(net, row) for row in rows if isinstance(net := sized(row.architecture), Mlp)]
     timed = {(net, row.method): row for net, row in own if row.phase == "forward"}
     if not timed:
@@ -84,7 +83,7 @@ def scan(rows: Sequence[Row]) -> Scan | None:
 
 
 def _about(row: Row) -> str:
-    """Where and how a method was timed."""
+    """Circumstances in which a method was timed."""
     return (
         f"batch {row.batch}, {row.device}, {labels.plural(row.threads, 'CPU thread')}, "
         f"torch {row.torch}, medians of {labels.plural(row.rounds, 'round')}"
@@ -112,7 +111,7 @@ def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
 
 
 def _title(architecture: str) -> str:
-    """An image net for people, with its images where they are not its own kind."""
+    """Title of an image net, with its images if they are not of its usual kind."""
     net = sized(architecture)
     if isinstance(net, Mlp):
         return architecture

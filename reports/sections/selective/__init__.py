@@ -1,4 +1,4 @@
-"""Selective prediction, beside the paper's table."""
+"""The section on selective prediction, compared with the paper's table."""
 
 from __future__ import annotations
 
@@ -17,6 +17,5 @@ class SelectivePrediction(Section):
     experiments = (EXPERIMENT.name,)
 
     def build(self, results: Results) -> Context | None:
-        """Both halves of the table and the curves; None where the experiment was not run."""
         section = selective(results.frame, results.traits)
         return {"section": section} if section else None

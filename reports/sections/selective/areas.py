@@ -22,17 +22,10 @@ class SeedStatistics:
 
 @dataclass(frozen=True)
 class ScaleRow:
-    """The Dirichlet model that was trained at one scale, and its Dirichlet score.
+    """The Dirichlet model trained at one scale, and its Dirichlet score.
 
-    Attributes
-    ----------
-    scale : float
-        Standard deviation of the input noise.
-    areas : tuple of SeedStatistics
-        RCAUC by reading, in the order of `READINGS`.
-    accuracy : float
-        On digits, per cent.
-    seeds : int
+    `scale` is the standard deviation of the input noise. `areas` are RCAUC by reading, in the order of
+    `READINGS`, and `accuracy` is that on digits in per cent.
     """
 
     scale: float
@@ -42,7 +35,7 @@ class ScaleRow:
 
 
 def at_scale(frame: pd.DataFrame, scale: float | None = None) -> pd.DataFrame:
-    """Measurements on models that were trained at another scale; without one, at the objectives' own."""
+    """Measurements of models trained at another scale; without one, at the objectives' own."""
     return frame[frame["sigma"].isna() if scale is None else frame["sigma"] == scale]
 
 
@@ -55,18 +48,9 @@ def by_reading(areas: pd.DataFrame, score: str) -> tuple[SeedStatistics, ...]:
 
 
 def by_scale(frame: pd.DataFrame) -> tuple[ScaleRow, ...]:
-    """The Dirichlet models by scale, the smallest first; none where only the paper's was trained.
+    """Dirichlet models by ascending scale, for seeds with all scales; empty if there is only the paper's.
 
-    Over the seeds that were trained at every scale: else the scales' seeds would be compared, too.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements of the experiment.
-
-    Returns
-    -------
-    tuple of ScaleRow
+    With other seeds the seeds of scales would be compared, too.
     """
     own = frame[(frame["objective"] == "dirichlet") & (frame["rule"] == "dirichlet")]
     parts = {SCALE: at_scale(own)} | {scale: at_scale(own, scale) for scale in OTHER_SCALES}

@@ -1,4 +1,4 @@
-"""Selective prediction: both halves of the paper's table beside its numbers, and risk over coverage."""
+"""Selective prediction: both halves of the paper's table with its numbers, and risk over coverage."""
 
 from __future__ import annotations
 
@@ -31,40 +31,29 @@ from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import by_kind
 
 PERFECT = 100 * perfect(0.5).area
-"""Of as many letters as digits, in per cent."""
+"""Area for equal numbers of letters and digits, in per cent."""
 
 
 _EVERY = 5
-"""Of the points of a curve, those that can be read."""
+"""Step between the points of a curve that can be read."""
 _HALVES = (
     ("Off-the-shelf model", "(a)", ("softmax",)),
     ("Trained with propagation", "(b)", ("dirichlet", "pairwise_gaussian")),
     ("Trained by other pairwise losses", "", ("pairwise_marginal", "pairwise_cauchy")),
 )
-"""The table's, and what it has not."""
+"""The table's halves, and scores that it does not have."""
 _RULES = {"dirichlet": "marginal_sdp", "pairwise_marginal": "marginal_sdp", "pairwise_cauchy": "sdp"}
-"""By what the laws go, on lines that the paper does not print; Cauchy noise on the Dirichlet model."""
+"""Propagation rules of lines that the paper does not print; Cauchy noise on the Dirichlet model."""
 _PERFECT = Style("perfect", "#8c8c8c")
 
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """A row of the table: a model, how its laws were propagated, and what ranks its predictions.
+    """A row of the table: a model, its propagation rule, and the score that ranks predictions.
 
-    Attributes
-    ----------
-    objective, method, score : str
-        For people.
-    area : SeedStatistics
-        RCAUC of the first reading.
-    others : tuple of SeedStatistics
-        The same of the other readings.
-    seeds : int
-    paper : str
-        What the paper prints; empty where it prints nothing.
-    best : bool
-        Whether it is the smallest of its half, or within one paired standard error of that; none is where
-        that holds of all.
+    `area` is the RCAUC of the first reading, and `others` those of other readings. `paper` is what the paper
+    prints, or empty. `best` marks the smallest of its half and those within one paired standard error of it,
+    unless these are all rows.
     """
 
     objective: str
@@ -79,7 +68,7 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class TableHalf:
-    """One half of the paper's table as far as it was run, or, without a `part`, what it has not."""
+    """One half of the paper's table as far as it was run; `part` is empty for additional scores."""
 
     title: str
     part: str
@@ -88,7 +77,7 @@ class TableHalf:
 
 @dataclass(frozen=True)
 class ModelRun:
-    """How the models of an objective were made: seeds, mean accuracy on digits (per cent), recipe."""
+    """Models of an objective: seeds, mean accuracy on digits (per cent), recipe."""
 
     objective: str
     seeds: int
@@ -98,7 +87,7 @@ class ModelRun:
 
 @dataclass(frozen=True)
 class Selective:
-    """The section."""
+    """Content of the section."""
 
     halves: tuple[TableHalf, ...]
     runs: tuple[ModelRun, ...]
@@ -121,18 +110,9 @@ class _Measured:
 
 
 def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Selective | None:
-    """Section of the selective task, or None where nothing of it was measured.
+    """Content of the section, from measurements of all experiments; None if it was not run.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements of all suites, long format.
-    traits : RuleTraits, optional
-        Of their rules; by default of the package's own alone.
-
-    Returns
-    -------
-    Selective or None
+    `traits` are those of the rules (default: only the package's own).
     """
     every = frame[frame["experiment"] == EXPERIMENT.name]
     own = at_scale(every)
@@ -209,7 +189,7 @@ def _model_run(part: pd.DataFrame, objective: str) -> ModelRun:
 
 
 def _on_areas(measured: Sequence[_Measured]) -> str:
-    """What the numbers say, in one sentence, beside what the paper's say."""
+    """Finding in one sentence, compared with the paper's numbers."""
     best = min((each.row for each in measured), key=lambda row: row.area.mean)
     seeds = min(each.row.seeds for each in measured)
     spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.2f}"
@@ -240,7 +220,7 @@ def _on_areas(measured: Sequence[_Measured]) -> str:
 
 
 def _on_readings(measured: Sequence[_Measured]) -> str:
-    """How far apart the readings of one score are, where that matters most."""
+    """Largest distance between the readings of one score."""
 
     def span(each: _Measured) -> tuple[float, SeedStatistics, SeedStatistics]:
         readings = [n for n in (each.row.area, *each.row.others) if not math.isnan(n.mean)]

@@ -1,4 +1,4 @@
-"""How models, scores and their readings are called and drawn."""
+"""Labels and styles of models, scores and their readings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sdp_bench.reports.style.drawing import Style
 
 
 class _Model(NamedTuple):
-    """How a model is called, by what it was trained by, and its curves drawn."""
+    """Label of a model by training objective, and style of its curves."""
 
     label: str
     dashes: tuple[float, ...] = ()
@@ -46,7 +46,7 @@ _LABELS = {
 
 
 def reading_label(score: str, reading: str) -> str:
-    """A reading of a score, for people; empty where there is one only."""
+    """Label of a reading of a score; empty if there is only one."""
     if score in ("pairwise_gaussian", "pairwise_cauchy"):
         return f"{reading[3:]}, Gaussian scales" if reading.startswith("sd_") else reading
     return _LABELS.get(score, _LABELS.get(reading, "")).format(reading)

@@ -1,4 +1,4 @@
-"""How Table 1 moves with what the paper leaves open: recipe, scaling, kind of TV, bin range, bins."""
+"""The section on Table 1 under the paper's open choices: recipe, scaling, kind of TV, bin range, bins."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ AGREEMENT = ("sdp", "marginal_sdp")
 
 @dataclass(frozen=True)
 class Variant:
-    """One choice: mean 1 - TV by (sigma, rule); `accuracy` and `agreement` for recipes only.
+    """One choice: mean 1 - TV by (sigma, rule), with the labels of its measurements in `rows`.
 
-    `rows` are the labels of the measurements behind each of these means.
-    `agreement` is the root mean square of log(here / paper) over the paper's Table 28, for the columns
-    of SDP and marginal SDP.
+    `accuracy` and `agreement` are for recipes only. `agreement` is the root mean square of log(here / paper)
+    over the columns of SDP and marginal SDP in the paper's Table 28.
     """
 
     name: str
@@ -49,14 +48,14 @@ class Variant:
     agreement: float = math.nan
 
     def lead(self, sigma: float, dvia: str) -> float:
-        """How much more mass SDP shares than a version of DVIA; NaN where one was not measured."""
+        """Difference of shared mass between SDP and a version of DVIA; NaN if one was not measured."""
         sdp, other = (self.values.get((sigma, rule), math.nan) for rule in ("sdp", dvia))
         return sdp - other
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The variants of one base: kinds of TV on the suites' own recipe, and recipes in two kinds of TV."""
+    """Variants of one base: kinds of TV with the default recipe, and recipes with two kinds of TV."""
 
     sigmas: tuple[float, ...]
     rules: tuple[str, ...]
@@ -66,7 +65,7 @@ class Sensitivity:
 
     @property
     def sentences(self) -> list[str]:
-        """What moves and what does not, in plain words."""
+        """Summary of effects in words."""
         said = []
         for title, variants in (("kinds of TV, bins and cells", self.metrics), ("recipes", self.recipes)):
             if len(variants) < 2:
@@ -102,16 +101,14 @@ class WhatIsOpen(Section):
     title = "Sensitivity"
     page = CLAIMS
     order = 80
-    # a table would take the means over recipes
+    # a table would average over recipes
     experiments = (SENSITIVITY.name, OTHER_WASSERSTEIN.name)
 
     def build(self, results: Results) -> Context | None:
-        """Variants; None where the experiment was not run."""
         shown = sensitivity(results.frame)
         return {"sensitivity": shown, "poor": POOR_ACCURACY} if shown else None
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        """Means of each variant."""
         shown: Sensitivity = context["sensitivity"]
         page = Page(
             "sensitivity.html", f"What the paper leaves open, {shown.layers}", SENSITIVITY.name, self.name
@@ -126,17 +123,7 @@ class WhatIsOpen(Section):
 
 
 def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
-    """Variants of the sensitivity suite; None where it was not run.
-
-    Parameters
-    ----------
-    frame
-        Measurements as `checked` gives them. Of several kinds of net the least deep is taken.
-
-    Returns
-    -------
-    Sensitivity or None
-    """
+    """Variants of the sensitivity experiment on the least deep nets; None if it was not run."""
     own = frame[(frame["experiment"] == SENSITIVITY.name) & (frame["noise"] == GAUSSIAN.family)]
     if own.empty:
         return None
@@ -173,7 +160,7 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
 
 
 def _headline(specs: list[str]) -> str:
-    """The headline metric among specs: that whose cells the suite does not vary itself."""
+    """The headline metric among specs: that whose cells the experiment does not vary."""
     fixed = [text for text in SENSITIVITY.metrics if text.startswith(f"{HeadlineTotalVariation.name}:")]
     headlines = [spec for spec in specs if isinstance(recorded_metric(spec), HeadlineTotalVariation)]
     plain = [spec for spec in headlines if not any(spec.startswith(f"{text},") for text in fixed)]

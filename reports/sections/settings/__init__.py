@@ -1,4 +1,4 @@
-"""How the results were made: command, settings and environment."""
+"""The section on command, settings and environment of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sdp_bench.reports.writing import recorded
 
 
 class Settings(Section):
-    """What a run recorded of itself."""
+    """Metadata of a run."""
 
     name = "settings"
     title = "Settings"
@@ -17,5 +17,4 @@ class Settings(Section):
     order = 160
 
     def build(self, results: Results) -> Context:
-        """Command, settings and environment."""
         return {"command": results.meta.get("command", ""), "settings": recorded(results.meta)}

@@ -1,4 +1,4 @@
-"""What was run, what it says in plain words, and the best rule at each noise level."""
+"""The section with a summary: what was run, findings, and the best rule at each noise level."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLUMNS = ("network", "activation", "depth", "net", "input", "rule", "seconds",
 
 
 class Summary(Section):
-    """What the choice between rules opens with."""
+    """Introduction to the choice between rules."""
 
     name = "summary"
     title = "Summary"
@@ -21,7 +21,6 @@ class Summary(Section):
     order = 10
 
     def build(self, results: Results) -> Context | None:
-        """What ran, what it says and who wins; None without measurements against an oracle."""
         frame = results.columns_with_oracle(_COLUMNS)
         if frame.empty:
             return None

@@ -1,4 +1,4 @@
-"""What was run, where and for how long, in sentences."""
+"""Sentences on what was run, where and for how long."""
 
 from __future__ import annotations
 
@@ -16,22 +16,7 @@ from sdp_bench.reports.style.rules import RuleTraits
 def what_ran(
     frame: pd.DataFrame, meta: Mapping[str, Any], failures: Sequence[object], traits: RuleTraits
 ) -> list[str]:
-    """Sentences that say what was run, where, for how long, and what is missing.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements against an oracle.
-    meta : mapping
-        Of the results.
-    failures : sequence
-    traits : RuleTraits
-        Of the rules that ran or were left out.
-
-    Returns
-    -------
-    list of str
-    """
+    """Sentences on what was run against an oracle, where, for how long, and what is missing."""
     said = [*_measured(frame, meta, traits), *_machine(frame, meta)]
     if len(failures):
         said.append(f"{labels.plural(len(failures), 'failure')}, listed below.")
@@ -76,7 +61,7 @@ def _machine(frame: pd.DataFrame, meta: Mapping[str, Any]) -> list[str]:
 
 
 def _left_out(left_out: Sequence[LeftOut], traits: RuleTraits) -> str:
-    """Rules and where they were left out, and experiments that were left out as a whole."""
+    """Skipped rules with the nets concerned, and skipped experiments."""
     where: dict[str, list[str]] = {}
     for each in sorted(left_out, key=lambda each: activation_rank(each.where)):
         if each.rule is None:

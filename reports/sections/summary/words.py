@@ -1,4 +1,4 @@
-"""What the results say, in plain words: who is best where, and where the paper and the run part."""
+"""Findings in words: the best rules, and differences from the paper."""
 
 from __future__ import annotations
 
@@ -19,21 +19,9 @@ from sdp_bench.reports.tables.tables import Row, Table, first_variants, headline
 
 
 def sentences(tables: Sequence[Table], costs: pd.Series, traits: RuleTraits) -> list[str]:
-    """Few plain sentences that the page opens with, every number of them computed from the tables.
+    """Few opening sentences of the page, computed from all of its tables; empty if no table ranks rules.
 
-    Parameters
-    ----------
-    tables
-        Every table of the page.
-    costs
-        Median seconds for one input, by (activation, depth, rule).
-    traits
-        Of the tables' rules.
-
-    Returns
-    -------
-    list of str
-        Only of what was measured; empty without any table that ranks.
+    `costs` are median seconds per input by (activation, depth, rule).
     """
     said = []
     chosen = headline(tables)

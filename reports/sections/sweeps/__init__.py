@@ -1,4 +1,4 @@
-"""A rule's accuracy over one of its parameters."""
+"""The section on accuracy over one parameter of a rule."""
 
 from __future__ import annotations
 
@@ -18,6 +18,5 @@ class Sweeps(Section):
     order = 35
 
     def build(self, results: Results) -> Context | None:
-        """Sweeps, each with its figure; None without any. Its numbers lead to the lists of the tables."""
         found = sweeps(results.tables)
         return {"sweeps": [(each, figure(each)) for each in found]} if found else None

@@ -1,4 +1,4 @@
-"""A metric over a rule's parameter, drawn: a panel for each kind of nets, a line for each noise level."""
+"""Figure of a metric over a rule's parameter: a panel for each kind of nets, a line for each noise level."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from sdp_bench.reports.style.labels import number
 _COLOURS = ("#0072b2", "#009e73", "#b59f00", "#d55e00", "#aa4466", "#7f3c8d", "#8c564b", "#00848c")
 _MARKERS = ("circle", "square", "diamond", "up", "down", "plus", "cross", "hexagon")
 _DECADE = 10.0
-"""Times the smallest value that the largest is, from which on an axis is logarithmic."""
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
 def figure(sweep: Sweep) -> Figure:
-    """Figure of a sweep."""
     first = sweep.kinds[0].table
     sigmas = sorted({line.sigma for curves in sweep.kinds for line in curves.lines})
     styled = {

@@ -1,4 +1,4 @@
-"""Rules that were measured at several values of one parameter, all else of them being equal."""
+"""Rules that were measured at several values of one parameter, with equal other parameters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sdp_bench.reports.tables.tables import Cell, Table
 from sdp_ref.rules import parse_parameters
 
 LEAST = 3
-"""Values of a parameter that make a line."""
+"""Smallest number of values in a line."""
 MOST = 6
-"""Kinds of nets that are shown of a sweep."""
+"""Largest number of kinds of nets shown for a sweep."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What varies: a parameter of a rule, `fixed` being its other parameters as they are written."""
+    """A parameter of a rule that varies; `fixed` are the other parameters as written in the spec."""
 
     rule: str
     parameter: str
@@ -26,14 +26,14 @@ class Swept:
 
     @property
     def title(self) -> str:
-        """For people: ``split over k (base=sdp)``."""
+        """Title for readers: ``split over k (base=sdp)``."""
         beside = f" ({', '.join(self.fixed)})" if self.fixed else ""
         return f"{self.rule} over {self.parameter}{beside}"
 
 
 @dataclass(frozen=True)
 class Line:
-    """Means at one noise level, by the parameter's value, ascending; `floor` is as in a table's row."""
+    """Means at one noise level, by ascending value of the parameter; `floor` is that of a table's row."""
 
     sigma: float
     floor: float
@@ -42,20 +42,20 @@ class Line:
 
 @dataclass(frozen=True)
 class Curves:
-    """One kind of nets: the table that means are of, and a line for each noise level."""
+    """One kind of nets: the table with the means, and a line for each noise level."""
 
     table: Table
     lines: tuple[Line, ...]
 
     @property
     def values(self) -> list[float]:
-        """Of the parameter, wherever it was measured."""
+        """Measured values of the parameter."""
         return sorted({value for line in self.lines for value in line.cells})
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One metric over one parameter, on some kinds of nets; `count` is of how many, shown or not."""
+    """One metric over one parameter, on kinds of nets; `count` is their number, including hidden ones."""
 
     swept: Swept
     kinds: tuple[Curves, ...]
@@ -63,25 +63,16 @@ class Sweep:
 
     @property
     def anchor(self) -> str:
-        """Of its figure."""
         first = self.kinds[0].table
         swept = (self.swept.rule, self.swept.parameter, *self.swept.fixed)
         return slug("sweep", *swept, first.experiment, first.metric.name)
 
 
 def sweeps(tables: Iterable[Table]) -> list[Sweep]:
-    """Every sweep that some tables hold, of each experiment by its first metric of whole outputs.
+    """Find the sweeps in tables, for each experiment by its first metric without components.
 
-    Parameters
-    ----------
-    tables : iterable of Table
-        In the order of the report.
-
-    Returns
-    -------
-    list of Sweep
-        By metric, as tables are. Of a rule that was measured with several values of several parameters, one
-        for each of these and each combination of the others that has at least `LEAST` values.
+    If several parameters of a rule vary, there is one sweep for each of them and each combination of the
+    others with at least `LEAST` values.
     """
     kinds: dict[tuple[object, ...], Table] = {}
     for table in tables:
@@ -98,24 +89,13 @@ def sweeps(tables: Iterable[Table]) -> list[Sweep]:
 
 
 def swept_in(rules: Sequence[str]) -> dict[Swept, dict[float, str]]:
-    """What varies among some rules.
-
-    Parameters
-    ----------
-    rules : sequence of str
-        Their specs.
-
-    Returns
-    -------
-    dict of Swept to dict of float to str
-        The rules of each sweep by their parameter's value, in ascending order.
-    """
+    """Rules of each sweep, by ascending value of its parameter."""
     found: dict[Swept, dict[float, str]] = {}
     for rule in rules:
         name, _, text = rule.partition(":")
         try:
             parameters = parse_parameters(name, text) if text else {}
-        except ValueError:  # a name of a user's that has a colon and no parameters
+        except ValueError:  # a user's rule whose name has a colon and no parameters
             continue
         for parameter, value in parameters.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
@@ -125,7 +105,7 @@ def swept_in(rules: Sequence[str]) -> dict[Swept, dict[float, str]]:
 
 
 def _curves(table: Table, rules: Mapping[float, str]) -> Curves | None:
-    """Lines of one table; None where no noise level has enough values."""
+    """Lines of one table; None if no noise level has enough values."""
     places = {value: table.rules.index(rule) for value, rule in rules.items()}
     lines = []
     for row in table.rows:

@@ -1,4 +1,4 @@
-"""Every table by noise level and rule, experiment by experiment."""
+"""The section with every table by noise level and rule, for each experiment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 
 MOST_CELLS = 3000
-"""Of tables on one page, which is some 700 kB."""
+"""Number of table cells on one page, some 700 kB."""
 
 
 @dataclass(frozen=True)
 class NetTables:
-    """Tables of one experiment on one kind of net, and where predicted covariances are indefinite."""
+    """Tables of one experiment on one kind of net, and notes on indefinite predicted covariances."""
 
     anchor: str
     title: str
@@ -43,30 +43,29 @@ class ExperimentTables:
 
     @property
     def cells(self) -> int:
-        """Of all its tables."""
+        """Number of cells of all tables."""
         tables = (table for kind in self.kinds for table in kind.tables)
         return sum(len(row.cells) for table in tables for row in table.rows)
 
     @property
     def metrics(self) -> list[Metric]:
-        """Metrics of its tables, each once."""
+        """Distinct metrics of the tables."""
         every = [table.metric for kind in self.kinds for table in kind.tables]
         return list({(metric.name, metric.title): metric for metric in every}.values())
 
 
 class Tables(Section):
-    """The tables of every experiment that no other section shows."""
+    """Tables of every experiment that no other section displays."""
 
     name = "tables"
     title = "Tables"
     order = 60
 
     def build(self, results: Results) -> Context | None:
-        """Tables by experiment and kind of net; None without any."""
         return {"experiments": _experiments(results.tables, results.traits)} if results.tables else None
 
     def spread(self, context: Context) -> Iterator[tuple[SitePage, Context]]:
-        """A page for each experiment, or for each kind of net of those with too many cells for one."""
+        """Yield a page for each experiment, or for each kind of net if it has too many cells for one page."""
         for one in context["experiments"]:
             if one.cells <= MOST_CELLS:
                 yield suite(one.name, one.title), {"experiments": [one]}
@@ -74,16 +73,14 @@ class Tables(Section):
             for number, kind in enumerate(one.kinds):
                 anchor = (
                     f"{kind.anchor}-tables" if number else one.anchor
-                )  # which links to all of them lead to
+                )  # target of links to the whole experiment
                 part = replace(one, anchor=anchor, title=f"{one.title}: {kind.network}", kinds=(kind,))
                 yield suite(slug(kind.anchor), part.title), {"experiments": [part]}
 
     def navigation(self, context: Context) -> list[tuple[str, str]]:
-        """One entry for each experiment."""
         return [(experiment.anchor, experiment.title) for experiment in context["experiments"]]
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        """Every mean of every table."""
         del context
         for table in results.tables:
             page = Page(

@@ -1,4 +1,4 @@
-"""What nets on two moons are uncertain about."""
+"""The section on uncertainty of nets on two moons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sdp_bench.reports.section import Context, Section
 
 @dataclass(frozen=True)
 class RecipeRow:
-    """A recipe: its name, and the mean, least and largest over seeds of each number."""
+    """A recipe: its name, and the mean, smallest and largest value over seeds of each number."""
 
     label: str
     numbers: tuple[tuple[float, float, float], ...]
@@ -22,7 +22,7 @@ class RecipeRow:
 
 @dataclass(frozen=True)
 class Moons:
-    """The section."""
+    """Content of the section."""
 
     rows: tuple[RecipeRow, ...]
     finding: str
@@ -39,23 +39,12 @@ class TwoMoons(Section):
     experiments = (EXPERIMENT.name,)
 
     def build(self, results: Results) -> Context | None:
-        """Rows by recipe; None where the experiment was not run."""
         section = moons(results.frame)
         return {"section": section} if section else None
 
 
 def moons(frame: pd.DataFrame) -> Moons | None:
-    """Section of the experiment, or None where nothing of it was measured.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements of all experiments, long format.
-
-    Returns
-    -------
-    Moons or None
-    """
+    """Content of the section, from measurements of all experiments; None if it was not run."""
     own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
         return None
@@ -67,24 +56,14 @@ def moons(frame: pd.DataFrame) -> Moons | None:
 
 
 def of_one_design(own: pd.DataFrame) -> pd.DataFrame:
-    """Measurements of each objective by the design that has the most seeds; others trained for other times.
-
-    Parameters
-    ----------
-    own : DataFrame
-        Of this experiment.
-
-    Returns
-    -------
-    DataFrame
-    """
+    """Measurements of each objective with the design that has most seeds; training times differ."""
     seeds = own.groupby(["objective", "recipe"], observed=True)["seed"].nunique()
     kept = {recipe for _, recipe in seeds.groupby("objective", observed=True).idxmax()}
     return own[own["recipe"].isin(kept)]
 
 
 def _rows(own: pd.DataFrame) -> Iterator[RecipeRow]:
-    from sdp_bench.bench.methods.two_moons.training import RECIPES  # which takes torch
+    from sdp_bench.bench.methods.two_moons.training import RECIPES  # imports torch
 
     for name, recipe in RECIPES.items():
         part = own[own["objective"] == name]
@@ -97,7 +76,7 @@ def _rows(own: pd.DataFrame) -> Iterator[RecipeRow]:
 
 
 def _finding(own: pd.DataFrame) -> str:
-    """How often far points are the more uncertain ones, with propagation and without."""
+    """How often far points are more uncertain, with propagation and without."""
     from sdp_bench.bench.methods.two_moons.training import RECIPES
 
     own = own[own["metric"] == EXPERIMENT.metrics[0]]

@@ -1,4 +1,4 @@
-"""Prediction intervals on the UCI sets, beside the paper's tables."""
+"""The section on prediction intervals for UCI sets, compared with the paper's tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LABELS = {
     "sqr": "SQR, trained at all levels",
 }
 _OURS = ("sdp_nll", "ensemble:members=5", "sqr_ends", "sqr")
-"""Methods that have a column where they were run; the others are the paper's."""
+"""Methods with a column if they were run; all others are the paper's."""
 READINGS = {
     "": "a scan for each seed and setting",
     "set_scan": "one scan a set",
@@ -36,7 +36,7 @@ READINGS = {
 }
 """Readings of the scan of input variances, by component; the first has its own tables."""
 CANDIDATES = {"set_scan": 165, "set_variance": 15, "": 285}
-"""Of which each seed selects: 15 settings, times the variances that are left to it."""
+"""Candidates from which each seed selects: 15 settings, times the remaining variances."""
 _TABLES = (
     (
         "Coverage and width",
@@ -67,9 +67,9 @@ _TABLES = (
 
 SETS = ("concrete", "power", "wine", "yacht", "naval", "energy", "boston", "kin8nm")
 _SCANNED = ("sdp", "sdp+pnn")
-"""Methods whose readings stand side by side."""
+"""Methods whose readings are compared."""
 _BEST = ("mpiw", "nll")
-"""Metrics of which the smallest is the best."""
+"""Metrics whose smallest value is the best."""
 
 Measured = dict[tuple[str, str, str], pd.Series]
 """Values by seed, of each set, method and metric."""
@@ -77,7 +77,7 @@ Measured = dict[tuple[str, str, str], pd.Series]
 
 @dataclass(frozen=True)
 class SeedStatistics:
-    """Mean and standard deviation over seeds, and what the paper prints; NaN where there is none."""
+    """Mean and standard deviation over seeds, and the paper's number; NaN if missing."""
 
     metric: str
     mean: float
@@ -88,7 +88,7 @@ class SeedStatistics:
 
 @dataclass(frozen=True)
 class Cell:
-    """A method on a set: its numbers, and of how many seeds some setting qualified."""
+    """A method on a set: its numbers, and the number of seeds with a qualifying setting."""
 
     numbers: tuple[SeedStatistics, ...]
     qualified: int
@@ -97,7 +97,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A set: its name and its cells, in the order of the methods; None where nothing was run."""
+    """A set: its name and its cells in the order of methods, None if not run."""
 
     dataset: str
     cells: tuple[Cell | None, ...]
@@ -105,7 +105,7 @@ class Row:
 
 @dataclass(frozen=True)
 class IntervalTable:
-    """A table beside one of the paper's."""
+    """A table and its counterpart in the paper."""
 
     title: str
     paper: str
@@ -115,14 +115,14 @@ class IntervalTable:
 
 @dataclass(frozen=True)
 class Intervals:
-    """The section: tables, and how each set was run."""
+    """Content of the section: tables, and how each set was run."""
 
     tables: tuple[IntervalTable, ...]
     scanned: IntervalTable | None
-    """Coverage in validation and test, and width, under each reading of the scan; None of one reading."""
+    """Validation and test coverage and width under each reading of the scan; None with a single reading."""
 
     reading: str
-    """That of the tables, in words."""
+    """Reading of the tables in words."""
 
     runs: tuple[tuple[str, int, str], ...]
     """Set, seeds, and the recipe in words."""
@@ -131,7 +131,7 @@ class Intervals:
 
 
 class PredictionIntervals(Section):
-    """Coverage, width and likelihood of intervals beside the paper's tables."""
+    """Coverage, width and likelihood of intervals, next to the paper's tables."""
 
     name = "uci"
     title = "UCI intervals"
@@ -139,25 +139,12 @@ class PredictionIntervals(Section):
     experiments = (EXPERIMENT.name,)
 
     def build(self, results: Results) -> Context | None:
-        """Tables and runs; None where the experiment was not run."""
         section = intervals(results.frame, results.traits)
         return {"section": section} if section else None
 
 
 def intervals(frame: pd.DataFrame, traits: RuleTraits) -> Intervals | None:
-    """Section of the UCI task, or None where it was not run.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements of all suites, long format.
-    traits : RuleTraits
-        Of their rules.
-
-    Returns
-    -------
-    Intervals or None
-    """
+    """Content of the section, from measurements of all experiments; None if it was not run."""
     measurements = frame[frame["experiment"] == EXPERIMENT.name]
     if measurements.empty:
         return None
@@ -187,7 +174,7 @@ def intervals(frame: pd.DataFrame, traits: RuleTraits) -> Intervals | None:
 
 
 def of_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:
-    """Measurements under one reading of the scan, and those of methods that scan nothing."""
+    """Measurements under one reading of the scan, and those of methods without a scan."""
     unscanned = [method for method, how in uci.METHODS.items() if not how.propagates]
     own = frame["component"] == reading
     return frame[own | ((frame["component"] == "") & frame["rule"].isin(unscanned))]
@@ -204,12 +191,12 @@ def by_seed(frame: pd.DataFrame) -> Measured:
 
 
 def label(method: str, traits: RuleTraits) -> str:
-    """Name of a method, which need not be a rule."""
+    """Label of a method, which may not be a rule."""
     return _LABELS.get(method) or traits.label(method)
 
 
 def _dataset_names(measurements: pd.DataFrame) -> pd.Series:
-    """Set of each row; where one was run in several ways, with a letter for each way."""
+    """Set of each row, with a letter if it was run in several ways."""
     recipes_of = measurements.groupby("dataset")["recipe"].unique()
     suffixes = {
         (name, recipe): f" ({letter})" if len(recipes) > 1 else ""
@@ -221,8 +208,8 @@ def _dataset_names(measurements: pd.DataFrame) -> pd.Series:
 
 
 def _printed(run: Collection[str]) -> dict[tuple[str, str, str], str]:
-    """What the paper prints, by set, method and metric."""
-    # It speaks of the evaluation code of SQR's authors, which trains two levels.
+    """Printed numbers by set, method and metric."""
+    # The paper uses the evaluation code of SQR's authors, which trains two levels.
     quantiles = "sqr_ends" if "sqr_ends" in run else "sqr"
     texts = {}
     for name in ("interval_uci_main", "interval_uci_mc", "nll_uci"):
@@ -244,7 +231,7 @@ def _row(
     for column, metric in enumerate(metrics):
         if metric not in _BEST:
             continue
-        # A mean over the seeds that suited a method is no rival of one over all.
+        # A mean over the seeds with a qualifying setting is not comparable with a mean over all seeds.
         rivals = [
             rule for rule, cell in zip(rules, cells, strict=True) if cell and cell.qualified == cell.seeds
         ]
@@ -258,7 +245,7 @@ def _row(
 
 
 def _scanned(sets: Sequence[str], by_reading: Mapping[str, Measured], traits: RuleTraits) -> IntervalTable:
-    """What the scan does to coverage in validation and test, and to width: a column for each reading."""
+    """Effect of the scan on validation and test coverage, and on width: a column for each reading."""
     columns = [(rule, reading) for rule in _SCANNED for reading in by_reading]
     metrics = ("picp", "mpiw", "validation_picp")
     rows = [
@@ -270,7 +257,7 @@ def _scanned(sets: Sequence[str], by_reading: Mapping[str, Measured], traits: Ru
 
 
 def _selection_effect(by_reading: Mapping[str, Measured]) -> list[str]:
-    """How far coverage falls from validation to test, by how many candidates were selected from."""
+    """Decrease of coverage from validation to test, by number of candidates."""
     columns = {}
     for reading, measured in by_reading.items():
         falls = {
@@ -280,7 +267,7 @@ def _selection_effect(by_reading: Mapping[str, Measured]) -> list[str]:
         }
         if falls:
             columns[reading] = pd.concat(falls)
-    # Where a setting qualified under every reading: others would compare sets and seeds.
+    # Only cases with a qualifying setting under every reading, so that sets and seeds are the same.
     falls_of = pd.concat(columns, axis=1, join="inner").mean() if columns else pd.Series(dtype=float)
     if len(falls_of) < 2 or falls_of.isna().any():
         return []
@@ -323,7 +310,7 @@ def _cell(
 
 
 def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> list[str]:
-    """Where each method that does not sample is the narrowest of those for which every seed qualified."""
+    """Sets on which a deterministic method is the narrowest, among methods that qualify for every seed."""
     methods = dict.fromkeys(rule for _, rule, _ in measured)
     rules = [rule for rule in methods if not traits.is_sampling(rule)]
     wins: dict[str, list[str]] = {}
