@@ -58,7 +58,7 @@ _TABLES = {
     "heavy_tails": ("iris-cauchy", 4, ("tv_joint", "iqr_ratio")),
     "classifier": ("resnet-tv", 18, ("tv_class", "tv_margin")),
 }
-"""Experiment, depth and metrics of the tables, by their placeholder in the template."""
+"""Experiment, depth and metrics of the tables, by name of the template's variable."""
 
 
 def results_page(results: Results) -> str:

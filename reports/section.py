@@ -29,17 +29,17 @@ class Section:
 
     Attributes
     ----------
-    name : str
+    name
         Anchor of the section.
-    title : str
+    title
         Title in the navigation.
-    page : SitePage, optional
+    page
         Page of the section; by default it has a page of its own.
-    order : int
+    order
         Position on the page: sections are in ascending order.
-    experiments : tuple of str
+    experiments
         Experiments that the section displays in its own way. Those that no section names are shown as tables.
-    beside : bool
+    beside
         Whether the section is also added to the report of the committed results, next to their own.
     """
 

@@ -76,9 +76,9 @@ def address(anchor: str, places: Mapping[str, str], file: str = "") -> str:
 
 
 def untitled(sections: Sequence[str], title: str) -> tuple[list[str], str, str]:
-    """Remove a lone heading that repeats the title of the page and is visible to screen readers only.
+    """Hide a lone heading that repeats the title of the page from all but screen readers.
 
-    Return the sections, and the anchor of that heading and the HTML next to its title; empty without one.
+    Return the sections, the anchor of that heading's section and the HTML next to its title, or empty texts.
     """
     headings = [
         (found, before(_SECTION, html, found.start()))

@@ -1,7 +1,7 @@
 """Benchmarks and validates rules that propagate distributions through neural networks.
 
-From Python: :func:`load` gives measurements as a data frame, :func:`columns` says what stands in it, and
-:func:`validate` checks a rule. Nothing below is imported before one of these, or a command, needs it.
+:func:`load` returns measurements as a data frame, :func:`columns` describes its columns, and :func:`validate`
+checks a rule. Submodules are imported when one of these functions, or a command, needs them.
 """
 
 from __future__ import annotations

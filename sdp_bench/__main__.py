@@ -1,4 +1,4 @@
-"""``python -m sdp_bench``: the command ``sdp-bench``, where it is not on the path."""
+"""``python -m sdp_bench``: the command ``sdp-bench``, if it is not on the path."""
 
 from sdp_bench.cli import main
 

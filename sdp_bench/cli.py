@@ -1,8 +1,8 @@
 """The command ``sdp-bench``.
 
-Exit codes: 0 fine, 1 regression found (and nothing else), 2 usage or bad input, 3 something failed
-to run, 130 interrupted, 141 nobody read the output to its end. Nothing heavy is imported before a command
-needs it, so `--help` is instant.
+Exit codes: 0 success, 1 regression found (and no other failure), 2 usage or bad input, 3 something failed to
+run, 130 interrupted, 141 the reader closed the pipe. Heavy modules are imported only by commands that need
+them, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sdp_ref.errors import on_one_line
 
 BAD_INPUT, INTERRUPTED = 2, 130
 UNREAD = 141
-"""What the shell has of ``yes | head``, which SIGPIPE ends. Not 0: a verdict that nobody read is no pass."""
+"""Exit code of the shell for ``yes | head``, after SIGPIPE. Not 0: an unread verdict is not a pass."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -44,16 +44,18 @@ for _command in (
 
 
 def main() -> None:
-    """Entry point: runs a command and turns every way it can end into its exit code."""
+    """Entry point: run a command, and convert every way in which it can end into its exit code."""
     let_threads_sleep()
-    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"  # one line, and not its place
+    warnings.formatwarning = lambda message, *_, **__: (
+        f"Warning: {message}\n"
+    )  # one line, without the location
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a verdict is worth more than its σ
+        sys.stdout.reconfigure(errors="replace")  # print the verdict even if σ cannot be encoded
     sys.exit(_flushed(_ended()))
 
 
 def _ended() -> int:
-    """Run a command: its exit code, with one line on standard error where that is not of its own words."""
+    """Run a command and return its exit code; errors from elsewhere print one line on standard error."""
     streams = sys.stdout, sys.stderr
     try:
         code = cli.main(standalone_mode=False)
@@ -64,15 +66,16 @@ def _ended() -> int:
         _say(f"{usage}{begin}{on_one_line(message)}")
         return BAD_INPUT
     except (click.Abort, KeyboardInterrupt) as error:
-        if isinstance(error.__cause__, EOFError):  # which click takes for an interrupt at a prompt
+        if isinstance(error.__cause__, EOFError):  # click treats it as an interrupt at a prompt
             return _failed(error.__cause__)
         _say("interrupted; what was finished is kept, the same command goes on from there")
         return INTERRUPTED
     except SystemExit as stop:
-        # Of a reader that has left click and rich make the code of a bad verdict; click changes streams then.
+        # If the reader closed the pipe, click and rich exit with the code of a bad verdict. Click replaces
+        # the streams in this case.
         if sys.stdout is not streams[0] or isinstance(stop.__context__, BrokenPipeError):
             code = UNREAD
-        else:  # commands end with a number; anything else comes from code that is not ours
+        else:  # commands exit with an integer; anything else is from foreign code
             code = stop.code if type(stop.code) is int else FAILED
     except BaseException as error:  # noqa: BLE001  the last one to see it
         return _failed(error)
@@ -82,24 +85,24 @@ def _ended() -> int:
 
 
 def _failed(error: BaseException) -> int:
-    """Say what went wrong: in a line if a user can act on it, with the way there if the mistake is ours."""
+    """Report an error: in one line if the user can fix it, with a traceback if it is a bug."""
     expected = getattr(error, "exit_code", None)
     if expected in (BAD_INPUT, FAILED):
         _say(f"Error: {on_one_line(str(error))}")
         return int(expected)
-    if not isinstance(error, OSError | MemoryError):  # of the machine: a full disk, no more open files
+    if not isinstance(error, OSError | MemoryError):  # caused by the machine: disk full, too many open files
         traceback.print_exc()
     _say(f"Error: {one_line(error)}")
     return FAILED
 
 
 def _flushed(code: int) -> int:
-    """Write what waits for standard output now: at the interpreter's end it would fail with other codes."""
+    """Flush standard output now: at interpreter exit a failure would give another exit code."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what still waits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard what is still buffered
         if isinstance(error, BrokenPipeError):
             return code or UNREAD
         if not code:
@@ -109,7 +112,7 @@ def _flushed(code: int) -> int:
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # nobody is there to read it
+    with suppress(OSError):  # standard error is closed
         echo(line, err=True)
 
 

@@ -1,4 +1,4 @@
-"""What the commands do, asked for from Python: objects in the place of addresses and files."""
+"""The commands as Python functions, with objects in place of addresses and files."""
 
 from __future__ import annotations
 
@@ -66,63 +66,65 @@ def validate(
 ) -> Validation:
     """Check a rule and compare it with the built-in rules, as ``sdp-bench validate`` does.
 
-    A rule of yours and a net of yours run in processes of their own, never in this one: they are sent there
-    as source, with the values of what they use.
+    Your rule and your net run in separate processes, to which they are sent as source, with the values of the
+    variables that they use.
 
     Parameters
     ----------
-    rule : object, optional
-        A class with ``name`` and ``propagate(net, x)``, an object of one, a function that makes one, or text
-        as the command takes it; or a list of these. Without any, the built-in rules are compared on `net`.
-    net : nn.Module, class, function or text, optional
-        Measure on this net: the module itself, what makes one without arguments, or an address or a file as
-        the command takes it. Without it, on small nets that are trained on Iris.
-    inputs : tensor, array, path, or mapping of str to these, optional
-        Of the net: shape (B, *event), B >= 1; or several, by the names of the net's inputs or their places.
-    noise : number, sequence of number, text, law or Noise, optional
-        Numbers are standard deviations of Gaussian noise. Text names a family, as ``--noise`` does. A law of
-        one row with mean 0: a `Gaussian`, a `DiagonalGaussian`, or an `Empirical` of residuals.
-    sigma : float or sequence of float, optional
-        Scales of the noise, in the units of the inputs; needed with `net`, unless `noise` is numbers, or a
-        law, which has the scale 1.
-    samples : int, optional
-        Of each oracle and of each prediction.
-    rows : int, optional
-        Take the first so many inputs only.
-    net_input, net_output : str or int, optional
-        Name or place of the input that has the noise, and of the output that is taken.
-    beside : sequence of object, optional
-        Rules to stand beside, each as `rule`; all built-in ones by default.
-    experiments : sequence of str
+    rule
+        A class with ``name`` and ``propagate(net, x)``, an instance, a factory function, or a text as for the
+        command; or a list of these. Without a rule, the built-in rules are compared on `net`.
+    net
+        Net on which rules are measured: a module, a callable without arguments that makes one, or an address
+        or a file as for the command. By default, small nets that are trained on Iris.
+    inputs
+        Inputs of the net as an array, a tensor or a path, of shape ``(B, *event)`` with B >= 1; or a mapping
+        with several of these, by name or position of the net's input.
+    noise
+        A number or a sequence of numbers is the standard deviation of Gaussian noise. A text names a family,
+        as ``--noise`` does. A law must have one row and mean 0: a `Gaussian`, a `DiagonalGaussian`, or an
+        `Empirical` of residuals.
+    sigma
+        Scales of the noise, in the units of the inputs. Required with `net`, unless `noise` has numbers or is
+        a law, whose scale is 1.
+    samples
+        Number of samples of each oracle and each prediction.
+    rows
+        Number of inputs to use, from the first one.
+    net_input, net_output
+        Name or position of the noisy input, and of the output to predict.
+    beside
+        Rules to compare with, each given like `rule`; by default all built-in ones.
+    experiments
         Experiments to run instead of the default cells.
-    preset : str
+    preset
         ``smoke``, ``quick`` or ``paper``.
     depths, activation, nets
-        Of the experiments' own nets.
-    w1_points : int, optional
-        Points a side of W1.
-    conformance : bool
-        Run the conformance kit first.
-    kit_limit, group_limit : float
-        Seconds that the kit, and a group, may take.
-    jobs : int, optional
-        Worker processes; one a core by default.
-    database : path, optional
-        Results file; by default one that is gone afterwards.
-    output : path, optional
+        Hidden layers, activation and number of nets per depth, for the nets of the experiments.
+    w1_points
+        Points per side of W1.
+    conformance
+        Whether the conformance kit runs first.
+    kit_limit, group_limit
+        Time limits of the kit and of a group in seconds.
+    jobs
+        Worker processes; by default one per core.
+    database
+        Results file; by default a temporary one.
+    output
         Folder of the scorecard; by default none is written.
-    progress : bool
-        Whether to say on standard error how far it has come.
+    progress
+        Whether to print progress on standard error.
 
     Returns
     -------
     Validation
-        With `frame`, the measurements, and `verdicts`; a notebook shows it as tables.
+        With the measurements as `frame`, and `verdicts`; a notebook displays it as tables.
 
     Raises
     ------
     UserError
-        If something does not fit, in one line. A rule that fails its checks is no error: see `is_wrong`.
+        If an argument is invalid. A rule that fails its checks raises no error: see `is_wrong`.
     RunFailedError
         If `output` or `database` cannot be written, or a rule or net ends its process.
     """
@@ -164,7 +166,7 @@ def validate(
 
 
 class _Silent:
-    """Says nothing of how far a run has come; a :class:`sdp_bench.bench.runs.driver.Progress`."""
+    """A :class:`sdp_bench.bench.runs.driver.Progress` that prints nothing."""
 
     def say(self, text: str) -> None:
         pass
@@ -181,12 +183,11 @@ class _Silent:
 
 
 def _list(given: Any) -> list[Any]:
-    """What was given as a list, also where it is one thing alone."""
     return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def _rule(given: Any) -> str | Plugin:
-    """Spec or address of a rule, or the plug-in that it becomes."""
+    """Spec or address of a rule, or the plug-in made from it."""
     if isinstance(given, str):
         return str(_text("a rule", given))
     kind = given if isinstance(given, type) else type(given)
@@ -218,7 +219,7 @@ def _net(
 
 
 def _tensors(net: nn.Module) -> list[torch.Tensor]:
-    """Parameters and buffers of a net that its state has."""
+    """Parameters and buffers in the state of a net."""
     kept = net.state_dict(keep_vars=True)
     return [value for value in kept.values() if isinstance(value, torch.Tensor)]
 
@@ -232,7 +233,7 @@ def _inputs(given: Any) -> Inputs:
 
 
 def _array(given: Any) -> np.ndarray:
-    """Numbers as an array, which is checked where files are."""
+    """Numbers as an array, to be validated like those of files."""
     if isinstance(given, torch.Tensor):
         plain = given.detach().cpu()
         return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
@@ -252,7 +253,7 @@ def _is_number(given: Any) -> bool:
 
 
 def _noise(given: Any) -> Noise | str | None:
-    """Family of noise, of what is neither numbers nor nothing."""
+    """Noise family, if one is given."""
     if given is None or isinstance(given, Noise):
         return given
     if isinstance(given, str):
@@ -269,7 +270,7 @@ def _noise(given: Any) -> Noise | str | None:
 
 
 def _centred(law: Gaussian | DiagonalGaussian | Empirical) -> tuple[str, torch.Tensor]:
-    """Kind of noise that a law around 0 is, and its values."""
+    """Kind of noise of a law with mean 0, and its values."""
     if isinstance(law, Empirical) and law.weights is not None:
         raise UserError("residuals are drawn alike; an Empirical law with weights cannot be noise")
     mean = law.mean
@@ -308,7 +309,7 @@ def _count(name: str, given: Any) -> int:
 
 
 def _text(name: str, given: Any) -> Any:
-    """A text with something in it, on one line, of characters that can be shown; or None."""
+    """A non-empty printable text on one line, or None."""
     is_text = isinstance(given, str) and given.strip() and printable(given) == given
     if given is not None and not (is_text and len(given.splitlines()) == 1):
         raise UserError(f"{name} is named by text, got {shown(given)}")
@@ -316,7 +317,7 @@ def _text(name: str, given: Any) -> Any:
 
 
 def _port(name: str, given: Any) -> str | None:
-    """Name or place of an input or an output of a net."""
+    """Name or position of an input or output of a net."""
     is_place = isinstance(given, int | np.integer) and not isinstance(given, bool) and given >= 0
     return str(given) if is_place else cast("str | None", _text(name, given))
 

@@ -25,7 +25,7 @@ CIVIDIS = (
 )
 """Nunez, Anderton and Renslow (2018): looks the same with and without colour vision deficiency."""
 
-_KNEE = 0.75  # colours move only if their luminance exceeds this share of the bound
+_KNEE = 0.75  # luminances within a quarter of the bound, or beyond it, are moved
 
 
 def shades(colour: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The commands of the benchmark that others enter: its problems, submissions, and the leaderboard."""
+"""Commands of the public benchmark: its problems, submissions, and the leaderboard."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def make_(
 
 
 def _check_replaceable(paths: Sequence[Path]) -> None:
-    """Find out whether submissions can be written there, a file each, over others and over nothing else."""
+    """Raise UserError unless each file is new or a submission, which may be replaced."""
     from sdp_bench.bench import files
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.submissions.submission import read
@@ -232,7 +232,7 @@ def _plain(text: str) -> object:
 
 
 def _about(name: str, plugins: tuple[Plugin, ...], given: About) -> About:
-    """What is said of a rule; the package says it of its own, and of adapters of other packages."""
+    """Metadata of a rule; for the package's own rules and adapters of other packages, the package's."""
     from dataclasses import replace
 
     from sdp_bench.bench.environment import describe

@@ -1,4 +1,4 @@
-"""The command that checks a propagation rule against the conformance kit."""
+"""The command that checks a propagation rule with the conformance kit."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check_rule(
 
 
 def _badge(report: ConformanceReport) -> Badge:
-    """Counts of checks that passed and failed; those that a rule declares are no failures."""
+    """Counts of passed and failed checks; declared failures do not count as failed."""
     from sdp_bench.bench.badge import Badge
 
     known = len(report.failed) - len(report.unexpected)
@@ -96,7 +96,7 @@ def _badge(report: ConformanceReport) -> Badge:
 def _report(
     rule: str, only: tuple[str, ...] | None, seed: int, most: Limits, *, quiet: bool
 ) -> ConformanceReport:
-    """What the kit finds, told as it comes."""
+    """Run the kit and print its results as they arrive."""
     from sdp_bench.bench import rules
     from sdp_bench.bench.errors import RunFailedError, UserError
     from sdp_bench.bench.executors import WorkerError
@@ -110,14 +110,14 @@ def _report(
 
     def told(result: CheckResult) -> None:
         nonlocal begun
-        if not begun:  # what is no rule is told before anything is said of it
+        if not begun:  # report invalid rules before printing anything else
             echo(f"rule '{name}'", err=quiet)
         begun = True
         echo(str(result), err=quiet)
 
     begin_server()
     try:
-        named_checks(only)  # what is no check, or no rule, is told at once
+        named_checks(only)  # report invalid checks and rules at once
         with limited(most):
             names, plugins = rules.resolve([rule])
         if len(names) > 1:

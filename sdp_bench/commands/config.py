@@ -19,22 +19,16 @@ _PLAIN: tuple[tuple[type, tuple[type, ...], str], ...] = (
     (click.types.FloatParamType, (int, float), "a number"),
     (click.ParamType, (str,), "a text"),
 )
-"""Types of parameters, what a file has for them, and that in words; the first that fits counts."""
+"""Parameter types, the TOML types that they accept, and a description; the first match counts."""
 
-_MOST = 2**16  # bytes: what is read takes time with the square of its size where it wants to
+_MOST = 2**16  # bytes; parsing can take quadratic time
 
 
 class Config(click.Option):
-    """The option that names the file; :class:`sdp_bench.commands.options.Command` asks what that says.
+    """The option that names the file; :class:`sdp_bench.commands.options.Command` requests its values.
 
-    Parameters
-    ----------
-    *declared, **attributes
-        Of `click.Option`.
-    arguments : mapping of str to str, optional
-        Parameters that are no options, by the keys under which a file has them.
-    either : sequence of tuple of str, optional
-        Parameters of which a call has one: where the command line has it, the file's others do not count.
+    `arguments` maps keys of the file to parameters that are not options. Of the parameters in a tuple of
+    `either` a call has only one: if the command line has it, the others in the file are ignored.
     """
 
     def __init__(
@@ -48,26 +42,10 @@ class Config(click.Option):
         self.arguments, self.either = arguments or {}, either
 
     def values(self, ctx: click.Context, file: str, given: Collection[str]) -> dict[str, Any]:
-        """What a file says of parameters of which the command line says nothing.
+        """Return values by parameter from a file, except for parameters given on the command line.
 
-        Parameters
-        ----------
-        ctx : Context
-            Of the command.
-        file : str
-            As the command line names it.
-        given : collection of str
-            Names of the parameters that are on the command line.
-
-        Returns
-        -------
-        dict of str to object
-            Values by the names of parameters, of their types.
-
-        Raises
-        ------
-        UserError
-            If the file cannot be read, is no TOML, or has a key or a value that the command does not take.
+        Raises UserError if the file is not readable or not TOML, or has a key or value that the command
+        rejects.
         """
         path: Path = self.type.convert(file, self, ctx)
         known = self._parameters(ctx.command)
@@ -85,7 +63,7 @@ class Config(click.Option):
         return {name: value for name, value in found.items() if name not in beaten.union(given)}
 
     def _parameters(self, command: click.Command) -> dict[str, click.Parameter]:
-        """Parameters by the keys of a file: the names of options, without dashes before them."""
+        """Parameters by key in a file: names of options without leading dashes."""
         options = {
             max(each.opts, key=len).removeprefix("--"): each
             for each in command.params
@@ -107,7 +85,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _converted(parameter: click.Parameter, value: Any, ctx: click.Context) -> Any:
-    """A value of a file as the command line's text for it becomes one."""
+    """Convert a value of a file in the same way as a text on the command line."""
     each = getattr(parameter.type, "each", parameter.type)
     is_list = each is not parameter.type or parameter.multiple or parameter.nargs == -1
     items = value if is_list and isinstance(value, list) else [value]

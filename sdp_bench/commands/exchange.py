@@ -1,4 +1,4 @@
-"""The commands on results files: merge, export, import, compare, and measure numbers again."""
+"""Commands on results files: merge, export, import, compare, and verify by measuring again."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def export_(
 def _export_paper(
     folder: Path, database: Path | None, numbers: tuple[int, ...] | None, *, all_runs: bool
 ) -> None:
-    """Write a paper's folder, of the committed results without a results file."""
+    """Write the folder of a paper; the committed results need no results file."""
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import command_line
     from sdp_bench.reports.manuscript.manuscript import write_manuscript
@@ -114,7 +114,7 @@ def _export_paper(
 
 
 def _given(*names: str) -> bool:
-    """Whether options stand on the command line."""
+    """Whether one of these options is on the command line."""
     source = click.get_current_context().get_parameter_source
     return any(source(name) == ParameterSource.COMMANDLINE for name in names)
 
@@ -209,7 +209,7 @@ def verify(
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import Screen
 
-    with Store(file) as store:  # which refuses what is no results file, before one is opened for writing
+    with Store(file) as store:  # which rejects other files before one is opened for writing
         if alone:
             rows = store.verify()
             echo(f"{file} is as it was written: {', '.join(f'{n} {name}' for name, n in rows.items())}")
@@ -233,7 +233,7 @@ def verify(
 
 
 def _tell(preparation: Preparation, jobs: int) -> None:
-    """Say what is out of date, what of it was chosen, and how long that takes."""
+    """Print what is outdated, what was selected, and how long it takes."""
     from sdp_bench.bench.experiments.costs import elapsed
 
     total, old = len(preparation.records), preparation.count(preparation.outdated.cells)
@@ -253,7 +253,7 @@ def _tell(preparation: Preparation, jobs: int) -> None:
 
 
 def _tell_outcome(outcome: Outcome) -> None:
-    """Say what agreed and was stamped, or what did not."""
+    """Print what agreed and was stamped, or what differed."""
     for disagreement in outcome.disagreements:
         echo(f"DIFFERENT {disagreement}")
     for failure in outcome.failures:

@@ -1,4 +1,4 @@
-"""The commands of continuous integration: rules that got worse are stopped, oracles derived again."""
+"""Commands for continuous integration: the gate for regressions of rules, and checks of oracles."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def check(
 
 
 def _unwritten(contents: Mapping[Path, str | bytes]) -> list[str]:
-    """Write files, and give a line for each that cannot be: the others are written all the same."""
+    """Write files and return an error line for each failure; the others are written all the same."""
     from sdp_bench.bench import files
     from sdp_bench.bench.errors import RunFailedError
 

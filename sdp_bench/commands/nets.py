@@ -1,4 +1,4 @@
-"""The commands about trained nets: train a classifier, try recipes, look into the cache."""
+"""Commands about trained nets: train a classifier, try recipes, list and clear the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several commands take, and their types."""
+"""Options that several commands share, and their types."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ BAD_VERDICT = 1
 """Exit code of a bad verdict."""
 TIME_LIMIT = 600.0  # s
 FAILED = 3
-"""Exit code where something failed to run."""
+"""Exit code if something failed to run."""
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 class Command(click.Command):
-    """A command that refuses an option given twice, of which click would take the last without a word.
+    """A command that rejects repeated options, of which click would silently use the last.
 
-    What the command line does not say it takes of the file of :data:`config`, if it has that option.
+    Values that are not on the command line come from the file of :data:`config`, if it has that option.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See click."""
         said, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for param in given:
             single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
@@ -51,11 +50,11 @@ class Command(click.Command):
         file = next((param for param in given if isinstance(param, Config)), None)
         if file is None or ctx.resilient_parsing or any(param.is_eager for param in given):  # --help
             return super().parse_args(ctx, args)
-        # Arguments are always among them; what stands for none differs among click's versions.
+        # Arguments are always among them; the value of a missing one differs between versions of click.
         there = {str(p.name) for p in given if isinstance(p, click.Option) or _has_words(said[str(p.name)])}
         ctx.default_map = values = file.values(ctx, said[str(file.name)], there)
         rest = super().parse_args(ctx, args)
-        for name in file.arguments.values():  # for which click asks no defaults
+        for name in file.arguments.values():  # click requests no defaults for these
             if name in values:
                 ctx.params[name] = values[name]
                 ctx.set_parameter_source(name, click.core.ParameterSource.DEFAULT_MAP)
@@ -67,8 +66,6 @@ def _has_words(value: Any) -> bool:
 
 
 class Group(click.Group):
-    """Commands of that kind."""
-
     command_class = Command
 
 
@@ -76,12 +73,11 @@ command = functools.partial(click.command, cls=Command)
 
 
 class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """A text with something in it, of characters that can be written down."""
+    """Non-empty text of printable characters."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The text."""
         text = str(value)
         if not text.strip():
             self.fail("an empty text says nothing; leave the option out", param, ctx)
@@ -91,10 +87,9 @@ class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
 
 
 class Line(Word):
-    """A line about which nothing more is known, a name say."""
+    """One line of text, such as a name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The line."""
         text = super().convert(value, param, ctx)
         if len(text) > _LINE or len(text.splitlines()) != 1:
             self.fail(f"a line has at most {_LINE} characters", param, ctx)
@@ -105,10 +100,9 @@ _LINE = 200
 
 
 class Finite(click.FloatRange):
-    """A number that is one, and neither too small nor too large."""
+    """Finite number in a range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):  # NaN is in every range
             self.fail(f"{value} is no finite number", param, ctx)
@@ -116,13 +110,12 @@ class Finite(click.FloatRange):
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Numbers separated by commas, each of a type of its own; or a list of their texts."""
+    """Numbers separated by commas, each of the type `each`; or a list of their texts."""
 
     def __init__(self, each: click.IntRange | click.FloatRange) -> None:
         self.each, self.name = each, "numbers"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Tuple of numbers."""
         if isinstance(value, tuple):
             return value
         try:
@@ -136,13 +129,13 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes non
 
 
 def jobs(command: CommandT) -> CommandT:
-    """How many worker processes; :func:`at_most_cores` bounds it."""
+    """Option for the number of worker processes; :func:`at_most_cores` limits it."""
     option = click.option("--jobs", type=workers, help="Worker processes (default: one a core).")
     return option(command)
 
 
 def at_most_cores(jobs: int | None) -> int | None:
-    """Worker processes on this machine as asked for, but not more than it has cores, which is then said."""
+    """Limit worker processes to the number of cores, and print a note if that reduces them."""
     from sdp_bench.bench.environment import cores
 
     if jobs is None or jobs <= cores():
@@ -159,7 +152,6 @@ class Shard(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     name = "i/n"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Part and number of parts."""
         if isinstance(value, tuple):
             return value
         found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", str(value))
@@ -174,7 +166,6 @@ class Share(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The share as a number."""
         text = str(value).strip()
         try:
             share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -192,7 +183,6 @@ class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     each: click.ParamType = Word()  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Tuple of specs."""
         if isinstance(value, tuple):
             return value
         texts = value if isinstance(value, list) else [value]
@@ -203,15 +193,10 @@ class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
 
 
 class Place(click.Path):
-    """A path that there can be: with a name, and none that no file system takes.
+    """A path with a name that file systems accept.
 
-    Parameters
-    ----------
-    streams : bool
-        Whether it may be a device or a pipe, ``/dev/stdout`` say. What is read as a whole is none: it might
-        never end.
-    **options
-        Of `click.Path`.
+    With `streams` it may be a device or a pipe, such as ``/dev/stdout``. Files that are read as a whole must
+    be regular, since reading a stream might never end.
     """
 
     def __init__(self, *, streams: bool = False, **options: Any) -> None:
@@ -219,7 +204,6 @@ class Place(click.Path):
         self.streams = streams
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
         text = os.fspath(value)
         if not text or "\0" in text:
             self.fail("an empty text, or one with the character NUL, names no file", param, ctx)
@@ -235,10 +219,9 @@ class Place(click.Path):
 
 
 class BadgeFile(Place):
-    """A file of a badge, whose end says of which kind."""
+    """File of a badge, whose suffix selects the format."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
         path: Path = super().convert(value, param, ctx)
         if path.suffix not in ENDS:
             self.fail(f"{path}: a badge is a file {' or '.join(ENDS)}", param, ctx)
@@ -249,7 +232,7 @@ word = Word()
 line = Line()
 file_ = Place(dir_okay=False)
 stream = Place(dir_okay=False, streams=True)
-"""A file to write, or what is there to take it: a terminal, a pipe."""
+"""A file to write, or an existing terminal or pipe."""
 folder_ = Place(file_okay=False)
 
 count = click.IntRange(1, 10**6)
@@ -257,12 +240,12 @@ workers = click.IntRange(1, 10_000)
 seed_ = click.IntRange(0, 2**63 - 1)
 seconds = Finite(0, 1e8, min_open=True)
 gibibytes = Finite(0, 1e6, min_open=True)
-sigmas_ = Numbers(Finite(max=1e18))  # whose square is a float32
+sigmas_ = Numbers(Finite(max=1e18))  # their squares fit into float32
 depths_ = Numbers(click.IntRange(max=1000))
 
 
 def at_most(number: int) -> click.IntRange:
-    """Whole number that a machine can take; how small it may be is said where it is used."""
+    """Integer that the machine can represent; the lower limit is checked where it is used."""
     return click.IntRange(max=number)
 
 
@@ -276,7 +259,7 @@ database = click.option(
 
 
 def runs(command: CommandT) -> CommandT:
-    """Give a command the options `numbers` and `all_runs`: which runs of a results file are shown."""
+    """Add the options `numbers` and `all_runs`, which select runs of a results file."""
     for option in (
         click.option("--all-runs", is_flag=True, help="Show all runs of the file together."),
         click.option(
@@ -318,7 +301,7 @@ config = functools.partial(
     metavar="FILE.toml",
     help="File with values of these options; the command line wins over it.",
 )
-"""Gives a command that option, with what :class:`Config` takes."""
+"""Adds the option, with the arguments of :class:`Config`."""
 
 
 badge = click.option(
@@ -331,7 +314,7 @@ badge = click.option(
 
 
 def limits(command: CommandT) -> CommandT:
-    """Give a command the limits of a rule that runs in a process of its own."""
+    """Add the limits of a rule that runs in a separate process."""
     for option in (
         click.option("--memory-limit", type=gibibytes, help="GiB that a rule of yours may take (resident)."),
         click.option(
@@ -406,14 +389,14 @@ _SETTINGS = (
 
 
 def settings(command: CommandT) -> CommandT:
-    """Give a command the options that make up the settings of a run."""
+    """Add the options for the settings of a run."""
     for option in reversed(_SETTINGS):
         command = option(command)
     return command
 
 
 def timed_rows(path: Path) -> tuple[Row, ...]:
-    """Rows of a runtime table; none where there is no such file."""
+    """Rows of a runtime table; empty if the file does not exist."""
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.runtime import table
 

@@ -1,4 +1,4 @@
-"""How far a run has come: a live bar on a terminal, plain lines elsewhere."""
+"""Progress of a run: a live bar on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Bar:
 
 
 class _Lines:
-    """At most a line every `interval` seconds, and the last step always."""
+    """Prints a line at most every `interval` seconds, and always the last step."""
 
     def __init__(self, console: Console, title: str, interval: float = 5.0) -> None:
         self._console, self._title, self._interval = console, title, interval
@@ -60,25 +60,23 @@ class _Lines:
 
 
 class Screen:
-    """Standard error, where a run says what it does."""
+    """Progress of a run on standard error."""
 
     def say(self, text: str) -> None:
-        """Say one line."""
         echo(text, err=True)
 
     def meter(self, title: str) -> AbstractContextManager[Meter]:
-        """Show the progress of a loop."""
         return meter(title)
 
 
 def command_line() -> str:
-    """Command that this process was started with, for the record: one line, no folders of this machine."""
+    """Command of this process for the record: one line, without local paths."""
     return printable(public(shlex.join(["sdp-bench", *sys.argv[1:]]))).replace("\n", " ")
 
 
 @contextmanager
 def meter(title: str, *, unit: str = "") -> Iterator[Meter]:
-    """Show the progress of a loop on standard error until the block is left."""
+    """Show the progress of a loop on standard error until the block ends."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _Lines(console, title)

@@ -24,12 +24,12 @@ from sdp_bench.commands.options import (
 from sdp_bench.commands.screen import echo
 
 HTML = Path("reports/html")
-_FEW = 50_000  # objects, of some megabytes; after each 700, Python's own, looking takes a tenth of the time
+_FEW = 50_000  # objects, some megabytes; with Python's default of 700, collecting takes a tenth of the time
 
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Look for garbage in cycles, of which making pages leaves little, when many objects have been made."""
+    """Collect garbage less often: pages leave few reference cycles."""
     before = gc.get_threshold()
     gc.set_threshold(_FEW)
     try:
@@ -151,7 +151,7 @@ def _say(line: str) -> None:
 
 
 def _nothing_measured(database: Path) -> bool:
-    """Whether there is no results file where it is by default, and nothing is asked of one."""
+    """Whether the default results file does not exist, and no option refers to it."""
     context = click.get_current_context()
     asked = ("database", "numbers", "all_runs", "wanted")
     given = any(context.get_parameter_source(name) != ParameterSource.DEFAULT for name in asked)

@@ -1,4 +1,4 @@
-"""The commands that measure, ``run`` and ``runtime``, and ``list``, which says what there is to run."""
+"""The commands ``run`` and ``runtime``, which measure, and ``list``, which lists what can be run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--preset", default="paper", show_default=True, type=click.Choice(["smoke", "quick", "paper"]))
 def list_(preset: str) -> None:
     """List the experiments, presets, metrics, data sets and rules."""
-    echo("\n".join([*_listed(preset)]))  # all of it, or an error alone
+    echo("\n".join([*_listed(preset)]))  # everything, or only an error
 
 
 def _listed(preset: str) -> Iterator[str]:
@@ -144,7 +144,7 @@ def run(
     make_executor = _executor(where, *cluster, group_limit, memory_limit)
     if jobs is None and device.startswith("cuda"):
         jobs = 1
-    if scheduler is None:  # a cluster has cores of its own
+    if scheduler is None:  # a cluster has its own cores
         jobs = at_most_cores(jobs)
     request = Request(asked, settings, None, command_line(), preset, shard or (1, 1))
     with Store(database, writing=True) as store:
@@ -160,7 +160,7 @@ def _executor(
     group_limit: float | None,
     memory_limit: float | None,
 ) -> Callable[[int, int], Executor]:
-    """What makes an executor of so many workers with so many threads each."""
+    """Factory of executors with given numbers of workers and threads per worker."""
     from sdp_bench.bench.errors import UserError
 
     if where not in ("local", "dask"):
@@ -186,7 +186,7 @@ def _executor(
 
 
 def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) -> None:
-    """Raise a UserError for options that nothing that was asked for takes."""
+    """Raise UserError for options that no requested experiment uses."""
     from sdp_bench.bench.errors import UserError
 
     params = {param.name: param for param in click.get_current_context().command.params}

@@ -1,4 +1,4 @@
-"""What commands say, on standard output and standard error."""
+"""Output of commands on standard output and standard error."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from sdp_bench.bench.text import printable
 
 
 def echo(text: Any, *, err: bool = False) -> None:
-    """Say something, in characters that a terminal shows and does not obey."""
+    """Print a text with control characters escaped."""
     click.echo(printable(str(text)), err=err)

@@ -1,4 +1,4 @@
-"""The command ``sdp-bench selfcheck``: how often floors, intervals, verdicts, gate and kit are wrong."""
+"""The command ``sdp-bench selfcheck``: error rates of floors, intervals, verdicts, gate and kit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules as a list of them is written, where a parameter may have several values: ``samples={10,100}``."""
+"""Lists of rules, in which a parameter may have several values: ``samples={10,100}``."""
 
 from __future__ import annotations
 
@@ -7,31 +7,20 @@ import math
 import re
 
 MOST = 1000
-"""Rules that one spec may stand for."""
+"""Largest number of rules in one spec."""
 
 _LIST = re.compile(r"=\s*\{([^{}]*)\}\s*(?=,|$)")
 _STRAY = re.compile(r"(?<![^,:])([^,:=]*)=([^,]*[{}][^,]*)")
-_INNER = "\0"  # in the place of a comma in braces; no text that comes here has it
+_INNER = "\0"  # replaces commas in braces; no text that arrives here contains it
 
 
 def specs_of(text: str) -> tuple[str, ...]:
-    """Specs of rules, separated by commas; a part with '=' and no ':' goes on with the spec before it.
+    """Return the specs in a text, without braces.
 
-    Parameters
-    ----------
-    text : str
-        ``sdp,monte_carlo:samples={10,100}``. A list in braces in the place of a parameter's value stands for
-        a rule with each of them, and several such lists for every combination, the last one's changing first.
-
-    Returns
-    -------
-    tuple of str
-        One rule each, without braces.
-
-    Raises
-    ------
-    ValueError
-        If braces are written otherwise, a list lacks a value, or a spec stands for more than `MOST` rules.
+    Specs are separated by commas, as in ``sdp,monte_carlo:samples={10,100}``; a part with '=' and without ':'
+    continues the previous spec. A list in braces as a parameter's value stands for a rule with each value,
+    and several lists for all combinations, the last one varying fastest. Raises ValueError if braces are used
+    in other ways, a list lacks a value, or a spec stands for more than `MOST` rules.
     """
     specs: list[str] = []
     for part in _LIST.sub(lambda found: found[0].replace(",", _INNER), text).split(","):
@@ -43,13 +32,12 @@ def specs_of(text: str) -> tuple[str, ...]:
 
 
 def _expanded(spec: str) -> list[str]:
-    """Specs that one stands for."""
     if stray := _STRAY.search(_LIST.sub("=", spec)):
         raise ValueError(
             f"'{spec}': the values of '{stray[1].strip()}' are written in one pair of braces and nothing "
             f"beside it, {stray[1].strip()}={{10,100}} say"
         )
-    texts = _LIST.split(spec)  # what stands between lists, and every other one a list's inside
+    texts = _LIST.split(spec)  # texts between lists alternate with the contents of lists
     lists = [[value.strip() for value in inside.split(",")] for inside in texts[1::2]]
     if any(not value for values in lists for value in values):
         raise ValueError(f"'{spec}': a list in braces lacks a value")

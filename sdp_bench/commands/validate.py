@@ -1,4 +1,4 @@
-"""The command ``sdp-bench validate``: a new rule checked, measured and put on a scorecard."""
+"""The command ``sdp-bench validate``: checks and measures a new rule, and writes its scorecard."""
 
 from __future__ import annotations
 
