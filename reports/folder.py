@@ -85,7 +85,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it is ours."""
     if is_ours(path):
         path.unlink(missing_ok=True)
 

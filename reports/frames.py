@@ -187,7 +187,6 @@ def _kept(place: Path, numbers: tuple[int, ...]) -> pd.DataFrame:
 
 
 def _code() -> str:
-    """Hash of the code that makes the frame."""
     sources = [*sorted(Path(exchange.__file__).parent.glob("*.py")), Path(__file__)]
     sources += [Path(each.__file__ or "") for each in (results, arrays)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

@@ -74,7 +74,6 @@ def _sources() -> Iterator[Path]:
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """Checksums of all files in a folder, by path."""
     found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _CHECKSUMS)
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found

@@ -189,7 +189,6 @@ def _write_table(results: Results, folder: Path) -> Data:
 
 
 def _export(results: Results) -> str:
-    """Command that exports all measurements."""
     return shlex.join(["sdp-bench", "export", "--database", str(results.database), "--output", "tables"])
 
 

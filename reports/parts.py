@@ -88,7 +88,6 @@ def places(parts: Sequence[Part]) -> dict[str, str]:
 
 
 def pages(parts: Sequence[Part], cover: Cover) -> dict[str, str]:
-    """HTML texts of pages, by file."""
     where = places(parts)
     by_page: dict[SitePage, list[Part]] = {site.OVERVIEW: []}
     for part in sorted(parts, key=lambda part: part.order):
@@ -134,7 +133,6 @@ def _around(cover: Cover) -> dict[str, Any]:
 
 
 def shared() -> list[Beside]:
-    """Style sheet and script of the pages."""
     templates = environment(RuleTraits())
     return [Beside(name, templates.get_template(name).render()) for name in SHARED]
 

@@ -78,7 +78,6 @@ class Results:
 
     @functools.cached_property
     def failed_together(self) -> list[Reason]:
-        """Failures, grouped by rule and reason."""
         return _reasons(self.failed)
 
     @functools.cached_property
@@ -92,7 +91,6 @@ class Results:
     # Not cached: usually nearly all of the frame, whose memory it would take again.
     @property
     def with_oracle(self) -> pd.DataFrame:
-        """Measurements of distributions against an oracle."""
         return self.columns_with_oracle(self.frame.columns)
 
     def columns_with_oracle(self, names: Collection[str]) -> pd.DataFrame:
@@ -122,7 +120,6 @@ class Results:
 
     @property
     def _tabled(self) -> list[str]:
-        """Experiments shown in tables."""
         without = {name for name, known in experiments().items() if not known.has_oracle} | self.untabled
         return sorted(set(self.frame["experiment"].unique()) - without)
 

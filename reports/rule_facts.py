@@ -70,7 +70,6 @@ def facts() -> Facts:
 
 
 def descriptions() -> dict[str, Described]:
-    """Docstrings of the package's own rules, by name."""
     own = members("sdp_ref.rules", "sdp_ref.rules.base.Rule")
     return {name: _described(kind) for name, kind in own.items()}
 
@@ -118,7 +117,6 @@ def _own() -> list[str]:
 
 
 def main() -> None:
-    """Write the file."""
     kept = {
         "described": {name: asdict(one) for name, one in descriptions().items()},
         "kit": {rule: asdict(one) for rule, one in ask(_own(), print).items()},

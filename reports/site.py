@@ -43,7 +43,6 @@ MEASURED = SitePage(8, "", "measured.html", "How it was measured")
 
 
 def suite(name: str, title: str) -> SitePage:
-    """Page of one experiment, or of a part of it."""
     return SitePage(5, "Suites", f"suite-{name}.html", title)
 
 
@@ -52,7 +51,6 @@ def rule(name: str, label: str) -> SitePage:
 
 
 def anchors(html: str) -> list[str]:
-    """Link targets in some HTML."""
     return _ANCHOR.findall(html)
 
 
@@ -114,7 +112,6 @@ def pages_of(folder: Path, kind: str) -> set[Path]:
 
 
 def menu(pages: Iterable[SitePage]) -> Sequence[tuple[str, Sequence[SitePage]]]:
-    """Pages in the order of the navigation, by group."""
     groups: dict[tuple[int, str], list[SitePage]] = {}
     for page in dict.fromkeys(pages):
         groups.setdefault((page.rank, page.group), []).append(page)

@@ -87,7 +87,6 @@ def _source(name: str) -> tuple[str, str, None]:
 
 
 def _link(links: Links, rows: Sequence[int], text: Any) -> Any:
-    """Link a number to the list of its rows, if there is one."""
     address = links.get(labels_of(rows))
     return _LINK.format(address, _shown(text)) if address else text
 
@@ -188,7 +187,6 @@ def moment(text: Any) -> str:
 
 
 def recorded(meta: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Metadata of a run, as titled lists."""
     times = {key: meta[key] for key in ("started", "finished") if meta.get(key)}
     if meta.get("seconds"):
         times["took"] = labels.duration(float(meta["seconds"]))

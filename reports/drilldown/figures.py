@@ -144,7 +144,6 @@ def _percent(share: float) -> str:
 
 
 def _layers(names: list[str]) -> Axis:
-    """Axis of layers, with a limited number of names."""
     step = math.ceil(len(names) / 16)
     ticks = tuple((float(place), names[place]) for place in range(0, len(names), step))
     return Axis(low=-0.6, high=len(names) - 0.4, ticks=ticks, told=lambda place: names[round(place)])
@@ -335,7 +334,6 @@ def _matrix(title: str, matrix: Array) -> Panel:
 
 
 def _entry(value: float) -> str:
-    """At most three significant figures, for a cell."""
     if value != 0 and not 1e-3 <= abs(value) < 1e4:
         return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
     return (f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")

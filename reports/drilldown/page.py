@@ -182,7 +182,6 @@ def efforts(store: Store, requested: Iterable[str], *, trusted: bool = False) ->
 
 
 def file_name(key: str) -> str:
-    """File name of the page with a key."""
     unit, rule, metric = key.split("/", 2)
     words = re.sub(r"[^\w.-]+", "-", f"{rule}-{metric.partition(':')[0]}")
     return f"{unit}-{words}-{keys.digest(key)[:6]}.html"
@@ -214,7 +213,6 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
 
 
 def _pages(folder: Path) -> dict[Path, dict[str, str]]:
-    """Drill-down pages in a folder, and their tags."""
     tagged = {path: tags(path) for path in sorted(folder.glob("*.html"))}
     return {path: own for path, own in tagged.items() if "key" in own}
 
@@ -265,7 +263,6 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
 
 
 def _by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str, *, sampling: bool) -> dict[str, Any]:
-    """Names of layers, errors at the output, and a verdict."""
     from sdp_bench.reports.drilldown.figures import layer_names
 
     names = layer_names(errors)

@@ -64,12 +64,10 @@ def build(submissions: Sequence[Submission], problems: ProblemSet, folder: Path)
 
 
 def _taken(place: str, table: Sequence[Standing]) -> bool:
-    """Whether any entry of a table was measured in a setting."""
     return any(place in standing.score.places for standing in table)
 
 
 def as_data(found: Sequence[Entry], problems: ProblemSet) -> dict[str, Any]:
-    """The tables as plain values."""
     return {
         "digest": problems.digest,
         "problem_set": problems.name,

@@ -112,12 +112,10 @@ class Score:
 
     @property
     def measured(self) -> int:
-        """Number of solved problems."""
         return sum(map(len, self.places.values()))
 
     @property
     def whole(self) -> bool:
-        """Whether all problems are solved."""
         return self.measured == self.asked > 0
 
     @cached_property
@@ -132,7 +130,6 @@ class Score:
 
     @property
     def value(self) -> float:
-        """The mean as displayed."""
         return self.shown(self.mean)
 
     @property
@@ -188,14 +185,12 @@ class Entry:
 
     @classmethod
     def of(cls, submission: Submission, problems: ProblemSet) -> Entry:
-        """Score a submission on its problem set."""
         scores = {use.name: _score(submission, use, problems) for use in USES}
         broken = tuple(each for one in submission.guarantees if (each := _broken(submission, one)))
         return cls(submission, scores, broken)
 
     @property
     def slug(self) -> str:
-        """Identifier in links."""
         return self.submission.slug
 
     @property
@@ -204,7 +199,6 @@ class Entry:
 
     @property
     def costs(self) -> Mapping[str, Cost]:
-        """Costs by setting."""
         return self.submission.cost
 
     @property

@@ -31,7 +31,6 @@ class Drawing:
 
     @property
     def caption(self) -> str:
-        """Caption as LaTeX."""
         first = self.tables[0]
         return escaped(
             f"{first.title}, mean over nets and inputs with their standard deviation, against the noise "

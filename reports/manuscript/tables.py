@@ -45,7 +45,6 @@ class Tabular:
 
     @property
     def caption(self) -> str:
-        """Caption as LaTeX."""
         table = self.table
         which = f"{table.metric.component or 'component'} {self.component}" if self.component else ""
         said = ", ".join(filter(None, (table.title, which, table.kind.label)))
@@ -101,7 +100,6 @@ class Tabular:
 
 
 def tabulars(tables: Iterable[Table]) -> Iterator[Tabular]:
-    """Tables in the order of the page."""
     for table in tables:
         by_component: dict[str, list[Row]] = {}
         for row in table.rows:

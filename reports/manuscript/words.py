@@ -28,7 +28,6 @@ class Reproducibility:
 
     @property
     def latex(self) -> str:
-        """A paragraph followed by the commands."""
         commands = " \\\\\n".join(map(typed, self.commands))
         said = escaped(" ".join(self.sentences))
         return (

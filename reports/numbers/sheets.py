@@ -57,7 +57,6 @@ class Sheet:
 
     @property
     def cut(self) -> bool:
-        """Whether any list omits measurements."""
         return any(listing.shown < listing.count for _, listings in self.parts for listing in listings)
 
 
@@ -125,7 +124,6 @@ class _Columns:
 
 
 def _key_length(frame: pd.DataFrame) -> float:
-    """Mean length of a drill-down key."""
     if "unit" not in frame or frame.empty:
         return 0.0
     lengths = sum(int(frame[name].map(len).astype(int).sum()) for name in _NAMED)
@@ -133,7 +131,6 @@ def _key_length(frame: pd.DataFrame) -> float:
 
 
 def _rows_per_number(counts: Sequence[int], key_length: float, most_bytes: int) -> int:
-    """Number of measurements that fit for each number."""
     row, every = _ROW_BYTES + key_length, np.array(counts)
     for rows in range(MOST_ROWS, 1, -1):
         if _NUMBER_BYTES * len(every) + row * float(np.minimum(every, rows).sum()) <= most_bytes:

@@ -176,7 +176,6 @@ class Part:
 
     @property
     def sigmas(self) -> str:
-        """Noise levels in words."""
         return ", ".join(dict.fromkeys(f"{sigma:g}" for _, sigma in self.cells))
 
     def combined(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -238,7 +237,6 @@ class Claim:
 
     @property
     def about_dvia(self) -> bool:
-        """Whether a part compares with DVIA."""
         return any(rule == PUBLISHED for part in self.parts for rule, _ in part.cells)
 
 

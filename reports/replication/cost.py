@@ -113,7 +113,6 @@ class _Scan:
 
     @property
     def line(self) -> NDArray[np.float64]:
-        """Intercept and slope."""
         ones = np.ones(len(self.counts))
         design = np.stack([ones, self.counts], 1) / self.full[:, np.newaxis]
         return np.asarray(np.linalg.lstsq(design, ones, rcond=None)[0])
@@ -133,7 +132,6 @@ class _Scan:
 
     @property
     def found(self) -> str:
-        """Finding in words."""
         start, slope = self.line
         counts, ratios = ", ".join(map(str, self.counts)), ", ".join(map(number, self.full))
         return (

@@ -61,13 +61,11 @@ class Counterpart:
 
 
 def counterparts(evidence: Evidence) -> list[Counterpart]:
-    """Return every table and figure of the paper, in its order."""
     tables = sorted((*_simulated(evidence), *_others(evidence)), key=lambda one: int(one.label.split()[1]))
     return [*tables, *_figures(evidence)]
 
 
 def _simulated(evidence: Evidence) -> Iterator[Counterpart]:
-    """Tables of the simulation, compared by cells."""
     for _, own in printed.tables().groupby("table"):
         first = own.iloc[0]
         kind = NetKind(str(first["activation"]), int(first["depth"]))
@@ -81,7 +79,6 @@ def _simulated(evidence: Evidence) -> Iterator[Counterpart]:
 def _beside(
     evidence: Evidence, label: str, title: str, metric: str, kind: NetKind, methods: frozenset[str]
 ) -> Counterpart:
-    """Counterpart of a table of one metric, kind of net and some methods."""
     found = [
         table
         for table in evidence.results.tables
@@ -114,7 +111,6 @@ def _cells(table: Table, methods: frozenset[str]) -> dict[tuple[float, str, str]
 
 
 def _others(evidence: Evidence) -> Iterator[Counterpart]:
-    """Tables of the other experiments."""
     images = evidence.of(RESNET.name).groupby("activation", observed=True)["input"].nunique()
     nearest = next((network for network in printed.RESNETS if network in images), printed.RESNETS[0])
     resnet = NetKind(nearest, NETWORKS[nearest].depth)

@@ -54,8 +54,6 @@ class Gap:
 
     @property
     def text(self) -> str:
-        """Size and interval in words; differences of logarithms as factors."""
-
         def shown(size: float) -> str:
             return labels.number(size, 3) if self.kind == "1-tv" else labels.number(math.exp(size))
 
@@ -94,7 +92,6 @@ class Unreached:
 
     @property
     def here(self) -> str:
-        """Range over the measured conventions in words."""
         return labels.span((self.low, self.high))
 
     @property
@@ -119,7 +116,6 @@ class Nearness:
 
     @property
     def nets(self) -> str:
-        """Kind of the nets in words."""
         return KIND.label
 
     @property

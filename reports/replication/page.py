@@ -51,7 +51,6 @@ class Rulings:
 
     @property
     def numbers(self) -> Iterator[Number]:
-        """Lists of the measurements behind the effects of the claims."""
         return numbers_of_claims(self.results.frame, self.results.traits)
 
     @property
@@ -75,7 +74,6 @@ class Rulings:
 
     @property
     def outcomes_of_dvia(self) -> list[Outcome]:
-        """Outcomes in :attr:`about_dvia`."""
         return [outcome for outcome in Outcome if any(own[outcome] for own in self.about_dvia.values())]
 
     @property

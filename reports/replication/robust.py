@@ -82,7 +82,6 @@ def _best(table: pd.DataFrame) -> float:
 
 
 def _at_best(table: pd.DataFrame) -> pd.Series:
-    """Values by run at the best scale."""
     return table[_best(table)] if table.size else pd.Series(dtype=float)
 
 

@@ -124,7 +124,6 @@ class Effect:
 
     @property
     def found(self) -> str:
-        """Effect and interval in words."""
         mean, low, high = self.range
         if not self.sentence:
             return f"{self.name}: {self.interval}"
@@ -171,7 +170,6 @@ class Trial:
 
     @property
     def found(self) -> str:
-        """The deciding part, with its effect, interval and threshold."""
         worst = self.deciding
         parts = f"; of {len(self.effects)} parts this decides" if len(self.effects) > 1 else ""
         few = f", at least {MIN_NETS} are needed" if self.fewest < MIN_NETS else ""
@@ -238,7 +236,6 @@ class Ruling:
 
     @property
     def name(self) -> str:
-        """Convention in words."""
         return ", ".join(self.convention)
 
 
@@ -304,7 +301,6 @@ class Evidence:
         return own
 
     def timed(self, architecture: str, method: str, phase: str = "forward") -> Row | None:
-        """Time of a method from ``sdp-bench runtime``; None if not timed."""
         for row in self.results.runtime:
             if (row.architecture, row.method, row.phase) == (architecture, method, phase):
                 return row
@@ -352,7 +348,6 @@ class Ruled:
 
     @property
     def versions(self) -> list[tuple[str, Answer]]:
-        """Answers by version of DVIA."""
         both = [("as published", self.answer), ("means=regular", self.regular)]
         return [(name, answer) for name, answer in both if answer]
 

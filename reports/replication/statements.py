@@ -39,7 +39,6 @@ RULES: dict[str, Rule] = {
 
 @functools.cache
 def topics() -> tuple[Topic, ...]:
-    """Statements of the paper by topic."""
     text = files("sdp_bench.reports.replication").joinpath("statements.toml").read_text(encoding="utf-8")
     known = {
         claim.key: {"quote": claim.quote, "reading": claim.reading, "dvia": claim.about_dvia}

@@ -69,7 +69,6 @@ class Answer:
 
     @property
     def level(self) -> str:
-        """Noise level in words."""
         return f"{noise.symbol(self.family)}\u00a0=\u00a0{self.sigma:g}"
 
 
@@ -144,13 +143,11 @@ def verdict(found: Sequence[Answer], timed: Sequence[CostTable], net: str, trait
 
 
 def _alike(answer: Answer) -> tuple[str, str, str, bool]:
-    """Properties that noise levels described in one line have in common."""
     plain = answer.deterministic
     return answer.family, answer.best.contest.leader, plain.contest.leader if plain else "", bool(answer.near)
 
 
 def _range(run: Sequence[Answer]) -> str:
-    """Noise levels from the first to the last."""
     return run[0].noise + (f" to {run[-1].sigma:g}" if len(run) > 1 else "")
 
 

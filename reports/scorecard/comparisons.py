@@ -63,7 +63,6 @@ class Condition:
 
     @property
     def label(self) -> str:
-        """Kind of net and sigma in words."""
         level = f"{noise.symbol(self.noise)}\u00a0=\u00a0{self.sigma:g}"
         return ", ".join(filter(None, (self.kind.label, noise.words(self.noise), level)))
 
@@ -73,7 +72,6 @@ class Condition:
 
     @property
     def indistinguishable(self) -> bool:
-        """Whether all measurements are indistinguishable from the exact distribution."""
         return self.exact == self.count
 
     @property
@@ -83,16 +81,13 @@ class Condition:
 
     @property
     def rank(self) -> int:
-        """Rank of the rule; 0 if not measured."""
         return self.place(self.rule)
 
     @property
     def ranked(self) -> int:
-        """Number of ranked rules."""
         return len(self.means)
 
     def place(self, rule: str) -> int:
-        """Rank of a rule by mean; 0 if not measured."""
         if rule not in self.means:
             return 0
         return 1 + sum(mean < self.means[rule] for mean in self.means.values())
@@ -115,12 +110,10 @@ class Comparisons:
 
     @property
     def measured(self) -> list[Condition]:
-        """Settings in which the rule was measured."""
         return [condition for condition in self.conditions if condition.measured]
 
     @property
     def mean_rank(self) -> float:
-        """Mean of the ranks; NaN without any."""
         ranks = [condition.rank for condition in self.measured]
         return sum(ranks) / len(ranks) if ranks else math.nan
 
@@ -138,7 +131,6 @@ class Comparisons:
         return min(rules, key=key, default="")
 
     def tally(self, other: str) -> Counter[str]:
-        """Number of settings by outcome: better, worse, level, unjudged."""
         return Counter(comparison.outcome for _, comparison in self.against(other))
 
 

@@ -35,7 +35,6 @@ class CostTable:
 
     @property
     def cheapest(self) -> CostRow | None:
-        """Row of the fastest built-in rule."""
         rows = [row for row in self.rows if is_built_in(row.rule)]
         return min(rows, key=lambda row: row.seconds, default=None)
 
@@ -61,7 +60,6 @@ def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
 
 
 def on_cost(rule: str, timed: Sequence[CostTable], traits: RuleTraits) -> str:
-    """Cost of a rule in words; empty if it was not timed."""
     rows = [(table, row) for table in timed if (row := table.of(rule))]
     if not rows:
         return ""

@@ -32,7 +32,6 @@ class Judged:
 
     @property
     def first(self) -> Comparisons | None:
-        """Comparisons by the primary metric."""
         return _first(self.blocks)
 
 
@@ -80,7 +79,6 @@ def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[Line]:
 
 
 def _how(blocks: Sequence[Comparisons]) -> str:
-    """Explanation of settings and of ± in the text."""
     text = (
         "a place is a kind of net at one noise level; ± is half of the 95 % interval of a paired difference"
     )
@@ -93,7 +91,6 @@ def _how(blocks: Sequence[Comparisons]) -> str:
 
 
 def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[Line]:
-    """Accuracy of the rule in the experiments that a metric leads."""
     topic = ", ".join(block.leads)
     places = labels.plural(len(block.measured), "place")
     level = sum(condition.indistinguishable for condition in block.measured)
@@ -143,7 +140,6 @@ def _of_kind(block: Comparisons, traits: RuleTraits) -> list[str]:
 
 
 def _tally(block: Comparisons, other: str) -> str:
-    """Numbers of settings in which the rule is better than another, worse, tied, or not judged."""
     tally = block.tally(other)
     parts = [f"better at {tally['better']}", f"worse at {tally['worse']}"]
     parts += [f"level at {tally['level']}"] if tally["level"] else []
@@ -174,7 +170,6 @@ _REST = {"level": "level", "unjudged": "not judged"}
 
 
 def _where_worse(block: Comparisons, other: str) -> str:
-    """Settings in which the rule is worse than another, worst first."""
     worse = [pair for pair in block.against(other) if pair[1].outcome == "worse"]
     if not worse:
         return "nowhere"
@@ -196,7 +191,6 @@ def _place(block: Comparisons, condition: Condition, found: Comparison) -> str:
 
 
 def _unit(block: Comparisons) -> str:
-    """Unit of differences if it is not that of values."""
     return " in |log|" if block.metric.better == "one" else ""
 
 

@@ -81,7 +81,6 @@ class Scorecard:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Verdicts on the rules under test, then on the net."""
         choice = (self.choice,) if self.choice else ()
         return (*(each.verdict for each in self.judged), *choice)
 
@@ -106,7 +105,6 @@ def build(card: Scorecard, folder: Path) -> Path:
 
 
 def page(card: Scorecard) -> str:
-    """HTML text of the scorecard."""
     results, judged = card.results, card.judged
     frame = results.frame
     return (
@@ -160,7 +158,6 @@ def drawings(every: Sequence[Table], frame: pd.DataFrame, traits: RuleTraits) ->
 
 
 def _measured(frame: pd.DataFrame) -> str:
-    """Short description of the measurements."""
     if frame.empty:
         return ""
     nets, kinds = frame["net"].nunique(), len(frame.drop_duplicates(["activation", "depth", "network"]))

@@ -224,7 +224,6 @@ def _conformed(
 
 
 def _without(settings: Settings, stuck: set[str]) -> Settings:
-    """Settings without some plug-in rules."""
     if not stuck:
         return settings
     rules = tuple(rule for rule in settings.rules or () if rule not in stuck)

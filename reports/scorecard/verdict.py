@@ -33,5 +33,4 @@ class Verdict:
 
     @property
     def last(self) -> str:
-        """The conclusion as one line of plain text."""
         return f"verdict: {self.conclusion}".translate(_PLAIN)

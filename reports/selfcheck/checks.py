@@ -27,7 +27,6 @@ class Check:
     seconds: float
 
     def rates(self, share: float, seed: int) -> list[Rate]:
-        """Run the check with a share of its trials."""
         module = importlib.import_module(f"{simulations.__name__}.{self.name}")
         return list(module.rates(max(1, round(share * self.trials)), seed))
 

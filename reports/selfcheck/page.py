@@ -41,12 +41,10 @@ class Findings:
 
     @property
     def broken(self) -> list[Rate]:
-        """Promises that are not kept."""
         return [rate for rate in self.rates if not rate.kept]
 
     @property
     def verdict(self) -> str:
-        """Summary in words."""
         promises = sum(rate.is_promise for rate in self.rates)
         told = len(self.rates) - promises
         words = f"{promises - len(self.broken)} of {labels.plural(promises, 'promise')} kept"
@@ -66,7 +64,6 @@ class Findings:
         return write(folder / PAGE, self._rendered("template.html"))
 
     def markdown(self) -> str:
-        """The page of the documentation."""
         return self._rendered("template.md").strip() + "\n"
 
     def _rendered(self, template: str) -> str:
@@ -86,7 +83,6 @@ class Findings:
 
 
 def promised(rate: Rate) -> str:
-    """Promised range of a rate in words."""
     low, high = rate.promised
     if not rate.is_promise:
         return "–"
@@ -100,5 +96,4 @@ def promised(rate: Rate) -> str:
 
 
 def share(value: float) -> str:
-    """Format a rate to three decimals."""
     return f"{value:.3f}"

@@ -91,7 +91,6 @@ class Overall:
 
     @property
     def places(self) -> int:
-        """Number of settings."""
         return len(self.at_places)
 
     def mean(self, rule: str) -> float:

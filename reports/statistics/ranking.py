@@ -81,7 +81,6 @@ class Scores:
 
     @functools.cached_property
     def means(self) -> dict[str, float]:
-        """Mean score of each measured rule."""
         means = means_of_rows(np.ascontiguousarray(self.values.T)).tolist()
         return {rule: mean for rule, mean in zip(self.rules, means, strict=True) if not math.isnan(mean)}
 
@@ -129,7 +128,6 @@ def _numbered(row: NDArray[np.intp], codes: NDArray[np.integer[Any]]) -> NDArray
 
 
 def _is_level(gaps: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether the mean of each row is at most its standard error."""
     level: NDArray[np.bool_] = gaps.mean(1) <= gaps.std(1, ddof=1) / math.sqrt(gaps.shape[1])
     return level
 

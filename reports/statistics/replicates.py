@@ -110,7 +110,6 @@ class Replicates:
 
     @property
     def design(self) -> str:
-        """The replicates of a mean in words."""
         nets = labels.plural(self.net_count, "net")
         if len(self.nets) == self.net_count * self.input_count:
             return f"{nets} × {labels.plural(self.input_count, 'input')}"

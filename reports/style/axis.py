@@ -19,7 +19,6 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 def plain(value: float) -> str:
-    """Format the value of a tick."""
     return f"{value:g}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
 
 
@@ -68,7 +67,6 @@ class Axis:
 
     @functools.cached_property
     def marks(self) -> list[tuple[float, str]]:
-        """Ticks by relative position."""
         ticks = self.ticks or ()
         shares = self.shares(np.array([value for value, _ in ticks])).tolist()
         near = ((share, text) for share, (_, text) in zip(shares, ticks, strict=True))
@@ -100,7 +98,6 @@ class Axis:
 
 
 def _even(low: float, high: float) -> list[float]:
-    """Multiples of a round step."""
     rough = (high - low) / _TICKS
     decade = 10.0 ** math.floor(math.log10(rough))
     step = next(step for step in (decade * each for each in _STEPS) if step >= rough * (1 - 1e-9))

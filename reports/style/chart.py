@@ -93,7 +93,6 @@ class Series:
 
     @functools.cached_property
     def reach(self) -> tuple[Array, Array] | None:
-        """Ranges of bars or of the band; None without."""
         if self.low is not None and self.high is not None:
             return np.asarray(self.low, float), np.asarray(self.high, float)
         if self.error is None:
@@ -103,7 +102,6 @@ class Series:
 
     @functools.cached_property
     def feet(self) -> Array:
-        """Bases of bars."""
         return np.where(np.isfinite(self.ys), 0.0 if self.base is None else self.base, math.nan)
 
     def told(self, x: Axis, y: Axis) -> Iterator[str]:
@@ -155,14 +153,12 @@ class Chart:
 
     @functools.cached_property
     def x(self) -> Axis:
-        """x-axis with limits that cover all that is drawn."""
         sides = [(each.xs - each.wide / 2, each.xs + each.wide / 2) for each in self.series]
         reached = [each.until for each in self.series if each.until is not None]
         return self.across.over(_flat([*sides, *reached, *(guide.x for guide in self.guides)]))
 
     @functools.cached_property
     def y(self) -> Axis:
-        """y-axis with limits that cover all that is drawn."""
         drawn = [part for each in self.series for part in (each.ys, *(each.reach or ()))]
         feet = [each.feet for each in self.series if each.wide]
         return self.along.over(_flat([*drawn, *feet, *(guide.y for guide in self.guides)]))
@@ -296,7 +292,6 @@ def _look(guide: Guide) -> str:
 
 
 def _pairs(x: Array, y: Array) -> list[tuple[str, str]]:
-    """Coordinates of finite points."""
     known = np.isfinite(x) & np.isfinite(y)
     return [at(i, j) for i, j in zip(x[known].tolist(), y[known].tolist(), strict=True)]
 

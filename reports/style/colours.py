@@ -38,7 +38,6 @@ def shades(colour: str) -> tuple[str, str]:
 
 
 def css(colour: str) -> str:
-    """A colour in CSS, depending on the colour scheme."""
     light, dark = shades(colour)
     return light if light == dark else f"light-dark({light},{dark})"
 

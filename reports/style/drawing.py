@@ -83,7 +83,6 @@ class Style:
 
     @property
     def swatch(self) -> str:
-        """Line with marker, for a legend."""
         return (
             f'<svg class="chart" aria-hidden="true" viewBox="0 0 32 12"><g{self.attribute}>'
             f'<path class="l"{self.dashing} d="M2 6h28"/>'

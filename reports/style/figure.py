@@ -55,7 +55,6 @@ class Figure:
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Labels and swatches."""
         return tuple((style.label, style.swatch) for style in self.styles)
 
     @property

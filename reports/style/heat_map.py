@@ -82,7 +82,6 @@ class HeatMap:
 
     @cached_property
     def known(self) -> list[tuple[int, int]]:
-        """Rows and columns of finite values."""
         return [(int(row), int(column)) for row, column in np.argwhere(np.isfinite(self.values))]
 
     @cached_property
@@ -92,7 +91,6 @@ class HeatMap:
 
     @cached_property
     def _painted(self) -> NDArray[np.float64]:
-        """Colours of finite values."""
         return self.colours.of(self.values[np.isfinite(self.values)])
 
     def _cells(self) -> Iterator[str]:
@@ -107,7 +105,6 @@ class HeatMap:
             yield text(xs[column], ys[row], self.texts[row][column], self.font, f' fill="{ink}"')
 
     def _names(self) -> Iterator[str]:
-        """Names of columns and rows, and of their quantities."""
         xs, bottom, low = _middles(self._xs), self._ys[-1], INCH * self.height - GAP
         for x, name in zip(xs, spaced(xs, self.columns), strict=True):
             if name:

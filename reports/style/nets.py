@@ -44,7 +44,6 @@ class NetKind:
 
 
 def activation_label(activation: str) -> str:
-    """Name of a non-linearity or a classifier for readers."""
     name, _, parameters = activation.partition(":")
     if name in NETWORKS:
         return NETWORKS[name].title
@@ -53,6 +52,5 @@ def activation_label(activation: str) -> str:
 
 
 def activation_rank(activation: str) -> int:
-    """Rank of a non-linearity in the order of tables."""
     name = activation.partition(":")[0]
     return ACTIVATIONS.written(name, "rank", int) if name in ACTIVATIONS else _LAST

@@ -85,7 +85,6 @@ def content(figure: Figure, kind: str) -> bytes:
 
 @contextmanager
 def _look() -> Iterator[None]:
-    """Apply matplotlib's settings for our figures."""
     import matplotlib as mpl
 
     ink, grid = _PAPER[INK], _PAPER[GRID]

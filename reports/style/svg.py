@@ -51,7 +51,6 @@ def short(points: float) -> str:
 
 
 def group(attributes: str, inside: Iterable[str]) -> Iterator[str]:
-    """Elements in a group, without the group if there are none."""
     elements = list(inside)
     if elements:
         yield f"<g {attributes}>"

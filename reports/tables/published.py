@@ -40,7 +40,6 @@ class Difference:
 
     @property
     def where(self) -> str:
-        """Net, sigma and component in words."""
         text = f"{self.table.nets_label}, σ\u00a0=\u00a0{self.row.sigma:g}"
         if self.row.component:
             text += f", {self.table.metric.component or 'component'} {self.row.component}"

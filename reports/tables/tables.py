@@ -183,7 +183,6 @@ class Table:
 
     @property
     def sources(self) -> list[str]:
-        """Tables of the paper with counterparts of cells."""
         cells = [cell for row in self.rows for cell in row.cells if cell]
         return sorted(
             {cell.printed.label for cell in cells if cell.printed}, key=lambda label: (len(label), label)

@@ -92,7 +92,6 @@ class Band:
 
     @property
     def title(self) -> str:
-        """Title for readers."""
         text = NetKind(self.activation, self.depths[-1]).label
         if len(self.depths) > 1:
             link = "and" if len(self.depths) == 2 else "to"
@@ -104,7 +103,6 @@ class Band:
 
     @property
     def rules(self) -> list[str]:
-        """All measured rules, in order."""
         return self.traits.in_order(
             each.rule for condition in self.conditions for each in condition.standings
         )
@@ -126,7 +124,6 @@ class Block:
 
     @property
     def parts(self) -> list[tuple[str, list[Band]]]:
-        """Bands by non-linearity."""
         names = dict.fromkeys(band.activation for band in self.bands)
         return [(activation_label(n), [b for b in self.bands if b.activation == n]) for n in names]
 

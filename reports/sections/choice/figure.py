@@ -158,7 +158,6 @@ def _plain(band: Band, known: Sequence[Standing]) -> tuple[list[Guide], dict[str
 
 
 def _samples(band: Band, low: float, high: float) -> Iterator[tuple[float, str]]:
-    """Sample counts that take as long, if there is room."""
     sampling = band.costs.sampling
     if sampling is None:
         return

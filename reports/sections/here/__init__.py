@@ -40,12 +40,10 @@ class Agreement:
 
     @property
     def equal(self) -> int:
-        """Number of measurements that agree."""
         return self.compared - len(self.apart)
 
     @property
     def sentence(self) -> str:
-        """Summary in words."""
         counted = labels.plural(self.measured, "measurement")
         if not self.compared:
             return (

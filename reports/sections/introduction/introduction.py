@@ -48,7 +48,6 @@ class Introduction:
 
 
 def layer_of(objective: str) -> int:
-    """Layer number in the objective's name."""
     return int(objective.rpartition("_")[2])
 
 
@@ -82,7 +81,6 @@ def _row(layer: int, accuracies: pd.Series) -> LayerRow:
 
 
 def _finding(rows: tuple[LayerRow, ...], scales: tuple[float, float], runs: int) -> str:
-    """Finding in words, compared with the paper's."""
     inner = [row for row in rows if scales[0] < row.low and row.high < scales[1]]
     text = (
         f"For {len(inner)} of {labels.plural(len(rows), 'layer')} the accuracy is largest at a scale between "

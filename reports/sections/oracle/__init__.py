@@ -122,7 +122,6 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
 
 
 def precision(frame: pd.DataFrame) -> Precision:
-    """Precision of the oracles behind some measurements."""
     family, told, samples = (
         filled(frame[name]) if name in frame else pd.Series("", index=frame.index)
         for name in ("noise", "precision", "samples")

@@ -38,7 +38,6 @@ class Overview(Section):
 
 
 def _news(results: Results) -> str:
-    """Additions of the newest run."""
     frame = results.frame
     if not {"run", *MEASUREMENT} <= set(frame) or frame.empty:
         return ""

@@ -33,7 +33,6 @@ _SEVERAL = "images and sequences"
 
 
 def _own(metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A metric's own score."""
     return np.asarray(metric.score(values, floors))
 
 

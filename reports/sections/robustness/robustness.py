@@ -45,7 +45,6 @@ class Robust:
 
 
 def accuracies(own: pd.DataFrame, how: Literal["mean", "std"] = "mean") -> Accuracies:
-    """Means, or standard deviations, over runs of one data set."""
     scaled = own.assign(scale=own["sigma"].astype(float).fillna(0.0))
     columns = ["rule", "metric", "component"]
     return 100 * scaled.pivot_table("value", ["objective", "scale"], columns, aggfunc=how, observed=True)

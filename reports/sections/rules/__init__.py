@@ -26,7 +26,6 @@ class Place:
 
     @property
     def leads(self) -> bool:
-        """Whether it has the best mean."""
         return self.leader == self.standing.rule
 
 

@@ -65,7 +65,6 @@ class Runtime(Section):
 
 
 def runtime(rows: Sequence[Row]) -> list[Block]:
-    """Blocks of a runtime table, in its order."""
     return list(_blocks(rows))
 
 
@@ -83,7 +82,6 @@ def scan(rows: Sequence[Row]) -> Scan | None:
 
 
 def _about(row: Row) -> str:
-    """Circumstances in which a method was timed."""
     return (
         f"batch {row.batch}, {row.device}, {labels.plural(row.threads, 'CPU thread')}, "
         f"torch {row.torch}, medians of {labels.plural(row.rounds, 'round')}"

@@ -189,7 +189,6 @@ def _model_run(part: pd.DataFrame, objective: str) -> ModelRun:
 
 
 def _on_areas(measured: Sequence[_Measured]) -> str:
-    """Finding in one sentence, compared with the paper's numbers."""
     best = min((each.row for each in measured), key=lambda row: row.area.mean)
     seeds = min(each.row.seeds for each in measured)
     spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.2f}"

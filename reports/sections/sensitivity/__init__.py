@@ -65,7 +65,6 @@ class Sensitivity:
 
     @property
     def sentences(self) -> list[str]:
-        """Summary of effects in words."""
         said = []
         for title, variants in (("kinds of TV, bins and cells", self.metrics), ("recipes", self.recipes)):
             if len(variants) < 2:

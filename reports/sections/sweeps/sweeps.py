@@ -49,7 +49,6 @@ class Curves:
 
     @property
     def values(self) -> list[float]:
-        """Measured values of the parameter."""
         return sorted({value for line in self.lines for value in line.cells})
 
 

@@ -43,13 +43,11 @@ class ExperimentTables:
 
     @property
     def cells(self) -> int:
-        """Number of cells of all tables."""
         tables = (table for kind in self.kinds for table in kind.tables)
         return sum(len(row.cells) for table in tables for row in table.rows)
 
     @property
     def metrics(self) -> list[Metric]:
-        """Distinct metrics of the tables."""
         every = [table.metric for kind in self.kinds for table in kind.tables]
         return list({(metric.name, metric.title): metric for metric in every}.values())
 

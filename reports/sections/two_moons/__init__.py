@@ -76,7 +76,6 @@ def _rows(own: pd.DataFrame) -> Iterator[RecipeRow]:
 
 
 def _finding(own: pd.DataFrame) -> str:
-    """How often far points are more uncertain, with propagation and without."""
     from sdp_bench.bench.methods.two_moons.training import RECIPES
 
     own = own[own["metric"] == EXPERIMENT.metrics[0]]

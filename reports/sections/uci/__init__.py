@@ -181,7 +181,6 @@ def of_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:
 
 
 def by_seed(frame: pd.DataFrame) -> Measured:
-    """Values of each set, method and metric, as series over seeds."""
     return {
         (str(name), str(rule), str(metric)): part.set_index("seed")["value"]
         for (name, rule, metric), part in frame.groupby(
@@ -208,7 +207,6 @@ def _dataset_names(measurements: pd.DataFrame) -> pd.Series:
 
 
 def _printed(run: Collection[str]) -> dict[tuple[str, str, str], str]:
-    """Printed numbers by set, method and metric."""
     # The paper uses the evaluation code of SQR's authors, which trains two levels.
     quantiles = "sqr_ends" if "sqr_ends" in run else "sqr"
     texts = {}

@@ -53,7 +53,6 @@ class Call:
 
     @property
     def widths(self) -> list[int]:
-        """Output widths of the fully connected layers."""
         return [module.out_features for module in _modules(self.net) if isinstance(module, nn.Linear)]
 
     @property
@@ -144,13 +143,11 @@ class Gate:
 
     @cached_property
     def scope(self) -> Scope:
-        """Cells and all probes."""
         groups = ci.groups(["sdp"], sigmas=(1.0,), samples=2**12, pilot_samples=2**11, cells=16)
         return Scope((), tuple(groups), probes())
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Baseline of the correct rule."""
         with threads(1):
             right = predict(Faulty(), self.scope)
         rules = {Faulty.name: RuleBaseline(right.moments, {}, right.answers)}

@@ -56,7 +56,6 @@ class Pool:
 
     @classmethod
     def of(cls, rule: Propagator, place: Cell | Probe) -> Pool:
-        """Draw from a rule in a setting."""
         seeds = [place.root.seed(f"pool {number}") for number in range(_POOL + 1)]
         reference, *drawn = draws(rule, place, seeds)
         units = Units(reference)
@@ -73,7 +72,6 @@ class Pool:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs."""
         return len(self.units.deviation)
 
     @property

@@ -49,7 +49,6 @@ _SHAPES = (
 
 
 def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
-    """Yield the coverage of intervals and floors."""
     yield from _total_variations(trials, np.random.default_rng([seed, 1]))
     yield from _moments(trials, np.random.default_rng([seed, 2]))
     yield from _quantiles(trials, np.random.default_rng([seed, 3]))

@@ -43,7 +43,6 @@ class _Outputs:
     deviations: tuple[float, ...]
 
     def draw(self, rng: np.random.Generator, samples: int) -> Array:
-        """Samples, shape (samples, outputs)."""
         return rng.standard_normal((samples, len(self.deviations))) * self.deviations
 
 
