@@ -17,7 +17,7 @@ from sdp_bench.reports.style.labels import number
 from sdp_ref.laws import DiagonalGaussian
 from sdp_ref.rules import rule as rule_named
 
-_NORMAL, _CAUCHY = 2.0, 1.0  # stability
+_NORMAL, _CAUCHY = 2.0, 1.0  # stability index of the noise
 _NEAR_ZERO = 1.0
 """Reach of "very close to" in sigma from 0; the figure shows no scale."""
 _ROUNDING = 1e-12

@@ -31,10 +31,7 @@ _FEWEST = 3
 
 
 class _Measured:
-    """Values by set and method, as a series over seeds with a qualifying setting.
-
-    `reading` is that of the scan of input variances, the component of the measurements.
-    """
+    """Values by set and method over qualifying seeds, under one reading of the scan of input variances."""
 
     def __init__(self, evidence: Evidence, reading: str = "") -> None:
         self.frame = of_reading(evidence.of(EXPERIMENT.name), reading)

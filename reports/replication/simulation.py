@@ -43,10 +43,7 @@ _POOR = 0.05
 
 
 def _slopes(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """Growth of a value per doubling of the depth, by seed, for seeds with at least two depths.
-
-    Rows of `frame` are seeds and columns are depths.
-    """
+    """Growth of a value per doubling of the depth (columns), by seed (rows) with at least two depths."""
     x = np.log2(frame.columns.to_numpy(float))
     slopes = []
     for row in frame.to_numpy(float):

@@ -92,7 +92,7 @@ def _floor_of(
 
 
 def _summaries_of(scale: float, trials: int, rng: np.random.Generator) -> Iterator[Rate]:
-    """How often an interval of the summary of pairs covers the mean of other trials, for a wrong scale."""
+    """How often an interval of the summary of pairs covers the mean of other trials, for a rule's scale."""
     outputs = _Outputs("", (1.0,) * _OUTPUTS)
     partition = ScoreDifferences.from_samples(outputs.draw(rng, 20 * _SAMPLES), _BINS)
     found = []
