@@ -8,7 +8,6 @@ from sdp_bench.reports.sections.figures.figures import figures
 from sdp_bench.reports.site import CHARTS
 from sdp_bench.reports.tables.tables import headline
 
-
 # Each rule has bins of its own there, so that their curves do not compare.
 BINS_OF_THE_RULE = ("joint extremes", "single outputs")
 
