@@ -6,7 +6,7 @@ DATABASE ?= sdp-bench.sqlite
 TEST_JOBS ?= 2
 # Of `make paper`: its results file, experiments and workers.
 PAPER ?= paper.sqlite
-SIMULATIONS ?= iris-tv iris-std iris-w1 iris-tv-activations iris-tv-deep iris-sensitivity
+SIMULATIONS ?= iris-tv iris-std iris-w1 iris-claims iris-claims-w1 iris-claims-recipe iris-claims-features iris-noise iris-tv-activations iris-tv-deep iris-sensitivity iris-w1-certified
 JOBS ?= 1
 
 # Where it is set, every process of the tests would compile the project and its tests anew.

@@ -25,7 +25,7 @@ from sdp_ref.errors import on_one_line
 RULES = (
     "sdp",
     "dvia",
-    "dvia:means=regular",
+    "dvia:means=regular_covariance",
     "moment_matching",
     "unscented",
     "marginal_sdp",

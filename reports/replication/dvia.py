@@ -14,12 +14,13 @@ from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.replication.claims import CONVENTIONS
 from sdp_bench.reports.replication.statement import PUBLISHED, REGULAR
+from sdp_bench.reports.style import labels
 from sdp_bench.reports.tables.frame import by_kind
 
-_COVARIANCE = "dvia:means=regular_covariance"
-_VERSIONS = {"published": PUBLISHED, "regular": REGULAR, "covariance": _COVARIANCE}
+_LOCATED = "dvia:means=regular"
+_VERSIONS = {"published": PUBLISHED, "regular": REGULAR, "located": _LOCATED}
 _COLUMNS = (
-    *(("sdp", "sdp"), ("dvia", PUBLISHED), ("dvia", REGULAR), ("dvia", _COVARIANCE)),
+    *(("sdp", "sdp"), ("dvia", PUBLISHED), ("dvia", REGULAR), ("dvia", _LOCATED)),
     *(("marginal_sdp", "marginal_sdp"), ("marginal_moment_matching", "marginal_moment_matching")),
     *((f"monte_carlo:samples={k}", f"monte_carlo:samples={k}") for k in (5, 10, 100, 1000)),
 )
@@ -65,32 +66,43 @@ def _deviation(measured: pd.Series, paper: pd.Series) -> float:
     return float(np.sqrt((difference**2).mean())) if len(difference) else math.nan
 
 
-def locations(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Distance of the versions of DVIA from the paper in 1 - TV, by convention, and in log W1."""
-    rows: list[tuple[str, pd.DataFrame, str, Callable[[Any], Any]]] = []
+def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
+    """Distance of the versions of DVIA from the paper's column, table by table.
+
+    1 - TV uses the convention that is closest to the paper's column for SDP, which does not depend on DVIA.
+    Deviations are root mean squares over the noise levels, of logarithms for W1.
+    """
+    shared = {}
     for name, metric in CONVENTIONS.items():
         if metric.published:
-            means = 1 - pd.concat(
-                [_means(frame, one, metric_spec=metric.spec) for one in ("iris-tv", "iris-tv-deep")]
-            )
-            rows.append((f"1 − TV, {name}", means, metric.published, float))
-    for name, title in (("iris-w1", "2000 points"), ("iris-w1-certified", "30 000 points")):
-        metric_name = "w1" if name == "iris-w1" else "w1_certified"
-        means = _means(frame, name, metric=metric_name)
-        rows.append((f"log W1, {title}", means[means.index.isin([""], level="component")], "w1", np.log))
-    found = []
-    for title, means, kind, scaled in rows:
-        if REGULAR not in means:
+            both = [_means(frame, one, metric_spec=metric.spec) for one in ("iris-tv", "iris-tv-deep")]
+            own = 1 - pd.concat(both)
+            if {"sdp", REGULAR, _LOCATED} <= set(own):
+                own = own.dropna(subset=[REGULAR, _LOCATED])
+                shared[name] = _deviation(own["sdp"], _paper(metric.published, "sdp", own.index)), own
+    if not shared:
+        return None
+    convention, (_, masses) = min(shared.items(), key=lambda each: each[1][0])
+    distances = _means(frame, "iris-w1", metric="w1")
+    rows: list[dict[str, Any]] = []
+    kinds: list[tuple[str, str, pd.DataFrame, Callable[[Any], Any]]] = [
+        ("1-tv", f"1 − TV, {convention}", masses, float),
+        ("w1", "log W1, 2000 points", distances, np.log),
+    ]
+    for kind, title, means, scaled in kinds:
+        if not {REGULAR, _LOCATED} <= set(means):
             continue
-        paper = _paper(kind, PUBLISHED, means.index)
-        found.append(
-            {"name": title}
-            | {
-                key: _deviation(means[rule].map(scaled), paper.map(scaled)) if rule in means else math.nan
-                for key, rule in _VERSIONS.items()
-            }
-        )
-    return found
+        known = means.dropna(subset=[REGULAR, _LOCATED])
+        for depth in sorted(set(known.index.get_level_values("depth"))):
+            own = known[known.index.get_level_values("depth") == depth]
+            paper = _paper(kind, PUBLISHED, own.index).map(scaled)
+            deviations = {key: _deviation(own[rule].map(scaled), paper) for key, rule in _VERSIONS.items()}
+            rows.append({"name": f"{title}, {labels.layers([depth])}"} | deviations)
+    return {
+        "rows": rows,
+        "nearer": sum(row["regular"] < row["located"] for row in rows),
+        "convention": convention,
+    }
 
 
 def columns(frame: pd.DataFrame) -> dict[str, Any] | None:

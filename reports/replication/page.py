@@ -67,7 +67,7 @@ class Rulings:
             return {}
         return {
             "DVIA as published": Counter(one.answer.verdicts.outcome for one in both),
-            "DVIA at the means of the regular pass": Counter(
+            "DVIA with its covariance at the regular pass": Counter(
                 one.regular.verdicts.outcome for one in both if one.regular
             ),
         }
@@ -114,7 +114,7 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
             dvia=rulings.about_dvia,
             dvia_outcomes=rulings.outcomes_of_dvia,
             dvia_table=dvia_table,
-            locations=dvia.locations(results.frame),
+            nearer=dvia.nearer(results.frame),
             columns=dvia.columns(results.frame),
             names=METRICS,
             shown_conventions=_CONVENTIONS,

@@ -30,7 +30,7 @@ _SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _LAYERWISE = {
     "moment_matching": "moment matching",
     "dvia": "DVIA",
-    "dvia:means=regular": "DVIA (means=regular)",
+    "dvia:means=regular_covariance": "DVIA, covariance at the regular pass",
     "sdp": "SDP",
     "marginal_moment_matching": "marginal moment matching",
     "marginal_sdp": "marginal SDP",

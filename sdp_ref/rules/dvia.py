@@ -22,13 +22,18 @@ _MEANS = ("propagated", "regular", "regular_covariance")
 
 @dataclass(frozen=True)
 class DVIA(FullCovarianceRule):
-    """Deterministic variational inference approximation, for ReLU only, as published.
+    """Deterministic variational inference approximation, for ReLU only.
 
-    Its covariance is an approximation with known faults, which are kept: the variance is 12 % too small at
-    mean/std = -2 and 82 % at -4, and the matrix can be slightly indefinite. It is returned as it is;
-    :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes negative goes on as a
-    point mass. Beside residual branches its covariance with the values that are read later is by Stein's
-    lemma, and max-pooling takes the component of the largest mean.
+    Its covariance is an approximation with known faults, which are kept: the variance is 12 % too
+    small at mean/std = -2 and 82 % at -4, and the matrix can be slightly indefinite. It is returned
+    as it is; :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes
+    negative is treated as a point mass. With residual branches, the covariance with values that are
+    read later follows from Stein's lemma. Max-pooling takes the component of the largest mean.
+
+    By default the covariance formula is evaluated at the propagated means, as published. Two variants
+    evaluate it at the means of the regular pass, which reproduces the standard deviations that Petersen
+    et al. (2024) print for DVIA: ``means=regular_covariance`` keeps the propagated mean as location,
+    ``means=regular`` predicts the location f(x).
 
     Parameters
     ----------

@@ -39,9 +39,12 @@ def test_they_are_small_and_say_how_they_were_made():
 
 
 def test_the_main_table_and_the_ratios_are_there_in_full(frame):
-    full = {(each.experiment, each.layers) for each in fidelity(frame, POOR_ACCURACY) if each.full}
+    designs = fidelity(frame, POOR_ACCURACY)
+    full = {(each.experiment, each.layers) for each in designs if each.full}
+    nets = {each.layers: each.nets for each in designs if each.experiment == "iris-w1-certified"}
     for layers in ("1 ReLU layer", "2 ReLU layers", "4 ReLU layers", "6 ReLU layers"):
-        assert {("iris-tv", layers), ("iris-std", layers), ("iris-w1-certified", layers)} <= full
+        assert {("iris-tv", layers), ("iris-std", layers)} <= full
+        assert nets[layers] == 10
     assert {("iris-claims", "4 ReLU layers"), ("iris-claims-w1", "4 ReLU layers")} <= full
     assert {("iris-claims-w1", "6 ReLU layers"), ("iris-claims-recipe", "4 ReLU layers")} <= full
 

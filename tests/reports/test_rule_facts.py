@@ -15,7 +15,7 @@ def test_verdicts_are_of_this_kit():
 
 def test_docstrings_lose_their_markup():
     dvia = facts().described["dvia"]
-    assert dvia.summary == "Deterministic variational inference approximation, for ReLU only, as published."
+    assert dvia.summary == "Deterministic variational inference approximation, for ReLU only."
     assert "`factor` clips it" in " ".join(dvia.about)
     assert set(facts().kit["dvia"].faults) == {"positive-semidefinite", "diagonal"}
     assert not any(

@@ -20,7 +20,14 @@ SENSITIVITY = LawExperiment(
     ),
     sigmas=SIGMAS,
     architectures=FOUR,
-    rules=("sdp", "dvia", "dvia:means=regular", "moment_matching", "marginal_sdp", "monte_carlo:samples=100"),
+    rules=(
+        "sdp",
+        "dvia",
+        "dvia:means=regular_covariance",
+        "moment_matching",
+        "marginal_sdp",
+        "monte_carlo:samples=100",
+    ),
     paper=Size(5, 3),
     presets={"quick": Size(1, 1, on_request=True)},
     recipes=(

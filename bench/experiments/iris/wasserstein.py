@@ -29,7 +29,7 @@ CERTIFIED = LawExperiment(
     metrics=("w1_certified",),
     sigmas=W1_SIGMAS,
     architectures=RELU,
-    rules=("sdp", "dvia", "moment_matching", *MARGINAL_RULES, "dvia:means=regular"),
+    rules=("sdp", "dvia", "moment_matching", *MARGINAL_RULES, *REGULAR_DVIA),
     paper=Size(10, 3),  # a flower of each class
     presets={"quick": Size(1, 1)},
 )

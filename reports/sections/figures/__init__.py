@@ -8,6 +8,9 @@ from sdp_bench.reports.sections.figures.figures import figures
 from sdp_bench.reports.site import CHARTS
 from sdp_bench.reports.tables.tables import headline
 
+# Each rule has bins of its own there, so that their curves do not compare.
+BINS_OF_THE_RULE = ("joint extremes", "single outputs")
+
 
 class Figures(Section):
     """Figures of the tables."""
@@ -19,5 +22,6 @@ class Figures(Section):
 
     def build(self, results: Results) -> Context | None:
         several = [table for table in results.tables if len({row.sigma for row in table.rows}) > 1]
-        drawn = figures(headline(results.tables), results.traits, others=several)
+        fair = [table for table in several if table.metric.convention not in BINS_OF_THE_RULE]
+        drawn = figures(headline(results.tables), results.traits, others=fair)
         return {"figures": drawn} if drawn else None

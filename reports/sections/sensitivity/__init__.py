@@ -25,7 +25,7 @@ from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.tables.frame import by_kind, places
 
-DVIA = ("dvia", "dvia:means=regular")
+DVIA = ("dvia", "dvia:means=regular_covariance")
 RULES = ("sdp", *DVIA, "moment_matching", "monte_carlo:samples=100")
 AGREEMENT = ("sdp", "marginal_sdp")
 
@@ -69,7 +69,9 @@ class Sensitivity:
         for title, variants in (("kinds of TV, bins and cells", self.metrics), ("recipes", self.recipes)):
             if len(variants) < 2:
                 continue
-            for dvia, version in zip(DVIA, ("as published", "at the means of the regular pass"), strict=True):
+            for dvia, version in zip(
+                DVIA, ("as published", "with its covariance at the regular pass"), strict=True
+            ):
                 parts = []
                 for sigma in self.sigmas:
                     leads = [lead for v in variants if not math.isnan(lead := v.lead(sigma, dvia))]

@@ -22,6 +22,7 @@ from sdp_ref.laws import Cauchy, DiagonalGaussian, SymmetricStable
 SPECS = (  # as results files have them
     "tv_headline:cells=512,pilot_samples=131072",
     "tv_paper:bins=10,bin_range=quantiles,pilot_samples=131072",
+    "tv_single:bins=10",
     "tv_joint:cells=512,pilot_samples=131072",
     "tv_principal:cells=512,pilot_samples=131072",
     "tv_output:output_bins=100,pilot_samples=131072",

@@ -37,7 +37,7 @@ NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "f
 
 
 METRICS = {  # those of TINY's experiments
-    *("tv_headline", "tv_paper", "tv_class", "tv_difference"),
+    *("tv_headline", "tv_paper", "tv_single", "tv_class", "tv_difference"),
     *("std_ratio", "bures", "gaussian_kl", "min_eigenvalue", "w1"),
 }
 
@@ -69,7 +69,7 @@ def test_presets_change_counts_only():
 
 def test_every_wanted_number_is_there_and_sane(tmp_path, plan):
     frame = run_all(tmp_path / "r.sqlite", plan)
-    expected = 8 * 3 * (3 + 3) + 8 * 3 * (3 + 1 + 1 + 1) + 4 * 3  # tv, std, w1 rows; 3 rules
+    expected = 8 * 3 * (5 + 3) + 8 * 3 * (3 + 1 + 1 + 1) + 4 * 3  # tv, std, w1 rows; 3 rules
     assert len(frame) == expected
     tv = frame[frame.metric.str.startswith("tv_")]
     assert tv.value.between(0, 1).all()

@@ -199,9 +199,9 @@ def test_statements_about_dvia_are_judged_against_both_versions(true):
     one = judge(worse)["tv-dvia-better"]
     assert ruling(one.answer, "headline", FIRST).verdict is Verdict.REFUTED
     assert one.regular.verdicts.outcome is Outcome.SUPPORTED
-    assert "DVIA (means=regular)" in one.regular.found
+    assert "DVIA (means=regular_covariance)" in one.regular.found
     rows = one.rows["first"]
-    assert [version for version, _ in rows] == ["as published"] * 5 + ["means=regular"] * 5
+    assert [version for version, _ in rows] == ["as published"] * 5 + ["regular pass"] * 5
     assert all(len(each.trial.effects) == len(TV_SIGMAS) for _, each in rows)
     assert judge(worse)["tv-mc"].regular is None
 
