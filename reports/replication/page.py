@@ -13,7 +13,7 @@ from typing import TypeVar
 from sdp_bench.reports.numbers.number import Number
 from sdp_bench.reports.parts import Beside, Part
 from sdp_bench.reports.replication import dvia
-from sdp_bench.reports.replication.claims import numbers_of_claims
+from sdp_bench.reports.replication.claims import NEAREST_CONVENTIONS, numbers_of_claims
 from sdp_bench.reports.replication.counterparts import METRICS, Counterpart, counterparts
 from sdp_bench.reports.replication.nearness import nearness
 from sdp_bench.reports.replication.statement import Answer, Evidence, RuledTopic, ruled
@@ -21,6 +21,7 @@ from sdp_bench.reports.replication.statements import topics as statements
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.site import PAPER, address
 from sdp_bench.reports.statistics.conventions import Outcome
+from sdp_bench.reports.statistics.verdicts import Verdict
 from sdp_bench.reports.style.latex import escaped
 from sdp_bench.reports.writing import environment
 
@@ -78,19 +79,19 @@ class Rulings:
 
     @property
     def headline(self) -> str:
-        """Comparison of SDP with both versions of DVIA in words."""
-        (one,) = (o for topic in self.topics for o in topic.statements if o.statement.key == "tv-dvia-better")
-        against = [f"{name}: {answer.verdicts.words}" for name, answer in one.versions if answer.measured]
-        if one.regular and _refuted(one.answer) and not _refuted(one.regular):
+        """The comparison of SDP with both versions of DVIA, in words; empty where it was not measured."""
+        (one,) = (o for topic in self.topics for o in topic.statements if o.statement.key == "tv-dvia")
+        near = [
+            {r.verdict for r in answer.rulings if r.convention in NEAREST_CONVENTIONS}
+            for _, answer in one.versions
+        ]
+        if near == [{Verdict.REFUTED}, {Verdict.SUPPORTED}]:
             return (
-                "SDP is less accurate than DVIA as published; the paper’s comparison is reproduced when "
-                "DVIA’s means are not propagated."
+                "SDP is less accurate than DVIA as published. In the conventions nearest to the paper’s "
+                "numbers, its comparison is reproduced when DVIA’s means are not propagated."
             )
-        return f"“SDP is better than DVIA in 1 − TV”, against {'; '.join(against)}."
-
-
-def _refuted(answer: Answer) -> bool:
-    return answer.verdicts.outcome in (Outcome.REFUTED, Outcome.PARTLY_REFUTED)
+        against = [f"{name}: {answer.verdicts.words}" for name, answer in one.versions if answer.measured]
+        return f"“SDP is as good as DVIA in 1 − TV”, against DVIA {'; '.join(against)}." if against else ""
 
 
 def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Beside]]:
