@@ -1,4 +1,4 @@
-"""A device that is none: what runs on it obeys the rules of an accelerator, on any machine.
+"""A fake accelerator, on any machine: its tensors obey the rules of CUDA, and the CPU computes its numbers.
 
 Nothing computes faster on it. It shows whether a rule, a law or a net makes its tensors where its input is,
 and how often the host would have to wait for the device. Numbers are the host's, bit for bit, but where torch
@@ -161,7 +161,7 @@ class StandIn(TorchDispatchMode):
     device = DEVICE
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.synchronisations: list[str] = []
         self.copied = 0
         self._random = torch.Generator().manual_seed(0).get_state()
@@ -175,13 +175,13 @@ class StandIn(TorchDispatchMode):
             torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) asks the mode too
             # What torch looks up of each device by its name, for activations that are computed again, say.
             stack.enter_context(mock.patch.object(torch, DEVICE.type, SimpleNamespace(), create=True))
-            super().__enter__()  # type: ignore[no-untyped-call]
+            super().__enter__()
             self._around = stack.pop_all()
         return self
 
     def __exit__(self, *raised: Any) -> None:
         """Forget it."""
-        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        super().__exit__(*raised)
         self._around.close()
 
     def __torch_dispatch__(self, func: Op, types: Any, args: Any = (), kwargs: Any = None) -> Any:
