@@ -21,7 +21,7 @@ from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, Inputs, read_inputs
 from sdp_bench.bench.nets.own.ports import Ports, described
-from sdp_bench.bench.nets.own.programs import DYNAMIC, ENDS, Program
+from sdp_bench.bench.nets.own.programs import DYNAMIC, ENDS, PICKLED, Program
 from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.plugins import code as user_code
 from sdp_bench.bench.plugins.asking import ask
@@ -290,7 +290,7 @@ def find(
         If its code ends its process, or is not ready in time.
     """
     place, _, attribute = address.partition(":")
-    is_file = place.endswith(ENDS)
+    is_file = place.endswith((*ENDS, *PICKLED))
     if is_file and attribute:
         raise UserError(f"{place} is a net itself; leave :{attribute} out")
     if not is_file and not attribute.isidentifier():
