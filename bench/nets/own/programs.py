@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.text import public
 
 ENDS = (".pt2", ".onnx")
 """Ends of the names of such files; their content decides which format they have."""
@@ -70,11 +69,6 @@ class Program:
     def digest(self) -> str:
         """SHA-256 of the content."""
         return hashlib.sha256(self.content).hexdigest()
-
-    @property
-    def public_address(self) -> str:
-        """Its name without folders of this machine."""
-        return public(self.address)
 
     def load(self) -> nn.Module:
         """Module on the CPU.
