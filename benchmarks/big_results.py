@@ -1,12 +1,10 @@
-"""Time and peak memory of the commands that read a whole results file.
+"""A large results file, to measure the commands that read a whole file.
 
-    python benchmarks/big_results.py make big.sqlite --records 1000000
-    python benchmarks/big_results.py measure big.sqlite [report diff ...]
+    python benchmarks/big_results.py big.sqlite --records 1000000
+    command time -v sdp-bench report --database big.sqlite
 
-The file is the committed results over and over, as other nets, inputs and noise levels, in one run of all
-their experiments: as many nets, rules, metrics and components as a run of that size has. Seconds are of the
-clock and of the processor, which other work on the machine does not lengthen; what no command can do without,
-the imports of a report, stands before them.
+The file contains the committed results over and over, as other nets, inputs and noise levels, in one run of
+all their experiments: as many nets, rules, metrics and components as a run of that size has.
 """
 
 from __future__ import annotations
@@ -14,11 +12,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,36 +27,9 @@ from sdp_bench.reports.results import BASELINES
 SHIFTS = [*itertools.product((0, 1000), (0, 1000), (1.0, 3.0, 7.0))]
 """Of a net's seed, of its input's row and factor of sigma: what a copy of the results is of; then others."""
 
-_MEASURE = """
-import resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdout=sys.stderr)
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss)
-"""
-_RESUME = """
-import sys
-from pathlib import Path
-from sdp_bench.bench.results.store import Store
-with Store(Path(sys.argv[1])) as store:
-    units = {row[0] for row in store._connection.execute("SELECT key FROM units")}
-    print(len(store.measured(units)), "known", file=sys.stderr)
-"""
-_AGAIN = """
-import sys
-from pathlib import Path
-from sdp_bench.bench.replay.outdated import find_outdated
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.commands.progress import Screen
-with Store(Path(sys.argv[1])) as store:
-    found = find_outdated(store, store.records(), store.asked(), lambda: LocalProcesses(1, 1), Screen())
-    print(len(found.cells), "outdated", file=sys.stderr)
-"""
-_IMPORTS = "import sdp_bench.reports.page, sdp_bench.reports.results, sdp_bench.reports.drilldown.page, torch"
 
-
-def make(path: Path, records: int) -> int:
-    """Write a results file of so many records; returns how many of them came to be."""
+def make(path: Path, records: int) -> None:
+    """Write a results file of so many records."""
     with opened(BASELINES) as committed, Store(path, writing=True) as store:
         newest = committed.run()
         runs = [committed.run(number) for number in committed.runs()]
@@ -74,29 +40,23 @@ def make(path: Path, records: int) -> int:
             left_out=newest.left_out,
         )
         tables, nets = committed.tables(), list(committed.stored_nets().values())
-        rules, made, number = committed.rules(), 0, 0
-        batches: list[list[Record]] = []
-        its_nets, its_units, members = [], [], []
-        for copy in itertools.count():
-            if made >= records:
-                break
-            changed = _Copy(copy)
-            its_nets += [changed.net(net) for net in nets]
-            its_units += [changed.unit(unit) for unit in _rows(tables["units"], Unit)]
-            pairs = tables["members"][["experiment", "unit"]].drop_duplicates()
-            members += [(name, changed.key(unit)) for name, unit in pairs.itertuples(index=False)]
-            batches.append([])
-            table = tables["records"].iloc[: records - made]
-            made += len(table)
-        number = store.begin_run(described, nets=its_nets, units=its_units, rules=rules, members=members)
+        pairs = tables["members"][["experiment", "unit"]].drop_duplicates()
+        copies = [_Copy(number) for number in range(-(-records // len(tables["records"])))]
+        number = store.begin_run(
+            described,
+            nets=[copy.net(net) for copy in copies for net in nets],
+            units=[copy.unit(unit) for copy in copies for unit in _rows(tables["units"], Unit)],
+            rules=committed.rules(),
+            members=[
+                (name, copy.key(unit)) for copy in copies for name, unit in pairs.itertuples(index=False)
+            ],
+        )
         left = records
-        for copy in range(len(batches)):
-            changed, table = _Copy(copy), tables["records"].iloc[:left]
+        for copy in copies:
+            table = tables["records"].iloc[:left].drop(columns="run")
             left -= len(table)
-            own = [changed.record(record) for record in _rows(table.drop(columns="run"), Record)]
-            store.write_group(number, own, [], ())
+            store.write_group(number, [copy.record(record) for record in _rows(table, Record)], [], ())
         store.finish_run(number, 3600.0)
-    return made
 
 
 class _Copy:
@@ -147,62 +107,9 @@ def _rows(table: pd.DataFrame, kind: type) -> Iterator:
     return (kind(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
 
 
-def measure(path: Path, wanted: list[str]) -> None:
-    """Print seconds and peak memory of each command on a file, and what a report weighs."""
-    door = [sys.executable, "-m", "sdp_bench"]
-    with tempfile.TemporaryDirectory(dir=path.parent) as place:
-        folder = Path(place)
-        other = folder / "other.sqlite"
-        shutil.copy(path, other)
-        first = _first_key(path)
-        again = [sys.executable, "-c", _AGAIN, str(path)]
-        commands = {
-            "imports": [sys.executable, "-c", _IMPORTS],
-            "committed page, once": [*door, "report", "--output", str(folder / "empty")],
-            "report": [*door, "report", "--database", str(path), "--output", str(folder / "html")],
-            "diff": [*door, "diff", str(path), str(other)],
-            "merge": [*door, "merge", str(path), str(other), "--output", str(folder / "merged.sqlite")],
-            "export": [*door, "export", "--database", str(path), "--output", str(folder / "csv")],
-            "import": [*door, "import", str(folder / "csv"), "--database", str(folder / "imported.sqlite")],
-            "resume": [sys.executable, "-c", _RESUME, str(path)],
-            "outdated": again,
-            "list": [*door, "list"],
-            "replay": [*door, "replay", first, "--database", str(path)],
-        }
-        for name in wanted or commands:
-            start = time.perf_counter()
-            # Another small process between: the peak of one that is begun is at least its parent's size.
-            begun = subprocess.run(
-                [sys.executable, "-c", _MEASURE, *commands[name]], capture_output=True, text=True, cwd=folder
-            )
-            took = time.perf_counter() - start
-            *_, code, seconds, peak = begun.stdout.split()
-            last = ([*begun.stderr.strip().splitlines()] or [""])[-1]
-            print(
-                f"{name:20} {took:6.1f} s {float(seconds):6.1f} s of CPU {int(peak) / 1024:6.0f} MiB  "
-                f"exit {code}  {last[:80]}",
-                flush=True,
-            )
-        for page in sorted(folder.glob("html/*.*")):
-            print(f"{page.name}: {page.stat().st_size / 1e6:.1f} MB")
-        lists = [each.stat().st_size for each in folder.glob("html/numbers/*.html")]
-        print(f"lists behind the numbers: {len(lists)} pages, {sum(lists) / 1e6:.1f} MB")
-
-
-def _first_key(path: Path) -> str:
-    with Store(path) as store:
-        row = store._connection.execute("SELECT unit, rule, metric FROM records LIMIT 1").fetchone()
-    return "/".join(row)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("action", choices=("make", "measure"))
     parser.add_argument("path", type=Path)
-    parser.add_argument("commands", nargs="*")
     parser.add_argument("--records", type=int, default=10**6)
     options = parser.parse_args()
-    if options.action == "make":
-        print(f"{make(options.path, options.records)} records in {options.path}")
-    else:
-        measure(options.path.resolve(), options.commands)
+    make(options.path, options.records)

@@ -1,9 +1,13 @@
-"""What the benchmarks share: pairs on one thread and on two, and the processor's name above them."""
+"""Shared by the benchmarks: one thread and two, and the times of several sides by turns."""
+
+import statistics
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
 
 from sdp_bench.bench.environment import cpu_name
+from sdp_bench.bench.runtime.timing import Ratio, by_turns, clock
 
 
 def pytest_report_header() -> str:
@@ -17,3 +21,37 @@ def threads(request: pytest.FixtureRequest):
     torch.set_num_threads(request.param)
     yield request.param
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def compare(benchmark, capsys: pytest.CaptureFixture[str]):
+    """Function that times sides by turns and prints their times, and ratios to the first side.
+
+    A ratio is the median, with quartiles, of the ratios within a round, since a shared machine's speed
+    drifts. `work` is the amount of work in a call of each side, if they differ: times are then for each unit.
+    """
+
+    def compared(
+        title: str,
+        sides: Mapping[str, Callable[[], object]],
+        rounds: int = 9,
+        work: Mapping[str, float] | None = None,
+        now: Callable[[], float] = clock,
+    ) -> dict[str, list[float]]:
+        times = by_turns(sides, rounds if benchmark.enabled else 1, now=now)
+        if work:
+            times = {side: [each / work[side] for each in seconds] for side, seconds in times.items()}
+        first = next(iter(sides))
+        with capsys.disabled():
+            print(f"\n{title}, {torch.get_num_threads()} thread(s)")
+            for side, seconds in times.items():
+                ratio = Ratio.of(seconds, times[first])
+                benchmark.extra_info[f"{side} / {first}"] = ratio.median
+                print(
+                    f"  {side:42s} {1e3 * statistics.median(seconds):11.4g} ms"
+                    f" {ratio.median:8.2f} x {first} [{ratio.lower:.2f}, {ratio.upper:.2f}]"
+                )
+        benchmark.pedantic(sides[first], rounds=1)
+        return times
+
+    return compared

@@ -1,7 +1,7 @@
 """Speed of the hot paths on the CI nets: `make hot-paths`, which saves it as JSON.
 
-Plain times, to compare one saved file with another (`pytest-benchmark compare`); the files beside this one
-set two implementations side by side in one run, which is what to trust on a shared machine.
+Plain times, to compare one saved file with another (`pytest-benchmark compare`). test_speed.py compares two
+implementations in one run, which is more reliable on a shared machine.
 Nothing is asserted about time. One thread.
 """
 

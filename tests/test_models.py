@@ -3,16 +3,11 @@
 import json
 import subprocess
 import sys
-from collections import Counter
 
+import pandas as pd
 import pytest
 
-from benchmarks.models import agreement, table
-from benchmarks.models.__main__ import DOCS
-from benchmarks.models.agreement import Agreement
-from benchmarks.models.measuring import DEAR, RULES, TRACE, Row
-from benchmarks.models.rows import Rows
-from benchmarks.models.zoo import HOW_MANY, TIMM, WIDE
+from benchmarks import models
 from tests.project import ROOT
 
 TORCHVISION = "torchvision==0.28.0"
@@ -22,8 +17,7 @@ LOOK = """
 import json, sys
 from pathlib import Path
 import torch
-from benchmarks.models.agreement import agreement
-from benchmarks.models.zoo import Model, opened
+from benchmarks.models import agreement, made, opened
 from sdp_ref.graph.ops import Unknown
 from sdp_ref.graph.trace import trace
 
@@ -32,21 +26,21 @@ opened(Path(sys.argv[1]))
 classifiers, compared = json.loads(sys.argv[2])
 found = {}
 for name in classifiers:
-    net, event = Model("torchvision", name, 0).made()
+    net, event = made("torchvision", name)
     found[name] = [isinstance(step.module, Unknown) for step in trace(net, torch.zeros(1, *event))]
-rows = [vars(row) for name in compared for row in agreement("torchvision", name)]
+rows = [row for name in compared for row in agreement("torchvision", name)]
 print(json.dumps([found, rows]))
 """
 
 
 @pytest.fixture(scope="module")
 def known():
-    return Rows(DOCS / "models.csv", Row).all
+    return models.stored(models.MODELS)
 
 
 @pytest.fixture(scope="module")
 def compared():
-    return Rows(DOCS / "models_agreement.csv", Agreement).all
+    return models.stored(models.AGREEMENT)
 
 
 @pytest.fixture(scope="module")
@@ -64,53 +58,48 @@ def torchvision(tmp_path_factory):
 
 def assert_small_noise_is_exact(rows):
     """Rules of the first order have a net's standard deviations, and all of them its means."""
-    small = [row for row in rows if row.sigma == agreement.SMALL]
-    for row in small:
-        assert row.mean is not None, row
-        if "monte_carlo" not in row.rule:
-            assert row.mean < agreement.MEAN, row
-        if row.rule in ("sdp", "unscented"):
-            assert row.std < agreement.STD, row
+    small = rows[rows.sigma == models.SMALL]
+    assert small["mean"].notna().all()
+    assert (small[~small.rule.str.contains("monte_carlo")]["mean"] < models.MEAN).all()
+    assert (small[small.rule.isin(["sdp", "unscented"])]["std"] < models.STD).all()
     return small
 
 
 def test_the_list_of_timm_has_models_of_all_families_that_are_not_too_large():
     families, weights, names = zip(
-        *(line.split(",") for line in TIMM.read_text().splitlines()[1:]), strict=True
+        *(line.split(",") for line in models.TIMM.read_text().splitlines()[1:]), strict=True
     )
-    assert len(set(names)) == len(names) == HOW_MANY["timm"]
+    assert len(set(names)) == len(names) == models.HOW_MANY["timm"]
     assert len(set(families)) == 88
-    assert max(map(int, weights)) <= WIDE
+    assert max(map(int, weights)) <= models.WIDEST
 
 
 def test_all_models_are_traced_and_each_rule_has_an_answer_or_a_reason(known):
-    parts = Counter((row.package, row.model, row.part) for row in known)
-    assert set(parts.values()) == {1}
-    for row in known:
-        assert row.seconds is not None or row.note, row
-    assert {row.part for row in known} <= {TRACE, *RULES, DEAR}
+    assert not known.duplicated(["package", "model", "part"]).any()
+    assert (known.seconds.notna() | (known.note != "")).all()
+    assert set(known.part) <= {models.TRACE, *models.RULES, models.SLOW}
 
 
 def test_first_order_is_exact_where_noise_is_small(compared):
-    assert len({row.model for row in assert_small_noise_is_exact(compared)}) > 10
+    assert assert_small_noise_is_exact(compared).model.nunique() > 10
 
 
-def test_the_page_shows_what_is_known(known, compared, tmp_path, monkeypatch):
-    page = tmp_path / "models.md"
-    page.write_text(table.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    monkeypatch.setattr(table, "PAGE", page)
-    table.write(known, compared)
-    assert page.read_text(encoding="utf-8") == (DOCS / "models.md").read_text(encoding="utf-8")
+def test_the_page_shows_what_is_known(known, compared):
+    page = (models.DOCS / "models.md").read_text(encoding="utf-8")
+    assert models.with_tables(page, known, compared) == page
+    assert models.with_tables(page, known[known.model != "alexnet"], compared) != page
 
 
-def test_what_is_in_the_file_is_not_measured_again(tmp_path):
+def test_rows_are_appended_to_the_file(tmp_path):
     path = tmp_path / "rows.csv"
-    row = Row("timm", "a, b", 12, "3x32x32", "sdp", 0.5, 1e-3, None, "x; y")
-    Rows(path, Row).add(row)
-    again = Rows(path, Row)
-    assert again.of("timm", "a, b") == [row]
-    again.add(Row("timm", "c", 12, "", "sdp", None, note="stopped"))
-    assert len(Rows(path, Row).all) == 2
+    row = {"package": "timm", "model": "a, b", "seconds": 0.5, "std": 1e-3, "shift": None, "note": "x; y"}
+    models.append(path, row)
+    models.append(path, {**row, "model": "c", "seconds": None, "note": ""})
+    first, second = models.stored(path).to_dict("records")
+    assert {**first, "shift": None} == row
+    assert second["model"] == "c"
+    assert second["seconds"] != second["seconds"]
+    assert not second["note"]
 
 
 @pytest.mark.slow
@@ -125,5 +114,5 @@ def test_torchvision_without_its_compiled_ops(torchvision):
     for name, unknown in found.items():
         assert len(unknown) > 5, name
         assert not any(unknown), name
-    small = assert_small_noise_is_exact([Agreement(**row) for row in rows])
-    assert len(small) == len(COMPARED) * len(agreement.RULES)
+    small = assert_small_noise_is_exact(pd.DataFrame(rows))
+    assert len(small) == len(COMPARED) * len(models.COMPARED)

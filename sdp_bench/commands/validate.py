@@ -38,7 +38,7 @@ GROUP_LIMIT = 1800.0  # s
     "net_address",
     type=word,
     metavar="FILE.py:build",
-    help="Measure on this net of yours instead; or a file: .pt2 (torch.export), .pt (TorchScript), .onnx.",
+    help="Measure on this net of yours instead; or a file: .pt2 (torch.export) or .onnx.",
 )
 @click.option(
     "--inputs", "inputs_file", type=file_, help="Its inputs: x.npy, shape (B, *event), or several in x.npz."

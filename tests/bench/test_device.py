@@ -1,6 +1,6 @@
 """Runs on a device measure what runs on the CPU do: a group of every suite, and every metric.
 
-The device is a stand-in (:class:`sdp_ref.testing.StandIn`).
+The device is a stand-in (:class:`tests.stand_in.StandIn`).
 """
 
 import dataclasses
@@ -23,11 +23,11 @@ from sdp_bench.bench.nets.net import best_classifier
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
-from sdp_ref.testing import StandIn
 from tests.bench.conftest import make_plan
 from tests.bench.experiments import test_image_classifiers as classifiers
 from tests.bench.experiments import test_selective as selective
 from tests.bench.nets.test_image_training import TEST
+from tests.stand_in import StandIn
 
 SMALL = Settings().but(
     depths=(1,),

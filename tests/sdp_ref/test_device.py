@@ -1,6 +1,6 @@
 """All that is here runs where its input is: on a device it gives the CPU's numbers, and is seldom waited for.
 
-The device is a stand-in (:class:`sdp_ref.testing.StandIn`), which refuses what an accelerator would refuse.
+The device is a stand-in (:class:`tests.stand_in.StandIn`), which refuses what an accelerator would refuse.
 """
 
 import copy
@@ -19,7 +19,7 @@ from sdp_ref.errors import ReplacedLawWarning
 from sdp_ref.laws import Law, Shape
 from sdp_ref.laws.foreign import SampledLaw, TorchLaw
 from sdp_ref.rules import rules
-from sdp_ref.testing import StandIn
+from tests.stand_in import StandIn
 
 DOUBLE = {"dtype": torch.float64}
 ROUNDING = 1e-13

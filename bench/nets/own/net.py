@@ -20,12 +20,13 @@ from sdp_bench.bench.datasets.base import LabelledTable
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, Inputs, read_inputs
-from sdp_bench.bench.nets.own.ports import Ports, described
-from sdp_bench.bench.nets.own.programs import DYNAMIC, ENDS, Program
+from sdp_bench.bench.nets.own.ports import Ports, described, dtype_of
+from sdp_bench.bench.nets.own.programs import DYNAMIC, ENDS, PICKLED, Program
 from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.plugins import code as user_code
 from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import Code, no_exit
+from sdp_bench.bench.text import public
 
 KIND = "own"
 """Prefix of its "activation": no rule has a formula for it in advance."""
@@ -125,7 +126,10 @@ class OwnNet:
                 f"{self.code.address}: its layers differ from call to call, or the code is not what it was: "
                 f"{_shortened(error)}"
             ) from error
-        return _flat(self.ports.wrap(net), len(self.architecture.output_shape)).eval()
+        net, dimensions = self.ports.wrap(net), len(self.architecture.output_shape)
+        if dimensions != 1:
+            net = nn.Sequential(net, nn.Flatten() if dimensions else _Column())
+        return net.eval()
 
     def as_trusted(self) -> OwnNet:
         """Return a copy whose code may be run, because the user trusts its origin."""
@@ -140,7 +144,7 @@ class OwnNet:
         about = {
             "architecture": asdict(self.architecture),
             "recipe": asdict(self.recipe),
-            "code": self.code.as_json() if isinstance(self.code, Code) else self.code.public_address,
+            "code": self.code.as_json() if isinstance(self.code, Code) else public(self.code.address),
             "ports": self.ports.names,
             "notes": self.notes,
             "row_seconds": self.row_seconds,
@@ -211,7 +215,7 @@ def find(
     the process or exceeds the time limit.
     """
     place, _, attribute = address.partition(":")
-    is_file = place.endswith(ENDS)
+    is_file = place.endswith((*ENDS, *PICKLED))
     if is_file and attribute:
         raise UserError(f"{place} is a net itself; leave :{attribute} out")
     if not is_file and not attribute.isidentifier():
@@ -259,9 +263,10 @@ def _found(
     net, was_half = _made(code)
     if state:
         net.load_state_dict(state)
-    was_training = [kind for kind in map(_noisy, net.modules()) if kind]
-    if was_training:
-        kinds = ", ".join(dict.fromkeys(was_training))
+    draws = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)  # in training mode only
+    training = [type(m).__name__ for m in net.modules() if isinstance(m, draws) and m.training]
+    if training:
+        kinds = ", ".join(dict.fromkeys(training))
         notes.append(f"{kinds} came in training mode; the net is taken in evaluation mode")
     if was_half:
         notes.append("weights of half precision are taken as float32")
@@ -270,7 +275,8 @@ def _found(
         raise UserError(f"{address}: the net has no outputs (shape {tuple(outputs.shape)})")
     state = {k: v.detach().cpu().clone() for k, v in net.state_dict().items() if isinstance(v, Tensor)}
     shown = f"{name}[{ports.output}]" if ports.output else name
-    architecture = OwnArchitecture(shown, tuple(values.shape[1:]), tuple(outputs.shape[1:]), _depth(net))
+    depth = sum(any(True for _ in module.parameters(recurse=False)) for module in net.modules())
+    architecture = OwnArchitecture(shown, tuple(values.shape[1:]), tuple(outputs.shape[1:]), depth)
     kept = state if isinstance(code, Code) else {}
     own = OwnNet(architecture, OwnRecipe(name, inputs), code, kept, values, ports=ports)
     again, seconds = _timed(own.build(), values, address)
@@ -303,14 +309,9 @@ def _made(code: Code | Program) -> tuple[nn.Module, bool]:
     return (net.float() if was_half else net), was_half
 
 
-def _flat(net: nn.Module, dimensions: int) -> nn.Module:
-    """Return a net with outputs of shape (B, m), given the number of dimensions of one output."""
-    if dimensions == 1:
-        return net
-    return nn.Sequential(net, nn.Flatten() if dimensions else _Column())
-
-
 class _Column(nn.Module):
+    """Add the dimension of a single output; nn.Unflatten over the batch is refused by some rules."""
+
     def forward(self, x: Tensor) -> Tensor:
         return x.unsqueeze(1)
 
@@ -322,8 +323,7 @@ def _tried(net: nn.Module, inputs: Tensor, address: str) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     spread = 0.1 * some.std() if some.numel() > 1 and some.std() > 0 else torch.tensor(0.1)
     others = some + spread * torch.randn(some.shape, generator=generator)
-    dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
-    batch = torch.cat([some, others]).to(dtype)
+    batch = torch.cat([some, others]).to(dtype_of(net))
     outputs = _outputs(net, batch, address)
     if not _same(_outputs(net, batch, address), outputs):
         raise UserError(f"{address}: the net gives other outputs each time (dropout by a function?)")
@@ -386,9 +386,8 @@ def _why(net: nn.Module, batch: Tensor, error: Exception) -> str:
 
 def _timed(net: nn.Module, inputs: Tensor, address: str) -> tuple[Tensor, float]:
     """Return outputs and the time (s) per row of a batch, the better of two calls."""
-    dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
     rows = max(1, min(1024, 2**19 // inputs[0].numel()))
-    batch = inputs.to(dtype).repeat(-(-rows // len(inputs)), *[1] * (inputs.ndim - 1))[:rows]
+    batch = inputs.to(dtype_of(net)).repeat(-(-rows // len(inputs)), *[1] * (inputs.ndim - 1))[:rows]
     took = []
     _outputs(net, batch, address)
     with torch.no_grad():
@@ -396,23 +395,13 @@ def _timed(net: nn.Module, inputs: Tensor, address: str) -> tuple[Tensor, float]
             start = time.perf_counter()
             net(batch)
             took.append(time.perf_counter() - start)
-        return net(inputs[:_TRIED].to(dtype)), min(took) / rows
+        return net(inputs[:_TRIED].to(dtype_of(net))), min(took) / rows
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape or a.numel() == 0:
         return a.shape == b.shape
     return bool((a - b).abs().max() <= _ALIKE * b.abs().max())
-
-
-def _noisy(module: nn.Module) -> str:
-    """Return the type of a module that is in training mode and behaves differently there, or ''."""
-    kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
-    return type(module).__name__ if isinstance(module, kinds) and module.training else ""
-
-
-def _depth(net: nn.Module) -> int:
-    return sum(any(True for _ in module.parameters(recurse=False)) for module in net.modules())
 
 
 def _shortened(error: Exception) -> str:

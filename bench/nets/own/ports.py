@@ -46,7 +46,7 @@ class _Chosen(nn.Module):
         if places != list(range(len(places))):
             raise UserError(f"of the net's inputs by place there are {places}, which leaves some out")
         self.places, self.keywords = places, [name for name in names if not name.isdigit()]
-        dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
+        dtype = dtype_of(net)
         for name, value in ports.given.items():
             cast = value.to(dtype) if value.is_floating_point() else value
             self.register_buffer(f"given_{name}", cast, persistent=False)
@@ -62,6 +62,11 @@ class _Chosen(nn.Module):
             return x
         given: Tensor = getattr(self, f"given_{name}")
         return given.expand(x.shape[0], *given.shape[1:])
+
+
+def dtype_of(net: nn.Module) -> torch.dtype:
+    """Type of a net's weights, float32 without any."""
+    return next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
 
 
 def picked(made: Any, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Nets in files: torch.export programs, TorchScript modules or ONNX models."""
+"""Nets in files: torch.export programs or ONNX models."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.text import public
 
-ENDS = (".pt2", ".pt", ".pth", ".ts", ".torchscript", ".onnx")
+ENDS = (".pt2", ".onnx")
 """Suffixes of such files; the content determines the format."""
+PICKLED = (".pt", ".pth", ".ts", ".torchscript")
+"""Other suffixes of files that torch writes."""
 
 DYNAMIC = (
     "export it with a dynamic batch: torch.export.export(net, (x,), dynamic_shapes=({0: "
@@ -50,11 +51,6 @@ class Program:
     def digest(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
-    @property
-    def public_address(self) -> str:
-        """File name without local folders."""
-        return public(self.address)
-
     def load(self) -> nn.Module:
         """Return the module on the CPU; a UserError if the file is not trusted or has another format."""
         if not self.trusted:
@@ -62,37 +58,30 @@ class Program:
                 f"{self.address} is stored with the results and is not run; --trust-code, where there is "
                 "that option, runs it, if you trust where this file comes from"
             )
-        read = {"export": _exported, "script": _scripted, "onnx": _onnx}[self._format]
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # TorchScript is deprecated, older exports are converted
-                module = read(self.content)
+                warnings.simplefilter("ignore")  # older exports are converted
+                return self._read()
         except UserError as error:
             raise UserError(f"{self.address}: {error}") from error
         except Exception as error:
             raise UserError(f"cannot read {self.address}: {one_line(error)[:300]}") from error
-        for parameter in module.parameters():  # copies of TorchScript's parameters would not be leaves
-            parameter.requires_grad_(False)
-        return module
 
-    @property
-    def _format(self) -> str:
+    def _read(self) -> nn.Module:
         try:
             names = zipfile.ZipFile(io.BytesIO(self.content)).namelist()
         except zipfile.BadZipFile:
             if self.address.endswith(".onnx"):
-                return "onnx"
-            raise UserError(
-                f"{self.address} is no program of torch.export, TorchScript module or ONNX model (.onnx)"
-            ) from None
+                return _onnx(self.content)
+            raise UserError("it is neither a program of torch.export nor an ONNX model (.onnx)") from None
         inside = {name.partition("/")[2] for name in names}
         if "constants.pkl" in inside:
-            return "script"
+            raise UserError(f"TorchScript files are not read; use torch.export.save instead; {DYNAMIC}")
         if "archive_format" in inside or "serialized_exported_program.json" in names:
-            return "export"
+            return _exported(self.content)
         raise UserError(
-            f"{self.address} holds weights or a pickle (torch.save), no net that can be run; give a function "
-            "that makes the net and loads them, path/to/net.py:build"
+            "it holds weights or a pickle (torch.save), not a net that can be run; give a function that "
+            "makes the net and loads them, path/to/net.py:build"
         )
 
 
@@ -132,22 +121,6 @@ class _Exported(nn.Module):
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
         return self.module(*args, **kwargs)
-
-
-def _scripted(content: bytes) -> nn.Module:
-    return _Scripted(torch.jit.load(io.BytesIO(content), map_location="cpu"))
-
-
-class _Scripted(nn.Module):
-    """A TorchScript module without optimised execution: compiling slows the first calls of each copy."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
-        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            return self.module(*args, **kwargs)
 
 
 def _onnx(content: bytes) -> nn.Module:

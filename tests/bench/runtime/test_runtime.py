@@ -19,7 +19,7 @@ from sdp_bench.bench.runtime import gpu, propagation, table
 from sdp_bench.bench.runtime.dimensions import ImageNet, Mlp, sized
 from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns, clock
 from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, NotAtThisCommitError, Workload, build
-from sdp_ref.testing import StandIn
+from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,7 +8,7 @@ from scipy import linalg
 
 from sdp_bench import oracles
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, unchecked
-from sdp_ref.testing import StandIn
+from tests.stand_in import StandIn
 
 Array = NDArray[np.float64]
 

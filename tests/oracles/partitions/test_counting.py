@@ -16,7 +16,7 @@ from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
 from sdp_bench.oracles.partitions.logits import Margin
 from sdp_bench.oracles.partitions.partition import Partition
 from sdp_bench.oracles.partitions.principal import PrincipalCells
-from sdp_ref.testing import StandIn
+from tests.stand_in import StandIn
 
 Array = NDArray[np.float64]
 

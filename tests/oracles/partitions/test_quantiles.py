@@ -10,7 +10,7 @@ from sdp_bench.oracles.partitions.quantiles import (
     largest_quantile_distance,
     mean_quantile_distance,
 )
-from sdp_ref.testing import StandIn
+from tests.stand_in import StandIn
 
 
 def cauchys(seed, samples=20_000, outputs=1):

@@ -13,7 +13,7 @@ from sdp_bench import oracles
 from sdp_bench.oracles.exact.stable import stable
 from sdp_bench.oracles.sampling import forward, noise
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
-from sdp_ref.testing import StandIn
+from tests.stand_in import StandIn
 
 MEAN = torch.tensor([[0.3, -1.2, 0.8]])
 

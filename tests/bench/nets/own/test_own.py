@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import experiments, own_net
@@ -162,6 +163,13 @@ def test_images_in_and_out_are_flattened_at_the_end(file, tmp_path):
     inner = net.build()[0]
     assert torch.equal(net.build()(net.inputs), inner(net.inputs).flatten(1))
     assert net.architecture.outputs == 2 * 4 * 4
+
+
+def test_marginal_rules_take_a_net_whose_output_is_one_number(file, inputs):
+    net = own.find(f"{file}:Sum", inputs)
+    x = sr.DiagonalGaussian(net.inputs, torch.ones_like(net.inputs))
+    for rule in ("sdp", "marginal_sdp", "marginal_moment_matching"):
+        assert sr.propagate(net.build(), x, rule).mean.shape == (len(net.inputs), 1)
 
 
 def test_what_is_done_to_a_net_is_said(file, inputs):

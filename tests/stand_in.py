@@ -155,7 +155,7 @@ class StandIn(TorchDispatchMode):
     device = DEVICE
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.synchronisations: list[str] = []
         self.copied = 0
         self._random = torch.Generator().manual_seed(0).get_state()
@@ -168,12 +168,12 @@ class StandIn(TorchDispatchMode):
             torch._C._set_only_lift_cpu_tensors(True)  # makes torch.tensor(..., device=) dispatch to the mode
             # torch looks these up by the name of the device, for activation checkpointing for example.
             stack.enter_context(mock.patch.object(torch, DEVICE.type, SimpleNamespace(), create=True))
-            super().__enter__()  # type: ignore[no-untyped-call]
+            super().__enter__()
             self._around = stack.pop_all()
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        super().__exit__(*raised)
         self._around.close()
 
     def __torch_dispatch__(self, func: Op, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sdp_ref.testing import StandIn
+from tests.stand_in import StandIn
 
 
 @pytest.fixture
