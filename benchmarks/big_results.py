@@ -48,17 +48,6 @@ with Store(Path(sys.argv[1])) as store:
     units = {row[0] for row in store._connection.execute("SELECT key FROM units")}
     print(len(store.measured(units)), "known", file=sys.stderr)
 """
-_AGAIN = """
-import sys
-from pathlib import Path
-from sdp_bench.bench.replay.outdated import find_outdated
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.commands.progress import Screen
-with Store(Path(sys.argv[1])) as store:
-    found = find_outdated(store, store.records(), store.asked(), lambda: LocalProcesses(1, 1), Screen())
-    print(len(found.cells), "outdated", file=sys.stderr)
-"""
 _IMPORTS = "import sdp_bench.reports.page, sdp_bench.reports.results, sdp_bench.reports.drilldown.page, torch"
 
 
@@ -155,7 +144,6 @@ def measure(path: Path, wanted: list[str]) -> None:
         other = folder / "other.sqlite"
         shutil.copy(path, other)
         first = _first_key(path)
-        again = [sys.executable, "-c", _AGAIN, str(path)]
         commands = {
             "imports": [sys.executable, "-c", _IMPORTS],
             "committed page, once": [*door, "report", "--output", str(folder / "empty")],
@@ -165,7 +153,6 @@ def measure(path: Path, wanted: list[str]) -> None:
             "export": [*door, "export", "--database", str(path), "--output", str(folder / "csv")],
             "import": [*door, "import", str(folder / "csv"), "--database", str(folder / "imported.sqlite")],
             "resume": [sys.executable, "-c", _RESUME, str(path)],
-            "outdated": again,
             "list": [*door, "list"],
             "replay": [*door, "replay", first, "--database", str(path)],
         }

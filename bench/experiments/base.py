@@ -51,8 +51,8 @@ class Group(ABC):
         """Time (s) it takes on one core, about."""
 
     @abstractmethod
-    def fingerprint(self, rule: str, metric: str) -> str:
-        """Hash of the code that could change a number of this rule and metric."""
+    def versions_of(self, rule: str, metric: str) -> str:
+        """Versions that the numbers of a rule and metric rest on, as records have them."""
 
     @abstractmethod
     def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
@@ -62,7 +62,7 @@ class Group(ABC):
         """
 
     def left(self, current: Collection[Cell]) -> list[Cell]:
-        """Its cells that are not among those measured by today's code."""
+        """Its cells that are not current."""
         return [cell for cell in self.cells if cell not in current]
 
     @classmethod

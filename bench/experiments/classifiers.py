@@ -14,9 +14,11 @@ from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
 from sdp_bench.bench.errors import UserError, outside
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.versions import of_method
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.methods.classifiers.training import (
     BATCH,
+    VERSION,
     Model,
     Objective,
     TrainingImages,
@@ -124,8 +126,6 @@ class ClassifierGroup(ReplicateGroup):
         As :class:`ImageSplits` takes them.
     steps : int
         Of an attack; 0 where there is none.
-    training : str
-        Hash of the code that trains, by which models are cached.
     """
 
     dataset: str
@@ -134,7 +134,6 @@ class ClassifierGroup(ReplicateGroup):
     trained: int | None
     tested: int | None
     steps: int
-    training: str = field(repr=False)
     kind: ClassVar[type[TrainingImages]] = TrainingImages
 
     def unit(self, seed: int) -> Unit:
@@ -167,7 +166,7 @@ class ClassifierGroup(ReplicateGroup):
 
     def model(self, images: ImageSplits, seed: int) -> Model:
         """The trained net of a seed."""
-        return get_model(images.problem, self.objective, seed, self.epochs, self.training, self.device)
+        return get_model(images.problem, self.objective, seed, self.epochs, self.device)
 
     def numbers(
         self, images: ImageSplits, seed: int, methods: Sequence[str]
@@ -190,7 +189,6 @@ def expanded(
     scope: Scope,
     kind: type[ClassifierGroup],
     objectives: Iterable[Objective],
-    training: str,
     design: object = (),
 ) -> Expansion:
     """Groups of an experiment: sets of images times objectives times scales times seeds.
@@ -202,8 +200,6 @@ def expanded(
     kind : type of ClassifierGroup
     objectives : iterable of Objective
         Each is taken at every scale, and once where it propagates no law.
-    training : str
-        As :class:`ClassifierGroup` has it.
     design : plain values
         What else the numbers depend on.
 
@@ -233,11 +229,10 @@ def expanded(
             text = f"{images.description}; {how}{attack}"
             network = images.problem.architecture.label
             replicated = Replicated(experiment.name, f"{name} {network}", text, identity[:16])
-            own = (experiment.name, experiment.metrics, experiment.fingerprint(), replicated)
+            versions = of_method(experiment.version, VERSION, objective.rule)
+            own = (experiment.name, experiment.metrics, versions, replicated)
             methods = kind.methods_of(objective, experiment.rules)
             for seed in range(size.nets or 0):
                 shared = (*own, methods, (seed,), scope.settings.sampling.device)
-                groups.append(
-                    kind(*shared, name, objective, epochs, size.samples, size.inputs, steps, training)
-                )
+                groups.append(kind(*shared, name, objective, epochs, size.samples, size.inputs, steps))
     return Expansion(groups)

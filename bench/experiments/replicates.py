@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.errors import OutsideError
@@ -24,28 +24,19 @@ class ReplicateExperiment(Experiment):
 
     Attributes
     ----------
+    version : int
+        Raised with every change that changes scores. Where trained models are cached, their training has
+        a version of its own.
     options : frozenset of str
         Settings that it takes beside `nets`, its seeds, and `device`.
     """
 
+    version: ClassVar[int] = 1
     options: frozenset[str] = frozenset()
 
     def takes(self, option: str) -> bool:
         """See `Experiment`."""
         return option in {"nets", "device", *self.options}
-
-    @property
-    @abstractmethod
-    def code(self) -> tuple[object, ...]:
-        """Functions, classes and constants that its numbers rest on."""
-
-    @property
-    def objectives(self) -> Mapping[str, object]:
-        """What its models are trained for, by name, each of which its own numbers alone rest on.
-
-        One that is added then leaves the numbers of the others as they are. Without any, all is in `code`.
-        """
-        return {}
 
     @property
     def has_oracle(self) -> bool:
@@ -60,17 +51,6 @@ class ReplicateExperiment(Experiment):
     def extent(self, settings: Settings) -> str:
         """See `Experiment`."""
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
-
-    def fingerprint(self, objective: str | None = None) -> str:
-        """Hash of the code that could change its numbers, those of one objective where there are several."""
-        return self._fingerprints[objective if objective in self.objectives else None]
-
-    @functools.cached_property
-    def _fingerprints(self) -> Mapping[str | None, str]:
-        from sdp_bench.bench.identity.fingerprint import reached
-
-        found: dict[str | None, str] = {None: reached(*self.code)}
-        return found | {name: reached(*self.code, each) for name, each in self.objectives.items()}
 
 
 @dataclass(frozen=True)
@@ -124,8 +104,8 @@ class ReplicateGroup(Group):
         Of the experiment.
     metrics : tuple of str
         The first is there wherever a method was scored.
-    mark : str
-        Fingerprint of its code, which itself does not travel with the group.
+    versions : str
+        Of experiment, training and rule, as records have them.
     replicated : Replicated
     methods : tuple of str
     seeds : tuple of int
@@ -134,7 +114,7 @@ class ReplicateGroup(Group):
 
     name: str
     metrics: tuple[str, ...] = field(repr=False)
-    mark: str = field(repr=False)
+    versions: str = field(repr=False)
     replicated: Replicated
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -187,9 +167,9 @@ class ReplicateGroup(Group):
         first = self.metrics[0]
         return [cell for cell in self.cells if (cell[0], cell[1], first) not in current]
 
-    def fingerprint(self, rule: str, metric: str) -> str:  # noqa: ARG002
-        """See `Group`: all methods and metrics rest on the same code."""
-        return self.mark
+    def versions_of(self, rule: str, metric: str) -> str:  # noqa: ARG002
+        """See `Group`: all methods and metrics rest on the same versions."""
+        return self.versions
 
     def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
         """See `Group`: what is measured before a failure is kept."""

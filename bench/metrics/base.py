@@ -51,6 +51,8 @@ class Metric(ABC):
     ----------
     name : str
         What records know it by, with its options: see `spec`.
+    version : int
+        Raised with every change that changes values, floors or standard errors.
     title, label, about : str
         For people: as a heading, in a table of several metrics, and as a paragraph.
     rank : int
@@ -91,6 +93,7 @@ class Metric(ABC):
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
     title: ClassVar[str]
     label: ClassVar[str]
     about: ClassVar[str] = ""

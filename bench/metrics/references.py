@@ -26,12 +26,15 @@ class Reference(ABC):
     ----------
     name : str
         What records know it by.
+    version : int
+        Raised with every change that changes predictions.
     traits : Traits
     oracles : int
         How many oracles it draws of its own.
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
     traits: ClassVar[Traits]
     oracles: ClassVar[int]
     reference: ClassVar[bool] = True

@@ -38,7 +38,7 @@ class Peer(Rule):
     method: ClassVar[str]
     """What it computes, in a word or two."""
     rank: ClassVar[int] = 90
-    version: str = ""
+    version: str = ""  # type: ignore[assignment, misc]  # of the package; as a plug-in its own is a hash
 
     def __post_init__(self) -> None:
         here = self.installed()

@@ -33,7 +33,7 @@ Files = tuple[tuple[str, str], ...]
 _PACKAGE = "sdp_bench_plugin_"
 
 _PROJECT = {"sdp_ref", "sdp_bench"}
-"""Has fingerprints of its own, and is on every worker."""
+"""Has versions of its own, and is on every worker."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,6 @@ class Code:
     def as_json(self) -> dict[str, Any]:
         """Its fields as plain values, but for where it is on this machine: its sources are all of it."""
         return asdict(self) | {"address": public(self.address), "folder": ""}
-
-    @property
-    def packages(self) -> frozenset[str]:
-        """Top-level packages that its modules can be in, wherever they come from."""
-        shipped = _Shipped(self)
-        return shipped.tops | {shipped.package}
 
     def load(self) -> Any:
         """Attribute that the address names; its module is run once a process.

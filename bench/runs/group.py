@@ -15,7 +15,7 @@ from sdp_bench.bench.results.record import Cell, Failure, Record
 from sdp_bench.bench.results.store import Store
 
 Current = frozenset[Cell]
-"""Cells that need not be measured again: the store has them as today's code would make them."""
+"""Cells that need not be measured again: their records rest on today's versions."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
 
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
-    """Cells of some groups that the store holds as today's code would make them.
+    """Cells of some groups whose records in the store rest on today's versions.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def current(store: Store, groups: Sequence[Group]) -> Current:
     -------
     frozenset of Cell
     """
-    marks = {cell: group.fingerprint(cell[1], cell[2]) for group in groups for cell in group.cells}
+    marks = {cell: group.versions_of(cell[1], cell[2]) for group in groups for cell in group.cells}
     units = {unit for unit, _, _ in marks}
     measured = store.measured(units)
     return frozenset(
@@ -85,7 +85,7 @@ def current(store: Store, groups: Sequence[Group]) -> Current:
 
 
 def store_result(store: Store, run: int, group: Group, result: GroupResult, cells: Sequence[Cell]) -> None:
-    """Store what came of some cells of a group, with the fingerprints of today's code.
+    """Store what came of some cells of a group, with today's versions.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def store_result(store: Store, run: int, group: Group, result: GroupResult, cell
         What was to be measured; what the store has of it is replaced.
     """
     records = [
-        replace(record, fingerprint=group.fingerprint(record.rule, record.metric))
+        replace(record, fingerprint=group.versions_of(record.rule, record.metric))
         for record in result.records
     ]
     store.write_group(run, records, result.failures, list(cells))

@@ -17,9 +17,9 @@ from sdp_bench.bench.executors.local import Limits, LocalProcesses
 from sdp_bench.bench.experiments import Experiment
 from sdp_bench.bench.experiments import chosen as chosen_experiments
 from sdp_bench.bench.experiments import own_net as cells
-from sdp_bench.bench.experiments.fingerprints import are_current
 from sdp_bench.bench.experiments.laws import LawExperiment, canonical_rules
 from sdp_bench.bench.experiments.presets import preset
+from sdp_bench.bench.experiments.versions import are_current
 from sdp_bench.bench.files import check_writable
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.plugins.asking import limited
@@ -247,7 +247,7 @@ def _candidate(name: str, plugins: tuple[Plugin, ...]) -> Candidate:
     plugin = plugin_of(name, plugins)
     if plugin is None:
         return Candidate(name)
-    return Candidate(name, plugin.address, plugin.code.source, plugin.mark)
+    return Candidate(name, plugin.address, plugin.code.source, plugin.version)
 
 
 def _conformed(

@@ -108,6 +108,9 @@ class Rule(ABC):
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Raise it with every change that changes predictions: stored measurements of the rule are then out of
+    date, and the next run measures them again."""
     claims: ClassVar[Collection[str]] = frozenset()
     """What the rule promises. "moments": its mean and covariance are those of the true law after
     one hidden layer. "marginal moments": its means and variances are, after one activation. "second order":

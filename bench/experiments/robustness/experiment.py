@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 class Robustness(ReplicateExperiment):
     """Accuracy under noise and attacks, by what a model was trained by."""
 
-    @property
-    def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
-        from sdp_bench.bench.methods.robustness.evaluation import Victim, evaluate
-        from sdp_bench.bench.methods.robustness.training import TRAINING
-
-        return (*TRAINING, Victim, evaluate)
-
     def check(self, settings: Settings) -> None:
         """See `Experiment`: of each set the radii of attacks have to be known.
 
@@ -56,13 +48,12 @@ class Robustness(ReplicateExperiment):
         """
         from sdp_bench.bench.experiments.classifiers import expanded
         from sdp_bench.bench.experiments.robustness.group import RobustnessGroup
-        from sdp_bench.bench.identity.fingerprint import reached
         from sdp_bench.bench.methods.robustness.attacks import RESTARTS
-        from sdp_bench.bench.methods.robustness.training import OBJECTIVES, TRAINING
+        from sdp_bench.bench.methods.robustness.training import OBJECTIVES
 
         self.check(scope.settings)
         design = (NOISE, RADII, QUERIES, RESTARTS)
-        return expanded(self, scope, RobustnessGroup, OBJECTIVES, reached(*TRAINING), design)
+        return expanded(self, scope, RobustnessGroup, OBJECTIVES, design)
 
 
 EXPERIMENT = Robustness(

@@ -143,8 +143,6 @@ class SelectiveGroup(ReplicateGroup):
         As :class:`Images` takes it.
     steps, tested : int
         Of training, and images to score.
-    training : str
-        Hash of the code that trains, by which models are cached.
     """
 
     objective: Objective = field(repr=False)
@@ -152,7 +150,6 @@ class SelectiveGroup(ReplicateGroup):
     limit: int | None
     steps: int
     tested: int
-    training: str = field(repr=False)
 
     @property
     def scale(self) -> float | None:
@@ -189,7 +186,7 @@ class SelectiveGroup(ReplicateGroup):
         with outside():
             images = load(self.limit)
             pixels, labels = images.tested
-            model = get_model(images.problem, self.objective, seed, self.epochs, self.training, self.device)
+            model = get_model(images.problem, self.objective, seed, self.epochs, self.device)
             scored = evaluate(model, self.objective, methods, images.problem, pixels)
         for name, metric, value, component in numbers_of(scored, labels, methods):
             yield self.record(seed, name, metric, value, component)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -34,8 +34,6 @@ class UciGroup(ReplicateGroup):
     rows, features : int
         Of the set.
     grid : tuple of Setting
-    training : str
-        Hash of the code that trains, by which nets are cached.
     """
 
     dataset: str
@@ -44,7 +42,6 @@ class UciGroup(ReplicateGroup):
     rows: int
     features: int
     grid: tuple[Setting, ...]
-    training: str = field(repr=False)
 
     def unit(self, seed: int) -> Unit:
         """See :class:`ReplicateGroup`."""
@@ -80,7 +77,7 @@ class UciGroup(ReplicateGroup):
             features = {part: x.to(self.device) for part, x in parts.features.items()}
             targets = {part: y.to(self.device) for part, y in parts.targets.items()}
             parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
-            asked = OBJECTIVES[self.objective], self.grid, self.epochs, self.training
+            asked = OBJECTIVES[self.objective], self.grid, self.epochs
             problems = (
                 Problem(features["train"], targets["train"], self.seeds, member)
                 for member in range(self._members(methods))

@@ -243,8 +243,8 @@ class Trainer:
         self.step = int(about["step"])
 
 
-TRAINING = (TrainingImages, TrainingImages.build, Trainer, Trainer.run, Trainer.model)
-"""Code that decides what is trained, beside the objectives."""
+VERSION = 1
+"""Raise it with every change that changes what is trained: models are trained again, and scored again."""
 
 
 def get_model(
@@ -252,7 +252,6 @@ def get_model(
     objective: Objective,
     seed: int,
     epochs: int,
-    code: str,
     device: str = "cpu",
     report: Report | None = None,
 ) -> Model:
@@ -266,9 +265,6 @@ def get_model(
     images : TrainingImages
     objective : Objective
     seed, epochs : int
-    code : str
-        Hash of :data:`TRAINING` and the objectives, made once, where a run is planned: a worker would
-        parse all of it again.
     device : str
     report : callable, optional
 
@@ -290,13 +286,14 @@ def get_model(
         if not all(bool(tensor.isfinite().all()) for tensor in trainer.net.state_dict().values()):
             raise RunFailedError(f"training on images diverged ({objective.name}, seed {seed})")
 
-    path = _path(images, objective, seed, epochs, code)
+    path = _path(images, objective, seed, epochs)
     return storage.trained(path, lambda: Trainer(images, objective, seed, epochs, device), steps).model
 
 
-def _path(images: TrainingImages, objective: Objective, seed: int, epochs: int, code: str) -> Path:
+def _path(images: TrainingImages, objective: Objective, seed: int, epochs: int) -> Path:
     data = images.pixels, images.labels, images.classes, images.architecture.label
-    identity = keys.digest(*data, objective.label, objective.learning_rate, seed, epochs, code)
+    versions = VERSION, objective.rule and objective.rule.version
+    identity = keys.digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
     return storage.cache_folder() / f"classifier-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
 
 

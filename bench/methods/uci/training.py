@@ -9,11 +9,11 @@ import torch
 
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Objective, Problem, Setting, Trainer
+from sdp_bench.bench.methods.uci.stacked import Nets, Objective, Problem, Setting, Trainer
 from sdp_bench.bench.nets import storage
 
-TRAINING = (Trainer, Trainer.run, Problem, *OBJECTIVES.values())
-"""Code that decides what is trained."""
+VERSION = 1
+"""Raise it with every change that changes what is trained: nets are trained again, and scored again."""
 
 Report = Callable[[int, int], None]
 """Told how many epochs are done, and of how many."""
@@ -25,7 +25,6 @@ def get_nets(
     objective: Objective,
     settings: Sequence[Setting],
     epochs: int,
-    code: str,
     report: Report | None = None,
 ) -> Nets:
     """Nets of an objective for all seeds and settings, from the cache or else trained and put there.
@@ -39,8 +38,6 @@ def get_nets(
     problem, objective, settings
         As :class:`sdp_bench.bench.methods.uci.stacked.Trainer` takes them.
     epochs : int
-    code : str
-        Hash of :data:`TRAINING`, made once, where a run is planned: a worker would parse all of it again.
     report : callable, optional
 
     Returns
@@ -64,16 +61,16 @@ def get_nets(
         if not bool(torch.stack(finite).all(0).any()):
             raise RunFailedError(f"training on {name} diverged ({objective.name})")
 
-    path = _path(name, problem, objective, settings, epochs, code)
+    path = _path(name, problem, objective, settings, epochs)
     return storage.trained(path, lambda: Trainer(problem, objective, settings), steps).nets
 
 
 def _path(
-    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int, code: str
+    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int
 ) -> Path:
     grid = [(setting.learning_rate, setting.weight_decay) for setting in settings]
     identity = keys.digest(
         *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs),
-        *(problem.member, code),
+        *(problem.member, VERSION),
     )
     return storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"
