@@ -80,7 +80,7 @@ def run(
     make_executor: Callable[[int, int], Executor],
     progress: Progress,
 ) -> int:
-    """Do a run; what the store holds as today's code would measure it is not measured again.
+    """Do a run; current measurements of the store are not repeated.
 
     Parameters
     ----------

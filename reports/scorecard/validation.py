@@ -155,7 +155,7 @@ def validated(
     ----------
     question : Question
     database : Path
-        Results file; what it holds as today's code would measure it is not measured again.
+        Results file; its current measurements are not repeated.
     progress : Progress
     output : Path, optional
         Folder in which the page will be written, so that what is in the way there is told first.

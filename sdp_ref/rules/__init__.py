@@ -60,7 +60,6 @@ __all__ = [
     "traits",
 ]
 
-# Made here and not at each call: what hashes the code that a function can reach comes by the rules.
 _RULES: Mapping[str, type[Rule]] = members(__name__, "sdp_ref.rules.base.Rule")
 
 

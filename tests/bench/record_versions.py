@@ -25,8 +25,10 @@ from sdp_bench.bench.metrics import metric, metrics, oracle
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import references
+from sdp_bench.bench.noise import noise_of
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.sampling import Sampling
+from sdp_bench.oracles import sample_outputs
 
 FILE = Path(__file__).with_name("versions.json")
 COMMAND = "python -m tests.bench.record_versions"
@@ -66,6 +68,15 @@ _SETTINGS = {
     "five outputs": ("relu chain, 12 inputs, 5 outputs", "sobol"),
 }
 _HEAVY = {"heavy tails": ("relu chain, Cauchy input", "mc")}
+_NOISE = (
+    "laplace",
+    "uniform",
+    "student_t:5",
+    "cauchy",
+    "stable:1.5",
+    "mixture:0.9*1+0.1*5",
+    "scales:1/0.5/2",
+)
 _OPTIONS = {"cells": 32, "pilot_samples": 2**11, "w1_points": 200, "w1_pairs": 4, "certified_points": 200}
 
 
@@ -125,6 +136,11 @@ def _of_oracle(_):
             "normals": truth.normals,
         }.items():
             found[f"{setting}, {purpose}"] = [*samples[:2].flatten().tolist(), *samples[-1].tolist()]
+    net = _probes()[_SETTINGS["two outputs"][0]].build().double()
+    for text in _NOISE:
+        law = noise_of(text).law(torch.ones(1, 3).double(), 0.5)
+        samples = sample_outputs(net, law, 64, seed=0)
+        found[f"{text} noise, samples"] = [*samples[0].tolist(), *samples[-1].tolist()]
     return found
 
 

@@ -78,7 +78,6 @@ class Split(Rule):
             raise ValueError(
                 f"base of split must be a rule, got {self.base!r}; sdp_ref.rule('split:base=...') reads text"
             )
-        # Not by `traits`: what the predictions of a rule rest on would then be what it is called, too.
         if self.base.name == self.name:
             raise ValueError("split takes any rule for its base but split")
         if hasattr(self.base, "seed"):  # all pieces of all inputs would share its draws
