@@ -8,15 +8,13 @@ from dataclasses import fields, is_dataclass
 
 import pandas as pd
 
+from sdp_bench.bench.metrics import Metric
 from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.bench.metrics.oracle import ORACLE_VERSION
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.rules import rule_of
 from sdp_ref.rules import Propagator, Rule
-
-_rule = functools.cache(rule_of)  # a run needs the version of every cell
-_metric = functools.cache(metric_of)
 
 
 def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> str:
@@ -74,6 +72,16 @@ def of_method(version: int, training: int | None = None, rule: Propagator | None
     parts += [] if training is None else [f"training {training}"]
     parts += [] if rule is None else [f"rule {of_rule(rule)}"]
     return ", ".join(parts)
+
+
+@functools.cache  # a run needs the versions of every cell
+def _rule(spec: str) -> Propagator | Reference:
+    return rule_of(spec)
+
+
+@functools.cache
+def _metric(spec: str) -> Metric:
+    return metric_of(spec)
 
 
 def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[Plugin]) -> pd.Series[bool]:
