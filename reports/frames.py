@@ -79,7 +79,7 @@ COLUMNS = (
     Column("unit_of_measure", "category", "", "`1` of pure numbers, `output` of the net's output."),
     Column("seconds", "float64", "s", "The rule's own time for one input."),
     Column("unit", "category", "", "Hash of what is asked about: net, input, noise and oracle, or data."),
-    Column("fingerprint", "category", "", "Hash of the code that could change the number."),
+    Column("fingerprint", "category", "", "Versions that the number rests on: `rule 1, metric 1, oracle 1`."),
     Column("run", "int64", "", "Number of the run that measured it."),
 )
 """The columns that :func:`load` returns, in order."""

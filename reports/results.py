@@ -13,7 +13,7 @@ import pandas as pd
 from sdp_bench.bench.errors import NOT_DEFINED, RunFailedError, UserError
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.results.exchange import opened
-from sdp_bench.bench.results.record import Run, Verification
+from sdp_bench.bench.results.record import Run
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.runtime.table import Row, load
@@ -172,7 +172,6 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
         "left_out": list(dict.fromkeys(each for m in metas for each in m["left_out"])),
         "nets": list({net["digest"]: net for m in metas for net in m["nets"]}.values()),
         "runs": {run.id: {"finished": run.finished, "commit": run.environment.get("commit")} for run in runs},
-        "verifications": {each.finished: _verified(each) for each in store.verifications()},
         "counts": {
             "units": int(frame.unit.nunique()) if len(frame) else 0,
             "measurements": len(frame),
@@ -197,17 +196,6 @@ def _meta_of(store: Store, run: Run) -> dict[str, Any]:
         "environment": run.environment,
         "nets": store.nets(run),
     }
-
-
-def _verified(verification: Verification) -> str:
-    """Description of a verification that newer code reproduces stored records."""
-    machine = verification.environment
-    return (
-        f"{verification.measured:,} records of {', '.join(verification.experiments)} measured again "
-        f"(a random {verification.share:.3g} of the predictions, at least one of each kind) on "
-        f"{machine['cpu']}, commit {machine['commit']}: all agree, rounding apart; "
-        f"{verification.stamped:,} records stamped, {verification.remaining:,} not"
-    )
 
 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:

@@ -194,6 +194,5 @@ def recorded(meta: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         ("Run", times | dict(meta.get("counts", {}))),
         ("Settings", meta.get("options", {})),
         ("Environment", meta.get("environment", {})),
-        ("Measured again", meta.get("verifications", {})),
     )
     return [(title, entries) for title, entries in listed if entries]

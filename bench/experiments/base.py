@@ -51,8 +51,8 @@ class Group(ABC):
         """Estimated time (s) on one core."""
 
     @abstractmethod
-    def fingerprint(self, rule: str, metric: str) -> str:
-        """Return a hash of the code that determines the numbers of this rule and metric."""
+    def versions_of(self, rule: str, metric: str) -> str:
+        """Versions that the numbers of a rule and metric rest on, as records have them."""
 
     @abstractmethod
     def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
@@ -62,7 +62,7 @@ class Group(ABC):
         """
 
     def left(self, current: Collection[Cell]) -> list[Cell]:
-        """Return the cells that the current code has not measured."""
+        """Its cells that are not current."""
         return [cell for cell in self.cells if cell not in current]
 
     @classmethod

@@ -14,9 +14,11 @@ from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
 from sdp_bench.bench.errors import UserError, outside
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.versions import of_method
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.methods.classifiers.training import (
     BATCH,
+    VERSION,
     Model,
     Objective,
     TrainingImages,
@@ -89,7 +91,18 @@ class ImageSplits:
 
 @dataclass(frozen=True, eq=False)
 class ClassifierGroup(ReplicateGroup):
-    """One model: trained or cached, and measured."""
+    """One model: trained, or taken from the cache, and measured.
+
+    Attributes
+    ----------
+    dataset : str
+    objective : Objective
+    epochs : int
+    trained, tested : int or None
+        As :class:`ImageSplits` takes them.
+    steps : int
+        Of an attack; 0 where there is none.
+    """
 
     dataset: str
     objective: Objective = field(repr=False)
@@ -97,8 +110,7 @@ class ClassifierGroup(ReplicateGroup):
     # as in `ImageSplits`
     trained: int | None
     tested: int | None
-    steps: int  # steps of an attack; 0 without attacks
-    training: str = field(repr=False)  # hash of the training code, part of the cache key
+    steps: int
     kind: ClassVar[type[TrainingImages]] = TrainingImages
 
     def unit(self, seed: int) -> Unit:
@@ -128,7 +140,7 @@ class ClassifierGroup(ReplicateGroup):
 
     def model(self, images: ImageSplits, seed: int) -> Model:
         """Return the trained net of a seed."""
-        return get_model(images.problem, self.objective, seed, self.epochs, self.training, self.device)
+        return get_model(images.problem, self.objective, seed, self.epochs, self.device)
 
     def numbers(
         self, images: ImageSplits, seed: int, methods: Sequence[str]
@@ -150,14 +162,30 @@ def expanded(
     scope: Scope,
     kind: type[ClassifierGroup],
     objectives: Iterable[Objective],
-    training: str,
     design: object = (),
 ) -> Expansion:
-    """Return the groups of an experiment: data sets times objectives times scales times seeds.
+    """Groups of an experiment: sets of images times objectives times scales times seeds.
 
-    Each objective is used at every scale, or once if it propagates no law. `training` is the hash of
-    `ClassifierGroup`, and `design` holds further values that the numbers depend on. A DataMissingError is
-    raised if the images are not available.
+    Parameters
+    ----------
+    experiment : ReplicateExperiment
+    scope : Scope
+    kind : type of ClassifierGroup
+    objectives : iterable of Objective
+        Each is taken at every scale, and once where it propagates no law.
+    design : plain values
+        What else the numbers depend on.
+
+    Returns
+    -------
+    Expansion
+
+    Raises
+    ------
+    DataMissingError
+        If the images are not there.
+    UserError
+        As :class:`ImageSplits`.
     """
     size = experiment.size(scope.settings)
     epochs, steps = size.epochs or 1, size.steps or 0
@@ -174,11 +202,10 @@ def expanded(
             text = f"{images.description}; {how}{attack}"
             network = images.problem.architecture.label
             replicated = Replicated(experiment.name, f"{name} {network}", text, identity[:16])
-            own = (experiment.name, experiment.metrics, experiment.fingerprint(), replicated)
+            versions = of_method(experiment.version, VERSION, objective.rule)
+            own = (experiment.name, experiment.metrics, versions, replicated)
             methods = kind.methods_of(objective, experiment.rules)
             for seed in range(size.nets or 0):
                 shared = (*own, methods, (seed,), scope.settings.sampling.device)
-                groups.append(
-                    kind(*shared, name, objective, epochs, size.samples, size.inputs, steps, training)
-                )
+                groups.append(kind(*shared, name, objective, epochs, size.samples, size.inputs, steps))
     return Expansion(groups)

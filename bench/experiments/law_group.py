@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.errors import OutsideError, outside
-from sdp_bench.bench.experiments import costs, fingerprints
+from sdp_bench.bench.experiments import costs, versions
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.predict import predict, prediction_of
 from sdp_bench.bench.identity.keys import OracleKey
@@ -120,8 +120,9 @@ class LawGroup(Group):
         measuring = sum(metric_of(spec).seconds(samples, count) for spec, count in metrics.items())
         return costs.seconds(self.net, samples, oracles, rules, measuring)
 
-    def fingerprint(self, rule: str, metric: str) -> str:
-        return fingerprints.of_measurement(rule, metric, self.settings.plugins)
+    def versions_of(self, rule: str, metric: str) -> str:
+        """See `Group`."""
+        return versions.of_measurement(rule, metric, self.settings.plugins)
 
     @classmethod
     def shared(cls, groups: Sequence[LawGroup]) -> Sequence[LawGroup]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.errors import OutsideError
@@ -24,28 +24,18 @@ class ReplicateExperiment(Experiment):
 
     Attributes
     ----------
+    version : int
+        Raised with every change that changes scores. Where trained models are cached, their training has
+        a version of its own.
     options : frozenset of str
         Supported settings, in addition to `nets` (the number of seeds) and `device`.
     """
 
+    version: ClassVar[int] = 1
     options: frozenset[str] = frozenset()
 
     def takes(self, option: str) -> bool:
         return option in {"nets", "device", *self.options}
-
-    @property
-    @abstractmethod
-    def code(self) -> tuple[object, ...]:
-        """Functions, classes and constants that determine its numbers."""
-
-    @property
-    def objectives(self) -> Mapping[str, object]:
-        """Return training objectives by name, if each affects only its own numbers.
-
-        Adding an objective then leaves the fingerprints of the others unchanged. By default everything is in
-        `code`.
-        """
-        return {}
 
     @property
     def has_oracle(self) -> bool:
@@ -58,17 +48,6 @@ class ReplicateExperiment(Experiment):
 
     def extent(self, settings: Settings) -> str:
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
-
-    def fingerprint(self, objective: str | None = None) -> str:
-        """Return a hash of the code that determines its numbers, or those of one objective."""
-        return self._fingerprints[objective if objective in self.objectives else None]
-
-    @functools.cached_property
-    def _fingerprints(self) -> Mapping[str | None, str]:
-        from sdp_bench.bench.identity.fingerprint import reached
-
-        found: dict[str | None, str] = {None: reached(*self.code)}
-        return found | {name: reached(*self.code, each) for name, each in self.objectives.items()}
 
 
 @dataclass(frozen=True)
@@ -117,9 +96,9 @@ class ReplicateGroup(Group):
     name : str
         Name of the experiment.
     metrics : tuple of str
-        The first is recorded for every scored method.
-    mark : str
-        Fingerprint of its code, which is not sent with the group.
+        The first is there wherever a method was scored.
+    versions : str
+        Of experiment, training and rule, as records have them.
     replicated : Replicated
     methods : tuple of str
     seeds : tuple of int
@@ -128,7 +107,7 @@ class ReplicateGroup(Group):
 
     name: str
     metrics: tuple[str, ...] = field(repr=False)
-    mark: str = field(repr=False)
+    versions: str = field(repr=False)
     replicated: Replicated
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -164,8 +143,9 @@ class ReplicateGroup(Group):
         first = self.metrics[0]
         return [cell for cell in self.cells if (cell[0], cell[1], first) not in current]
 
-    def fingerprint(self, rule: str, metric: str) -> str:  # noqa: ARG002
-        return self.mark
+    def versions_of(self, rule: str, metric: str) -> str:  # noqa: ARG002
+        """See `Group`: all methods and metrics rest on the same versions."""
+        return self.versions
 
     def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
         """Measure cells; records from before a failure are kept."""

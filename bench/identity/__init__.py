@@ -1,1 +1,1 @@
-"""What things are known by: keys, seeds and fingerprints of code."""
+"""What things are known by: keys and seeds."""

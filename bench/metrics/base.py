@@ -50,7 +50,9 @@ class Metric(ABC):
     Attributes
     ----------
     name : str
-        Name in records, where options are added to it; see `spec`.
+        What records know it by, with its options: see `spec`.
+    version : int
+        Raised with every change that changes values, floors or standard errors.
     title, label, about : str
         Texts for readers: a heading, a column header, and a paragraph of explanation.
     rank : int
@@ -91,6 +93,7 @@ class Metric(ABC):
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
     title: ClassVar[str]
     label: ClassVar[str]
     about: ClassVar[str] = ""

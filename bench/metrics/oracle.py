@@ -27,6 +27,9 @@ from sdp_ref.laws import Law
 
 T = TypeVar("T")
 
+ORACLE_VERSION = 1
+"""Raise it with every change that changes the samples of oracles: all measurements are then out of date."""
+
 
 def independent_blocks(sampler: Sampler) -> int:
     """Return the number of equal blocks of samples that are independent replicates."""

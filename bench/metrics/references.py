@@ -25,7 +25,9 @@ class Reference(ABC):
     Attributes
     ----------
     name : str
-        Name in records.
+        What records know it by.
+    version : int
+        Raised with every change that changes predictions.
     traits : Traits
         Properties, as rules have them.
     oracles : int
@@ -33,6 +35,7 @@ class Reference(ABC):
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
     traits: ClassVar[Traits]
     oracles: ClassVar[int]
     reference: ClassVar[bool] = True

@@ -30,7 +30,7 @@ class Peer(Rule):
     method: ClassVar[str]
     """Short name of the method."""
     rank: ClassVar[int] = 90
-    version: str = ""
+    version: str = ""  # type: ignore[assignment, misc]  # of the package; as a plug-in its own is a hash
 
     def __post_init__(self) -> None:
         here = self.installed()

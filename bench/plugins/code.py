@@ -33,7 +33,7 @@ Files = tuple[tuple[str, str], ...]
 _PACKAGE = "sdp_bench_plugin_"
 
 _PROJECT = {"sdp_ref", "sdp_bench"}
-"""These packages have their own fingerprints and are installed on every worker."""
+"""Has versions of its own, and is on every worker."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,6 @@ class Code:
     def as_json(self) -> dict[str, Any]:
         """Return the fields as plain values, without local paths."""
         return asdict(self) | {"address": public(self.address), "folder": ""}
-
-    @property
-    def packages(self) -> frozenset[str]:
-        """Top-level packages of its modules, from whatever location."""
-        shipped = _Shipped(self)
-        return shipped.tops | {shipped.package}
 
     def load(self) -> Any:
         """Import the module, once per process, and return the attribute named by the address.

@@ -6,10 +6,10 @@ import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.identity import keys
 from sdp_bench.bench.plugins import code
 from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import Code, no_exit
@@ -91,22 +91,19 @@ class Plugin:
     def address(self) -> str:
         return self.code.address
 
-    @property
-    def roots(self) -> tuple[object, ...]:
-        """Sources of the code and its modules, options and classes, from which its fingerprint is computed.
+    @functools.cached_property
+    def version(self) -> str:
+        """Hash of its source, that of its own modules and its options, 16 hexadecimal digits.
 
-        Runs the code in this process.
+        Raises
+        ------
+        UserError
+            If it has no Python source: a change could not be noticed.
         """
-        made = self.code.load()
-        # An object changes in use, but its factory does not.
-        maker = made if isinstance(made, type | FunctionType) else None
         code = self.code
-        return code.source, code.modules, code.attribute, self.options, maker, type(self.load())
-
-    @property
-    def mark(self) -> str:
-        """Hash of sources and options, 16 hexadecimal digits."""
-        return ask(self.address, _mark, self)
+        if not code.source:
+            raise UserError(f"{self.address}: there is no Python source of it, so a change cannot be noticed")
+        return keys.digest(code.source, code.modules, code.attribute, self.options)[:16]
 
     def load(self) -> Any:
         """Construct the object in this process, once; a UserError if code or options are invalid."""
@@ -182,12 +179,6 @@ def _named(plugin: Plugin, asked: tuple[type, str]) -> Plugin:
             f"{address}: a {noun} has {needs}, {on_one_line(name)} has not"
         )  # repr of a net has several lines
     return replace(plugin, name=name)
-
-
-def _mark(plugin: Plugin) -> str:
-    from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
-
-    return reached(*plugin.roots, packages=PACKAGES | plugin.code.packages)
 
 
 def plugin_of(spec: str, plugins: Iterable[Plugin], kind: str = "rule") -> Plugin | None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import costs, fingerprints, predict
+from sdp_bench.bench.experiments import costs, predict, versions
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
@@ -70,11 +70,11 @@ class Drilldown:
 
 
 def _require_current(made: StoredMeasurement) -> None:
-    """Raise a UserError if a measurement was made by other code than today's."""
+    """Raise a UserError if a measurement does not rest on today's versions."""
     rule, metric = made.first["rule"], made.first["metric"]
-    if made.first["fingerprint"] != fingerprints.of_measurement(rule, metric, made.settings.plugins):
+    if made.first["fingerprint"] != versions.of_measurement(rule, metric, made.settings.plugins):
         raise UserError(
-            f"the code of {rule} or of {metric.partition(':')[0]} has changed since it was measured; "
+            f"{rule}, {metric.partition(':')[0]} or the oracle has another version since it was measured; "
             "run the experiment again"
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.record import Run
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.plan import Plan, plan_of
+from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
 from sdp_ref.rules import Propagator
 
@@ -242,23 +241,6 @@ def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[
     raise RunFailedError(
         f"net, input or settings no longer give the key {unit}; the data or code has changed"
     )
-
-
-def work_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> Plan:
-    """All the work of a stored run that is about some nets, or about none.
-
-    Returns
-    -------
-    Plan
-        Of the experiments that ask about `nets`, or, without nets, of those that have no oracle.
-
-    Raises
-    ------
-    UserError
-        If an experiment is not there any more, or a setting does not fit.
-    """
-    experiments = chosen(list(stored_run.experiments))
-    return plan_of([each for each in experiments if nets or not each.has_oracle], settings, nets)
 
 
 def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:

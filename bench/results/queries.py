@@ -18,7 +18,7 @@ from pandas.errors import DatabaseError
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results import checksums, schema
 from sdp_bench.bench.results.checksums import Parts, Row
-from sdp_bench.bench.results.record import Run, Selection, StoredNet, Verification
+from sdp_bench.bench.results.record import Run, Selection, StoredNet
 from sdp_ref.rules import Traits
 
 _OF_RUNS = "WHERE run IN (SELECT value FROM json_each(?))"
@@ -90,13 +90,6 @@ EXCEPT SELECT unit FROM records EXCEPT SELECT unit FROM failures"""
 _IDLE_NETS = """
 WITH idle AS (SELECT value FROM json_each(?))
 SELECT net FROM units WHERE key IN idle EXCEPT SELECT net FROM units WHERE key NOT IN idle"""
-
-_RECORDS = """
-SELECT r.unit, r.rule, r.metric, r.component, r.value, r.floor, r.floor95, r.stderr, r.fingerprint, r.run,
-       u.net, n.network, n.activation, COALESCE(n.seed, u.seed) AS seed, u.input, u.noise, u.sigma, u.dataset,
-       u.objective
-FROM records r JOIN units u ON u.key = r.unit LEFT JOIN nets n ON n.digest = u.net
-ORDER BY r.unit, r.rule, r.metric, r.component"""
 
 _FIND = """
 SELECT r.*, u.net, u.input, u.noise, u.sigma, u.sampler, u.samples, u.dataset, u.objective, n.weights
@@ -223,50 +216,17 @@ class Queries:
         frame = pd.read_sql_query(_FAILURES, self._connection, params=(run.id,))
         return frame[frame.rule.isin(rules) | frame.rule.isna()].reset_index(drop=True)
 
-    def records(self) -> pd.DataFrame:
-        """All records of all runs, with what they were measured on; what is not known is missing."""
-        self._verify()
-        types = {name: kind for name, kind in _TYPES.items() if name in ("seed", "input")}
-        return pd.read_sql_query(_RECORDS, self._connection).astype(types)
-
-    def asked(self) -> pd.DataFrame:
-        """What the runs asked for together: experiment, unit, rule and metric, each combination once.
-
-        Experiments share units, so that a measurement may be asked for by several of them.
-
-        Returns
-        -------
-        DataFrame
-            Columns `experiment`, `unit`, `rule` and `metric`.
-        """
-        selections = [
-            (number, name, rule, metric)
-            for number in self.runs()
-            for name, selection in self.run(number).experiments.items()
-            for rule in selection.rules
-            for metric in selection.metrics
-        ]
-        names = ["run", "experiment", "rule", "metric"]
-        members = pd.read_sql_query("SELECT run, experiment, unit FROM members", self._connection)
-        found = members.merge(pd.DataFrame(selections, columns=names), on=["run", "experiment"])
-        return found.drop(columns="run").drop_duplicates(ignore_index=True)
-
     def stored_nets(self) -> dict[str, StoredNet]:
         """All nets, by digest, with their weights where these are kept."""
         rows = self._rows("SELECT * FROM nets", ())
         return {row["digest"]: StoredNet.from_row(row) for row in rows}
-
-    def verifications(self) -> list[Verification]:
-        """Evidence by which records of older code got the fingerprints of newer code, the oldest first."""
-        rows = self._rows("SELECT * FROM verifications ORDER BY finished", ())
-        return [Verification.from_row(row) for row in rows]
 
     def nets(self, run: Run) -> list[dict[str, Any]]:
         """Nets that a run measured on, without their weights."""
         return self._rows(_NETS, (run.id,))
 
     def measured(self, units: Iterable[str]) -> set[tuple[str, str, str, str]]:
-        """What is known: (unit, rule, metric, fingerprint)."""
+        """What is known: (unit, rule, metric, versions)."""
         self._verify()
         asked = set(units)
         rows = self._connection.execute("SELECT unit, rule, metric, fingerprint FROM records")

@@ -21,7 +21,6 @@ _SHARE = Range(-_ROUNDING, 1 + _ROUNDING)
 _SIZE = Range(-_ROUNDING)
 _RATIO = Range(-_ROUNDING, math.inf)
 
-# By name and not in the metrics themselves, whose source is part of the fingerprints of what they measured.
 _RANGES = {
     **dict.fromkeys(("tv_headline", "tv_principal", "tv_paper", "tv_joint", "tv_output"), _SHARE),
     **dict.fromkeys(("tv_class", "tv_difference", "tv_margin", "tv_pairs", "tv_sliced"), _SHARE),

@@ -122,7 +122,7 @@ class Record:
     seconds : float, optional
         The rule's own time for one input.
     fingerprint : str, optional
-        Hash of the code that could change the number; the driver of a run fills it in.
+        Versions that the number rests on, ``rule 1, metric 1, oracle 1``; the driver of a run fills it in.
     precision : str, optional
         In which its oracle was drawn, ``float32`` or ``float64``; None where there is no oracle, and in
         results of schema 3 and older, whose oracles were drawn in the net's own precision.
@@ -253,52 +253,6 @@ class Run(RunDescription):
         nested = {name: _mapping(row[name]) for name in ("settings", "environment")}
         left_out = tuple(LeftOut(**line) for line in json.loads(row["left_out"]))
         return cls(**{**row, **nested, "experiments": selections, "left_out": left_out})
-
-
-@dataclass(frozen=True)
-class Verification:
-    """Evidence that some records, made by other code than today's, are what today's code gives.
-
-    Attributes
-    ----------
-    finished : str
-        ISO 8601, UTC.
-    environment : mapping
-        Processor, versions and commit, as of a run.
-    experiments : tuple of str
-        That it was about.
-    share : float
-        Of the predictions (unit and rule) that was to be measured again, in (0, 1].
-    seed : int
-        Of its choice.
-    measured : int
-        Records measured again; all agreed, since nothing is stamped otherwise.
-    redrawn : int
-        Of these, those whose floor agrees within the error of its simulation, and not to rounding.
-    unrepeatable : int
-        Records that could not have been chosen: of a net that is not to be had again, say.
-    stamped : int
-        Records that got today's fingerprints, those measured again among them.
-    remaining : int
-        Records that kept the old ones: nothing of their kind was measured again.
-    """
-
-    finished: str
-    environment: Mapping[str, Any]
-    experiments: tuple[str, ...]
-    share: float
-    seed: int
-    measured: int
-    redrawn: int
-    unrepeatable: int
-    stamped: int
-    remaining: int
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """From a row of the table."""
-        environment, experiments = _mapping(row["environment"]), _texts(json.loads(row["experiments"]))
-        return cls(**{**row, "environment": environment, "experiments": experiments})
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ EXPORTED = 4
 """Schema of an export's tables: the one after it added the checksums, which an export has in its manifest."""
 
 TABLES = ("nets", "units", "rules", "runs", "members", "records", "failures", "verifications")
-"""Tables of a results file, those first that others refer to."""
+"""Tables of a results file, those first that others refer to. Until 0.21 `verifications` had rows."""
 
 KEYS = {
     "nets": ("digest",),

@@ -22,7 +22,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results import checksums, migration, schema, tables
 from sdp_bench.bench.results.checksums import Row
 from sdp_bench.bench.results.queries import Queries, unreadable
-from sdp_bench.bench.results.record import Failure, Record, RunDescription, StoredNet, Unit, Verification
+from sdp_bench.bench.results.record import Failure, Record, RunDescription, StoredNet, Unit
 from sdp_ref.rules import Traits
 
 LOCK = ".sdp-bench-lock"
@@ -297,28 +297,6 @@ class Store(Queries):
         """Mark a run as gone through to its end, after `seconds`."""
         with self._transaction({"runs": None}) as db:
             db.execute("UPDATE runs SET finished = ?, seconds = ? WHERE id = ?", (_now(), seconds, run))
-
-    def stamp(self, marks: Iterable[tuple[str, str, str, str]], verification: Verification) -> None:
-        """Give measurements other fingerprints, and keep the evidence for it, all or nothing.
-
-        Parameters
-        ----------
-        marks : iterable of (unit, rule, metric, fingerprint)
-        verification : Verification
-        """
-        evidence = {
-            **vars(verification),
-            "environment": json.dumps(verification.environment),
-            "experiments": json.dumps(verification.experiments),
-        }
-        marks = tuple(marks)
-        touched = {"records": {unit for unit, *_ in marks}, "verifications": None}
-        with self._transaction(touched) as db:
-            db.executemany(
-                "UPDATE records SET fingerprint = ? WHERE unit = ? AND rule = ? AND metric = ?",
-                ((mark, *place) for *place, mark in marks),
-            )
-            db.execute(schema.insertion("verifications"), tuple(evidence.values()))
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Everything in the file, a frame a table."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from sdp_bench.bench.results import ranges, schema
 from sdp_bench.bench.results.checksums import Row, verified
-from sdp_bench.bench.results.record import Run, StoredNet, Verification, redrawn, same
+from sdp_bench.bench.results.record import Run, StoredNet, redrawn, same
 
 KEEP_WEIGHTS = "ON CONFLICT (digest) DO UPDATE SET weights = COALESCE(weights, excluded.weights)"
 """A net may come from an export without weights first, and be trained or come with them later."""
@@ -21,7 +21,7 @@ WORDS = ("unit_of_measure", "precision")
 """What is measured: the numbers of a record, and what these are."""
 
 _KINDS = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
-_READ = {"nets": StoredNet.from_row, "runs": Run.from_row, "verifications": Verification.from_row}
+_READ = {"nets": StoredNet.from_row, "runs": Run.from_row}
 """What makes an object of a row, of tables with nested values."""
 
 # What else a row has is for people and by the version that wrote it, or by the machine.

@@ -71,12 +71,27 @@ def run(
     make_executor: Callable[[int, int], Executor],
     progress: Progress,
 ) -> int:
-    """Run experiments and return the number of failed measurements.
+    """Do a run; current measurements of the store are not repeated.
 
-    Measurements that the store holds, made by equivalent code, are skipped. `jobs` defaults to one worker per
-    core; `make_executor` gets the number of workers and of BLAS threads per worker. A metric that is not
-    defined for a law does not count as a failure. A UserError is raised if a setting is invalid or there is
-    nothing to run.
+    Parameters
+    ----------
+    store : Store
+    request : Request
+    jobs : int, optional
+        Workers; one a core by default.
+    make_executor : callable of (int, int)
+        Executor with so many workers, each with so many BLAS threads.
+    progress : Progress
+
+    Returns
+    -------
+    int
+        Failed measurements; one of a law for which the metric is not defined is none.
+
+    Raises
+    ------
+    UserError
+        If a setting does not fit, or there is nothing to run.
     """
     start = time.monotonic()
     nets = request.nets

@@ -15,7 +15,7 @@ from sdp_bench.bench.results.record import Cell, Failure, Record
 from sdp_bench.bench.results.store import Store
 
 Current = frozenset[Cell]
-"""Cells that need not be measured: the store has them from equivalent code."""
+"""Cells that need not be measured again: their records rest on today's versions."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,18 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
 
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
-    """Return the cells of some groups that the store holds from equivalent code."""
-    marks = {cell: group.fingerprint(cell[1], cell[2]) for group in groups for cell in group.cells}
+    """Cells of some groups whose records in the store rest on today's versions.
+
+    Parameters
+    ----------
+    store : Store
+    groups : sequence of Group
+
+    Returns
+    -------
+    frozenset of Cell
+    """
+    marks = {cell: group.versions_of(cell[1], cell[2]) for group in groups for cell in group.cells}
     units = {unit for unit, _, _ in marks}
     measured = store.measured(units)
     return frozenset(
@@ -64,9 +74,19 @@ def current(store: Store, groups: Sequence[Group]) -> Current:
 
 
 def store_result(store: Store, run: int, group: Group, result: GroupResult, cells: Sequence[Cell]) -> None:
-    """Store the result of some cells with the current code's fingerprints, replacing their old records."""
+    """Store what came of some cells of a group, with today's versions.
+
+    Parameters
+    ----------
+    store : Store
+    run : int
+    group : Group
+    result : GroupResult
+    cells : sequence of Cell
+        What was to be measured; what the store has of it is replaced.
+    """
     records = [
-        replace(record, fingerprint=group.fingerprint(record.rule, record.metric))
+        replace(record, fingerprint=group.versions_of(record.rule, record.metric))
         for record in result.records
     ]
     store.write_group(run, records, result.failures, list(cells))

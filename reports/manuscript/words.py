@@ -63,7 +63,6 @@ def _sentences(results: Results) -> Iterator[str]:
     if software:
         yield f"Software: {software}."
     yield from _seeds(results)
-    yield from (f"On {finished[:10]}, {said}." for finished, said in meta.get("verifications", {}).items())
 
 
 def _seeds(results: Results) -> Iterator[str]:

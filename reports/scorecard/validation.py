@@ -17,9 +17,9 @@ from sdp_bench.bench.executors.local import Limits, LocalProcesses
 from sdp_bench.bench.experiments import Experiment
 from sdp_bench.bench.experiments import chosen as chosen_experiments
 from sdp_bench.bench.experiments import own_net as cells
-from sdp_bench.bench.experiments.fingerprints import are_current
 from sdp_bench.bench.experiments.laws import LawExperiment, canonical_rules
 from sdp_bench.bench.experiments.presets import preset
+from sdp_bench.bench.experiments.versions import are_current
 from sdp_bench.bench.files import check_writable
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.plugins.asking import limited
@@ -125,11 +125,27 @@ class Validation:
 def validated(
     question: Question, database: Path, progress: Progress, output: Path | None = None
 ) -> Validation:
-    """Check rules with the conformance kit, measure them along with others, and judge the results.
+    """Check rules by the conformance kit, measure them beside others, and judge what came out.
 
-    Measurements that `database` has from the current code are reused. `output` is the folder of the page,
-    checked for foreign files before anything runs. Raises UserError for an invalid question, and
-    RunFailedError if `output` or the database is not writable.
+    Parameters
+    ----------
+    question : Question
+    database : Path
+        Results file; its current measurements are not repeated.
+    progress : Progress
+    output : Path, optional
+        Folder in which the page will be written, so that what is in the way there is told first.
+
+    Returns
+    -------
+    Validation
+
+    Raises
+    ------
+    UserError
+        If something does not fit.
+    RunFailedError
+        If `output` or the database cannot be written.
     """
     if not (question.rules or question.net):
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
@@ -207,7 +223,7 @@ def _candidate(name: str, plugins: tuple[Plugin, ...]) -> Candidate:
     plugin = plugin_of(name, plugins)
     if plugin is None:
         return Candidate(name)
-    return Candidate(name, plugin.address, plugin.code.source, plugin.mark)
+    return Candidate(name, plugin.address, plugin.code.source, plugin.version)
 
 
 def _conformed(

@@ -8,27 +8,10 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from sdp_bench.commands.options import (
-    BAD_VERDICT,
-    FAILED,
-    Group,
-    Share,
-    at_most_cores,
-    command,
-    database,
-    file_,
-    folder_,
-    jobs,
-    runs,
-    seed_,
-    word,
-)
+from sdp_bench.commands.options import FAILED, Group, command, database, file_, folder_, runs, word
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sdp_bench.bench.replay.verify import Outcome, Preparation
     from sdp_bench.bench.results.record import Record
 
 
@@ -158,123 +141,21 @@ def diff(a: Path, b: Path) -> None:
 
 @click.group(cls=Group)
 def results() -> None:
-    """Results files and the code that made them."""
+    """Results files."""
 
 
 @results.command()
 @click.argument("file", type=file_)
-@click.option(
-    "--share", type=Share(), default="2%", show_default=True, help="Of the predictions: 2% or 0.02."
-)
-@click.option("--seed", type=seed_, default=0, show_default=True, help="Of the choice.")
-@click.option(
-    "--only",
-    "experiments",
-    type=word,
-    multiple=True,
-    metavar="EXPERIMENT",
-    help="Look at this one; may be repeated.",
-)
-@click.option("--trust-code", is_flag=True, help="Run the code of plug-in rules stored with the results.")
-@jobs
-@click.option("--dry-run", is_flag=True, help="Say what would be measured, and how long it takes.")
-@click.option(
-    "--file",
-    "alone",
-    is_flag=True,
-    help="Compare FILE with its own checksums, all of it, and measure nothing.",
-)
-def verify(
-    file: Path,
-    share: float,
-    seed: int,
-    experiments: tuple[str, ...],
-    trust_code: bool,
-    jobs: int | None,
-    dry_run: bool,
-    alone: bool,
-) -> None:
-    """Measure a random share of the records in FILE again; where all agree, stamp the others.
+def check(file: Path) -> None:
+    """Compare FILE with its own checksums, every row and every index.
 
-    A record that was made by other code than today's is out of date. If a random share of these comes out
-    as it is stored, rounding apart, all that it speaks for (the same experiment, kind of net, rule, metric
-    and old code) gets today's fingerprints, in one step at the end, with the evidence. If anything
-    does not, it is named and nothing is stamped (exit code 1); nor is anything if a measurement fails (3).
-
-    A FILE that is damaged is not read (3). With --file, that is all that is looked at.
+    The exit code is 3 if FILE is damaged.
     """
-    from sdp_bench.bench import environment
-    from sdp_bench.bench.executors.local import LocalProcesses
-    from sdp_bench.bench.replay.verify import Request, measure_and_stamp, prepare
     from sdp_bench.bench.results.store import Store
-    from sdp_bench.commands.progress import Screen
 
-    with Store(file) as store:  # which rejects other files before one is opened for writing
-        if alone:
-            rows = store.verify()
-            echo(f"{file} is as it was written: {', '.join(f'{n} {name}' for name, n in rows.items())}")
-            return
-    jobs = at_most_cores(jobs) or environment.cores()
-    threads = max(1, environment.cores() // jobs)
-    request = Request(share, seed, experiments, trust_code)
-    with Store(file, writing=not dry_run) as store:
-        preparation = prepare(store, request, lambda: LocalProcesses(jobs, 1), Screen())
-        _tell(preparation, jobs)
-        if dry_run or not preparation.outdated.measurements:
-            return
-        if not preparation.parts:
-            raise SystemExit(FAILED)
-        described = environment.describe("cpu", jobs, threads)
-        executor = lambda: LocalProcesses(jobs, threads)  # noqa: E731
-        outcome = measure_and_stamp(store, request, preparation, executor, described, Screen())
-    _tell_outcome(outcome)
-    if not outcome.verification:
-        raise SystemExit(BAD_VERDICT if outcome.disagreements else FAILED)
-
-
-def _tell(preparation: Preparation, jobs: int) -> None:
-    """Print what is outdated, what was selected, and how long it takes."""
-    from sdp_bench.bench.experiments.costs import elapsed
-
-    total, old = len(preparation.records), preparation.count(preparation.outdated.cells)
-    echo(f"{total} records, {total - old} of today's code, {old} of other code")
-    for each in preparation.by_experiment():
-        counts = f"{each.chosen} of {each.outdated} to measure again"
-        echo(f"  {each.experiment:<20} {counts}, about {each.seconds / 60:.1f} min on one core")
-    if not preparation.parts:
-        _tell_remaining(preparation.remaining(set()))
-        echo("nothing can be measured again" if old else "nothing to stamp")
-        return
-    seconds = elapsed([part.seconds for part in preparation.parts], jobs)
-    echo(
-        f"{preparation.count(preparation.chosen)} records in {len(preparation.parts)} groups: about "
-        f"{seconds / 60:.1f} min with {jobs} workers (by costs measured on a 2-core AVX-512 CPU)"
-    )
-
-
-def _tell_outcome(outcome: Outcome) -> None:
-    """Print what agreed and was stamped, or what differed."""
-    for disagreement in outcome.disagreements:
-        echo(f"DIFFERENT {disagreement}")
-    for failure in outcome.failures:
-        echo(f"failed: {failure}")
-    if outcome.disagreements and outcome.elsewhere:
-        echo(
-            f"some were made on {', '.join(outcome.elsewhere)}, whose kernels round otherwise than this "
-            "processor's: verify them there"
-        )
-    made = outcome.verification
-    if not made:
-        numbers, failures = len(outcome.disagreements), len(outcome.failures)
-        echo(f"{numbers} numbers differ, {failures} failures: nothing is stamped")
-        return
-    echo(f"all {made.measured} records measured again agree; {made.stamped} have today's fingerprints now")
-    _tell_remaining(outcome.remaining)
-
-
-def _tell_remaining(remaining: Mapping[str, int]) -> None:
-    for what, count in remaining.items():
-        echo(f"  left as it is: {count} of {what}")
+    with Store(file) as store:
+        rows = store.verify()
+    echo(f"{file} is as it was written: {', '.join(f'{count} {name}' for name, count in rows.items())}")
 
 
 @command()

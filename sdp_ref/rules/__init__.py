@@ -60,8 +60,6 @@ __all__ = [
     "traits",
 ]
 
-# At import and not in the functions: fingerprints of the code that a function reaches would include the
-# rules.
 _RULES: Mapping[str, type[Rule]] = members(__name__, "sdp_ref.rules.base.Rule")
 
 

@@ -95,6 +95,9 @@ class Rule(ABC):
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Raise it with every change that changes predictions: stored measurements of the rule are then out of
+    date, and the next run measures them again."""
     claims: ClassVar[Collection[str]] = frozenset()
     """Properties that the conformance kit verifies. "moments": mean and covariance equal those of the true
     law after one hidden layer. "marginal moments": means and variances are exact after one activation.

@@ -17,7 +17,7 @@ from sdp_bench.bench.gate.oracles import manifest
 from sdp_bench.bench.nets import classifier_training, fully_connected
 from sdp_bench.bench.problems import making as problems
 from sdp_bench.bench.problems import verifying
-from sdp_bench.bench.replay import oracles, verify
+from sdp_bench.bench.replay import oracles
 from sdp_bench.bench.results.record import RunDescription, Selection
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver
@@ -46,7 +46,6 @@ WORK = (
     (fully_connected, "get_nets"),
     (checks, "run"),
     (page, "build"),
-    (verify, "measure_and_stamp"),
     (oracles, "drawn_again"),
     (problems, "draft"),
     (verifying, "sources"),
@@ -171,7 +170,7 @@ GOOD = {
     ("merge",): ("good.sqlite", "--output", "merged.sqlite"),
     ("import",): ("folder",),
     ("diff",): ("good.sqlite", "good.sqlite"),
-    ("results", "verify"): ("good.sqlite",),
+    ("results", "check"): ("good.sqlite",),
     ("recipes",): ("--output", "recipes.csv"),
     ("train",): ("cnn3", "--dataset", "mnist"),
     ("check-rule",): ("sdp",),

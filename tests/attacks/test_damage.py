@@ -67,8 +67,8 @@ def measured(store):
 
 def everything(store):
     runs = [store.run(number) for number in store.runs()]
-    frames = [store.records(), *map(store.frame, runs), *map(store.failures, runs)]
-    return [frames, [runs, store.rules(), store.stored_nets(), store.verifications()], store.find("")]
+    frames = [*map(store.frame, runs), *map(store.failures, runs)]
+    return [frames, [runs, store.rules(), store.stored_nets()], store.find("")]
 
 
 def told(done):
@@ -193,10 +193,10 @@ def test_a_damaged_file_is_not_written_to(content, tmp_path):
     assert (tmp_path / "r.sqlite").read_bytes() == before
 
 
-def test_verify_says_what_it_looked_at_and_what_is_damaged(content, tmp_path):
+def test_check_says_what_it_looked_at_and_what_is_damaged(content, tmp_path):
     path = tmp_path / "r.sqlite"
     path.write_bytes(content)
-    done = command("results", "verify", "r.sqlite", "--file", cwd=tmp_path)
+    done = command("results", "check", "r.sqlite", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("r.sqlite is as it was written: 5 nets, ")
     assert "2509 records" in done.stdout
@@ -204,7 +204,7 @@ def test_verify_says_what_it_looked_at_and_what_is_damaged(content, tmp_path):
         (unit,) = db.execute("SELECT unit FROM records WHERE metric = 'tv_class'").fetchone()
         db.execute("UPDATE records SET value = value + 1e-9 WHERE unit = ? AND metric = 'tv_class'", (unit,))
     db.close()
-    for words in (("results", "verify", "r.sqlite", "--file"), ("diff", "r.sqlite", "r.sqlite")):
+    for words in (("results", "check", "r.sqlite"), ("diff", "r.sqlite", "r.sqlite")):
         done = command(*words, cwd=tmp_path)
         assert done.returncode == 3
         assert (

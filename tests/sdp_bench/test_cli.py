@@ -166,7 +166,7 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
         ("worst:0", 2, "'worst:0': write worst:n, n from 1 to 100"),
         ("x", 2, "'x' is neither none, worst:n nor keys of measurements"),
         ("", 2, "an empty text says nothing"),
-        ("{first}", 3, "no drill-down of {first}: the code of sdp or of"),
+        ("{first}", 3, "no drill-down of {first}: sdp, "),
     ],
 )
 def test_a_page_that_is_asked_for_and_not_made_is_no_success(finished, tmp_path, key, exit_code, message):
@@ -403,7 +403,7 @@ def test_the_package_itself_is_the_command(tmp_path):
     "call",
     [
         ("run", "iris-tv", "--rules", "sdp", "--rules", "dvia"),
-        ("results", "verify", "--share", "1%", "--share=2%"),
+        ("replay", "0123", "--database", "a", "--database=b"),
         ("export", "-o", "one", "--output", "two"),
     ],
 )

@@ -55,7 +55,7 @@ def words_of(keys):
         yield ("replay", key, *theirs)
         yield ("report", "--no-committed", "--drill-down", key, "--output", "page", *theirs)
     yield ("report", "--no-committed", "--all-runs", "--output", "page", *theirs)
-    yield ("results", "verify", "theirs.sqlite", "--share", "100%", "--seed", "1")
+    yield ("results", "check", "theirs.sqlite")
     yield ("diff", "own.sqlite", "theirs.sqlite")
     yield ("export", *theirs, "-o", "tables")
     yield ("import", "tables", "--database", "again.sqlite")

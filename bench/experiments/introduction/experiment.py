@@ -18,19 +18,12 @@ if TYPE_CHECKING:
 class LayerOfIntroduction(ReplicateExperiment):
     """Accuracy of nets trained with a law that is introduced at a layer."""
 
-    @property
-    def code(self) -> tuple[object, ...]:
-        from sdp_bench.bench.methods.introduction.training import TRAINING, accuracy
-
-        return (*TRAINING, accuracy)
-
     def expand(self, scope: Scope) -> Expansion:
         from sdp_bench.bench.experiments.classifiers import expanded
         from sdp_bench.bench.experiments.introduction.group import IntroductionGroup
-        from sdp_bench.bench.identity.fingerprint import reached
-        from sdp_bench.bench.methods.introduction.training import OBJECTIVES, TRAINING
+        from sdp_bench.bench.methods.introduction.training import OBJECTIVES
 
-        return expanded(self, scope, IntroductionGroup, OBJECTIVES, reached(*TRAINING))
+        return expanded(self, scope, IntroductionGroup, OBJECTIVES)
 
 
 EXPERIMENT = LayerOfIntroduction(

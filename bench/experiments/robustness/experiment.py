@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 class Robustness(ReplicateExperiment):
     """Accuracy under noise and attacks, by training objective."""
 
-    @property
-    def code(self) -> tuple[object, ...]:
-        from sdp_bench.bench.methods.robustness.evaluation import Victim, evaluate
-        from sdp_bench.bench.methods.robustness.training import TRAINING
-
-        return (*TRAINING, Victim, evaluate)
-
     def check(self, settings: Settings) -> None:
         """Raise a UserError if the attack radii of a data set are not known."""
         for name in self.size(settings).datasets or ():
@@ -36,13 +29,12 @@ class Robustness(ReplicateExperiment):
     def expand(self, scope: Scope) -> Expansion:
         from sdp_bench.bench.experiments.classifiers import expanded
         from sdp_bench.bench.experiments.robustness.group import RobustnessGroup
-        from sdp_bench.bench.identity.fingerprint import reached
         from sdp_bench.bench.methods.robustness.attacks import RESTARTS
-        from sdp_bench.bench.methods.robustness.training import OBJECTIVES, TRAINING
+        from sdp_bench.bench.methods.robustness.training import OBJECTIVES
 
         self.check(scope.settings)
         design = (NOISE, RADII, QUERIES, RESTARTS)
-        return expanded(self, scope, RobustnessGroup, OBJECTIVES, reached(*TRAINING), design)
+        return expanded(self, scope, RobustnessGroup, OBJECTIVES, design)
 
 
 EXPERIMENT = Robustness(

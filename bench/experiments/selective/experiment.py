@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,24 +23,10 @@ METRICS = ("rcauc", "accuracy", "risk")
 class SelectivePrediction(ReplicateExperiment):
     """Choice of the predictions to abstain from."""
 
-    @property
-    def code(self) -> tuple[object, ...]:
-        from sdp_bench.bench.experiments.selective.group import numbers_of
-        from sdp_bench.bench.methods.classifiers.training import TRAINING
-        from sdp_bench.bench.methods.selective.scores import evaluate
-
-        return (*TRAINING, evaluate, numbers_of)
-
-    @property
-    def objectives(self) -> Mapping[str, object]:
-        from sdp_bench.bench.methods.selective.training import OBJECTIVES
-
-        return OBJECTIVES
-
     def expand(self, scope: Scope) -> Expansion:
         from sdp_bench.bench.experiments.selective.group import SelectiveGroup, load
-        from sdp_bench.bench.identity.fingerprint import reached
-        from sdp_bench.bench.methods.classifiers.training import BATCH, TRAINING
+        from sdp_bench.bench.experiments.versions import of_method
+        from sdp_bench.bench.methods.classifiers.training import BATCH, VERSION
         from sdp_bench.bench.methods.selective.scores import CERTIFIED, SIGMA
         from sdp_bench.bench.methods.selective.training import models
 
@@ -61,11 +46,11 @@ class SelectivePrediction(ReplicateExperiment):
             )
             text = f"{images.description}; {how}"
             replicated = Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3)
-            training = reached(*TRAINING, self.objectives[name])
+            versions = of_method(self.version, VERSION, objective.rule)
             for seed in range(size.nets or 0):
-                own = (self.name, self.metrics, self.fingerprint(name), replicated)
+                own = (self.name, self.metrics, versions, replicated)
                 shared = (*own, SCORES[name], (seed,), scope.settings.sampling.device)
-                groups.append(SelectiveGroup(*shared, objective, epochs, limit, steps, len(labels), training))
+                groups.append(SelectiveGroup(*shared, objective, epochs, limit, steps, len(labels)))
         return Expansion(groups)
 
 

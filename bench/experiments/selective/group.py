@@ -107,7 +107,17 @@ def load(limit: int | None = None) -> Images:
 
 @dataclass(frozen=True, eq=False)
 class SelectiveGroup(ReplicateGroup):
-    """One objective and seed: the model is trained or cached, and scored."""
+    """One objective and seed: its model is trained, or taken from the cache, and scored.
+
+    Attributes
+    ----------
+    objective : Objective
+    epochs : int
+    limit : int or None
+        As :class:`Images` takes it.
+    steps, tested : int
+        Of training, and images to score.
+    """
 
     objective: Objective = field(repr=False)
     epochs: int
@@ -115,7 +125,6 @@ class SelectiveGroup(ReplicateGroup):
     # training steps, and images to score
     steps: int
     tested: int
-    training: str = field(repr=False)  # hash of the training code, part of the cache key
 
     @property
     def scale(self) -> float | None:
@@ -148,7 +157,7 @@ class SelectiveGroup(ReplicateGroup):
         with outside():
             images = load(self.limit)
             pixels, labels = images.tested
-            model = get_model(images.problem, self.objective, seed, self.epochs, self.training, self.device)
+            model = get_model(images.problem, self.objective, seed, self.epochs, self.device)
             scored = evaluate(model, self.objective, methods, images.problem, pixels)
         for name, metric, value, component in numbers_of(scored, labels, methods):
             yield self.record(seed, name, metric, value, component)

@@ -18,22 +18,19 @@ if TYPE_CHECKING:
 class TwoMoons(ReplicateExperiment):
     """Uncertainty at seen and at far points, of nets trained with and without propagation."""
 
-    @property
-    def code(self) -> tuple[object, ...]:
-        from sdp_bench.bench.methods.two_moons.training import TRAINING
-
-        return TRAINING
-
     def expand(self, scope: Scope) -> Expansion:
         """Return the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
         from sdp_bench.bench.errors import UserError
         from sdp_bench.bench.experiments.two_moons.group import TwoMoonsGroup
+        from sdp_bench.bench.experiments.versions import of_method
         from sdp_bench.bench.methods.two_moons.training import LEARNING_RATE, POINTS, RECIPES, SCALE, TESTED
+        from sdp_ref.rules import SDP
 
         size = self.size(scope.settings)
         seeds, steps = size.nets or 1, size.epochs or 1
         if seeds > TESTED:
             raise UserError(f"{self.name} has points for {TESTED} seeds, got {seeds}")
+        versions = of_method(self.version, rule=SDP())  # uncertainties are those that it predicts
         groups = []
         for name, recipe in RECIPES.items():
             text = (
@@ -42,7 +39,7 @@ class TwoMoons(ReplicateExperiment):
             )
             identity = keys.digest(name, steps)[:16]
             replicated = Replicated(self.name, f"two moons {recipe.architecture.label}", text, identity)
-            own = (self.name, self.metrics, self.fingerprint(), replicated, self.rules)
+            own = (self.name, self.metrics, versions, replicated, self.rules)
             groups += [
                 TwoMoonsGroup(*own, (seed,), scope.settings.sampling.device, name, steps)
                 for seed in range(seeds)

@@ -29,25 +29,15 @@ METRICS = (
 class PredictionIntervals(ReplicateExperiment):
     """Prediction intervals on regression sets."""
 
-    @property
-    def code(self) -> tuple[object, ...]:
-        from sdp_bench.bench.experiments.uci.group import numbers_of
-        from sdp_bench.bench.methods.uci import intervals
-        from sdp_bench.bench.methods.uci.methods import evaluate
-        from sdp_bench.bench.methods.uci.training import TRAINING
-
-        return (*TRAINING, intervals.splits, evaluate, numbers_of)
-
     def expand(self, scope: Scope) -> Expansion:
         from sdp_bench.bench.experiments.uci.group import UciGroup
-        from sdp_bench.bench.identity.fingerprint import reached
+        from sdp_bench.bench.experiments.versions import of_method
         from sdp_bench.bench.methods.uci import intervals
         from sdp_bench.bench.methods.uci.intervals import GRID
-        from sdp_bench.bench.methods.uci.training import TRAINING
+        from sdp_bench.bench.methods.uci.training import VERSION
 
         size = self.size(scope.settings)
         seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
-        training = reached(*TRAINING)
         groups = []
         for name in size.datasets or ():
             data = dataset(name, TabularRegression).load()
@@ -58,9 +48,9 @@ class PredictionIntervals(ReplicateExperiment):
             replicated = Replicated(self.name, f"{name} {features}-64", text, identity)
             for objective in dict.fromkeys(METHODS[rule].objective for rule in self.rules):
                 methods = tuple(rule for rule in self.rules if METHODS[rule].objective == objective)
-                own = (self.name, self.metrics, self.fingerprint(), replicated)
+                own = (self.name, self.metrics, of_method(self.version, VERSION), replicated)
                 shared = (*own, methods, seeds, scope.settings.sampling.device)
-                groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID, training))
+                groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID))
         return Expansion(groups)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -25,7 +25,16 @@ _SAMPLE = 4e-9  # s per net, row, input variance and sample
 
 @dataclass(frozen=True, eq=False)
 class UciGroup(ReplicateGroup):
-    """All seeds and settings of one data set and objective, trained together."""
+    """All seeds and settings of one set under one objective, which are trained together.
+
+    Attributes
+    ----------
+    dataset, objective : str
+    epochs : int
+    rows, features : int
+        Of the set.
+    grid : tuple of Setting
+    """
 
     dataset: str
     objective: str
@@ -34,7 +43,6 @@ class UciGroup(ReplicateGroup):
     rows: int
     features: int
     grid: tuple[Setting, ...]
-    training: str = field(repr=False)  # hash of the training code, part of the cache key
 
     def unit(self, seed: int) -> Unit:
         replicated = self.replicated
@@ -66,7 +74,7 @@ class UciGroup(ReplicateGroup):
             features = {part: x.to(self.device) for part, x in parts.features.items()}
             targets = {part: y.to(self.device) for part, y in parts.targets.items()}
             parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
-            asked = OBJECTIVES[self.objective], self.grid, self.epochs, self.training
+            asked = OBJECTIVES[self.objective], self.grid, self.epochs
             problems = (
                 Problem(features["train"], targets["train"], self.seeds, member)
                 for member in range(self._members(methods))

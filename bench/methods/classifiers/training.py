@@ -200,8 +200,8 @@ class Trainer:
         self.step = int(about["step"])
 
 
-TRAINING = (TrainingImages, TrainingImages.build, Trainer, Trainer.run, Trainer.model)
-"""Code that determines the training, in addition to the objectives."""
+VERSION = 1
+"""Raise it with every change that changes what is trained: models are trained again, and scored again."""
 
 
 def get_model(
@@ -209,15 +209,30 @@ def get_model(
     objective: Objective,
     seed: int,
     epochs: int,
-    code: str,
     device: str = "cpu",
     report: Report | None = None,
 ) -> Model:
-    """Return a classifier, from the cache, or trained and cached.
+    """A classifier, from the cache or else trained and put there.
 
-    An interrupted training resumes from its last checkpoint and gives the same weights (on a GPU only if its
-    kernels are deterministic). `code` is a hash of `TRAINING` and the objectives, computed once when a run is
-    planned, because each worker would have to parse the code again. Divergence raises a RunFailedError.
+    A training that was interrupted goes on from its last checkpoint, to the same weights (on a GPU as far
+    as its kernels are deterministic).
+
+    Parameters
+    ----------
+    images : TrainingImages
+    objective : Objective
+    seed, epochs : int
+    device : str
+    report : callable, optional
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    RunFailedError
+        If training diverged, or the cache cannot be written.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:
@@ -228,13 +243,14 @@ def get_model(
         if not all(bool(tensor.isfinite().all()) for tensor in trainer.net.state_dict().values()):
             raise RunFailedError(f"training on images diverged ({objective.name}, seed {seed})")
 
-    path = _path(images, objective, seed, epochs, code)
+    path = _path(images, objective, seed, epochs)
     return storage.trained(path, lambda: Trainer(images, objective, seed, epochs, device), steps).model
 
 
-def _path(images: TrainingImages, objective: Objective, seed: int, epochs: int, code: str) -> Path:
+def _path(images: TrainingImages, objective: Objective, seed: int, epochs: int) -> Path:
     data = images.pixels, images.labels, images.classes, images.architecture.label
-    identity = keys.digest(*data, objective.label, objective.learning_rate, seed, epochs, code)
+    versions = VERSION, objective.rule and objective.rule.version
+    identity = keys.digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
     return storage.cache_folder() / f"classifier-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
 
 

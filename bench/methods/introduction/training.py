@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.methods.classifiers import training
 from sdp_bench.bench.methods.classifiers.training import Model, Objective, TrainingImages, exact_products
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_ref.rules import MarginalSDP
@@ -43,7 +42,6 @@ def _introduced(layer: int) -> Objective:
 
 
 OBJECTIVES = tuple(_introduced(layer) for layer in range(LAYERS + 1))
-TRAINING = (*training.TRAINING, FlatImages.build, OBJECTIVES)
 
 
 @torch.no_grad()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from sdp_bench.bench.methods.classifiers import training
 from sdp_bench.bench.methods.classifiers.training import Objective
 from sdp_bench.bench.noise import CAUCHY
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
@@ -20,7 +19,4 @@ OBJECTIVES = (
     _objective("pairwise_cauchy", MarginalSDP(), noise=CAUCHY),
 )
 """Softmax cross-entropy, the Dirichlet likelihood of Gast & Roth, and the pairwise loss of a Gaussian with
-and without covariances and of a Cauchy law, whose scales are propagated layer by layer as in the paper's
-theorem.
-"""
-TRAINING = (*training.TRAINING, OBJECTIVES)
+and without covariances and of a Cauchy law, whose scales go from layer to layer as in the paper's theorem."""

@@ -142,9 +142,3 @@ def numbers(recipe: Recipe, net: nn.Module, data: Moons) -> Mapping[str, float]:
         "entropy_seen": float(seen.mean()),
         "entropy_far": float(far.mean()),
     }
-
-
-TRAINING = (
-    *(moons, train, uncertainty, numbers, RECIPES),
-    *(SCALE, POINTS, SPREAD, LEARNING_RATE, WIDTH, HIDDEN, FAR, TESTED, _LOW, _HIGH, _SIDE),
-)

@@ -9,10 +9,11 @@ import torch
 
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Objective, Problem, Setting, Trainer
+from sdp_bench.bench.methods.uci.stacked import Nets, Objective, Problem, Setting, Trainer
 from sdp_bench.bench.nets import storage
 
-TRAINING = (Trainer, Trainer.run, Problem, *OBJECTIVES.values())
+VERSION = 1
+"""Raise it with every change that changes what is trained: nets are trained again, and scored again."""
 
 Report = Callable[[int, int], None]
 """Callback (epochs done, epochs in total)."""
@@ -24,15 +25,30 @@ def get_nets(
     objective: Objective,
     settings: Sequence[Setting],
     epochs: int,
-    code: str,
     report: Report | None = None,
 ) -> Nets:
     """Return the nets of an objective for all seeds and settings, from the cache, or trained and cached.
 
-    An interrupted training resumes from its last checkpoint and gives the same weights. `name` is the data
-    set's, for the file name, and `code` a hash of `TRAINING`, computed once when a run is planned, because
-    each worker would have to parse the code again. A RunFailedError is raised if the training of every net
-    diverged.
+    A training that was interrupted goes on from its last checkpoint, to the same weights.
+
+    Parameters
+    ----------
+    name : str
+        Of the data set, for the file's name.
+    problem, objective, settings
+        As :class:`sdp_bench.bench.methods.uci.stacked.Trainer` takes them.
+    epochs : int
+    report : callable, optional
+
+    Returns
+    -------
+    Nets
+        Seed by seed, each with all settings.
+
+    Raises
+    ------
+    RunFailedError
+        If the training of every net diverged, or the cache cannot be written.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:
@@ -45,16 +61,16 @@ def get_nets(
         if not bool(torch.stack(finite).all(0).any()):
             raise RunFailedError(f"training on {name} diverged ({objective.name})")
 
-    path = _path(name, problem, objective, settings, epochs, code)
+    path = _path(name, problem, objective, settings, epochs)
     return storage.trained(path, lambda: Trainer(problem, objective, settings), steps).nets
 
 
 def _path(
-    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int, code: str
+    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int
 ) -> Path:
     grid = [(setting.learning_rate, setting.weight_decay) for setting in settings]
     identity = keys.digest(
         *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs),
-        *(problem.member, code),
+        *(problem.member, VERSION),
     )
     return storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"

@@ -73,7 +73,6 @@ class Split(Rule):
             raise ValueError(
                 f"base of split must be a rule, got {self.base!r}; sdp_ref.rule('split:base=...') reads text"
             )
-        # Not by `traits`: the fingerprint of the predictions would then include the label of a rule.
         if self.base.name == self.name:
             raise ValueError("split takes any rule for its base but split")
         if hasattr(self.base, "seed"):  # all pieces of all inputs would share its random numbers

@@ -116,7 +116,7 @@ class Mistaken(Group):
     title = "mistaken"
     seconds = 1.0
 
-    def fingerprint(self, rule, metric):
+    def versions_of(self, rule, metric):
         return ""
 
     def measure(self, cells):

@@ -6,14 +6,12 @@ import pickle
 import pytest
 import torch
 
-import sdp_ref as sr
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.classifiers import ImageSplits
 from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT
 from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.methods.classifiers import SCALES
 from sdp_bench.bench.methods.classifiers.training import Model, Trainer
 from sdp_bench.bench.methods.introduction.training import OBJECTIVES, FlatImages, accuracy
@@ -198,10 +196,12 @@ def test_bad_images_are_refused_in_one_line(change, message):
     assert "\n" not in str(caught.value)
 
 
-def test_its_numbers_rest_on_its_rule_and_on_no_other(monkeypatch):
-    before = reached(*EXPERIMENT.code)
-    assert sr.rule("marginal_sdp") == MarginalSDP()
-    monkeypatch.setattr(MarginalMomentMatching, "linear", True, raising=False)
-    assert reached(*EXPERIMENT.code) == before
-    monkeypatch.setattr(MarginalSDP, "linear", False)
-    assert reached(*EXPERIMENT.code) != before
+def test_its_numbers_rest_on_its_version_its_training_and_its_rule(made_up, monkeypatch):
+    def versions():
+        return {group.versions for group in groups_of(SMALL)}
+
+    assert versions() == {"method 1, training 1, rule 1"}
+    monkeypatch.setattr(MarginalMomentMatching, "version", 2)
+    assert versions() == {"method 1, training 1, rule 1"}
+    monkeypatch.setattr(MarginalSDP, "version", 2)
+    assert versions() == {"method 1, training 1, rule 2"}

@@ -13,7 +13,6 @@ from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT
 from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.identity.keys import SeedRoot
 from sdp_bench.bench.methods.classifiers import SCALES
 from sdp_bench.bench.methods.classifiers.training import Model, Objective, Trainer, TrainingImages
@@ -23,7 +22,6 @@ from sdp_bench.bench.methods.robustness.training import OBJECTIVES
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_ref import losses
-from sdp_ref.rules import Unscented
 from tests.bench.experiments.images import images
 
 TRAIN, TEST = images(120), images(30, seed=1, split="test")
@@ -280,11 +278,3 @@ def test_without_the_files_one_line_says_what_to_get(tmp_path, monkeypatch):
     with pytest.raises(DataMissingError, match="MNIST train") as caught:
         groups_of(SMALL)
     assert "\n" not in str(caught.value)
-
-
-def test_its_numbers_rest_on_its_attacks_and_on_no_rule_that_it_does_not_use(monkeypatch):
-    before = reached(*EXPERIMENT.code)
-    monkeypatch.setattr(Unscented, "prepare", lambda *_: None)
-    assert reached(*EXPERIMENT.code) == before
-    monkeypatch.setattr("sdp_bench.bench.methods.robustness.attacks._STRIDE", 2.0)
-    assert reached(*EXPERIMENT.code) != before

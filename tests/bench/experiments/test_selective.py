@@ -14,11 +14,10 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, METRICS
 from sdp_bench.bench.experiments.selective.group import POINTS, Images
-from sdp_bench.bench.identity.fingerprint import reached
+from sdp_bench.bench.methods.classifiers import training
 from sdp_bench.bench.methods.classifiers.training import (
     START,
     Model,
-    Objective,
     Trainer,
     TrainingImages,
     get_model,
@@ -31,7 +30,7 @@ from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_ref import losses
-from sdp_ref.rules import SDP, MarginalSDP, Unscented
+from sdp_ref.rules import SDP, MarginalSDP
 from tests.bench.experiments.images import images
 
 SMALL = Settings(sizes={"selective": Size(nets=1, epochs=1)})
@@ -141,7 +140,7 @@ def test_the_objectives_of_a_seed_start_from_one_net_and_seeds_differ():
 @pytest.mark.parametrize("name", ["softmax", "dirichlet"])
 def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, monkeypatch):
     problem = TrainingImages(TRAIN.pixels.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
-    whole = get_model(problem, OBJECTIVES[name], 0, 3, "code")
+    whole = get_model(problem, OBJECTIVES[name], 0, 3)
     for file in cache.iterdir():
         file.unlink()
 
@@ -154,10 +153,10 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, mon
 
     monkeypatch.setattr(storage, "SAVE_SECONDS", -1.0)
     with pytest.raises(KilledError):
-        get_model(problem, OBJECTIVES[name], 0, 3, "code", report=kill)
+        get_model(problem, OBJECTIVES[name], 0, 3, report=kill)
     assert sorted(file.suffix for file in cache.iterdir()) == [".before", ".checkpoint"]
     seen = []
-    again = get_model(problem, OBJECTIVES[name], 0, 3, "code", report=lambda done, _: seen.append(done))
+    again = get_model(problem, OBJECTIVES[name], 0, 3, report=lambda done, _: seen.append(done))
     assert seen == [4, 5, 6]
     assert same(again.net.state_dict(), whole.net.state_dict())
     assert again.offset == whole.offset
@@ -165,19 +164,26 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, mon
 
 
 def test_a_model_of_the_cache_is_not_trained_again_and_a_damaged_one_is(cache):
-    first = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, "code")
+    first = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2)
     seen = []
-    second = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, "code", report=lambda done, _: seen.append(done))
+    second = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, report=lambda done, _: seen.append(done))
     assert seen == []
     assert same(first.net.state_dict(), second.net.state_dict())
     (file,) = cache.iterdir()
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.warns(UserWarning, match="is damaged"):
-        third = get_model(
-            PROBLEM, OBJECTIVES["softmax"], 0, 2, "code", report=lambda done, _: seen.append(done)
-        )
+        third = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, report=lambda done, _: seen.append(done))
     assert seen == [1, 2]
     assert same(first.net.state_dict(), third.net.state_dict())
+
+
+@pytest.mark.parametrize(("owner", "name"), [(training, "VERSION"), (SDP, "version")])
+def test_another_version_is_trained_again(owner, name, cache, monkeypatch):
+    get_model(PROBLEM, OBJECTIVES["pairwise_gaussian"], 0, 1)
+    monkeypatch.setattr(owner, name, 2)
+    seen = []
+    get_model(PROBLEM, OBJECTIVES["pairwise_gaussian"], 0, 1, report=lambda done, _: seen.append(done))
+    assert seen == [1]
 
 
 def test_a_cache_that_cannot_be_written_is_found_out_at_once(tmp_path, monkeypatch):
@@ -185,7 +191,7 @@ def test_a_cache_that_cannot_be_written_is_found_out_at_once(tmp_path, monkeypat
     blocked.write_text("")
     monkeypatch.setenv("SDP_BENCH_CACHE", str(blocked))
     with pytest.raises(RunFailedError, match="SDP_BENCH_CACHE"):
-        get_model(PROBLEM, OBJECTIVES["softmax"], 0, 1, "code")
+        get_model(PROBLEM, OBJECTIVES["softmax"], 0, 1)
 
 
 # Scores -----------------------------------------------------------------------------------------
@@ -365,45 +371,40 @@ def test_groups_travel_to_workers(made_up):
     for group in groups_of(SMALL):
         again = pickle.loads(pickle.dumps(group))
         assert (again.title, again.cells) == (group.title, group.cells)
-        mark = EXPERIMENT.fingerprint(group.units[0].objective)
-        assert again.fingerprint("dirichlet", "rcauc") == mark
+        assert again.versions_of("dirichlet", "rcauc") == group.versions
 
 
-def marks():
-    """Fingerprints and hashes of training by objective, as a new run finds them."""
-    found = dataclasses.replace(EXPERIMENT).expand(Scope(SMALL)).groups
-    return {(g.units[0].objective, g.units[0].sigma): (g.mark, g.training) for g in found}
+def test_versions_are_those_of_the_experiment_the_training_and_the_rule(made_up, monkeypatch):
+    def versions():
+        return {group.units[0].objective: group.versions for group in groups_of(SMALL)}
 
-
-def test_numbers_and_models_of_an_objective_rest_on_that_one(made_up, monkeypatch):
-    before = marks()
-    assert len(set(before.values())) == len(OBJECTIVES)
-    monkeypatch.setitem(OBJECTIVES, "another", Objective("another", Unscented(), 0.5))
-    monkeypatch.setitem(SCORES, "another", ("softmax_entropy",))
-    after = marks()
-    assert after.keys() - before.keys() == {("another", None)}
-    assert before.items() <= after.items()
+    before = versions()
+    assert before["softmax"] == "method 1, training 1"
+    assert before["pairwise_gaussian"] == "method 1, training 1, rule 1"
+    monkeypatch.setattr(SDP, "version", 2)
+    after = versions()
+    assert {name for name in before if before[name] != after[name]} == {
+        "pairwise_gaussian",
+        "pairwise_cauchy",
+    }
+    monkeypatch.setattr(type(EXPERIMENT), "version", 2)
+    assert all(text.startswith("method 2, training 1") for text in versions().values())
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"rule": MarginalSDP()},
-        {"sigma": 0.2},
-        {"learning_rate": 1e-4},
-        {"noise": CAUCHY},
-        {"skipped": 1},
-    ],
+    "change", [{"rule": MarginalSDP()}, {"sigma": 0.2}, {"learning_rate": 1e-4}, {"noise": CAUCHY}]
 )
-def test_what_an_objective_is_changes_its_own_numbers_and_models_alone(change, made_up, monkeypatch):
-    before = marks()
+def test_what_an_objective_is_changes_its_own_units_alone(change, made_up, monkeypatch):
+    def units():
+        return {
+            (group.units[0].objective, group.units[0].sigma): group.units[0].key for group in groups_of(SMALL)
+        }
+
+    before = units()
     other = dataclasses.replace(OBJECTIVES["pairwise_gaussian"], **change)
     monkeypatch.setitem(OBJECTIVES, "pairwise_gaussian", other)
-    after = marks()
-    changed = {key for key in before if before[key] != after[key]}
-    assert changed == {("pairwise_gaussian", None)}
-    own = before["pairwise_gaussian", None], after["pairwise_gaussian", None]
-    assert all(one != other for one, other in zip(*own, strict=True))
+    after = units()
+    assert {key for key in before if before[key] != after[key]} == {("pairwise_gaussian", None)}
 
 
 def test_the_paper_s_numbers_of_seeds_and_epochs(made_up):
@@ -453,11 +454,3 @@ def test_a_set_that_is_gone_is_a_failure_of_the_group(made_up, cache, monkeypatc
     assert result.records == []
     assert {f.rule for f in result.failures} == set(SCORES["softmax"])
     assert {f.error for f in result.failures} == {"EMNIST letters is not there"}
-
-
-def test_rules_that_it_does_not_use_do_not_count(monkeypatch):
-    before = reached(*EXPERIMENT.code)
-    monkeypatch.setattr(Unscented, "prepare", lambda *_: None)
-    assert reached(*EXPERIMENT.code) == before
-    monkeypatch.setattr(SDP, "prepare", lambda *_: None)
-    assert reached(*EXPERIMENT.code) != before

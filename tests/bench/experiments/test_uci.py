@@ -3,13 +3,11 @@
 import dataclasses
 import math
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
-from sdp_bench.bench import environment
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.uci import YACHT
 from sdp_bench.bench.errors import RunFailedError, UserError
@@ -17,18 +15,15 @@ from sdp_bench.bench.experiments import replicates
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.experiments.uci import experiment
 from sdp_bench.bench.experiments.uci import group as work
-from sdp_bench.bench.identity import fingerprint
 from sdp_bench.bench.methods.uci import METHODS, READINGS, intervals, training
 from sdp_bench.bench.methods.uci.intervals import splits
 from sdp_bench.bench.methods.uci.stacked import SQUARED_ERROR, Problem, Setting
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.replay import verify
 from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
-from sdp_bench.commands.progress import Screen
 from tests.bench.conftest import begin
 
 SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
@@ -92,36 +87,18 @@ def test_groups_travel_to_workers():
         assert (again.title, again.cells, again.grid) == (group.title, group.cells, group.grid)
 
 
-def test_other_code_makes_it_be_measured_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("owner", "name", "versions"),
+    [(type(UCI), "version", "method 2, training 1"), (training, "VERSION", "method 1, training 2")],
+)
+def test_another_version_makes_it_be_measured_again(owner, name, versions, tmp_path, monkeypatch):
     store_of(tmp_path / "r.sqlite")
-    monkeypatch.setattr(replicates.ReplicateExperiment, "fingerprint", lambda *_: "new")
+    monkeypatch.setattr(owner, name, 2)
     groups = groups_of()
     with Store(tmp_path / "r.sqlite") as store:
         assert run.current(store, groups) == frozenset()
     frame, _ = store_of(tmp_path / "r.sqlite")
-    assert set(frame.fingerprint) == {"new"}
-
-
-def test_results_of_older_code_are_verified(tmp_path, monkeypatch):
-    store_of(tmp_path / "r.sqlite")
-    monkeypatch.setattr(replicates.ReplicateExperiment, "fingerprint", lambda *_: "new")
-    request = verify.Request(1e-6, 0)
-    with Store(tmp_path / "r.sqlite", writing=True) as store:
-        prepared = verify.prepare(store, request, lambda: ThreadPoolExecutor(1), Screen())
-        measured = (
-            store.records()
-            .groupby("unit")[["rule", "metric"]]
-            .apply(lambda own: set(own.itertuples(index=False)))
-        )
-        whole = any(own == set.union(*measured) for own in measured)
-        assert len({unit for unit, _, _ in prepared.chosen}) == (1 if whole else 2)  # no more than needed
-        assert {rule for _, rule, _ in prepared.chosen} == set(UCI.rules)
-        machine = environment.describe("cpu", 1, 1)
-        outcome = verify.measure_and_stamp(
-            store, request, prepared, lambda: ThreadPoolExecutor(1), machine, Screen()
-        )
-        assert (outcome.disagreements, outcome.failures) == ((), [])
-        assert set(store.records()["fingerprint"]) == {"new"}
+    assert set(frame.fingerprint) == {versions}
 
 
 def test_seeds_are_added_to_those_that_are_there(tmp_path):
@@ -193,9 +170,9 @@ def problem():
     return Problem(parts.features["train"], parts.targets["train"], (0, 1))
 
 
-def nets(epochs=6, report=None, code="code", **changes):
+def nets(epochs=6, report=None, **changes):
     made = dataclasses.replace(problem(), **changes)
-    return training.get_nets("yacht", made, SQUARED_ERROR, GRID, epochs, code, report)
+    return training.get_nets("yacht", made, SQUARED_ERROR, GRID, epochs, report)
 
 
 class StopError(Exception):
@@ -241,10 +218,11 @@ def test_trained_nets_come_from_the_cache_unless_it_is_damaged(cache):
         assert same(nets(), whole)
 
 
-def test_nets_that_other_code_trained_are_not_taken(cache):
+def test_nets_of_another_version_of_the_training_are_not_taken(cache, monkeypatch):
     seen = []
     nets()
-    nets(code="other", report=lambda done, _: seen.append(done))
+    monkeypatch.setattr(training, "VERSION", 2)
+    nets(report=lambda done, _: seen.append(done))
     assert seen == [1, 2, 3, 4, 5, 6]
     assert len(list(cache.iterdir())) == 2
 
@@ -276,7 +254,3 @@ def test_keys_are_those_that_earlier_results_files_have():
     """Stored results rest on these words; a change must be a decision."""
     replicated = replicates.Replicated("uci", "yacht 6-64", "the design in words", "0123456789abcdef")
     assert [replicated.key(seed) for seed in range(2)] == ["a00623e9a8db3bc1", "0bd5f90744f9b9b6"]
-
-
-def test_what_seeds_draw_is_of_the_code_that_nets_rest_on():
-    assert Problem in fingerprint.closure(*training.TRAINING)

@@ -14,7 +14,7 @@ import sdp_ref as sr
 from sdp_bench.bench import rules
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import fingerprints
+from sdp_bench.bench.experiments import versions
 from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, load, plugin_of
 from sdp_bench.bench.replay import replay, stored
@@ -88,7 +88,7 @@ def test_what_is_imported_is_found_and_no_more(tmp_path):
     ]
 
 
-def test_a_change_of_any_of_them_is_another_fingerprint(tmp_path):
+def test_a_change_of_any_of_them_is_another_version(tmp_path):
     address = write(tmp_path)
     before = find(address, RULES)
     assert find(address, RULES) == before
@@ -98,7 +98,7 @@ def test_a_change_of_any_of_them_is_another_fingerprint(tmp_path):
             file.write("\nX = 1\n")
         found.append(find(address, RULES))
     assert {each.code.source for each in found} == {before.code.source}
-    marks = [fingerprints.of_measurement("scaled", "bures", [each]) for each in found]
+    marks = [versions.of_measurement("scaled", "bures", [each]) for each in found]
     assert len(set(marks)) == len(found)
 
 
@@ -166,7 +166,7 @@ def test_modules_of_a_package(tmp_path, monkeypatch, place):
     *others, (path, source) = plugin.code.modules
     modules = (*others, (path, f"{source}\nX = 1\n"))
     changed = dataclasses.replace(plugin, code=dataclasses.replace(plugin.code, modules=modules))
-    assert changed.mark != plugin.mark
+    assert changed.version != plugin.version
     shutil.rmtree(tmp_path / "theirs_pkg")
     (tmp_path / "theirs_late.py").unlink()
     executor = LocalProcesses(1, 1)

@@ -11,10 +11,9 @@ import sdp_ref as sr
 from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import fingerprints, predict
+from sdp_bench.bench.experiments import predict, versions
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.experiments.presets import PRESETS, preset
-from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.plugins.plugin import find, load
 from sdp_bench.bench.replay import replay
@@ -219,34 +218,19 @@ def test_a_rule_is_known_by_its_code(file):
     longer = dataclasses.replace(
         plugin, code=dataclasses.replace(plugin.code, source=plugin.code.source + "\nX = 1\n")
     )
-    marks = {
-        fingerprints.of_measurement("wider", "std_ratio", [plugin]),
-        fingerprints.of_measurement("wider", "std_ratio", [longer]),
-        fingerprints.of_measurement("wider", "std_ratio", [dataclasses.replace(plugin, options="factor=3")]),
-        fingerprints.of_measurement("wider", "bures", [plugin]),
+    found = {
+        versions.of_measurement("wider", "std_ratio", [plugin]),
+        versions.of_measurement("wider", "std_ratio", [longer]),
+        versions.of_measurement("wider", "std_ratio", [dataclasses.replace(plugin, options="factor=3")]),
     }
-    assert len(marks) == 4
+    assert len(found) == 3
 
 
-def test_what_a_rule_uses_of_this_project_counts(file, monkeypatch):
-    plugin = find(f"{file}:Wider", RULES)
-
-    def mark():
-        return reached(*fingerprints.rule_code("wider", plugin), packages=PACKAGES | plugin.code.packages)
-
-    before = mark()
-    monkeypatch.setattr(sr.Rule, "label", "another")
-    assert mark() == before
-    monkeypatch.setattr(sr.Rule, "propagate", lambda self, net, x: x)
-    assert mark() != before
-
-
-def test_code_without_source_has_no_fingerprint(tmp_path):
-    path = tmp_path / "made.py"
-    path.write_text(f"TEXT = {SOURCE!r}\nexec(TEXT)\n")
-    plugin = find(f"{path}:Plain", RULES)
-    with pytest.raises(UserError, match=r"made\.py:Plain: there is no source of .*Plain\.propagate"):
-        fingerprints.of_measurement("plain", "bures", [plugin])
+def test_code_without_source_has_no_version(file):
+    plugin = find(f"{file}:Plain", RULES)
+    compiled = dataclasses.replace(plugin, code=dataclasses.replace(plugin.code, source=""))
+    with pytest.raises(UserError, match=r"outside\.py:Plain: there is no Python source"):
+        versions.of_measurement("plain", "bures", [compiled])
 
 
 @pytest.mark.rounding

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments import fingerprints
 from sdp_bench.bench.replay.drilldown import drill, rule_errors
 from sdp_bench.bench.replay.stored import stored_measurement
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import Cauchy, Gaussian, Law
+from sdp_ref.rules import SDP
 from tests.bench.conftest import TINY, make_plan, run_all
 
 SETTINGS = TINY.but(
@@ -42,12 +42,12 @@ def test_a_stored_measurement_is_drilled_into(measured, rule):
     assert again.errors == found.errors
 
 
-def test_what_is_measured_by_other_code_than_todays_is_not_drilled_into(measured, monkeypatch):
+def test_what_rests_on_another_version_is_not_drilled_into(measured, monkeypatch):
     path, key = measured
-    monkeypatch.setattr(fingerprints, "of_measurement", lambda *_: "of tomorrow")
+    monkeypatch.setattr(SDP, "version", 2)
     with (
         Store(path) as store,
-        pytest.raises(UserError, match=r"code of sdp or of tv_headline has changed .* run the experiment"),
+        pytest.raises(UserError, match=r"sdp, tv_headline or the oracle has another version"),
     ):
         drill(store, key["sdp"])
 

@@ -11,7 +11,7 @@ import sdp_ref
 from sdp_bench.bench.datasets.iris import IRIS
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import chosen, experiment, fingerprints
+from sdp_bench.bench.experiments import chosen, experiment, versions
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.identity import keys
@@ -30,7 +30,7 @@ from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.plan import plan_of, traits_of
 from sdp_bench.bench.settings import Size
 from sdp_ref.laws import unchecked
-from sdp_ref.rules import Traits, linearization, traits
+from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization, traits
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 
 NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
@@ -112,20 +112,28 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, plan):
     pd.testing.assert_frame_equal(numbers(resumed), unbroken, check_exact=True)
 
 
-def test_what_is_measured_is_not_measured_again_unless_code_changed(tmp_path, plan, monkeypatch):
+@pytest.mark.parametrize(
+    ("owner", "name", "rests"),
+    [
+        (MonteCarlo, "version", lambda rule, _: rule == "monte_carlo:samples=10"),
+        (GaussianDivergence, "version", lambda _, m: m == "gaussian_kl"),
+        (versions, "ORACLE_VERSION", lambda *_: True),
+        (Unscented, "version", lambda *_: False),
+    ],
+)
+def test_a_raised_version_measures_again_what_rests_on_it_alone(
+    owner, name, rests, tmp_path, plan, monkeypatch
+):
     path = tmp_path / "r.sqlite"
-    run_all(path, plan)
+    before = run_all(path, plan)
     with Store(path) as store:
-        done = run.current(store, plan.groups)
-        result = run.run_group(plan.groups[0], plan.groups[0].left(done))
-        assert (result.records, result.failures) == ([], [])
-        old = fingerprints.of_measurement
-        changed = "monte_carlo:samples=10"
-        monkeypatch.setattr(
-            fingerprints, "of_measurement", lambda r, m, p: "new" if r == changed else old(r, m, p)
-        )
-        stale = {rule for _, rule, _ in done - run.current(store, plan.groups)}
-    assert stale == {"monte_carlo:samples=10"}
+        assert run.current(store, plan.groups) == {cell for group in plan.groups for cell in group.cells}
+    monkeypatch.setattr(owner, name, 2)
+    after = run_all(path, plan)
+    again = [rests(rule, metric) for rule, metric in zip(after.rule, after.metric, strict=True)]
+    assert (after.run == 2).tolist() == again
+    assert after.fingerprint.astype(str).str.contains("2").tolist() == again
+    pd.testing.assert_frame_equal(numbers(after), numbers(before), check_exact=True)
 
 
 def test_a_number_that_cannot_be_is_a_failure_of_its_metric():
@@ -322,12 +330,9 @@ def test_a_rule_whose_preparation_fails_is_recorded_too(monkeypatch):
 def test_a_failing_metric_leaves_the_others_and_no_old_number(tmp_path, plan, monkeypatch):
     path = tmp_path / "r.sqlite"
     run_all(path, plan)
-    mark = fingerprints.of_measurement
     with monkeypatch.context() as patch:
-        # As after a change of the code of KL that breaks it: what is stored is out of date.
-        patch.setattr(
-            fingerprints, "of_measurement", lambda r, m, p: "new" if m == "gaussian_kl" else mark(r, m, p)
-        )
+        # As after a new version of KL that is broken: what is stored is out of date.
+        patch.setattr(GaussianDivergence, "version", 2)
         patch.setattr(GaussianDivergence, "measure", failing)
         frame = run_all(path, plan)
     assert METRICS - set(frame.metric) == {"gaussian_kl"}

@@ -78,7 +78,7 @@ def test_a_page_that_fails_is_a_note(report):
     *_, made, said = report
     assert len(made) == 2
     assert len(said.notes) == 2
-    assert "has changed since it was measured" in said.notes[1]
+    assert "has another version since it was measured" in said.notes[1]
     assert said.steps[-1] == (3, 3)
 
 

@@ -1,0 +1,98 @@
+"""Versions that measurements rest on: what raises them, and what is measured again."""
+
+import pandas as pd
+import pytest
+
+import sdp_ref
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import versions
+from sdp_bench.bench.metrics import metrics
+from sdp_bench.bench.rules import resolve, rule_of
+from sdp_ref.rules import DVIA, SDP
+from tests.bench.conftest import TINY, make_plan, run_all
+
+WIDER = """
+from dataclasses import dataclass
+import sdp_ref as sr
+
+@dataclass(frozen=True)
+class Wider(sr.Rule):
+    name = "wider"
+    factor: float = {factor}
+
+    def prepare(self, net):
+        def propagate(x):
+            law = sr.propagate(net, x, rule="sdp")
+            return sr.Gaussian(law.mean, self.factor * law.covariance)
+        return propagate
+"""
+
+
+def test_the_text_names_rule_metric_and_oracle(monkeypatch):
+    assert versions.of_measurement("sdp", "bures") == "rule 1, metric 1, oracle 1"
+    monkeypatch.setattr(SDP, "version", 3)
+    monkeypatch.setattr(metrics()["bures"], "version", 2)
+    assert versions.of_measurement("sdp", "bures") == "rule 3, metric 2, oracle 1"
+    assert versions.of_measurement("dvia", "w1") == "rule 1, metric 1, oracle 1"
+
+
+@pytest.mark.parametrize("reference", ["oracle_moments", "oracle_again"])
+def test_references_have_versions_too(reference, monkeypatch):
+    monkeypatch.setattr(type(rule_of(reference)), "version", 4)
+    assert versions.of_measurement(reference, "bures") == "rule 4, metric 1, oracle 1"
+
+
+def test_the_version_of_a_wrapped_rule_counts(monkeypatch):
+    split = sdp_ref.rule("split:base=dvia,k=3")
+    assert versions.of_rule(split) == "1+1"
+    monkeypatch.setattr(DVIA, "version", 2)
+    assert versions.of_rule(split) == "1+2"
+    assert versions.of_rule(sdp_ref.rule("split:k=3")) == "1+1"
+
+
+def test_a_rule_without_a_version_has_the_first():
+    class Plain:
+        name = "plain"
+
+        def propagate(self, net, x):
+            return x
+
+    assert versions.of_rule(Plain()) == "1"
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="unknown rule 'nothing'"):
+        versions.of_measurement("nothing", "bures")
+    with pytest.raises(UserError, match="unknown metric 'nothing'"):
+        versions.of_measurement("sdp", "nothing")
+
+
+def test_a_plug_in_whose_source_changes_is_measured_again(tmp_path):
+    def measured(factor):
+        path = tmp_path / "wider.py"
+        path.write_text(WIDER.format(factor=factor))
+        _, (plugin,) = resolve([f"{path}:Wider"])
+        settings = TINY.but(rules=("sdp", "wider"), plugins=(plugin,))
+        return plugin.version, run_all(tmp_path / "r.sqlite", make_plan(settings))
+
+    first, before = measured(2.0)
+    assert measured(2.0)[1].run.eq(1).all()
+    second, after = measured(3.0)
+    assert first != second
+    assert set(after.run[after.rule == "wider"]) == {3}
+    assert set(after.run[after.rule == "sdp"]) == {1}
+    expected = f"rule {second}, metric 1, oracle 1"
+    assert set(after.fingerprint[after.rule == "wider"]) == {expected}
+    assert not after.value[after.rule == "wider"].equals(before.value[before.rule == "wider"])
+
+
+def test_other_rules_than_those_named_count_as_current():
+    frame = pd.DataFrame(
+        {
+            "rule": ["sdp", "dvia", "gone"],
+            "metric_spec": ["bures", "bures", "bures"],
+            "fingerprint": ["rule 1, metric 1, oracle 1", "old", "old"],
+        }
+    )
+    assert versions.are_current(frame, ("sdp",), ()).tolist() == [True, True, True]
+    assert versions.are_current(frame, ("sdp", "dvia"), ()).tolist() == [True, False, True]

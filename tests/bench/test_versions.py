@@ -1,0 +1,144 @@
+"""The guard of versions: numbers that change without a new version are named, with the class to raise."""
+
+import dataclasses
+
+import pytest
+
+from sdp_bench.bench.metrics import metrics
+from sdp_bench.bench.metrics.moments import BuresDistance
+from sdp_ref import rules
+from sdp_ref.laws import Gaussian
+from sdp_ref.rules import DVIA, SDP, Split
+from tests.bench import record_versions as guard
+
+
+def problems(*names):
+    return guard.problems(guard.today(names), guard.recorded())
+
+
+@pytest.mark.rounding
+def test_no_number_changed_without_a_new_version():
+    found = problems(*guard.NAMES)
+    assert not found, "\n".join(found)
+
+
+def test_every_rule_and_metric_is_guarded():
+    kinds = {name.partition(" ")[2].partition(":")[0] for name in guard.NAMES}
+    assert kinds >= {*rules(), *metrics()}
+    assert guard.recorded().keys() == set(guard.NAMES)
+    assert all(entry["numbers"] for entry in guard.recorded().values())
+
+
+def change(monkeypatch, rule, factor=1.003):
+    """Let a rule predict covariances that are larger by a factor."""
+    prepare = rule.prepare
+
+    def wider(self, net):
+        propagate = prepare(self, net)
+
+        def changed(x):
+            law = propagate(x)
+            return Gaussian(law.mean, factor * law.covariance) if hasattr(law, "covariance") else law
+
+        return changed
+
+    monkeypatch.setattr(rule, "prepare", wider)
+
+
+def test_a_changed_rule_is_named_with_the_class_to_raise(monkeypatch):
+    change(monkeypatch, DVIA)
+    (line,) = problems("rule dvia", "rule unscented")
+    assert line.startswith("rule 'dvia' predicts other numbers than version 1 did (")
+    assert "covariance off by 3e-03 of its size)" in line
+    assert line.endswith(
+        ": if that is meant, raise DVIA.version to 2 and run `python -m tests.bench.record_versions`"
+    )
+
+
+def test_a_raised_version_passes_once_it_is_recorded(monkeypatch):
+    names = ["rule dvia", "rule unscented"]
+    monkeypatch.setattr(DVIA, "version", 2)
+    assert problems(*names) == []  # nothing else changed
+    change(monkeypatch, DVIA)
+    (line,) = problems(*names)
+    assert "has version 2: run `python -m" in line
+    now, before = guard.today(names), guard.recorded()
+    after = guard.record(now, before)
+    assert guard.problems(now, after) == []
+    assert after["rule dvia"] == now["rule dvia"]
+    assert after["rule unscented"] == before["rule unscented"]
+
+
+def test_numbers_of_an_unchanged_version_are_not_recorded_again(monkeypatch, tmp_path):
+    file = tmp_path / "versions.json"
+    file.write_text(guard.FILE.read_text())
+    before = file.read_text()
+    monkeypatch.setattr(guard, "FILE", file)
+    monkeypatch.setattr(guard, "NAMES", ("rule dvia",))
+    monkeypatch.setattr(guard.today, "__defaults__", (("rule dvia",),))
+    change(monkeypatch, DVIA)
+    with pytest.raises(SystemExit, match=r"raise DVIA\.version to 2"):
+        guard.main()
+    assert file.read_text() == before
+    monkeypatch.setattr(DVIA, "version", 2)
+    guard.main()
+    assert problems("rule dvia") == []
+
+
+def test_a_rule_that_wraps_another_is_named_only_for_its_own_change(monkeypatch):
+    names = ("rule sdp", "rule split:base=sdp,k=3")
+    with monkeypatch.context() as patch:
+        change(patch, SDP)
+        (line,) = problems(*names)
+        assert "raise SDP.version to 2" in line
+    change(monkeypatch, Split)
+    (line,) = problems(*names)
+    assert line.startswith("rule 'split:base=sdp,k=3' predicts other numbers than version 1+1 did")
+    assert "raise Split.version to 2" in line
+
+
+def test_a_changed_metric_is_named(monkeypatch):
+    estimates = BuresDistance.estimates
+
+    def larger(self, truth, prediction):
+        for component, estimate in estimates(self, truth, prediction):
+            yield component, dataclasses.replace(estimate, value=1.001 * estimate.value)
+
+    monkeypatch.setattr(BuresDistance, "estimates", larger)
+    (line,) = problems("metric bures", "metric std_ratio")
+    assert line.startswith("metric 'bures' gives other numbers than version 1 did")
+    assert "raise BuresDistance.version to 2" in line
+
+
+def test_a_changed_oracle_is_named_and_not_the_metrics(monkeypatch):
+    names = ("oracle", "rule oracle_moments", "metric bures")
+    entries = {name: {"version": "1", "numbers": {"a, value": [1.0], "a, stderr": [0.1]}} for name in names}
+    now = {name: {"version": "1", "numbers": {"a, value": [1.1], "a, stderr": [0.1]}} for name in names}
+    (line,) = guard.problems(now, entries)
+    assert line.startswith("the oracle draws other numbers")
+    assert "raise ORACLE_VERSION (bench/metrics/oracle.py) to 2" in line
+
+
+def test_what_is_not_recorded_and_what_is_gone_are_named():
+    (line,) = guard.problems(guard.today(["rule sdp"]), {})
+    assert line == "rule sdp is not recorded yet: run `python -m tests.bench.record_versions`"
+    entry = guard.today(["rule sdp"])["rule sdp"]
+    fewer = {**entry, "numbers": dict(list(entry["numbers"].items())[1:])}
+    (line,) = guard.problems({"rule sdp": fewer}, {"rule sdp": entry})
+    assert "nothing any more for" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "off", "is_named"),
+    [
+        ("metric bures", 1e-8, False),
+        ("metric bures", 1e-5, True),
+        ("metric tv_class", 4 / guard.SAMPLES, False),
+        ("metric tv_class", 7 / guard.SAMPLES, True),
+    ],
+)
+def test_what_processors_differ_by_is_no_change(name, off, is_named):
+    before = {"a, value": [0.5], "a, stderr": [0.01]}
+    assert bool(guard.difference(name, {**before, "a, value": [0.5 + off]}, before)) == is_named
+    assert not guard.difference(name, {**before, "a, value": [0.5]}, before)
+    assert guard.difference(name, {**before, "a, value": [float("nan")]}, before)
