@@ -579,6 +579,7 @@ def _effect(
         part.threshold,
         part.natural,
         sentence=part.words.format(*names, **words),
+        ours=part.threshold != 0,
         sigma=part.sigmas,
         sources=tuple(sources.items()),
     )

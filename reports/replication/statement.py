@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from sdp_bench.bench.runtime.table import Row
 from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.statistics.conventions import Outcome, Verdicts
+from sdp_bench.reports.statistics.conventions import ORDER, Outcome, Verdicts
 from sdp_bench.reports.statistics.verdicts import (
     LEVEL,
+    MANY_NETS,
     MIN_NETS,
     MeanTests,
     Verdict,
@@ -43,7 +44,7 @@ Which = tuple[str, Convention]
 """A trial: the key of its statement, and the convention."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Effect:
     """One part of a statement: the mean of an effect over replicates is above a threshold.
 
@@ -51,8 +52,9 @@ class Effect:
     number for readers. `values` has the shape (replicates,); an effect with values that are not finite is not
     tested. `choices` is the number of effects from which this one was chosen for its size (the best of
     several scales, say); the statement is then that one of them is above the threshold. `sentence` is the
-    finding in words, with ``{value}``, or ``{size}`` and ``{side}`` (default: the name). `sigma` are noise
-    levels that are not part of the name. `sources` are names and addresses of the lists of measurements.
+    finding in words, with ``{value}``, or ``{size}`` and ``{side}`` (default: the name). `ours` says
+    whether the threshold is a margin of ours around 0. `sigma` are noise levels that are not part of the
+    name. `sources` are names and addresses of the lists of measurements.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Effect:
     shown: Callable[[float], float] = float
     choices: int = 1
     sentence: str = ""
+    ours: bool = False
     sigma: str = ""
     sources: tuple[tuple[str, str], ...] = ()
 
@@ -88,7 +91,7 @@ class Effect:
             float(np.mean(self.values)) if len(self.values) and np.isfinite(self.values).all() else math.nan
         )
         if self.tests is None or len(self.values) < MIN_NETS:
-            return self.shown(mean), math.nan, math.nan
+            return self.shown(mean) if math.isfinite(mean) else mean, math.nan, math.nan
         low, high = sorted((self.shown(float(self.tests.low)), self.shown(float(self.tests.high))))
         return self.shown(mean), low, high
 
@@ -128,10 +131,14 @@ class Effect:
         if not self.sentence:
             return f"{self.name}: {self.interval}"
         size = labels.interval(-mean, -high, -low) if mean < 0 else self.interval
-        return self.sentence.format(value=self.interval, size=size, side="below" if mean < 0 else "above")
+        words = {"{value}": self.interval, "{size}": size, "{side}": "below" if mean < 0 else "above"}
+        sentence = self.sentence
+        for name, text in words.items():  # rule labels may contain braces
+            sentence = sentence.replace(name, text)
+        return sentence
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trial:
     """Parts of a statement, measured on replicates: the statement is supported if every part is.
 
@@ -175,7 +182,7 @@ class Trial:
         few = f", at least {MIN_NETS} are needed" if self.fewest < MIN_NETS else ""
         infinite = int((~np.isfinite(worst.values)).sum())
         gone = f"; not finite in {infinite}" if infinite else ""
-        count = labels.plural(len(worst.values), self.replicate)
+        count = labels.plural(self.fewest if few else len(worst.values), self.replicate)
         chosen = f"; the best of {worst.choices}" if worst.choices > 1 else ""
         return f"{worst.found}, needed {worst.needed} ({count}{few}{gone}{chosen}{parts})"
 
@@ -219,7 +226,7 @@ class Tried:
         return cls(trials, fidelity, address) if trials else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ruling:
     """Verdict on a statement under one convention.
 
@@ -399,9 +406,9 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
     rulings = _rulings(tried)
     for key, one in tried.items():
         own = rulings[key]
-        shown = next((r for r in own if r.verdict is Verdict.REFUTED), own[0])
-        if shown.verdict is Verdict.REFUTED:
-            shown = max((r for r in own if r.verdict is Verdict.REFUTED), key=_violation)
+        first = min((ruling.verdict for ruling in own), key=ORDER.index)
+        candidates = [ruling for ruling in own if ruling.verdict is first]
+        shown = max(candidates, key=_violation) if first is Verdict.REFUTED else candidates[0]
         found = shown.trial.found if shown.trial else shown.reason
         words = f"{shown.name}: {found}" if len(own) > 1 else found
         verdicts = Verdicts({ruling.name: ruling.verdict for ruling in own})
@@ -480,14 +487,18 @@ def _undecided(trial: Trial, could: bool, family: int) -> str:
         )
     deciding = trial.deciding
     if deciding.leaning:
+        few = f" and for only {count}" if trial.fewest < MANY_NETS else ""
         return (
-            f"the data do not decide: the interval excludes the threshold, but not after correction over "
-            f"{labels.plural(len(trial.effects), 'part')} and {labels.plural(family, 'statement')} ({count})"
+            "the data do not decide: the interval of this effect alone excludes the threshold, the test does "
+            f"not, which is corrected over {labels.plural(family, 'statement')}{few}"
         )
-    if deciding.threshold and (tests := deciding.tests) and not tests.low <= 0 <= tests.high:
-        return (
-            "the threshold decides: the interval excludes equality and contains the threshold, which is ours"
-        )
+    if not np.isfinite(deciding.values).all():
+        return "the data do not decide: some effects are not finite"
+    tests = deciding.tests
+    # Known so well that another threshold of this size would have decided.
+    precise = tests and tests.high - tests.low <= 2 * abs(deciding.threshold)
+    if deciding.ours and tests and precise and not tests.low <= 0 <= tests.high:
+        return "the threshold decides: the effect is known to within our threshold, and lies close to it"
     return "the data do not decide: the interval contains the threshold"
 
 

@@ -43,8 +43,10 @@ class DVIA(FullCovarianceRule):
 
         - "propagated": the means of the law at the ReLU, as published by Wu et al. (2019);
         - "regular": the pre-activations of the regular pass, that is, of the net at the location of the
-          input. The predicted law has the location f(x), as in SDP;
-        - "regular_covariance": the same covariances; the location is the propagated mean.
+          input. For affine ops, ReLU and max-pooling the location is f(x), as in SDP; other
+          ops (norms, softmax, products) move it as in the published rule;
+        - "regular_covariance": the same covariances; the location is the propagated mean. It takes twice
+          the memory, since each input is walked with both means.
 
         The last two reproduce the DVIA column of Petersen et al. (2024), Table 28, which "propagated"
         does not.

@@ -81,7 +81,7 @@ def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
     part = Part(PAPER, 0, (), made[PAPER.file])
     files = [Beside(name, made[name]) for name in (page.TABLE, page.LATEX)]
     monkeypatch.setattr(page, "shown", lambda *_: (part, files))
-    rulings = SimpleNamespace(tally={Outcome.SUPPORTED: 3}, numbers=(), about_dvia={})
+    rulings = SimpleNamespace(tally={Outcome.SUPPORTED: 3}, numbers=(), about_dvia={}, headline="")
     monkeypatch.setattr(page, "Rulings", SimpleNamespace(of=lambda _: rulings))
     results = made_up.results(made_up.frame())
     build(results, tmp_path / "quick", sections=made_up.SECTIONS)

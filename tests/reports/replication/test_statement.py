@@ -104,8 +104,13 @@ def test_a_failure_under_any_convention_is_told_first(evidence):
         ([effect(5, NOISE[:2])], 0, "the number of seeds cannot decide: 2 seeds, at least 3"),
         ([effect(5, NOISE[:4])], 0, "the number of seeds cannot decide: 4 seeds would not"),
         ([effect(0.1)], 0, "the data do not decide: the interval contains the threshold"),
-        ([effect(0.6)], 19, "the data do not decide: the interval excludes the threshold, but not after"),
-        ([effect(1.1, threshold=1.0)], 0, "the threshold decides"),
+        (
+            [effect(0.6)],
+            19,
+            "the data do not decide: the interval of this effect alone excludes the threshold",
+        ),
+        ([effect(1.1, threshold=1.0, ours=True)], 0, "the threshold decides"),
+        ([effect(1.1, threshold=1.0)], 0, "the data do not decide: the interval contains the threshold"),
     ],
 )
 def test_undecided_statements_say_why(evidence, parts, others, reason):

@@ -56,7 +56,7 @@ def test_places_are_those_of_the_choice(results):
 
 def test_a_page_says_what_the_rule_is_and_what_the_kit_says(pages):
     said = told(pages["rule-dvia.html"])
-    assert "Deterministic variational inference approximation, for ReLU only, as published." in said
+    assert "Deterministic variational inference approximation, for ReLU only." in said
     assert "It fails only its declared faults (positive-semidefinite, diagonal)" in said
     assert "sdp-bench check-rule dvia" in said
     assert "<code>factor</code> clips it" in pages["rule-dvia.html"]
