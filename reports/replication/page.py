@@ -34,7 +34,14 @@ _ORDER = 0
 _CONVENTIONS, _UNREACHED = 12, 12  # rows of tables that are shown
 _COLUMNS = (
     *("topic", "lines", "quote", "reading", "outcome", "ruling", "found", "why_undecided"),
-    *("outcome_regular_dvia", "ruling_regular_dvia", "found_regular_dvia", "fidelity", "address"),
+    *(
+        "outcome_regular_dvia",
+        "ruling_regular_dvia",
+        "found_regular_dvia",
+        "why_undecided_regular_dvia",
+        "fidelity",
+        "address",
+    ),
 )
 
 
@@ -168,6 +175,7 @@ def _rows(topics: list[RuledTopic]) -> Iterator[tuple[str, ...]]:
                 regular.verdicts.outcome.value[0] if regular else "",
                 regular.verdicts.words if regular else "",
                 regular.found if regular else "",
+                regular.why if regular else "",
                 answer.fidelity,
                 answer.address,
             )
@@ -194,7 +202,11 @@ def _latex(topics: list[RuledTopic]) -> str:
     for topic, rows in ((one.topic.title, _rows([one])) for one in topics):
         lines.append(f"\\multicolumn{{3}}{{l}}{{\\emph{{{escaped(topic)}}}}} \\\\")
         for row in rows:
-            regular = f" Against the paper’s DVIA {row[9]}: {row[10]}" if row[8] else ""
+            regular = (
+                f". Against DVIA with its covariance at the regular pass: {row[9]}: {row[10]}"
+                if row[8]
+                else ""
+            )
             ruling = escaped(f"{row[5]}: {row[6]}{regular}")
             lines.append(f"{row[1]} & {escaped(row[2])} & {ruling} \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{longtable}", ""])
