@@ -131,7 +131,7 @@ def test_before_anything_is_measured_the_report_is_of_the_committed_results(fini
     alone = {
         path.name: path.read_text(encoding="utf-8") for path in (tmp_path / theirs).parent.glob("*.html")
     }
-    assert 'id="claims"' in alone["claims.html"]
+    assert 'id="paper"' in alone["claims.html"]
     assert not any('id="here"' in text for text in alone.values())
     shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
     code, out, _ = invoke("report")
@@ -150,7 +150,7 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
     assert shown.returncode == 0, shown.stderr
     table = pd.read_csv(tmp_path / "out" / "results.csv")
     assert set(table.sigma) == {0.1, 10, 100}
-    place = ["experiment", "net", "input", "sigma", "rule", "metric", "component"]
+    place = ["experiment", "net", "input", "sigma", "rule", "metric_spec", "component"]
     assert not table.fillna("").duplicated(place).any()
     headline = table[table.metric == "tv_headline"]
     cells = headline.metric_spec.str.extract(r"cells=(\d+)")[0].astype(int)
