@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.methods.uci.intervals import GRID
-from sdp_bench.bench.methods.uci.scores import LEVELS
-from sdp_bench.bench.methods.uci.stacked import BATCH, OBJECTIVES, Problem, Trainer
+from sdp_bench.bench.studies.uci.intervals import GRID
+from sdp_bench.bench.studies.uci.scores import LEVELS
+from sdp_bench.bench.studies.uci.stacked import BATCH, OBJECTIVES, Problem, Trainer
 
 SEEDS, ROWS, FEATURES = 20, 364, 13  # boston
 EPOCHS = 3

@@ -17,14 +17,15 @@ from sdp_ref.registry import installed, instances, loaded
 
 __all__ = ["Experiment", "chosen", "experiment", "experiments"]
 
+STUDIES = "sdp_bench.bench.studies"
 ENTRY_POINTS = "sdp_bench.experiments"
 """Entry-point group in which an installed package registers its experiments."""
 
 
 @functools.cache
 def experiments() -> Mapping[str, Experiment]:
-    """Return the experiments of this folder and of installed packages, by name, in display order."""
-    found = instances(__name__, Experiment)
+    """Return experiments, those of studies and of installed packages, by name, in display order."""
+    found = instances(__name__, Experiment) | instances(STUDIES, Experiment)
     for name, point in installed(ENTRY_POINTS, found).items():
         found[name] = loaded(point, Experiment)
     return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].rank)))

@@ -14,12 +14,12 @@ import torch._dynamo  # noqa: F401  so does this, which torch takes once a net i
 import sdp_bench.oracles
 import sdp_ref
 from sdp_bench.bench.experiments import law_group  # noqa: F401
-from sdp_bench.bench.experiments.introduction import group as introduction  # noqa: F401
-from sdp_bench.bench.experiments.robustness import group as robustness  # noqa: F401
-from sdp_bench.bench.experiments.selective import group as selective  # noqa: F401
-from sdp_bench.bench.experiments.uci import group as uci  # noqa: F401
 from sdp_bench.bench.metrics import metrics
 from sdp_bench.bench.runs import group  # noqa: F401
+from sdp_bench.bench.studies.introduction import group as introduction  # noqa: F401
+from sdp_bench.bench.studies.robustness import group as robustness  # noqa: F401
+from sdp_bench.bench.studies.selective import group as selective  # noqa: F401
+from sdp_bench.bench.studies.uci import group as uci  # noqa: F401
 from sdp_ref.registry import RegistryError
 
 for _package in (sdp_bench.oracles, sdp_ref):

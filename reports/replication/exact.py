@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from sdp_bench.bench.methods.selective.risk_coverage import perfect
+from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.oracles.exact.theorem import Optimality
 from sdp_bench.reports.replication.statement import Answer, Evidence, Rule
 from sdp_bench.reports.sections.relu.relu import single_relu

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
-from sdp_bench.bench.methods.selective import OTHER_SCALES
+from sdp_bench.bench.studies.selective import OTHER_SCALES
+from sdp_bench.bench.studies.selective.experiment import EXPERIMENT
 from sdp_bench.reports.replication.statement import (
     Effect,
     Evidence,

@@ -14,8 +14,6 @@ from sdp_bench.bench.datasets.base import ImageClassification, RegressionTable, 
 from sdp_bench.bench.experiments import experiment, experiments
 from sdp_bench.bench.experiments.predict import predict, prediction_of
 from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.methods.uci import intervals
-from sdp_bench.bench.methods.uci.stacked import Setting
 from sdp_bench.bench.metrics import metric, metrics
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.architectures import ImageArchitecture
@@ -23,6 +21,8 @@ from sdp_bench.bench.nets.net import best_classifier
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.studies.uci import intervals
+from sdp_bench.bench.studies.uci.stacked import Setting
 from tests.bench.conftest import make_plan
 from tests.bench.experiments import test_image_classifiers as classifiers
 from tests.bench.experiments import test_selective as selective

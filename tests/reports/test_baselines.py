@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sdp_bench.bench.experiments.uci import experiment
 from sdp_bench.bench.runtime.table import load
 from sdp_bench.bench.runtime.timing import REGULAR
 from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, SHORT
+from sdp_bench.bench.studies.uci import experiment
 from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.replication.statement import Evidence, ruled
 from sdp_bench.reports.replication.statements import topics

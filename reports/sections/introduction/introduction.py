@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT
+from sdp_bench.bench.studies.introduction.experiment import EXPERIMENT
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import Style
 from sdp_bench.reports.style.figure import Figure

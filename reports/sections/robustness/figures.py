@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sdp_bench.bench.methods.robustness import METRICS, RADII
+from sdp_bench.bench.studies.robustness import METRICS, RADII
 from sdp_bench.reports.sections.robustness.words import OBJECTIVES, SETS
 from sdp_bench.reports.style.drawing import Style
 from sdp_bench.reports.style.figure import Figure, Panel

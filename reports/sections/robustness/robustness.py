@@ -8,8 +8,8 @@ from typing import Literal
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT
-from sdp_bench.bench.methods.robustness import METHODS, METRICS, NOISE, RADII
+from sdp_bench.bench.studies.robustness import METHODS, METRICS, NOISE, RADII
+from sdp_bench.bench.studies.robustness.experiment import EXPERIMENT
 from sdp_bench.reports.sections.robustness.figures import figures
 from sdp_bench.reports.sections.robustness.row import ScaleRow
 from sdp_bench.reports.sections.robustness.words import OBJECTIVES, SETS, finding, hidden

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sdp_bench.bench.methods.selective import OTHER_SCALES, SCALE
+from sdp_bench.bench.studies.selective import OTHER_SCALES, SCALE
 from sdp_bench.reports.sections.selective.words import READINGS, reading_label
 
 

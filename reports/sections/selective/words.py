@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sdp_bench.bench.methods import selective
+from sdp_bench.bench.studies import selective
 from sdp_bench.reports.style.drawing import Style
 
 

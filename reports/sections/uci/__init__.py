@@ -9,8 +9,8 @@ from string import ascii_lowercase
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
-from sdp_bench.bench.methods import uci
+from sdp_bench.bench.studies import uci
+from sdp_bench.bench.studies.uci.experiment import EXPERIMENT
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sdp_bench.bench.methods.robustness import METRICS
+from sdp_bench.bench.studies.robustness import METRICS
 from sdp_bench.reports.replication import introduction, robust
 from sdp_bench.reports.replication.counterparts import counterparts
 from sdp_bench.reports.replication.statement import Evidence, ruled

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
-from sdp_bench.bench.methods.selective import OTHER_SCALES, READINGS
 from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
+from sdp_bench.bench.studies.selective import OTHER_SCALES, READINGS
 from sdp_bench.reports.replication import cost, estimates, exact, images, intervals, selection, simulation
 from sdp_bench.reports.replication.counterparts import counterparts
 from sdp_bench.reports.replication.statement import Answer, Evidence, Tried, ruled

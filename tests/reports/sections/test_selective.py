@@ -3,11 +3,11 @@
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
-from sdp_bench.bench.experiments.selective.group import POINTS
-from sdp_bench.bench.methods.selective import READINGS as RECORDED
-from sdp_bench.bench.methods.selective import SCORES
-from sdp_bench.bench.methods.selective.risk_coverage import perfect
+from sdp_bench.bench.studies.selective import READINGS as RECORDED
+from sdp_bench.bench.studies.selective import SCORES
+from sdp_bench.bench.studies.selective.experiment import EXPERIMENT
+from sdp_bench.bench.studies.selective.group import POINTS
+from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.selective import SelectivePrediction
 from sdp_bench.reports.sections.selective.selective import PERFECT, selective

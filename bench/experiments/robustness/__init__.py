@@ -1,1 +1,0 @@
-"""Robustness against noise and attacks."""

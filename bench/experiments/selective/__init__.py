@@ -1,1 +1,0 @@
-"""Selective prediction: digits among letters."""

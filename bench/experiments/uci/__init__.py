@@ -1,1 +1,0 @@
-"""Prediction intervals on UCI regression sets."""

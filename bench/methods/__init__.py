@@ -1,1 +1,0 @@
-"""Methods that are trained and scored on data, without an oracle."""

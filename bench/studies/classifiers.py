@@ -1,0 +1,457 @@
+"""Training of image classifiers with or without propagated laws: checkpointed and cached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+import sdp_ref as sr
+from sdp_bench.bench.datasets import dataset
+from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
+from sdp_bench.bench.errors import RunFailedError, UserError, outside
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.versions import of_method
+from sdp_bench.bench.identity import keys
+from sdp_bench.bench.nets import storage
+from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
+from sdp_bench.bench.noise import GAUSSIAN, Noise
+from sdp_bench.bench.results.record import Record, Unit
+from sdp_ref import losses
+from sdp_ref.rules import SDP, MarginalSDP, Rule
+from sdp_ref.rules.base import predicted
+
+BATCH = 128
+START = -7.0
+"""Initial raw parameters of the two constants of a Dirichlet output (Gast & Roth 2018)."""
+
+Constants = tuple[Tensor | float, Tensor | float]
+"""Offset and slope of a Dirichlet output."""
+Reduction = Literal["mean", "sum", "none"]
+Report = Callable[[int, int], None]
+"""Callback (steps done, steps in total)."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The training objective of a classifier."""
+
+    name: str  # "softmax" and "dirichlet" select these likelihoods; every other name has the pairwise loss
+    rule: Rule | None = None  # rule that propagates a law in training
+    sigma: float = 0.0  # scale of the noise; on the input, in units of pixels in [0, 1]
+    noise: Noise = GAUSSIAN  # family of the noise
+    skipped: int = 0  # number of modules before the noise
+    learning_rate: float = 1e-3  # Adam's learning rate
+
+    def at(self, scales: Iterable[float]) -> Iterator[Objective]:
+        """Yield the objective at some noise scales, or itself if it has no noise."""
+        yield from (replace(self, sigma=scale) for scale in scales) if self.rule else [self]
+
+    @property
+    def label(self) -> str:
+        """Short description: ``pairwise_gaussian, sdp at gaussian:sigma=0.1``."""
+        if not self.rule:
+            return self.name
+        place = f" after {self.skipped} modules" if self.skipped else ""
+        return f"{self.name}, {self.rule.spec} at {self.noise.label(self.sigma)}{place}"
+
+    def law(self, net: nn.Module, pixels: Tensor) -> sr.Law:
+        """Return the law of scores of noisy `pixels`, (B, C, H, W), differentiable in these and weights."""
+        if self.rule is None:
+            raise ValueError(f"the objective '{self.name}' propagates no law")
+        rule = replace(self.rule, create_graph=True) if isinstance(self.rule, SDP) else self.rule
+        if self.skipped:
+            layers = cast(nn.Sequential, net)
+            net, pixels = layers[self.skipped :], layers[: self.skipped](pixels)
+        return predicted(rule, net, self.noise.law(pixels, self.sigma))
+
+    def location(self, net: nn.Module, pixels: Tensor) -> Tensor:
+        """Return the location of the law of the scores, (B, m); most rules give the net's own value."""
+        if self.rule is None or isinstance(self.rule, SDP | MarginalSDP):
+            return cast(Tensor, net(pixels))
+        return self.law(net, pixels).location
+
+    def assess(
+        self,
+        net: nn.Module,
+        pixels: Tensor,
+        labels: Tensor,
+        constants: Constants,
+        reduction: Reduction = "none",
+    ) -> tuple[Tensor, Tensor]:
+        """Return the locations of the scores, (B, m), and losses, (B,), or their mean or sum."""
+        if not self.rule:
+            scores = net(pixels)
+            return scores, F.cross_entropy(scores, labels, reduction=reduction)
+        law = self.law(net, pixels)
+        if self.name == "dirichlet":
+            gaussian = cast(sr.Gaussian | sr.DiagonalGaussian, law)  # like the noise
+            return law.location, losses.dirichlet_nll(gaussian, labels, *constants, reduction=reduction)
+        stable = cast(sr.Gaussian | sr.DiagonalGaussian | sr.Cauchy, law)
+        return law.location, losses.pairwise_loss(stable, labels, reduction)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingImages:
+    """Training images; a UserError if labels are out of range or of fewer than two classes."""
+
+    pixels: Tensor  # shape (N, C, H, H), uint8
+    labels: Tensor  # shape (N,), int64
+    classes: int = 10
+
+    def __post_init__(self) -> None:
+        if len(self.labels) != len(self.pixels) or not len(self.labels):
+            raise UserError(f"need one label for each image, got {len(self.labels)} and {len(self.pixels)}")
+        low, high = int(self.labels.min()), int(self.labels.max())
+        if low < 0 or high >= self.classes:
+            raise UserError(f"labels must lie in 0..{self.classes - 1}, got {low if low < 0 else high}")
+        if low == high:
+            raise UserError("the images are all of one class; a classifier needs two")
+
+    @property
+    def architecture(self) -> Architecture | ImageArchitecture:
+        """The paper's 3-layer CNN for these images."""
+        channels, size, _ = self.pixels.shape[1:]
+        return ImageArchitecture("cnn3", channels, size, self.classes)
+
+    def build(self, seed: int) -> nn.Sequential:
+        """Return a net for these images; `seed` determines its initial weights."""
+        return cast(nn.Sequential, cast(ImageArchitecture, self.architecture).build(seed))  # like cnn3
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained classifier in evaluation mode, with the constants of its Dirichlet output.
+
+    The constants have their initial values unless training used the Dirichlet likelihood.
+    """
+
+    net: nn.Sequential
+    offset: float
+    slope: float
+
+
+class Trainer:
+    """The state of a training, as stored in a checkpoint.
+
+    Initial weights and the order of images depend on the seed only, so that all objectives start from the
+    same net and use the same batches.
+    """
+
+    def __init__(
+        self, images: TrainingImages, objective: Objective, seed: int, epochs: int, device: str = "cpu"
+    ) -> None:
+        self.objective, self.seed, self.step = objective, seed, 0
+        self.pixels, self.labels = images.pixels.to(device), images.labels.to(device)
+        self.net = images.build(seed).to(device)
+        self.raw = nn.Parameter(torch.full((2,), START, device=device))
+        self.optimizer = torch.optim.Adam([*self.net.parameters(), self.raw], lr=objective.learning_rate)
+        self.steps_an_epoch = math.ceil(len(self.labels) / BATCH)
+        self.steps = epochs * self.steps_an_epoch
+
+    def run(self) -> Iterator[int]:
+        """Train to the last step, and yield the number of finished steps; a RunFailedError on divergence."""
+        first = self.step
+        while self.step < self.steps:
+            epoch, place = divmod(self.step, self.steps_an_epoch)
+            if place == 0 or self.step == first:
+                order = self._order(epoch)
+            with exact_products():
+                self._take(order[place * BATCH : (place + 1) * BATCH])
+            self.step += 1
+            yield self.step
+
+    def _order(self, epoch: int) -> Tensor:
+        entropy = np.random.SeedSequence([self.seed, 0x5E1E, epoch]).generate_state(1, np.uint64)[0]
+        generator = torch.Generator().manual_seed(int(entropy))
+        return torch.randperm(len(self.labels), generator=generator).to(self.labels.device)
+
+    def _take(self, rows: Tensor) -> None:
+        try:
+            loss = self.loss(self.pixels[rows].float() / 255, self.labels[rows])
+        except ValueError as error:  # the law is not finite
+            raise RunFailedError(f"training diverged at step {self.step} ({error})") from error
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def loss(self, pixels: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss of images in [0, 1]."""
+        offset, slope = F.softplus(self.raw)
+        return self.objective.assess(self.net, pixels, labels, (offset, slope), "mean")[1]
+
+    @property
+    def model(self) -> Model:
+        offset, slope = F.softplus(self.raw.detach().double()).tolist()
+        return Model(self.net.eval(), offset, slope)
+
+    def to_bytes(self) -> bytes:
+        tensors = storage.packed(self.net, self.optimizer) | {"raw": self.raw}
+        return storage.to_file(tensors, {"step": self.step})
+
+    def restore(self, content: bytes) -> None:
+        tensors, about = storage.from_file(content)
+        storage.unpack(tensors, self.net, self.optimizer)
+        with torch.no_grad():
+            self.raw.copy_(tensors["raw"])
+        self.step = int(about["step"])
+
+
+VERSION = 1
+"""Raise it with every change that changes what is trained: models are trained again, and scored again."""
+
+
+def get_model(
+    images: TrainingImages,
+    objective: Objective,
+    seed: int,
+    epochs: int,
+    device: str = "cpu",
+    report: Report | None = None,
+) -> Model:
+    """A classifier, from the cache or else trained and put there.
+
+    A training that was interrupted goes on from its last checkpoint, to the same weights (on a GPU as far
+    as its kernels are deterministic).
+
+    Parameters
+    ----------
+    images : TrainingImages
+    objective : Objective
+    seed, epochs : int
+    device : str
+    report : callable, optional
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    RunFailedError
+        If training diverged, or the cache cannot be written.
+    """
+
+    def steps(trainer: Trainer) -> Iterator[int]:
+        for done in trainer.run():
+            if report is not None:
+                report(done, trainer.steps)
+            yield done
+        if not all(bool(tensor.isfinite().all()) for tensor in trainer.net.state_dict().values()):
+            raise RunFailedError(f"training on images diverged ({objective.name}, seed {seed})")
+
+    path = _path(images, objective, seed, epochs)
+    return storage.trained(path, lambda: Trainer(images, objective, seed, epochs, device), steps).model
+
+
+def _path(images: TrainingImages, objective: Objective, seed: int, epochs: int) -> Path:
+    data = images.pixels, images.labels, images.classes, images.architecture.label
+    versions = VERSION, objective.rule and objective.rule.version
+    identity = keys.digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
+    return storage.cache_folder() / f"classifier-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Select deterministic, exact products on a GPU; on a CPU flush denormal numbers, which are slow."""
+    torch.set_flush_denormal(True)
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+            yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.scope import Scope
+
+
+_PUBLISHED = 60_000
+"""Approximate number of training images in the published sets."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSplits:
+    """Training and test images of a data set.
+
+    At most `trained` and `tested` images are used, cycling through the classes, each in a fixed shuffle.
+    `kind` is the type of the training images, which also defines their net. A UserError is raised if a number
+    is not positive, a label is out of range, or all training images have the same class.
+    """
+
+    train: LabelledImages
+    test: LabelledImages
+    trained: int | None = None
+    tested: int | None = None
+    kind: type[TrainingImages] = TrainingImages
+
+    def __post_init__(self) -> None:
+        for name, count in (("train", self.trained), ("test", self.tested)):
+            if count is not None and count < 1:
+                raise UserError(f"images to {name} on must be positive, got {count}")
+        if self.train.shape != self.test.shape:
+            shapes = f"{self.train.shape} and {self.test.shape}"
+            raise UserError(f"images to train and test on must have one shape, got {shapes}")
+        _ = self.problem
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        trained: int | None = None,
+        tested: int | None = None,
+        kind: type[TrainingImages] = TrainingImages,
+    ) -> ImageSplits:
+        """Return both splits of a named data set; a DataMissingError if it is not available."""
+        known = dataset(name, ImageClassification)
+        return cls(known.load("train"), known.load("test"), trained, tested, kind)
+
+    @cached_property
+    def problem(self) -> TrainingImages:
+        rows = self.train.in_turn(self.trained)
+        return self.kind(self.train.pixels[rows], self.train.labels[rows])
+
+    @cached_property
+    def tests(self) -> tuple[Tensor, Tensor]:
+        """Test images, as bytes, and their labels."""
+        rows = self.test.in_turn(self.tested)
+        return self.test.pixels[rows], self.test.labels[rows]
+
+    @property
+    def description(self) -> str:
+        return (
+            f"trained on {len(self.problem.labels)} images of {self.train.description}; tested on "
+            f"{len(self.tests[1])} of {self.test.description}, classes in turn"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifierGroup(ReplicateGroup):
+    """One model: trained, or taken from the cache, and measured.
+
+    Attributes
+    ----------
+    dataset : str
+    objective : Objective
+    epochs : int
+    trained, tested : int or None
+        As :class:`ImageSplits` takes them.
+    steps : int
+        Of an attack; 0 where there is none.
+    """
+
+    dataset: str
+    objective: Objective = field(repr=False)
+    epochs: int
+    # as in `ImageSplits`
+    trained: int | None
+    tested: int | None
+    steps: int
+    kind: ClassVar[type[TrainingImages]] = TrainingImages
+
+    def unit(self, seed: int) -> Unit:
+        objective = self.objective
+        return Unit(
+            self.replicated.key(seed),
+            sigma=objective.sigma if objective.rule else None,
+            dataset=self.dataset,
+            objective=objective.name,
+            seed=seed,
+            design=self.replicated.text,
+        )
+
+    @property
+    def title(self) -> str:
+        scale = f" at {self.objective.sigma:g}" if self.objective.rule else ""
+        return f"{self.name} {self.dataset} {self.objective.name}{scale} seed {self.seeds[0]}"
+
+    @classmethod
+    def methods_of(cls, objective: Objective, methods: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG003
+        """Return those methods of the experiment that apply to models of an objective."""
+        return methods
+
+    @property
+    def batches(self) -> int:
+        return self.epochs * -(-(self.trained or _PUBLISHED) // BATCH)
+
+    def model(self, images: ImageSplits, seed: int) -> Model:
+        """Return the trained net of a seed."""
+        return get_model(images.problem, self.objective, seed, self.epochs, self.device)
+
+    def numbers(
+        self, images: ImageSplits, seed: int, methods: Sequence[str]
+    ) -> Iterator[tuple[str, str, float, str | None]]:
+        """Yield method, metric, value and component of each measurement of a seed's model."""
+        raise NotImplementedError
+
+    def records(self, methods: Sequence[str]) -> Iterator[Record]:
+        for seed in self.seeds:
+            with outside():
+                images = ImageSplits.load(self.dataset, self.trained, self.tested, self.kind)
+                found = list(self.numbers(images, seed, methods))
+            for method, metric, value, component in found:
+                yield self.record(seed, method, metric, value, component)
+
+
+def expanded(
+    experiment: ReplicateExperiment,
+    scope: Scope,
+    kind: type[ClassifierGroup],
+    objectives: Iterable[Objective],
+    design: object = (),
+) -> Expansion:
+    """Groups of an experiment: sets of images times objectives times scales times seeds.
+
+    Parameters
+    ----------
+    experiment : ReplicateExperiment
+    scope : Scope
+    kind : type of ClassifierGroup
+    objectives : iterable of Objective
+        Each is taken at every scale, and once where it propagates no law.
+    design : plain values
+        What else the numbers depend on.
+
+    Returns
+    -------
+    Expansion
+
+    Raises
+    ------
+    DataMissingError
+        If the images are not there.
+    UserError
+        As :class:`ImageSplits`.
+    """
+    size = experiment.size(scope.settings)
+    epochs, steps = size.epochs or 1, size.steps or 0
+    groups = []
+    for name in size.datasets or ():
+        images = ImageSplits.load(name, size.samples, size.inputs, kind.kind)
+        data = keys.digest(images.problem.pixels, images.problem.labels, *images.tests)
+        for objective in (at for one in objectives for at in one.at(size.sigmas or ())):
+            how = f"{objective.label}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
+            identity = keys.digest(
+                data, epochs, steps, BATCH, objective.learning_rate, objective.label, design
+            )
+            attack = f"; attacks of {steps} steps" if steps else ""
+            text = f"{images.description}; {how}{attack}"
+            network = images.problem.architecture.label
+            replicated = Replicated(experiment.name, f"{name} {network}", text, identity[:16])
+            versions = of_method(experiment.version, VERSION, objective.rule)
+            own = (experiment.name, experiment.metrics, versions, replicated)
+            methods = kind.methods_of(objective, experiment.rules)
+            for seed in range(size.nets or 0):
+                shared = (*own, methods, (seed,), scope.settings.sampling.device)
+                groups.append(kind(*shared, name, objective, epochs, size.samples, size.inputs, steps))
+    return Expansion(groups)

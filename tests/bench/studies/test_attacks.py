@@ -1,0 +1,212 @@
+"""Attacks on classifiers, by truths: balls, optima of linear models, margins, and vanishing gradients."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from sdp_bench.bench.studies.robustness.attacks import RESTARTS, pgd, square
+
+RADIUS = 0.1
+ATTACKS = ("pgd", "square")
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def images(count=6, channels=1, size=8):
+    return torch.rand(count, channels, size, size, generator=generator(9))
+
+
+def run(attack, scores, pixels, labels, *, effort=20, radius=RADIUS, seed=0):
+    """Attack of `effort` steps on cross-entropy, or ten times as many queries."""
+    if attack == "square":
+        return square(scores, pixels, labels, radius, queries=10 * effort, generator=generator(seed))
+
+    def assess(tried, truth):
+        return scores(tried), F.cross_entropy(scores(tried), truth, reduction="none")
+
+    return pgd(assess, pixels, labels, radius, steps=effort, generator=generator(seed))
+
+
+def worst_of(pixels, weight):
+    """Image of the least <weight, z> in the ball: each pixel at one end or the other."""
+    low, high = (pixels - RADIUS).clamp(min=0), (pixels + RADIUS).clamp(max=1)
+    return torch.where(weight > 0, low, high)
+
+
+def half_space(weight, offset):
+    """Scores (0, <weight, x> - offset): class 1 above a plane."""
+
+    def scores(pixels):
+        own = (pixels * weight).flatten(1).sum(1) - offset
+        return torch.stack([torch.zeros_like(own), own], 1)
+
+    return scores
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attacks_stay_in_the_ball_and_among_images(attack, channels):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64 * channels, 5))
+    net.requires_grad_(requires_grad=False)
+    pixels = images(9, channels)
+    pixels[0], pixels[1] = 0.0, 1.0
+    labels = net(pixels).argmax(1)
+    before = pixels.clone()
+    found = run(attack, net, pixels, labels)
+    assert torch.equal(pixels, before)
+    assert (found.pixels - pixels).abs().max() <= RADIUS + 1e-6
+    assert found.pixels.min() >= 0
+    assert found.pixels.max() <= 1
+    assert torch.equal(net(found.pixels).argmax(1) != labels, found.fooled)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_image_of_a_linear_model_falls_exactly_if_the_worst_of_its_ball_does(attack):
+    """The plane lies a hair to either side of the least <w, z>, which a hair less of an attack would miss."""
+    weight = torch.randn(1, 8, 8, generator=generator(3))
+    for pixels in images().split(1):
+        least = float((worst_of(pixels, weight) * weight).sum())
+        for gap, falls in ((1e-3, True), (-1e-3, False)):
+            found = run(attack, half_space(weight, least + gap), pixels, torch.tensor([1]), effort=60)
+            assert bool(found.fooled) is falls
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_optimum_of_a_linear_model_is_reached(attack):
+    weight = torch.randn(1, 8, 8, generator=generator(4))
+    pixels = images()
+    worst = worst_of(pixels, weight)
+    offset = float((worst * weight).flatten(1).sum(1).min()) - 0.1  # none falls
+    found = run(attack, half_space(weight, offset), pixels, torch.ones(6, dtype=torch.int64), effort=60)
+    assert not found.fooled.any()
+    torch.testing.assert_close(found.pixels, worst)
+
+
+def test_a_square_is_kept_only_where_it_makes_the_margin_smaller():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2)
+    ).requires_grad_(requires_grad=False)
+    net[3].bias[1] += 1e3  # none falls
+    lead, asked = torch.tensor([-1.0, 1.0]), []
+
+    def scores(pixels):
+        asked.append(net(pixels) @ lead)
+        return net(pixels)
+
+    pixels = images()
+    found = square(
+        scores, pixels, torch.ones(6, dtype=torch.int64), RADIUS, queries=100, generator=generator()
+    )
+    margins = torch.stack(asked)
+    assert len(margins) == 100
+    torch.testing.assert_close(net(found.pixels) @ lead, margins.amin(0))
+    assert (margins.amin(0) < margins[0]).all()
+
+
+def test_fewer_images_are_asked_about_when_some_have_fallen():
+    weight, asked = torch.ones(1, 8, 8), []
+    easy = half_space(weight, 32.0)
+
+    def scores(pixels):
+        asked.append(len(pixels))
+        return easy(pixels)
+
+    pixels = torch.cat([torch.full((3, 1, 8, 8), 0.51), torch.ones(2, 1, 8, 8)])
+    found = square(
+        scores, pixels, torch.ones(5, dtype=torch.int64), RADIUS, queries=50, generator=generator()
+    )
+    assert found.fooled.tolist() == [True] * 3 + [False] * 2
+    assert asked[0] == 5
+    assert asked[-1] == 2
+    assert len(asked) == 50
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_is_misclassified_already_is_a_success_without_a_step(attack):
+    scores = half_space(torch.ones(1, 8, 8), 1e3)
+    pixels = images()
+    found = run(attack, scores, pixels, torch.ones(6, dtype=torch.int64))
+    assert found.fooled.all()
+    assert not found.vanished.any()
+    if attack == "pgd":
+        assert torch.equal(found.pixels, pixels)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_seed_decides_what_is_tried(attack):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
+    )
+    net.requires_grad_(requires_grad=False)
+    net[3].bias[1] += 1e3
+    pixels, labels = images(), torch.ones(6, dtype=torch.int64)
+    first, second, other = (
+        run(attack, net, pixels, labels, effort=1, seed=seed).pixels for seed in (0, 0, 1)
+    )
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+# Gradients that vanish ---------------------------------------------------------------------------------
+
+
+def saturated(pixels, labels):
+    """A loss that underflows: exp(-1000 margin) is 0 in float32, and so is its gradient."""
+    own = pixels.flatten(1).sum(1) - 20
+    return torch.stack([torch.zeros_like(own), own], 1), torch.exp(-1000 * own) * (labels + 1)
+
+
+def test_a_saturated_model_stands_only_because_its_gradient_vanishes():
+    """Half a radius further in any direction it would fall: search without gradients finds that."""
+    pixels, labels = torch.full((3, 1, 8, 8), 0.4), torch.ones(3, dtype=torch.int64)
+    found = pgd(saturated, pixels, labels, RADIUS, steps=10, generator=generator())
+    assert not found.fooled.any()
+    assert found.vanished.all()
+    assert found.vanished_pixel.all()
+    searched = square(
+        lambda tried: saturated(tried, labels[: len(tried)])[0],
+        pixels,
+        labels,
+        RADIUS,
+        queries=200,
+        generator=generator(),
+    )
+    assert searched.fooled.all()
+    assert not searched.vanished.any()
+
+
+def test_a_pixel_that_is_not_looked_at_has_no_gradient():
+    weight = torch.ones(1, 8, 8)
+    weight[0, 0, 0] = 0.0
+    found = run("pgd", half_space(weight, 25.0), images(), torch.ones(6, dtype=torch.int64))
+    assert not found.vanished.any()
+    assert found.vanished_pixel.all()
+
+
+def test_a_gradient_that_is_no_number_counts_as_none():
+    def assess(pixels, _):
+        own = pixels.flatten(1).sum(1)
+        return torch.stack([torch.zeros_like(own), own + 1], 1), (own * 0).sqrt() * own.clamp(max=0).sqrt()
+
+    found = pgd(assess, images(), torch.ones(6, dtype=torch.int64), RADIUS, steps=3, generator=generator())
+    assert found.vanished.all()
+    assert found.pixels.isfinite().all()
+
+
+def test_a_start_of_its_own_finds_what_the_image_s_own_gradient_hides():
+    """A plateau around the image, and a slope beyond: only a point drawn in the ball sees it."""
+
+    def assess(pixels, _):
+        own = 1 - 4 * ((pixels - 0.5).abs() - 0.01).clamp(min=0).flatten(1).amax(1) / RADIUS
+        return torch.stack([torch.zeros_like(own), own], 1), -own
+
+    pixels, labels = torch.full((4, 1, 8, 8), 0.5), torch.ones(4, dtype=torch.int64)
+    alone = pgd(assess, pixels, labels, RADIUS, steps=5, generator=generator(), restarts=1)
+    assert not alone.fooled.any()
+    assert RESTARTS > 1
+    assert pgd(assess, pixels, labels, RADIUS, steps=5, generator=generator()).fooled.all()

@@ -1,0 +1,280 @@
+"""Robustness: objectives, what is measured on a model, and the groups with their records."""
+
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+from sdp_bench.bench.datasets.base import ImageClassification
+from sdp_bench.bench.datasets.download import DataMissingError
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.identity.keys import SeedRoot
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.bench.studies import SCALES
+from sdp_bench.bench.studies.classifiers import Model, Objective, Trainer, TrainingImages
+from sdp_bench.bench.studies.robustness import METHODS, METRICS, NOISE
+from sdp_bench.bench.studies.robustness.evaluation import Victim, evaluate
+from sdp_bench.bench.studies.robustness.experiment import EXPERIMENT
+from sdp_bench.bench.studies.robustness.group import OBJECTIVES
+from sdp_ref import losses
+from tests.bench.experiments.images import images
+
+TRAIN, TEST = images(120), images(30, seed=1, split="test")
+PROBLEM = TrainingImages(TRAIN.pixels[:40], TRAIN.labels[:40])
+TINY = Size(nets=1, inputs=10, epochs=1, datasets=("mnist",), sigmas=(0.1,), steps=2)
+SMALL = Settings(sizes={"robustness": TINY})
+BY_NAME = {objective.name: objective for objective in OBJECTIVES}
+SEEDS = SeedRoot("0" * 16)
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    monkeypatch.setattr(ImageClassification, "load", lambda _, split: {"train": TRAIN, "test": TEST}[split])
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
+
+
+def groups_of(settings):
+    return EXPERIMENT.expand(Scope(settings)).groups
+
+
+def at(name, scale):
+    (found,) = BY_NAME[name].at([scale])
+    return found
+
+
+def measured(model, objective, methods, pixels=TEST.pixels, labels=TEST.labels, radii=(8, 16), steps=2):
+    numbers = evaluate(Victim(model, objective), methods, pixels, labels, radii, steps, SEEDS)
+    return {(method, metric, component): value for method, metric, value, component in numbers}
+
+
+# Objectives -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "kind"),
+    [
+        ("dirichlet", "marginal_moment_matching", sr.DiagonalGaussian),
+        ("pairwise_gaussian", "sdp", sr.Gaussian),
+        ("pairwise_marginal", "marginal_sdp", sr.DiagonalGaussian),
+        ("pairwise_cauchy", "marginal_sdp", sr.Cauchy),
+    ],
+)
+def test_an_objective_propagates_the_noise_of_its_name(name, rule, kind):
+    net, pixels = PROBLEM.build(0), TRAIN.pixels[:3].float() / 255
+    law = at(name, 0.2).law(net, pixels)
+    noise = (
+        sr.Cauchy(pixels, torch.full_like(pixels, 0.2))
+        if kind is sr.Cauchy
+        else sr.DiagonalGaussian(pixels, torch.full_like(pixels, 0.04))
+    )
+    expected = sr.propagate(net, noise, rule)
+    assert type(law) is kind
+    torch.testing.assert_close(law.location, expected.location)
+    spread = "scale" if kind is sr.Cauchy else "variance"
+    torch.testing.assert_close(getattr(law, spread), getattr(expected, spread))
+    torch.testing.assert_close(at(name, 0.2).location(net, pixels), expected.location)
+
+
+def test_what_is_trained_by_is_what_attacks_make_large():
+    net, pixels = PROBLEM.build(0), TRAIN.pixels[:4].float() / 255
+    labels = TRAIN.labels[:4]
+    law = at("pairwise_marginal", 0.2).law(net, pixels)
+    scores, found = Victim(Model(net, 0.0, 0.0), at("pairwise_marginal", 0.2)).own(pixels, labels)
+    torch.testing.assert_close(scores, law.location)
+    torch.testing.assert_close(found, losses.pairwise_loss(law, labels, reduction="none"))
+    assert sum(p.requires_grad for p in net.parameters()) == 0
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_objective_learns_at_the_paper_s_rate(name):
+    trainer = Trainer(PROBLEM, at(name, 0.1), 0, 10)
+    assert trainer.optimizer.param_groups[0]["lr"] == 1e-4
+    pixels = PROBLEM.pixels.float() / 255
+    before = float(trainer.loss(pixels, PROBLEM.labels).detach())
+    list(trainer.run())
+    assert float(trainer.loss(pixels, PROBLEM.labels).detach()) < before
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e4])
+@pytest.mark.parametrize("name", [name for name in BY_NAME if name != "softmax"])
+def test_models_of_extreme_scales_stay_finite_and_can_be_attacked(name, scale):
+    trainer = Trainer(PROBLEM, at(name, scale), 0, 2)
+    list(trainer.run())
+    assert all(tensor.isfinite().all() for tensor in trainer.net.state_dict().values())
+    found = measured(trainer.model, at(name, scale), METHODS, TEST.pixels[:6], TEST.labels[:6])
+    assert all(0 <= value <= 1 for value in found.values())
+
+
+# What is measured -------------------------------------------------------------------------------------
+
+
+def test_a_model_that_looks_at_nothing_stands_with_and_falls_without_gradients():
+    """It says 3 of everything: right for a tenth, and no attack has a gradient."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with torch.no_grad():
+        net[1].weight.zero_()
+        net[1].bias.copy_(torch.eye(10)[3])
+    found = measured(Model(net, 0.0, 0.0), Objective("softmax"), ("clean", "noise", "pgd_ce", "square"))
+    assert found.pop(("clean", "accuracy", None)) == pytest.approx(0.1)
+    for sigma in NOISE:
+        assert found.pop(("noise", "accuracy", f"{sigma:g}")) == pytest.approx(0.1)
+    for strength in ("8/255", "16/255"):
+        assert found.pop(("pgd_ce", "accuracy", strength)) == pytest.approx(0.1)
+        assert found.pop(("pgd_ce", "accuracy_gnz", strength)) == 0
+        assert found.pop(("pgd_ce", "accuracy_gnz_pixel", strength)) == 0
+        assert found.pop(("square", "accuracy", strength)) == pytest.approx(0.1)
+    assert found == {}
+
+
+def test_a_linear_model_has_the_robust_accuracy_of_its_margins():
+    """Of scores (0, sum of pixels - b) the worst of a ball lowers each pixel by the radius, or to 0."""
+    values = torch.arange(0, 250, 10, dtype=torch.uint8)
+    pixels = values[:, None, None, None].expand(-1, 1, 8, 8).contiguous()
+    labels = torch.ones(25, dtype=torch.int64)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    with torch.no_grad():
+        net[1].weight.copy_(torch.stack([torch.zeros(64), torch.ones(64) / 64]))
+        net[1].bias.copy_(torch.tensor([0.0, -100.5 / 255]))
+    model = Model(net, 0.0, 0.0)
+    found = measured(model, Objective("softmax"), ("clean", "pgd_ce", "square"), pixels, labels, steps=20)
+    assert found["clean", "accuracy", None] == pytest.approx(float((values > 100).double().mean()))
+    for radius in (8, 16):
+        expected = float((values.int() - radius > 100).double().mean())
+        for method in ("pgd_ce", "square"):
+            assert found[method, "accuracy", f"{radius}/255"] == pytest.approx(expected)
+        assert found["pgd_ce", "accuracy_gnz_pixel", f"{radius}/255"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["softmax", "pairwise_gaussian", "pairwise_cauchy"])
+def test_no_attack_helps_and_stronger_ones_hurt_more(name):
+    trainer = Trainer(PROBLEM, at(name, 0.1), 0, 10)
+    list(trainer.run())
+    methods = tuple(method for method in METHODS if name != "softmax" or method != "pgd_own")
+    found = measured(trainer.model, at(name, 0.1), methods, TEST.pixels[:10], TEST.labels[:10])
+    clean = found["clean", "accuracy", None]
+    for method in methods[2:]:
+        small, large = (found[method, "accuracy", f"{radius}/255"] for radius in (8, 16))
+        assert large <= small <= clean
+        if method != "square":
+            for strength in ("8/255", "16/255"):
+                kept = [found[method, metric, strength] for metric in METRICS]
+                assert kept == sorted(kept, reverse=True)
+
+
+def test_numbers_too_small_for_float32_count_as_zero_while_it_is_measured():
+    """They would slow a CPU down a hundred times, in laws of tiny noise above all."""
+    seen = []
+
+    class Watching(nn.Module):
+        def forward(self, pixels):
+            seen.append(float(torch.tensor(1e-38) * 0.01))
+            return pixels.flatten(1)[:, :10] * 1.0
+
+    net = nn.Sequential(Watching(), nn.Linear(10, 10))
+    measured(Model(net, 0.0, 0.0), Objective("softmax"), ("clean", "pgd_ce", "square"))
+    assert set(seen) == {0.0}
+    assert float(torch.tensor(1e-38) * 0.01) > 0
+
+
+def test_noise_is_clamped_to_images_as_often_as_a_gaussian_leaves_them():
+    """Of pixels of one half, those beyond 0 and 1 are two tails of the Gaussian, and end there."""
+    seen = []
+
+    class Watching(nn.Module):
+        def forward(self, pixels):
+            seen.append(pixels.clone())
+            return pixels.flatten(1)[:, :10]
+
+    half = torch.full((200, 1, 8, 8), 128, dtype=torch.uint8)
+    net = nn.Sequential(Watching(), nn.Linear(10, 10))
+    measured(Model(net, 0.0, 0.0), Objective("softmax"), ("noise",), half, torch.zeros(200).long())
+    assert len(seen) == len(NOISE)
+    for sigma, noisy in zip(NOISE, seen, strict=True):
+        assert noisy.min() == 0
+        assert noisy.max() == 1
+        tails = math.erfc(0.5 / sigma / math.sqrt(2))
+        assert float(((noisy == 0) | (noisy == 1)).double().mean()) == pytest.approx(tails, abs=0.02)
+
+
+def test_the_same_numbers_again_and_others_of_another_key():
+    trainer = Trainer(PROBLEM, at("softmax", 0.0), 0, 20)
+    list(trainer.run())
+    model, methods = trainer.model, ("noise", "pgd_ce", "square")
+    first, second = (measured(model, BY_NAME["softmax"], methods, radii=(40,)) for _ in range(2))
+    assert first == second
+    victim = Victim(model, BY_NAME["softmax"])
+    other = evaluate(victim, methods, TEST.pixels, TEST.labels, (40,), 2, SeedRoot("1" * 16))
+    assert first != {(method, metric, component): value for method, metric, value, component in other}
+
+
+# The experiment ---------------------------------------------------------------------------------------
+
+
+def test_the_paper_s_design():
+    size = EXPERIMENT.size(Settings())
+    assert (size.nets, size.epochs, size.samples, size.inputs) == (3, 100, None, None)
+    assert size.datasets == ("mnist", "cifar10")
+    assert size.sigmas == SCALES
+    assert (SCALES[0], SCALES[-1], len(SCALES)) == (1e-9, 1e4, 14)
+
+
+def test_groups_are_objectives_by_scales_by_seeds_and_cross_entropy_has_no_scale(made_up):
+    settings = SMALL.but(
+        sizes={"robustness": Size(nets=2, epochs=1, sigmas=(1e-3, 1.0), datasets=("mnist",))}
+    )
+    units = [unit for group in groups_of(settings) for unit in group.units]
+    assert len({unit.key for unit in units}) == len(units) == 2 * (1 + 4 * 2)
+    assert {(unit.objective, unit.sigma) for unit in units} == {("softmax", None)} | {
+        (name, sigma) for name in BY_NAME if name != "softmax" for sigma in (1e-3, 1.0)
+    }
+    keys = {unit.key for unit in units}
+    for other in (settings.but(epochs=3), settings.but(samples=100), settings.but(inputs=20)):
+        assert keys.isdisjoint(unit.key for group in groups_of(other) for unit in group.units)
+
+
+def test_a_set_whose_radii_are_not_known_is_refused_in_one_line(made_up):
+    with pytest.raises(UserError, match="attacks images of mnist, cifar10, not of 'emnist-letters'"):
+        EXPERIMENT.check(SMALL.but(datasets=("emnist-letters",)))
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_group_gives_all_that_it_wants_and_travels(place, made_up, cache):
+    group = pickle.loads(pickle.dumps(groups_of(SMALL)[place]))
+    result = run.run_group(group, group.cells)
+    assert result.failures == []
+    own = group.units[0].objective
+    methods = set(METHODS) - ({"pgd_own"} if own == "softmax" else set())
+    assert {record.rule for record in result.records} == methods
+    numbers = {(r.rule, r.metric, r.component) for r in result.records}
+    assert len(numbers) == len(result.records)
+    assert {(rule, component) for rule, metric, component in numbers if metric == "accuracy"} == (
+        {("clean", None)}
+        | {("noise", strength) for strength in ("0.25", "0.5", "0.75")}
+        | {(method, strength) for method in methods - {"clean", "noise"} for strength in ("8/255", "16/255")}
+    )
+    assert group.seconds > 0
+    assert result.records[0].unit == group.units[0].key
+
+
+def test_a_method_that_is_there_is_not_measured_again(made_up, cache):
+    group = groups_of(SMALL)[0]
+    (unit,) = group.units
+    done = frozenset((unit.key, method, "accuracy") for method in ("clean", "square"))
+    result = run.run_group(group, group.left(done))
+    assert {record.rule for record in result.records} == {"noise", "pgd_ce"}
+
+
+def test_without_the_files_one_line_says_what_to_get(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
+    with pytest.raises(DataMissingError, match="MNIST train") as caught:
+        groups_of(SMALL)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,179 @@
+"""A stack of nets is trained as each of them is alone, by torch's own layers, autograd and Adam."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import sdp_ref as sr
+from sdp_bench.bench.studies.uci import stacked
+from sdp_bench.bench.studies.uci.stacked import (
+    GAUSSIAN,
+    OBJECTIVES,
+    SQUARED_ERROR,
+    Nets,
+    Problem,
+    Setting,
+    Trainer,
+)
+
+SETTINGS = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2), Setting(1e-2, 1.0))
+SEEDS = (3, 8)
+ROWS, INPUTS = 100, 5
+
+
+def problem(dtype=torch.float64, rows=ROWS):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(len(SEEDS), rows, INPUTS, generator=generator, dtype=torch.float64)
+    y = x[..., 0].sin() + 0.1 * torch.randn(len(SEEDS), rows, generator=generator, dtype=torch.float64)
+    return Problem(x.to(dtype), y.to(dtype), SEEDS)
+
+
+def trained(objective, epochs=3, **options):
+    trainer = Trainer(problem(**options), objective, SETTINGS)
+    for _ in trainer.run(epochs):
+        pass
+    return trainer
+
+
+def copy_of(nets, index):
+    """Net `index` of a stack as torch has it, and the logarithm of its input variance."""
+    net = nn.Sequential(
+        nn.Linear(nets.weight.shape[2], stacked.HIDDEN), nn.ReLU(), nn.Linear(stacked.HIDDEN, nets.outputs)
+    ).double()
+    with torch.no_grad():
+        net[0].weight.copy_(nets.weight[index])
+        net[0].bias.copy_(nets.bias[index, :, 0])
+        net[2].weight.copy_(nets.second[index])
+        net[2].bias.copy_(nets.offset[index, :, 0])
+    return net, nn.Parameter(nets.log_variance[index].flatten().clone())
+
+
+def pinball(net, x, y, levels):
+    error = y - net(torch.cat([x, 12 * (levels[:, None] - 0.5)], 1))[:, 0]
+    return torch.maximum(levels * error, (levels - 1) * error).mean()
+
+
+def loss_of(name, net, log_variance, x, y, levels):
+    if name == "sqr":
+        return pinball(net, x, y, levels)
+    if name == "sqr_ends":  # the sum of two means, as published
+        return sum(pinball(net, x, y, torch.full_like(y, level)) for level in (0.025, 0.975))
+    if name == "sdp_nll":
+        x = x.clone().requires_grad_()
+    out = net(x)
+    if name == "squared_error":
+        return (out[:, 0] - y).square().mean()
+    if name == "pnn":
+        variance = F.softplus(out[:, 1]) + 1e-3
+    else:
+        (slopes,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        variance = log_variance.exp() * slopes.square().sum(1) + 1e-3
+    return (variance.log() / 2 + (y - out[:, 0]).square() / (2 * variance)).mean()
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_each_net_is_trained_as_torch_trains_it_alone(name):
+    objective, epochs = OBJECTIVES[name], 3
+    together = trained(objective, epochs)
+    first = Nets.initial(problem(), objective, len(SETTINGS))
+    data = Trainer(problem(), objective, SETTINGS)
+    batches = []
+    for epoch in range(epochs):
+        data.epochs = epoch
+        batches.append(data._shuffled())
+    for index in range(len(first)):
+        seed, setting = divmod(index, len(SETTINGS))
+        net, log_variance = copy_of(first, index)
+        groups = [{"params": net.parameters(), "weight_decay": SETTINGS[setting].weight_decay}]
+        optimizer = torch.optim.Adam(
+            [*groups, {"params": [log_variance]}], lr=SETTINGS[setting].learning_rate
+        )
+        for x, y, levels in batches:
+            for start in range(0, ROWS, stacked.BATCH):
+                rows = slice(start, start + stacked.BATCH)
+                own = None if levels is None else levels[seed, 0, rows]
+                optimizer.zero_grad()
+                loss_of(name, net, log_variance, x[seed, :, rows].T, y[seed, 0, rows], own).backward()
+                optimizer.step()
+        alone = {
+            "weight": net[0].weight,
+            "bias": net[0].bias.unsqueeze(1),
+            "second": net[2].weight,
+            "offset": net[2].bias.unsqueeze(1),
+            "log_variance": log_variance.view(1, -1),
+        }
+        for part, value in alone.items():
+            assert torch.allclose(together.nets.tensors[part][index], value, rtol=1e-10, atol=1e-12), part
+
+
+def test_minibatches_of_an_epoch_hold_each_row_once():
+    x, y, _ = Trainer(problem(), SQUARED_ERROR, SETTINGS)._shuffled()
+    for seed in range(len(SEEDS)):
+        rows = torch.cat([x[seed], y[seed]]).T
+        given = torch.cat([problem().features[seed], problem().targets[seed, :, None]], 1)
+        assert torch.equal(rows[rows[:, 0].argsort()], given[given[:, 0].argsort()])
+
+
+def test_quantile_levels_are_drawn_anew():
+    trainer = Trainer(problem(), OBJECTIVES["sqr"], SETTINGS)
+    levels = trainer._shuffled()[2]
+    trainer.epochs = 1
+    assert not torch.equal(levels, trainer._shuffled()[2])
+    assert 0 <= levels.min() < 0.1
+    assert 0.9 < levels.max() <= 1
+
+
+def test_members_of_an_ensemble_draw_anew_and_the_first_is_the_net_alone():
+    data = problem()
+    one, two = (
+        Nets.initial(Problem(data.features, data.targets, SEEDS, member), GAUSSIAN, 1) for member in (0, 1)
+    )
+    assert torch.equal(one.weight, Nets.initial(data, GAUSSIAN, 1).weight)
+    for part in ("weight", "second"):
+        assert not (one.tensors[part] == two.tensors[part]).any()
+
+
+def test_seeds_and_settings_do_not_see_each_other():
+    both = trained(GAUSSIAN)
+    data = problem()
+    one = Trainer(Problem(data.features[1:], data.targets[1:], SEEDS[1:]), GAUSSIAN, SETTINGS[:1])
+    for _ in one.run(3):
+        pass
+    for name, tensor in one.nets.tensors.items():
+        assert torch.allclose(tensor[0], both.nets.tensors[name][len(SETTINGS)], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.rounding
+def test_a_training_goes_on_from_its_state_to_the_last_bit():
+    through = trained(GAUSSIAN, 4, dtype=torch.float32)
+    half = trained(GAUSSIAN, 2, dtype=torch.float32)
+    state = half.to_bytes()
+    resumed = Trainer(problem(torch.float32), GAUSSIAN, SETTINGS)
+    resumed.restore(state)
+    assert (resumed.epochs, resumed.steps) == (2, half.steps)
+    for _ in resumed.run(4):
+        pass
+    for name, tensor in through.nets.tensors.items():
+        assert torch.equal(tensor, resumed.nets.tensors[name])
+    with pytest.raises(ValueError, match="another stack"):
+        Trainer(problem(), SQUARED_ERROR, SETTINGS).restore(state)
+
+
+def test_the_gain_is_what_sdp_says():
+    nets = trained(GAUSSIAN).nets
+    x = torch.randn(len(nets), INPUTS, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    out, gain = nets.with_gain(x)
+    assert torch.allclose(out, nets(x))
+    for index in range(len(nets)):
+        net, _ = copy_of(nets, index)
+        law = sr.DiagonalGaussian(x[index].T, torch.full_like(x[index].T, 0.25))
+        predicted = sr.propagate(net, law, "sdp")
+        assert torch.allclose(out[index].T, predicted.mean)
+        assert torch.allclose(0.25 * gain[index], predicted.covariance[:, 0, 0])
+
+
+def test_denormal_numbers_are_flushed_while_it_trains_only():
+    tiny = torch.ones(1) * 1e-40
+    trained(SQUARED_ERROR, 1)
+    assert (tiny * 1).item() != 0

@@ -1,0 +1,255 @@
+"""Prediction intervals: they run through workers and store as other experiments do, and are resumed."""
+
+import dataclasses
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
+from sdp_bench.bench.datasets.uci import YACHT
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments import replicates
+from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.nets import storage
+from sdp_bench.bench.results import exchange
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.studies.uci import METHODS, READINGS, experiment, intervals, stacked
+from sdp_bench.bench.studies.uci import group as work
+from sdp_bench.bench.studies.uci.intervals import splits
+from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Problem, Setting
+from tests.bench.conftest import begin
+
+SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
+UCI = experiment.EXPERIMENT
+GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Two settings, and in the place of each set one of 200 rows: 34 or 35 of 36 may be covered."""
+    random = np.random.default_rng(0)
+    x = torch.from_numpy(random.standard_normal((200, 3)))
+    y = x[:, 0].tanh() + torch.from_numpy(random.standard_normal(200)) / 10
+    monkeypatch.setattr(intervals, "GRID", GRID)
+    monkeypatch.setattr(
+        TabularRegression, "load", lambda self: RegressionTable(self.title, x, y, (f"{self.name}.txt",))
+    )
+
+
+def groups_of(settings=SETTINGS):
+    return list(UCI.expand(Scope(settings)).groups)
+
+
+def store_of(path, settings=SETTINGS):
+    """Measure what is left to measure; gives all measurements and whether anything is left after that."""
+    plan = plan_of([UCI], settings, [])
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        done = run.current(store, plan.groups)
+        for group in plan.groups:
+            cells = group.left(done)
+            result = run.run_group(group, cells)
+            assert result.failures == []
+            run.store_result(store, number, group, result, cells)
+        done = run.current(store, plan.groups)
+        return store.frame(store.run(number)), any(group.left(done) for group in plan.groups)
+
+
+def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
+    objectives = [group.objective for group in groups_of()]
+    assert objectives == ["squared_error", "sdp_nll", "pnn", "sqr_ends", "sqr"]
+    frame, is_left = store_of(tmp_path / "r.sqlite")
+    counts = frame[frame.metric == "qualified"].groupby("rule").size()
+    readings = {rule: len(READINGS) if METHODS[rule].propagates else 1 for rule in UCI.rules}
+    assert counts.to_dict() == {rule: 2 * count for rule, count in readings.items()}
+    assert set(frame.dataset) == {"yacht"}
+    assert set(frame.seed) == {0, 1}
+    assert frame.accuracy.isna().all()
+    chosen = frame[frame.metric == "validation_picp"]
+    assert chosen.value.between(0.925, 0.975, inclusive="neither").all()
+    assert len(chosen) == (frame[frame.metric == "qualified"].value > 0).sum() > 0
+    assert not is_left
+    again, _ = store_of(tmp_path / "other.sqlite")
+    numbers = ["rule", "metric", "seed", "value"]
+    assert again[numbers].equals(frame[numbers])
+
+
+def test_groups_travel_to_workers():
+    for group in groups_of():
+        again = pickle.loads(pickle.dumps(group))
+        assert (again.title, again.cells, again.grid) == (group.title, group.cells, group.grid)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "versions"),
+    [(type(UCI), "version", "method 2, training 1"), (training, "VERSION", "method 1, training 2")],
+)
+def test_another_version_makes_it_be_measured_again(owner, name, versions, tmp_path, monkeypatch):
+    store_of(tmp_path / "r.sqlite")
+    monkeypatch.setattr(owner, name, 2)
+    groups = groups_of()
+    with Store(tmp_path / "r.sqlite") as store:
+        assert run.current(store, groups) == frozenset()
+    frame, _ = store_of(tmp_path / "r.sqlite")
+    assert set(frame.fingerprint) == {versions}
+
+
+def test_seeds_are_added_to_those_that_are_there(tmp_path):
+    store_of(tmp_path / "r.sqlite", SETTINGS.but(nets=1))
+    wider, _ = store_of(tmp_path / "r.sqlite")
+    assert set(wider.seed) == {0, 1}
+    numbers = ["rule", "metric", "seed", "value"]
+    whole, _ = store_of(tmp_path / "whole.sqlite")
+    together = wider[numbers].sort_values(numbers[:3]).reset_index(drop=True)
+    at_once = whole[numbers].sort_values(numbers[:3]).reset_index(drop=True)
+    assert together[numbers[:3]].equals(at_once[numbers[:3]])
+    assert np.allclose(together["value"], at_once["value"], rtol=1e-3)
+
+
+def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
+    (group, *_) = groups_of()
+    evaluate = work.evaluate
+
+    def failing(method, *arguments):
+        return 1 / 0 if method == "monte_carlo:samples=1000" else evaluate(method, *arguments)
+
+    monkeypatch.setattr(work, "evaluate", failing)
+    result = run.run_group(group, group.cells)
+    assert {record.rule for record in result.records} >= {"monte_carlo:samples=10", "monte_carlo:samples=100"}
+    lost = {failure.rule for failure in result.failures}
+    assert "monte_carlo:samples=1000" in lost
+    assert not lost & {record.rule for record in result.records}
+
+
+def test_results_go_through_an_export(tmp_path):
+    frame, _ = store_of(tmp_path / "r.sqlite")
+    with Store(tmp_path / "r.sqlite") as store:
+        exchange.export(store, tmp_path / "out", "csv.xz")
+    with Store(tmp_path / "in.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+        assert store.frame(store.run())["value"].tolist() == frame["value"].tolist()
+
+
+def test_a_failure_is_recorded_for_each_seed_and_method(monkeypatch):
+    (group, *_) = groups_of()
+    monkeypatch.setattr(work, "get_nets", lambda *_: 1 / 0)
+    result = run.run_group(group, group.cells)
+    assert result.records == []
+    assert {failure.error for failure in result.failures} == {"ZeroDivisionError: division by zero"}
+    assert len(result.failures) == 2 * len(group.methods)
+
+
+def test_what_the_numbers_depend_on_is_in_the_key():
+    def keys(**changes):
+        return [unit.key for group in groups_of(SETTINGS.but(**changes)) for unit in group.units]
+
+    plain = keys()
+    assert keys() == plain
+    assert not set(keys(training={"epochs": 101})) & set(plain)
+    assert not set(keys(datasets=("boston",))) & set(plain)
+    assert set(plain) < set(keys(nets=3))  # more seeds leave the others as they are
+
+
+def test_an_unknown_set():
+    with pytest.raises(UserError, match="unknown data set 'iris'; choose from"):
+        groups_of(SETTINGS.but(datasets=("iris",)))
+
+
+# Training -----------------------------------------------------------------------------------------
+
+
+def problem():
+    parts = splits(YACHT.load(), (0, 1))
+    return Problem(parts.features["train"], parts.targets["train"], (0, 1))
+
+
+def nets(epochs=6, report=None, **changes):
+    made = dataclasses.replace(problem(), **changes)
+    return stacked.get_nets("yacht", made, SQUARED_ERROR, GRID, epochs, report)
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
+    return tmp_path / "nets"
+
+
+def same(a, b):
+    return all(torch.equal(t, b.tensors[name]) for name, t in a.tensors.items())
+
+
+@pytest.mark.rounding
+def test_a_killed_training_goes_on_to_the_same_weights(cache, monkeypatch):
+    whole = nets()
+    (trained,) = cache.iterdir()
+    trained.unlink()
+    monkeypatch.setattr(storage, "SAVE_SECONDS", -1.0)
+
+    def stop(done, _epochs):
+        if done == 4:
+            raise StopError
+
+    with pytest.raises(StopError):
+        nets(report=stop)
+    assert sorted(path.suffix for path in cache.iterdir()) == [".before", ".checkpoint"]
+    seen = []
+    assert same(nets(report=lambda done, _: seen.append(done)), whole)
+    assert seen == [4, 5, 6]  # the third epoch was saved
+    assert [path.suffix for path in cache.iterdir()] == [".safetensors"]
+
+
+def test_trained_nets_come_from_the_cache_unless_it_is_damaged(cache):
+    whole = nets()
+    (path,) = cache.iterdir()
+    assert same(nets(report=lambda *_: 1 / 0), whole)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert same(nets(), whole)
+
+
+def test_nets_of_another_version_of_the_training_are_not_taken(cache, monkeypatch):
+    seen = []
+    nets()
+    monkeypatch.setattr(training, "VERSION", 2)
+    nets(report=lambda done, _: seen.append(done))
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_cache_that_cannot_be_written(cache, monkeypatch):
+    file = cache.parent / "file"
+    file.touch()
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(file))
+    with pytest.raises(RunFailedError, match="cannot write"):
+        nets()
+
+
+def test_a_net_that_diverged_is_one_that_does_not_qualify(cache):
+    targets = problem().targets.clone()
+    targets[0, 0] = math.inf
+    finite = nets(targets=targets).weight.isfinite().flatten(1).all(1)
+    assert finite.tolist() == [False, False, True, True]
+
+
+def test_training_that_diverges_altogether_is_refused(cache):
+    targets = problem().targets.clone()
+    targets[:, 0] = math.inf
+    with pytest.raises(RunFailedError, match=r"training on yacht diverged \(squared_error\)"):
+        nets(targets=targets)
+    assert not list(cache.glob("*.safetensors"))
+
+
+def test_keys_are_those_that_earlier_results_files_have():
+    """Stored results rest on these words; a change must be a decision."""
+    replicated = replicates.Replicated("uci", "yacht 6-64", "the design in words", "0123456789abcdef")
+    assert [replicated.key(seed) for seed in range(2)] == ["a00623e9a8db3bc1", "0bd5f90744f9b9b6"]
