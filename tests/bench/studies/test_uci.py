@@ -88,7 +88,7 @@ def test_groups_travel_to_workers():
 
 @pytest.mark.parametrize(
     ("owner", "name", "versions"),
-    [(type(UCI), "version", "method 2, training 1"), (training, "VERSION", "method 1, training 2")],
+    [(type(UCI), "version", "method 2, training 1"), (stacked, "VERSION", "method 1, training 2")],
 )
 def test_another_version_makes_it_be_measured_again(owner, name, versions, tmp_path, monkeypatch):
     store_of(tmp_path / "r.sqlite")
@@ -220,7 +220,7 @@ def test_trained_nets_come_from_the_cache_unless_it_is_damaged(cache):
 def test_nets_of_another_version_of_the_training_are_not_taken(cache, monkeypatch):
     seen = []
     nets()
-    monkeypatch.setattr(training, "VERSION", 2)
+    monkeypatch.setattr(stacked, "VERSION", 2)
     nets(report=lambda done, _: seen.append(done))
     assert seen == [1, 2, 3, 4, 5, 6]
     assert len(list(cache.iterdir())) == 2
