@@ -61,6 +61,10 @@ def table_28(frame: pd.DataFrame) -> dict[str, Any] | None:
     }
 
 
+def _convention(spec: str) -> str:
+    return recorded_metric(spec).convention
+
+
 def _deviation(measured: pd.Series, paper: pd.Series) -> float:
     difference = (measured - paper).dropna()
     return float(np.sqrt((difference**2).mean())) if len(difference) else math.nan
@@ -73,10 +77,10 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
     Deviations are root mean squares over the noise levels, of logarithms for W1.
     """
     shared = {}
+    frame = frame.assign(convention=by_kind(frame["metric_spec"], _convention))
     for name, metric in CONVENTIONS.items():
         if metric.published:
-            both = [_means(frame, one, metric_spec=metric.spec) for one in ("iris-tv", "iris-tv-deep")]
-            own = 1 - pd.concat(both)
+            own = 1 - pd.concat([_means(frame, one, convention=name) for one in ("iris-tv", "iris-tv-deep")])
             if {"sdp", REGULAR, _LOCATED} <= set(own):
                 own = own.dropna(subset=[REGULAR, _LOCATED])
                 shared[name] = _deviation(own["sdp"], _paper(metric.published, "sdp", own.index)), own
@@ -108,7 +112,7 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
 def columns(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Distance of each convention of total variation from Table 9, column by column."""
     own = frame[(frame["experiment"] == "iris-tv") & (frame["depth"] == _DEPTH)]
-    own = own.assign(convention=by_kind(own["metric_spec"], lambda spec: recorded_metric(spec).convention))
+    own = own.assign(convention=by_kind(own["metric_spec"], _convention))
     conventions = [name for name, metric in CONVENTIONS.items() if metric.published]
     rows = []
     for column, rule in _COLUMNS:

@@ -62,22 +62,32 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
     frame = frame[frame["rule"].isin(("sdp", evidence.dvia))]
     conventions = frame["metric_spec"].map(lambda spec: recorded_metric(str(spec)).convention)
     trials: dict[Convention, Trial] = {}
+    lacking: dict[Convention, str] = {}
     for name in CONVENTIONS:
         own = frame[(conventions == name).to_numpy()]
-        effects = []
+        if own.empty:
+            continue
+        effects, absent = [], []
         for sigma in _SIGMAS:
             means = paired(own[own["sigma"] == sigma], ("seed", "depth"))
             if means.shape[1] < 2:
+                absent.append(sigma)
                 continue
             # TV is smaller for better rules.
             slopes = _slopes((means[evidence.dvia] - means["sdp"]).unstack("depth"))
             effects.append(
                 Effect(f"growth of SDP’s lead in 1 − TV a doubling of depth, σ = {sigma:g}", slopes)
             )
-        if effects and all(len(effect.values) for effect in effects):
+        if effects and absent:
+            lacking[name,] = _lacks(absent)
+        elif effects and all(len(effect.values) for effect in effects):
             trials[name,] = Trial(tuple(effects), "seed")
     design = f"nets of {labels.layers(frame['depth'])}; the paper: 1 to 24"
-    return Tried(trials, design, "#iris-tv") if trials else None
+    return Tried(trials, design, "#iris-tv", lacking) if trials or lacking else None
+
+
+def _lacks(sigmas: list[float]) -> str:
+    return f"lacks σ = {', '.join(f'{sigma:g}' for sigma in sigmas)}"
 
 
 def _decay(evidence: Evidence) -> Tried | None:
@@ -101,13 +111,17 @@ def _accumulate(evidence: Evidence) -> Tried | None:
     """Whether deep layers add as much to the logarithm of a rule's error factor as the first ones."""
     frame = evidence.of("iris-std", metric="std_ratio")
     trials: dict[Convention, Trial] = {}
+    lacking: dict[Convention, str] = {}
     for name, label in _LAYERWISE.items():
         own = frame[frame["rule"] == name]
-        effects = []
+        if own.empty:
+            continue
+        effects, absent = [], []
         for sigma in _SIGMAS:
             at = own[own["sigma"] == sigma]
             means = np.log(at["value"]).abs().groupby([at["seed"], at["depth"]]).mean().unstack("depth")
             if not set(_FIRST + _LAST) <= set(means.columns):
+                absent.append(sigma)
                 continue
             first, last = ((means[high] - means[low]) / (high - low) for low, high in (_FIRST, _LAST))
             effects.append(
@@ -117,9 +131,13 @@ def _accumulate(evidence: Evidence) -> Tried | None:
                     finite(last - first / 2),
                 )
             )
-        if effects and all(len(effect.values) for effect in effects):
+        if effects and absent:
+            lacking[label,] = _lacks(absent)
+        elif effects and all(len(effect.values) for effect in effects):
             trials[label,] = Trial(tuple(effects), "seed")
-    return Tried(trials, f"nets of {labels.layers(frame['depth'])}", "#iris-std") if trials else None
+    if not trials and not lacking:
+        return None
+    return Tried(trials, f"nets of {labels.layers(frame['depth'])}", "#iris-std", lacking)
 
 
 def _tenfold(evidence: Evidence) -> Answer | None:

@@ -80,7 +80,7 @@ class Effect:
         # The first is multiplied by the number of choices (Bonferroni): the largest of several effects is
         # above zero by noise alone. The second is not, since all of them must be below and the largest is the
         # closest.
-        if self.tests is None:
+        if self.tests is None or len(self.values) < MIN_NETS:
             return 1.0, 1.0
         return min(1.0, self.choices * float(self.tests.above)), float(self.tests.below)
 
@@ -115,6 +115,16 @@ class Effect:
         """Threshold as shown to readers, with the direction: ``> −0.01``."""
         sign = ">" if self.shown(1.0) > self.shown(-1.0) else "<"
         return f"{sign} {labels.number(self.shown(self.threshold))}"
+
+    @property
+    def surplus(self) -> float:
+        """Distance of the mean above the threshold, in standard errors."""
+        values = self.values - self.threshold
+        if not np.isfinite(values).all():
+            return -math.inf
+        error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        mean = float(values.mean())
+        return mean / error if error else math.copysign(math.inf, mean) if mean else 0.0
 
     @property
     def leaning(self) -> str:
@@ -154,6 +164,11 @@ class Trial:
         """Smallest number of replicates of a part."""
         return min(len(effect.values) for effect in self.effects)
 
+    @property
+    def most(self) -> int:
+        """Largest number of replicates of a part: a single part can refute the statement."""
+        return max(len(effect.values) for effect in self.effects)
+
     @functools.cached_property
     def p(self) -> tuple[float, float]:
         """p-values of "every part is above" and "some part is below", not corrected over statements."""
@@ -163,22 +178,13 @@ class Trial:
     @property
     def deciding(self) -> Effect:
         """The least favourable part, in standard errors."""
-
-        def surplus(effect: Effect) -> float:
-            values = effect.values - effect.threshold
-            if not np.isfinite(values).all():
-                return -math.inf
-            error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-            mean = float(values.mean())
-            return mean / error if error else math.copysign(math.inf, mean) if mean else 0.0
-
         refuted = [effect for effect in self.effects if effect.leaning == "below"]
-        return min(refuted or self.effects, key=surplus)
+        return min(refuted or self.effects, key=lambda effect: effect.surplus)
 
     @property
     def found(self) -> str:
         worst = self.deciding
-        parts = f"; of {len(self.effects)} parts this decides" if len(self.effects) > 1 else ""
+        parts = f"; the least favourable of {len(self.effects)} parts" if len(self.effects) > 1 else ""
         few = f", at least {MIN_NETS} are needed" if self.fewest < MIN_NETS else ""
         infinite = int((~np.isfinite(worst.values)).sum())
         gone = f"; not finite in {infinite}" if infinite else ""
@@ -188,11 +194,18 @@ class Trial:
 
     def attainable(self) -> tuple[float, float]:
         """p-values that replicates with a scatter of 1 % of an effect would have, in either direction."""
-        # They depend only on the number of replicates: if even these do not decide, it is too small.
-        scatter = np.linspace(-1, 1, self.fewest)
-        least = float(mean_tests(1 + 0.01 * scatter / scatter.std(ddof=1)).above)
+
+        # They depend only on the numbers of replicates: if even these do not decide, they are too small.
+        def least(count: int) -> float:
+            scatter = np.linspace(-1, 1, count)
+            return (
+                float(mean_tests(1 + 0.01 * scatter / scatter.std(ddof=1)).above)
+                if count >= MIN_NETS
+                else 1.0
+            )
+
         most_chosen = max(effect.choices for effect in self.effects)
-        return min(1.0, most_chosen * least), min(1.0, len(self.effects) * least)
+        return min(1.0, most_chosen * least(self.fewest)), min(1.0, len(self.effects) * least(self.most))
 
 
 @dataclass(frozen=True)
@@ -399,7 +412,7 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
         if isinstance(one, Tried):
             tried[statement.key] = one
         elif one is None:
-            reason = statement.reason or "nothing that it is about is among these results"
+            reason = statement.reason or "not measured in these results"
             answers[statement.key] = Answer(Verdicts({"": Verdict.NOT_MEASURED}), reason)
         else:
             answers[statement.key] = one
@@ -408,7 +421,7 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
         own = rulings[key]
         first = min((ruling.verdict for ruling in own), key=ORDER.index)
         candidates = [ruling for ruling in own if ruling.verdict is first]
-        shown = max(candidates, key=_violation) if first is Verdict.REFUTED else candidates[0]
+        shown = min(candidates, key=_surplus) if first is Verdict.REFUTED else candidates[0]
         found = shown.trial.found if shown.trial else shown.reason
         words = f"{shown.name}: {found}" if len(own) > 1 else found
         verdicts = Verdicts({ruling.name: ruling.verdict for ruling in own})
@@ -416,18 +429,15 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
     return answers
 
 
-def _violation(ruling: Ruling) -> float:
-    """Distance of the deciding part from its threshold on the wrong side."""
-    if ruling.trial is None:
-        return -math.inf
-    deciding = ruling.trial.deciding
-    return deciding.threshold - float(deciding.values.mean())
+def _surplus(ruling: Ruling) -> float:
+    """Standard errors between the deciding part and its threshold, which compare parts of different units."""
+    return ruling.trial.deciding.surplus if ruling.trial else math.inf
 
 
 def _rulings(tried: Mapping[str, Tried]) -> dict[str, tuple[Ruling, ...]]:
     """Verdicts by statement and convention, corrected over the statements tried under each (Holm)."""
     every = {(key, each): trial for key, one in tried.items() for each, trial in one.trials.items()}
-    enough = {which: trial for which, trial in every.items() if trial.fewest >= MIN_NETS}
+    enough = {which: trial for which, trial in every.items() if trial.most >= MIN_NETS}
     raw = {which: trial.p for which, trial in enough.items()}
     families = _families(enough)
     p = _corrected(raw, families)
