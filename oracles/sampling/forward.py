@@ -17,6 +17,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from sdp_ref.graph.attention import by_ordinary_attention
+
 Network = Callable[[Tensor], Tensor]
 T = TypeVar("T")
 
@@ -79,7 +81,8 @@ class _Plain:
         return torch.cat([self._outputs(chunk) for chunk in block.split(rows)])
 
     def _outputs(self, chunk: Tensor) -> Tensor:
-        outputs = self.net(chunk.reshape(-1, *self.event))
+        with by_ordinary_attention():
+            outputs = self.net(chunk.reshape(-1, *self.event))
         if not isinstance(outputs, Tensor):
             raise ValueError(f"the network must return a tensor, got {type(outputs).__name__}")
         if outputs.ndim != 2 or outputs.shape[0] != chunk.shape[0] or not outputs.is_floating_point():

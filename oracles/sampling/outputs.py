@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sdp_bench.oracles.sampling.consistency import require_one_function
 from sdp_bench.oracles.sampling.forward import Chain, Network, chunked_forward, in_threads
 from sdp_bench.oracles.sampling.noise import (
     SAMPLERS,
@@ -98,7 +99,8 @@ def stream_outputs(
     """Yield the outputs of :func:`sample_outputs` in consecutive blocks, without storing them.
 
     Blocks have up to 2^18 / n rows, with n the input's dimension, so memory does not grow with `samples`.
-    Arguments are validated at the call, not at the first block.
+    Arguments are validated at the call, not at the first block. A ValueError reports a net that is not one
+    function of each row: its outputs differ with and without gradients, or depend on other rows of the batch.
     """
     if not isinstance(x, Law):
         raise ValueError(f"x must be a law such as DiagonalGaussian, got {type(x).__name__}")
@@ -114,6 +116,7 @@ def stream_outputs(
         dtype = weights.dtype if weights.is_floating_point() else dtype
     push, variates = _draws(x, samples, seed, sampler, place, dtype)
     forward = chunked_forward(net, x.event_shape)
+    require_one_function(net, forward, x.location.to(place, dtype), x.spread)
     if place.type != "cpu":  # draw variates and check results while the device computes
         drawn = (block() for block in variates) if x.standard is None else in_threads(variates)
         return _one_behind(_outputs(forward, push, block) for block in drawn)

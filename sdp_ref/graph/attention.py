@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from sdp_ref.errors import NoLinearPartError
+
+_LOCK = threading.Lock()
+_OPEN: list[bool] = []  # the setting of torch that the outermost caller restores, once for each open context
+
+
+@contextmanager
+def by_ordinary_attention() -> Iterator[None]:
+    """Disable torch's fast path of attention layers, so that a net is one function.
+
+    torch takes it without gradients only. Its outputs differ where a mask hides a token or is a bias.
+    """
+    backend = torch.backends.mha
+    with _LOCK:
+        _OPEN.append(_OPEN[0] if _OPEN else backend.get_fastpath_enabled())
+        backend.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            enabled = _OPEN.pop()
+            if not _OPEN:
+                backend.set_fastpath_enabled(enabled)
 
 
 class Attention(nn.Module):

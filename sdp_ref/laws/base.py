@@ -93,6 +93,19 @@ class Law:
         return math.prod(self.event_shape)
 
     @property
+    def spread(self) -> Tensor:
+        """Size of the noise in each component, shape (B, *event).
+
+        The standard deviation, the scale if no variance exists, or 1.
+        """
+        import torch
+
+        try:
+            return self.variance.detach().clamp(min=0).sqrt()
+        except UndefinedError:
+            return getattr(self, "scale", torch.ones_like(self.location)).detach()
+
+    @property
     def draws(self) -> float | None:
         """Number of independent samples that the law consists of; None if it is not an empirical law."""
         return None

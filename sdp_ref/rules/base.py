@@ -52,6 +52,8 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     import torch
     from torch import nn
 
+    from sdp_ref.graph.attention import by_ordinary_attention
+
     try:
         x = law_of(x)
     except ValueError as error:
@@ -69,7 +71,8 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
             f"{x.location.device}; bring them together with net.to(...) or x.to(...)"
         )
     try:
-        law = law_of(rule.propagate(net, x))
+        with by_ordinary_attention():
+            law = law_of(rule.propagate(net, x))
     except UnsupportedError:
         raise
     except RuntimeError as error:  # torch's errors about shapes and dtypes

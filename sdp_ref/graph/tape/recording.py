@@ -21,6 +21,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sdp_ref.graph.attention import by_ordinary_attention
 from sdp_ref.graph.tape.entries import (
     Entry,
     Ref,
@@ -379,12 +380,11 @@ def _as_it_was(device: torch.device) -> Iterator[None]:
 @contextmanager
 def _by_ordinary_ops() -> Iterator[None]:
     """Compute attention and recurrent layers by ordinary ops instead of fused inference kernels."""
-    attention, mkldnn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+    mkldnn = torch._C._get_mkldnn_enabled()
     # torch.backends.mkldnn.flags warns about settings that it does not change
     torch._C._set_mkldnn_enabled(False)
     try:
-        yield
+        with by_ordinary_attention():
+            yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(attention)
         torch._C._set_mkldnn_enabled(mkldnn)
