@@ -15,7 +15,9 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of, reverse_jacobian
 
 
-def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+def hessian_of(
+    net: Net, x: Tensor, spread: Tensor | None = None
+) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
     """Value and Jacobian of a net that works row by row, and a function for products with its Hessians."""
 
     def smooth(v: Tensor) -> Tensor:
@@ -25,7 +27,7 @@ def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], 
 
     with torch.enable_grad():
         start = x.detach().requires_grad_().clone()
-        value, jacobian = jacobian_of(smooth, start, create_graph=True)
+        value, jacobian = jacobian_of(smooth, start, create_graph=True, spread=spread)
         rows = jacobian.flatten(2)
 
     def product(vectors: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
@@ -23,14 +24,29 @@ _LIVE = 4  # number of stacks alive at once: two branches, an op's input and its
 
 
 def jacobian_of(
-    net: Net, x: Tensor, *, create_graph: bool = False, max_bytes: int = MAX_BYTES
+    net: Net,
+    x: Tensor,
+    *,
+    create_graph: bool = False,
+    max_bytes: int = MAX_BYTES,
+    spread: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Value and Jacobian of a net that works row by row.
 
     At a kink of ReLU or leaky ReLU the derivative is the one from the right, so that ReLU keeps the scale at
     location 0, as eq. 2 of Petersen et al. (2024) does; torch's own convention is 0. The cost is min(m, n)
     backward or forward passes.
+
+    With `spread`, the size of the noise, shape (B, *event), differences are compared with the Jacobian of the
+    first row. A NoFormulaError reports a net that depends on its input by computations without a gradient.
     """
+    value, jacobian = _derived(net, x, create_graph, max_bytes)
+    if spread is not None:
+        _require_gradient(net, x, value, jacobian, spread)
+    return value, jacobian
+
+
+def _derived(net: Net, x: Tensor, create_graph: bool, max_bytes: int) -> tuple[Tensor, Tensor]:
     point = x if create_graph and x.requires_grad else x.detach().requires_grad_()
     with torch.enable_grad():
         # Copy: an op may overwrite its input, which autograd does not allow for a leaf.
@@ -46,6 +62,86 @@ def jacobian_of(
         if jacobian is None:
             jacobian = reverse_jacobian(value, origin, x, max_bytes)
     return (value, jacobian) if create_graph else (value.detach(), jacobian.detach())
+
+
+_UNSEEN = (
+    "a net that depends on its input by computations without a gradient (torch.no_grad, detach, NumPy, "
+    "quantised layers); rules that only call the net, such as unscented and monte_carlo, support it"
+)
+_STEPS = 4  # numbers of step sizes of differences
+_TRIALS = 3  # numbers of random points that have to contradict the derivative
+_ALIKE = 0.02  # relative to the difference
+
+
+def _require_gradient(net: Net, x: Tensor, value: Tensor, jacobian: Tensor, spread: Tensor) -> None:
+    """Raise a NoFormulaError if differences of a net contradict its Jacobian, in the first row of a batch.
+
+    At a kink, or where the net bends within the smallest step, differences say nothing. A Jacobian is
+    therefore contradicted only if at several random points differences of two step sizes agree with each
+    other, but not with the derivative there.
+    """
+    digits = torch.finfo(x.dtype).eps
+    if torch.compiler.is_compiling() or digits > 1e-4 or not x.numel() or not value.numel():
+        return
+    point = x[:1].detach()
+    size = spread[:1].to(point)
+    if not size.any():
+        return
+    size = torch.maximum(size, math.sqrt(digits) * point.abs())
+    generator = torch.Generator().manual_seed(0)
+
+    def random() -> Tensor:
+        return torch.randn(point.shape, generator=generator, dtype=torch.float64).to(point)
+
+    def apply(points: Tensor) -> Tensor:
+        try:
+            return net(points)
+        except Exception:  # it may support the batch size of its input only
+            if len(points) == len(x):
+                raise
+            rows = (row.expand(len(x), *row.shape[1:]).clone() for row in points.split(1))
+            return torch.cat([net(row)[:1] for row in rows])
+
+    if not _contradicted(apply, point, size * random(), jacobian.detach(), kinks=True).any():
+        return
+    suspects = torch.ones_like(value[0].flatten(), dtype=torch.bool)
+    for _ in range(_TRIALS):
+        other = point + size * random()
+        derivative = _derived(apply, other, False, MAX_BYTES)[1]
+        suspects &= _contradicted(apply, other, size * random(), derivative)
+        if not suspects.any():
+            return
+    raise NoFormulaError(_UNSEEN)
+
+
+@torch.no_grad()
+def _contradicted(
+    net: Net, point: Tensor, direction: Tensor, jacobian: Tensor, *, kinks: bool = False
+) -> Tensor:
+    """Whether differences contradict the derivative of each output, (m,); with `kinks`, if none agrees."""
+    digits = torch.finfo(point.dtype).eps
+    exponents = torch.linspace(1, -0.45 * math.log2(digits), _STEPS, dtype=torch.float64)
+    steps = torch.exp2(-exponents).to(point).reshape(-1, *[1] * (point.ndim - 1)) * direction
+    tiny = 4 * digits * torch.maximum(point.abs(), direction.abs())
+    steps = torch.cat([steps, tiny, 2 * tiny, 3 * tiny])
+    ends = torch.cat([point + steps, point - steps])
+    values = net(ends.clone()).detach().flatten(1)
+    moved = (ends[: len(steps)] - ends[len(steps) :]).flatten(1)
+    change = (values[: len(steps)] - values[len(steps) :]).double()
+    expected = (moved @ jacobian[0].flatten(1).mT.to(moved)).double()
+    off = (change - expected).abs()
+    # the rounding of the net: of its outputs, and what a change of the inputs' last digits shows
+    noise = torch.maximum(16 * digits * values.abs().amax(0).double(), 4 * off[_STEPS:].amax(0))
+    change, expected, off = (each[:_STEPS] for each in (change, expected, off))
+    resolved = torch.maximum(change.abs(), expected.abs()) > 20 * noise
+    wrong = resolved & (off > _ALIKE * change.abs() + noise)
+    if kinks:
+        return resolved.any(0) & ~(resolved & ~wrong).any(0)
+    scale = torch.exp2(exponents).unsqueeze(1)
+    slope, error = change * scale, off * scale
+    apart = (slope[1:] - slope[:-1]).abs()
+    agree = (apart <= 0.2 * torch.minimum(error[1:], error[:-1])) & (apart <= 0.1 * slope[1:].abs())
+    return (wrong[1:] & wrong[:-1] & agree).any(0)
 
 
 def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tensor | None:

@@ -56,7 +56,7 @@ class SDP(Rule):
         return {}
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Nothing is prepared, since the Jacobian depends on the input."""
+        """Check modules. The first call of the result also compares the Jacobian with differences of the net."""
         for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
             coupled = isinstance(module, nn.modules.batchnorm._BatchNorm)
             if coupled and (module.training or module.running_mean is None):
@@ -64,16 +64,24 @@ class SDP(Rule):
             if module.training and _draws(module):
                 raise UnsupportedError(self.name, f"{type(module).__name__} in training mode", path)
 
+        checked = False
+
         def propagate(x: Law) -> Law:
+            nonlocal checked
             if not isinstance(x, Cauchy | SymmetricStable):
                 x = as_any_gaussian(self.name, x)
+            spread, checked = None if checked else x.spread, True
             if self.create_graph:
                 with self.at():
-                    return _linearised(net, x, create_graph=True, max_bytes=self.max_bytes)
+                    return _linearised(net, x, spread, create_graph=True, max_bytes=self.max_bytes)
             with torch.no_grad(), self.at():
                 rows, outputs = _at_a_time(net, x.location, self.max_bytes)
                 parts = [x[i : i + rows] for i in range(0, x.batch, rows)]
-                laws = [_in_parts(net, part, outputs, self.max_bytes) for part in parts]
+                spreads = [spread, *[None] * (len(parts) - 1)]
+                laws = [
+                    _in_parts(net, part, spread, outputs, self.max_bytes)
+                    for part, spread in zip(parts, spreads, strict=True)
+                ]
                 return laws[0] if len(laws) == 1 else joined(laws)
 
         return propagate
@@ -114,7 +122,11 @@ def _at_a_time(net: Net, location: Tensor, max_bytes: int) -> tuple[int, int | N
 
 
 def _in_parts(
-    net: Net, x: AnyGaussian | Cauchy | SymmetricStable, outputs: int | None, max_bytes: int
+    net: Net,
+    x: AnyGaussian | Cauchy | SymmetricStable,
+    spread: Tensor | None,
+    outputs: int | None,
+    max_bytes: int,
 ) -> Law:
     """Compute the result with the Jacobian of at most `outputs` outputs at a time.
 
@@ -122,7 +134,7 @@ def _in_parts(
     each first part, which trades time for memory. Few columns at a time are converted to float64.
     """
     if outputs is None:
-        return _linearised(net, x, create_graph=False, max_bytes=max_bytes)
+        return _linearised(net, x, spread, create_graph=False, max_bytes=max_bytes)
     value = check_outputs(x.location, net(x.location.clone()))
     places = torch.arange(value[0].numel()).split(outputs)
 
@@ -130,7 +142,7 @@ def _in_parts(
         def some(v: Tensor) -> Tensor:
             return net(v).flatten(1)[:, int(chosen[0]) : int(chosen[-1]) + 1]
 
-        return jacobian_of(some, x.location, max_bytes=max_bytes)[1].flatten(2)[0]
+        return jacobian_of(some, x.location, max_bytes=max_bytes, spread=spread)[1].flatten(2)[0]
 
     if isinstance(x, Cauchy | SymmetricStable):
         pieces = [_scales(part(chosen), x) for chosen in places]
@@ -178,13 +190,19 @@ def _scales(jacobian: Tensor, x: Cauchy | SymmetricStable) -> Tensor:
 
 
 def _linearised(
-    net: Net, x: AnyGaussian | Cauchy | SymmetricStable, *, create_graph: bool, max_bytes: int
+    net: Net,
+    x: AnyGaussian | Cauchy | SymmetricStable,
+    spread: Tensor | None,
+    *,
+    create_graph: bool,
+    max_bytes: int,
 ) -> Law:
     location, jacobian = jacobian_of(
-        lambda v: check_outputs(x.location, net(v)),
+        lambda v: check_outputs(v, net(v)),
         x.location,
         create_graph=create_graph,
         max_bytes=max_bytes,
+        spread=spread,
     )
     jacobian, dtype = jacobian.flatten(2), location.dtype
     match x:

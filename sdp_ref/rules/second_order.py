@@ -97,7 +97,7 @@ class SecondOrder(Rule):
         def propagate(x: Law) -> Law:
             x = as_any_gaussian(self.name, x)
             with self.at():
-                value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean)
+                value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean, x.spread)
             event, dtype = value.shape[1:], value.dtype
             # S = F F^T; for independent inputs F is diagonal and stored as its diagonal
             root = x.standard_deviation.flatten(1) if isinstance(x, DiagonalGaussian) else x.factor()

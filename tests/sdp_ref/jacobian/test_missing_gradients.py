@@ -1,0 +1,130 @@
+"""Rules of derivatives refuse nets that depend on their input without a gradient, and no others."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+
+RULES = ("sdp", "second_order", "split:base=sdp,k=5", "control_variate:samples=64,coefficient=jacobian")
+
+
+class Truncated(torch.autograd.Function):
+    """A product with a factor, with a backward pass that loses a tenth of it."""
+
+    @staticmethod
+    def forward(context, x):
+        return 3 * x
+
+    @staticmethod
+    def backward(context, gradient):
+        return 2.7 * gradient
+
+
+def conv(dtype=torch.float32):
+    torch.manual_seed(3)
+    return nn.Conv1d(1, 2, 2, dtype=dtype)
+
+
+def frozen(function):
+    """The function with a quarter of it outside autograd."""
+
+    def forward(x):
+        with torch.no_grad():
+            part = function(x) / 4
+        return function(x) * 0.75 + part
+
+    return forward
+
+
+def through(manager, layer):
+    def forward(x):
+        with manager():
+            return layer(x.unsqueeze(1)).flatten(1)
+
+    return forward
+
+
+NETS = {
+    "no_grad": lambda dtype: through(torch.no_grad, conv(dtype)),
+    "inference_mode": lambda dtype: through(torch.inference_mode, conv(dtype)),
+    "a branch": lambda _: frozen(torch.tanh),
+    "detach": lambda _: lambda x: x * x.detach() + x,
+    "data": lambda _: lambda x: torch.cat([x, x.data[:, :1].exp()], 1),
+    "numpy": lambda _: lambda x: x + torch.from_numpy(np.sin(x.detach().numpy())) / 8,
+    "backward": lambda _: lambda x: Truncated.apply(x).cos(),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", NETS)
+def test_dependence_without_a_gradient_is_refused(name, rule):
+    for dtype in (torch.float32, torch.float64):
+        x = sr.DiagonalGaussian(
+            torch.tensor([[0.3, -0.7, 1.1]], dtype=dtype), torch.full((1, 3), 0.04, dtype=dtype)
+        )
+        with pytest.raises(sr.UnsupportedError, match="without a gradient"):
+            sr.propagate(NETS[name](dtype), x, rule)
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e-12, 0.0), (1e-3, 10.0), (1e8, 1.0)])
+def test_at_every_scale_of_noise_and_net(scale, offset):
+    mean = torch.full((2, 3), offset, dtype=torch.float64)
+    net = lambda v: scale * frozen(lambda u: 2 * (u - offset) / scale)(v)  # noqa: E731
+    for x in (
+        sr.Cauchy(mean, torch.full_like(mean, scale)),
+        sr.DiagonalGaussian(mean, torch.full_like(mean, scale**2)),
+    ):
+        with pytest.raises(sr.UnsupportedError, match="without a gradient"):
+            sr.propagate(net, x, "sdp")
+
+
+def stable_softmax(x):
+    powers = (x - x.amax(1, keepdim=True).detach()).exp()
+    return powers / powers.sum(1, keepdim=True)
+
+
+HONEST = {
+    "kink at the mean": torch.relu,
+    "kinks": lambda x: torch.relu(x @ torch.linspace(-1, 1, 15).reshape(3, 5).to(x)).clamp(max=0.1),
+    "dead": lambda x: torch.relu(x - 5),
+    "bent at a thousandth": lambda x: torch.relu(x - 1e-3),
+    "detached maximum": stable_softmax,
+    "steps": lambda x: x + torch.sign(x) + (x > 0).to(x),
+    "frequencies": lambda x: torch.cat([torch.sin(2.0**k * math.pi * x) for k in range(8)], 1),
+    "constant": lambda x: torch.ones_like(x),
+    "offset": lambda x: 1e5 + x,
+    "cancelling": lambda x: (x + 1e2) ** 2 - x**2 - 1e4,
+    "steep": lambda x: torch.tanh(1e4 * x),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sdp_ref.errors.ReplacedLawWarning")
+@pytest.mark.parametrize("name", HONEST)
+def test_nets_with_their_derivative_are_served(name):
+    for dtype in (torch.float32, torch.float64):
+        for seed in range(6):
+            mean = torch.zeros(2, 3, dtype=dtype)
+            mean[1:] += torch.randn(3, generator=torch.Generator().manual_seed(seed)).to(mean)
+            for x in (
+                sr.DiagonalGaussian(mean, torch.ones_like(mean)),
+                sr.Cauchy(mean[1:], 0.01 + 0 * mean[1:]),
+            ):
+                sr.propagate(HONEST[name], x, "sdp")
+
+
+def test_a_net_of_one_batch_size_is_served():
+    net = lambda v: (v.reshape(2, 3) * 2).tanh()  # noqa: E731
+    x = sr.DiagonalGaussian(torch.ones(2, 3), torch.ones(2, 3))
+    slope = 2 / math.cosh(2) ** 2
+    assert sr.propagate(net, x, "sdp").variance.numpy() == pytest.approx(slope**2, rel=1e-5)
+    with pytest.raises(sr.UnsupportedError, match="without a gradient"):
+        sr.propagate(lambda v: frozen(net)(v), x, "sdp")
+
+
+def test_without_noise_nothing_depends_on_the_derivative():
+    x = sr.DiagonalGaussian(torch.ones(1, 3), torch.zeros(1, 3))
+    assert not sr.propagate(lambda v: v.detach() * 2, x, "sdp").covariance.any()
