@@ -15,16 +15,9 @@ Sampler = Literal["mc", "sobol"]
 class Sampling:
     """How oracles are drawn.
 
-    Attributes
-    ----------
-    samples : int
-        Samples of an oracle and of each prediction, unless an experiment sets its own number.
-    pilot_samples : int
-        Samples of the independent draw that fixes bins and cells (at most `samples` are drawn).
-    sampler : {"mc", "sobol"}
-        Plain Monte Carlo, or scrambled Sobol points.
-    device : str
-        Device on which nets are evaluated.
+    `samples`: samples of an oracle and of each prediction, unless an experiment sets its own number.
+    `pilot_samples`: samples of the independent draw that fixes bins and cells (at most `samples` are drawn).
+    `sampler`: plain Monte Carlo, or scrambled Sobol points. `device`: device on which nets are evaluated.
     """
 
     samples: int = 10**6

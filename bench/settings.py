@@ -29,25 +29,11 @@ NET_SOURCES = ("trained", "committed")
 class Size:
     """The size of an experiment. A value of None means that the experiment's own design decides.
 
-    Attributes
-    ----------
-    nets : int, optional
-        Nets per architecture (seeds 0, 1, ...), or seeds.
-    inputs : int, optional
-        Inputs per net: flowers or images.
-    samples : int, optional
-        Samples of an oracle, if `Sampling` does not have fewer; images, for an experiment without an oracle.
-    epochs : int, optional
-        Training epochs.
-    datasets : tuple of str, optional
-    on_request : bool
-        Whether a run of all experiments skips it, because it needs data or time.
-    depths : tuple of int, optional
-        Hidden layers of the nets to measure; all by default.
-    sigmas : tuple of float, optional
-        Noise scales, for an experiment that trains a net for each.
-    steps : int, optional
-        Steps of a gradient attack.
+    `nets`: nets per architecture (seeds 0, 1, ...), or seeds. `inputs`: inputs per net: flowers or images.
+    `samples`: samples of an oracle, if `Sampling` does not have fewer; images, for an experiment without an
+    oracle. `epochs`: training epochs. `on_request`: whether a run of all experiments skips it, because it
+    needs data or time. `depths`: hidden layers of the nets to measure; all by default. `sigmas`: noise
+    scales, for an experiment that trains a net for each. `steps`: steps of a gradient attack.
     """
 
     nets: int | None = None
@@ -69,24 +55,11 @@ _LATER = ("sigmas", "steps")
 class Design:
     """Overrides of the designs of all experiments. A value of None keeps an experiment's own.
 
-    Attributes
-    ----------
-    activation : str, optional
-    depths : tuple of int, optional
-        Activation and hidden layers of the nets.
-    width : int, optional
-        Units per hidden layer.
-    nets, inputs, samples : int, optional
-        As in `Size`.
-    sigmas : tuple of float, optional
-        Scales of the noise, in the units of the net's input.
-    noise : Noise, or text that names one, optional
-        Replaces each experiment's noise; ``sdp_bench.bench.noise.noise_of`` parses the text.
-    datasets : tuple of str, optional
-    net_source : {"trained", "committed"}
-    training : mapping of str to value
-        Fields of `Recipe` that replace those of each architecture's recipe (`sdp_bench.bench.nets.recipes`).
-        An experiment about recipes accepts only `epochs`.
+    `depths`: activation and hidden layers of the nets. `width`: units per hidden layer. `nets`, `inputs`,
+    `samples`: as in `Size`. `sigmas`: scales of the noise, in the units of the net's input. `noise`: replaces
+    each experiment's noise; ``sdp_bench.bench.noise.noise_of`` parses the text. `training`: fields of
+    `Recipe` that replace those of each architecture's recipe (`sdp_bench.bench.nets.recipes`). An experiment
+    about recipes accepts only `epochs`.
     """
 
     activation: str | None = None
@@ -129,20 +102,10 @@ class Design:
 class Settings:
     """What a run measures, and how.
 
-    Attributes
-    ----------
-    design : Design
-    sampling : Sampling
-    metrics : mapping of str to value
-        Options that replace defaults, for every metric that has such an option and does not fix it itself.
-    sizes : mapping of str to Size
-        Sizes by experiment; others have their own size, the paper's.
-    rules : tuple of str, optional
-        Replaces each experiment's rules.
-    plugins : tuple of Plugin
-        Those of `rules` that are not built in, with their code.
-    slow_rules : bool
-        Whether rules run even if one propagation takes a second or more.
+    `metrics`: options that replace defaults, for every metric that has such an option and does not fix it
+    itself. `sizes`: sizes by experiment; others have their own size, the paper's. `rules`: replaces each
+    experiment's rules. `plugins`: those of `rules` that are not built in, with their code. `slow_rules`:
+    whether rules run even if one propagation takes a second or more.
     """
 
     design: Design = field(default_factory=Design)

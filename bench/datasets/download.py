@@ -29,21 +29,10 @@ class DataMissingError(RunFailedError):
 class DataFile:
     """A file of a data set.
 
-    Attributes
-    ----------
-    path : str
-        Path in the data folder, ``mnist/t10k-labels-idx1-ubyte.gz``.
-    known_hash : str
-        SHA-256, or another hash prefixed by its name, ``md5:...``.
-    url : str
-        Download address; empty if unknown.
-    archive : DataFile, optional
-        A tar or zip file that contains this file.
-    member : str
-        Path in the archive.
-    beginnings : str
-        Pattern of paths of local copies with only the first entries, whose number the format gives. Their
-        hashes are not known.
+    `path`: path in the data folder, ``mnist/t10k-labels-idx1-ubyte.gz``. `known_hash`: SHA-256, or another
+    hash prefixed by its name, ``md5:...``. `url`: download address; empty if unknown. `archive`: a tar or zip
+    file that contains this file. `member`: path in the archive. `beginnings`: pattern of paths of local
+    copies with only the first entries, whose number the format gives. Their hashes are not known.
     """
 
     path: str

@@ -75,11 +75,7 @@ class Group(ABC):
 class Expansion:
     """The work of an experiment under some settings.
 
-    Attributes
-    ----------
-    groups : sequence of Group
-    left_out : tuple of LeftOut
-        Rules that do not support its nets, with reasons.
+    `left_out`: rules that do not support its nets, with reasons.
     """
 
     groups: Sequence[Group]
@@ -90,23 +86,11 @@ class Expansion:
 class Experiment(ABC):
     """A benchmark experiment: rules, metrics, and the settings in which they are compared.
 
-    Attributes
-    ----------
-    name, description : str
-    title, about : str
-        Heading of its tables, and a paragraph below; empty if a dedicated section shows it.
-    rank : int
-        Position among the experiments, lowest first.
-    metrics : tuple of str
-        Names of metrics, with fixed options: ``tv_paper:bins=20``.
-    rules : tuple of str
-        Rules or methods to compare, as stored in records.
-    paper : Size
-        Size of the paper's design.
-    presets : mapping of str to Size
-        Differences from the paper's size, by preset.
-    classifiers : tuple of ClassifierArchitecture
-        Classifiers of images or sequences that it measures; any trained one is used.
+    `title`, `about`: heading of its tables, and a paragraph below; empty if a dedicated section shows it.
+    `rank`: position among the experiments, lowest first. `metrics`: names of metrics, with fixed options:
+    ``tv_paper:bins=20``. `rules`: rules or methods to compare, as stored in records. `paper`: size of the
+    paper's design. `presets`: differences from the paper's size, by preset. `classifiers`: classifiers of
+    images or sequences that it measures; any trained one is used.
     """
 
     name: str

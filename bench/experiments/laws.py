@@ -47,21 +47,11 @@ ALL_RULES = (*FULL_RULES, *MARGINAL_RULES, *SAMPLING_RULES, ORACLE_MOMENTS.name)
 class LawExperiment(Experiment):
     """Comparison of the laws that rules predict with the true ones.
 
-    Attributes
-    ----------
-    rules : tuple of str
-        Specs.
-    sigmas : tuple of float
-        Scales of the input noise (standard deviations if it is Gaussian), in the units of the net's input.
-    architectures : tuple of Architecture
-    recipes : tuple of Recipe
-        Recipes, one net for each; by default the architecture's own.
-    own_inputs : bool
-        Whether each net has its own inputs, so that nets are independent replicates.
-    scale : int
-        Samples of the oracle, as a multiple of the setting.
-    noises : tuple of Noise
-        Families of the input noise; a run's `noise` replaces them.
+    `rules`: specs. `sigmas`: scales of the input noise (standard deviations if it is Gaussian), in the units
+    of the net's input. `recipes`: recipes, one net for each; by default the architecture's own. `own_inputs`:
+    whether each net has its own inputs, so that nets are independent replicates. `scale`: samples of the
+    oracle, as a multiple of the setting. `noises`: families of the input noise; a run's `noise` replaces
+    them.
     """
 
     rules: tuple[str, ...] = ALL_RULES

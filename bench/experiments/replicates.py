@@ -22,13 +22,9 @@ class ReplicateExperiment(Experiment):
 
     The first of its metrics is recorded for every seed and method, the others only if they are defined.
 
-    Attributes
-    ----------
-    version : int
-        Raised with every change that changes scores. Where trained models are cached, their training has
-        a version of its own.
-    options : frozenset of str
-        Supported settings, in addition to `nets` (the number of seeds) and `device`.
+    `version`: raised with every change that changes scores. Where trained models are cached, their training
+    has a version of its own. `options`: supported settings, in addition to `nets` (the number of seeds) and
+    `device`.
     """
 
     version: ClassVar[int] = 1
@@ -54,17 +50,8 @@ class ReplicateExperiment(Experiment):
 class Replicated:
     """A design that is repeated with several seeds.
 
-    Attributes
-    ----------
-    experiment : str
-        Name.
-    label, activation : str
-    depth : int
-        Depth of its nets.
-    text : str
-        Description: data sets, epochs, omissions.
-    identity : str
-        Hash of everything that determines the numbers except the seed, the description and the code.
+    `experiment`: name. `depth`: depth of its nets. `text`: Description: data sets, epochs, omissions.
+    `identity`: hash of everything that determines the numbers except the seed, the description and the code.
     """
 
     experiment: str
@@ -91,18 +78,8 @@ class Replicated:
 class ReplicateGroup(Group):
     """Some methods with some seeds.
 
-    Attributes
-    ----------
-    name : str
-        Name of the experiment.
-    metrics : tuple of str
-        The first is there wherever a method was scored.
-    versions : str
-        Of experiment, training and rule, as records have them.
-    replicated : Replicated
-    methods : tuple of str
-    seeds : tuple of int
-    device : str
+    `name`: name of the experiment. `metrics`: the first is there wherever a method was scored. `versions`: of
+    experiment, training and rule, as records have them.
     """
 
     name: str

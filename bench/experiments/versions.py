@@ -22,23 +22,10 @@ def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> st
 
     The version of a plug-in rule is the hash of its source.
 
-    Parameters
-    ----------
-    rule, metric : str
-        Specs, as records have them.
-    plugins : sequence of Plugin
-        Plug-in rules of the run.
+    `rule`, `metric`: specs, as records have them. `plugins`: plug-in rules of the run.
 
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        If the rule does not exist.
-    UserError
-        If the metric does not exist, or a plug-in has no source.
+    Raises a ValueError if the rule does not exist. Raises a UserError if the metric does not exist, or a
+    plug-in has no source.
     """
     plugin = plugin_of(rule, plugins)
     version = plugin.version if plugin else of_rule(_rule(rule))
@@ -55,18 +42,8 @@ def of_rule(rule: Propagator | Reference) -> str:
 def of_method(version: int, training: int | None = None, rule: Propagator | None = None) -> str:
     """Return the versions of a method without an oracle: ``method 1, training 1, rule 1``.
 
-    Parameters
-    ----------
-    version : int
-        Version of the experiment.
-    training : int, optional
-        Version of the training, where trained models are cached apart from their scores.
-    rule : Propagator, optional
-        Rule that a model is trained by.
-
-    Returns
-    -------
-    str
+    `version`: version of the experiment. `training`: version of the training, where trained models are cached
+    apart from their scores. `rule`: rule that a model is trained by.
     """
     parts = [f"method {version}"]
     parts += [] if training is None else [f"training {training}"]
@@ -87,19 +64,10 @@ def _metric(spec: str) -> Metric:
 def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[Plugin]) -> pd.Series[bool]:
     """Return whether each measurement rests on today's versions; those of other rules count as current.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        With columns `rule`, `metric_spec` and `fingerprint`, as a store gives it.
-    rules : collection of str
-        Rules to look at.
-    plugins : sequence of Plugin
-        Plug-ins among these rules.
+    `frame`: with columns `rule`, `metric_spec` and `fingerprint`, as a store gives it. `rules`: rules to look
+    at. `plugins`: plug-ins among these rules.
 
-    Returns
-    -------
-    Series of bool
-        By the rows of the frame.
+    The result is by the rows of the frame.
     """
     rows = zip(frame["rule"], frame["metric_spec"], frame["fingerprint"], strict=True)
     current = [

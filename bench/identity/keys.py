@@ -39,10 +39,7 @@ def _feed(sha: Any, part: Any) -> None:
 class SeedRoot:
     """What seeds are made from: those of an oracle, or of what has none.
 
-    Attributes
-    ----------
-    hex : str
-        Hash of all that must not change without changing the seeds.
+    `hex`: hash of all that must not change without changing the seeds.
     """
 
     hex: str
@@ -50,14 +47,7 @@ class SeedRoot:
     def seed(self, purpose: str) -> int:
         """Seed for one purpose (oracle, pilot, a rule's draws ...).
 
-        Parameters
-        ----------
-        purpose : str
-
-        Returns
-        -------
-        int
-            Of 64 bits. Each is independent of the others, of the order of work and of who does it.
+        The result is of 64 bits. Each is independent of the others, of the order of work and of who does it.
         """
         entropy = int(digest(self.hex, purpose)[:32], 16)
         return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
@@ -67,16 +57,8 @@ class SeedRoot:
 class OracleKey:
     """One true law: that of f(x + eps), and how it is sampled.
 
-    Attributes
-    ----------
-    net : str
-        Digest of the net's architecture and weights.
-    input : str
-        Digest of the values of x.
-    noise : str
-        Law of eps, ``gaussian:sigma=0.1``; see :class:`sdp_bench.bench.noise.Noise`.
-    sampler : str
-    samples : int
+    `net`: digest of the net's architecture and weights. `input`: digest of the values of x. `noise`: law of
+    eps, ``gaussian:sigma=0.1``; see :class:`sdp_bench.bench.noise.Noise`.
     """
 
     net: str

@@ -16,10 +16,6 @@ def software() -> Mapping[str, str]:
     """Hash of the package's code as ``code``, and versions of Python and of the libraries by name.
 
     Equal on two machines where the same group gives the same numbers, the processor apart.
-
-    Returns
-    -------
-    mapping of str to str
     """
     return {"code": _code(), "python": platform.python_version(), **libraries()}
 

@@ -27,17 +27,8 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "
 class TrainedNet:
     """A trained net, with its origin and accuracy.
 
-    Attributes
-    ----------
-    architecture : Architecture
-    recipe : Recipe
-    seed : int
-    accuracy : float
-        Accuracy on the training set.
-    state : dict of str to Tensor
-        Weights, float32, on the CPU.
-    source : str
-        "trained" (now), "cache" or "committed" (with the package).
+    `accuracy`: accuracy on the training set. `state`: weights, float32, on the CPU. `source`: "trained"
+    (now), "cache" or "committed" (with the package).
     """
 
     architecture: Architecture

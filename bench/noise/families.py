@@ -82,18 +82,10 @@ class Noise:
 
     Two families are equal if their prefixes are: the prefix identifies the laws, including contents of files.
 
-    Attributes
-    ----------
-    prefix : str
-        Prefix of the label that identifies oracles.
-    make : callable of (Tensor, float)
-        Returns the law with these locations, shape (B, *event), and this scale.
-    text : str
-        The family as a user writes it, without folders: ``covariance:c.npy``.
-    values : ndarray, optional
-        Contents of its file, float64.
-    event : tuple of int, optional
-        Shape of the inputs that it fits. One number fits all shapes with that many components; None fits all.
+    `prefix`: prefix of the label that identifies oracles. `make`: returns the law with these locations, shape
+    (B, *event), and this scale. `text`: the family as a user writes it, without folders:
+    ``covariance:c.npy``. `values`: contents of its file, float64. `event`: shape of the inputs that it fits.
+    One number fits all shapes with that many components; None fits all.
     """
 
     prefix: str

@@ -33,27 +33,11 @@ from sdp_ref.rules import MarginalMomentMatching, MomentMatching, Propagator
 class Drilldown:
     """What there is to show of one measurement.
 
-    Attributes
-    ----------
-    key : str
-        ``unit/rule/metric``.
-    record : mapping
-        Its first component as stored, `component` among it.
-    components : list of mapping
-        All of them.
-    noise : str
-        Family of the noise, as it is stored.
-    net : mapping
-        `label`, `activation`, `depth`, `seed`, `digest`, `recipe` and `accuracy`.
-    oracle : Oracle
-    prediction : Prediction
-    errors : ErrorByLayer, optional
-        None where nothing can be said by layer; `missing` says why.
-    missing : str
-    skipped : tuple of str
-        Places where the rule could not be asked: layers were taken together there.
-    own_reference : bool
-        Whether the rule's own integrals are the reference that it is held against, layer by layer.
+    `key`: ``unit/rule/metric``. `record`: its first component as stored, `component` among it. `components`:
+    all of them. `noise`: family of the noise, as it is stored. `net`: `label`, `activation`, `depth`, `seed`,
+    `digest`, `recipe` and `accuracy`. `errors`: none where nothing can be said by layer; `missing` says why.
+    `skipped`: places where the rule could not be asked: layers were taken together there. `own_reference`:
+    whether the rule's own integrals are the reference that it is held against, layer by layer.
     """
 
     key: str
@@ -83,12 +67,7 @@ def _require_current(made: StoredMeasurement) -> None:
 class Truth:
     """What is true of a net, an input and their noise, whatever the rule.
 
-    Attributes
-    ----------
-    oracle : Oracle
-    layers : LayerMoments, optional
-        None where nothing can be said by layer; `missing` says why.
-    missing : str
+    `layers`: none where nothing can be said by layer; `missing` says why.
     """
 
     oracle: Oracle
@@ -111,17 +90,9 @@ def effort(store: Store, key: str, *, trusted: bool = False) -> costs.Effort:
 
     Parameters are those of :func:`drill`.
 
-    Returns
-    -------
-    Effort
-
-    Raises
-    ------
-    UserError
-        If the key is unknown or stands for several measurements, or is of something that is never drilled
-        into: a reference, a net of the user's, what has no oracle, a rule whose code is not trusted.
-    RunFailedError
-        If the weights are not there.
+    Raises a UserError if the key is unknown or stands for several measurements, or is of something that is
+    never drilled into: a reference, a net of the user's, what has no oracle, a rule whose code is not
+    trusted. Raises a RunFailedError if the weights are not there.
     """
     found = find(store, key, trusted=trusted)
     first = found.rows[0]
@@ -145,29 +116,14 @@ def drill(
 ) -> Drilldown:
     """Make a stored measurement's laws again and find where its error enters.
 
-    Parameters
-    ----------
-    store : Store
-    key : str
-        ``unit/rule/metric``, or the beginning of one.
-    trusted : bool
-        Whether the stored code of a plug-in rule may be run.
-    known : dict, optional
-        What is true, by unit: that of the last one is kept there for its next rule.
-    advance : callable
-        Told how much of its :func:`effort` is done, in seconds.
+    `key`: ``unit/rule/metric``, or the beginning of one. `trusted`: whether the stored code of a plug-in rule
+    may be run. `known`: what is true, by unit: that of the last one is kept there for its next rule.
+    `advance`: told how much of its :func:`effort` is done, in seconds.
 
-    Returns
-    -------
-    Drilldown
-
-    Raises
-    ------
-    UserError
-        If the key is unknown, stands for several measurements, is that of a reference, which is no rule, or
-        the code of rule or metric is not what it was: the laws made now would not be those measured.
-    RunFailedError
-        If weights or data are not there; see :func:`sdp_bench.bench.replay.stored.stored_measurement`.
+    Raises a UserError if the key is unknown, stands for several measurements, is that of a reference, which
+    is no rule, or the code of rule or metric is not what it was: the laws made now would not be those
+    measured. Raises a RunFailedError if weights or data are not there; see
+    :func:`sdp_bench.bench.replay.stored.stored_measurement`.
     """
     made = stored_measurement(store, key, trusted=trusted)
     first = made.first
@@ -214,29 +170,14 @@ def rule_errors(
 ) -> tuple[ErrorByLayer, tuple[str, ...]]:
     """Errors of a rule by layer, for the net, input and seeds of an oracle.
 
-    Parameters
-    ----------
-    rule : Propagator
-        Asked for the net cut after each layer, with the seed that it has for the whole net.
-    oracle : Oracle
-        The layers' moments are those of its own samples.
-    layer_moments : LayerMoments, optional
-        These moments, where they are known already.
-    advance : callable
-        Told the share of the work that is done, these moments apart.
+    `rule`: asked for the net cut after each layer, with the seed that it has for the whole net. `oracle`: the
+    layers' moments are those of its own samples. `layer_moments`: these moments, where they are known
+    already. `advance`: told the share of the work that is done, these moments apart.
 
-    Returns
-    -------
-    ErrorByLayer
-    skipped : tuple of str
-        Layers after which the rule failed: the next ones are taken together with them.
+    Returns `skipped`: layers after which the rule failed: the next ones are taken together with them.
 
-    Raises
-    ------
-    ValueError
-        If the noise has no moments, the net cannot be cut or is too wide, or the rule's law has no moments.
-    UnsupportedError
-        If the rule fails for the whole net.
+    Raises a ValueError if the noise has no moments, the net cannot be cut or is too wide, or the rule's law
+    has no moments. Raises a UnsupportedError if the rule fails for the whole net.
     """
     layer_moments = layer_moments or _layer_moments(oracle)
     double = layers_of(copy.deepcopy(oracle.net).cpu().double(), oracle.law.location)

@@ -57,26 +57,13 @@ _FLOAT64 = 1e-12  # of a law's size: what rounding in float64 may leave of nothi
 class LayerErrors:
     """Errors after one layer, relative to the root of its true total variance.
 
-    Attributes
-    ----------
-    label : str
-    units : int
-    exact : bool
-        Whether its reference moments are by a formula, not by samples.
-    rule, closure, total : Estimate
-        See the module. The floor of `closure` is at most what is given: the noise of T_l, which that
-        of T_l - F_l(T_{l-1}) is below.
-    dropped : float
-        Of a rule of independent components, the covariances of F_l(R_{l-1}) that it drops; else 0.
-    mean : float
-        The part of `total` that is in the mean.
-    spread : float
-        Root of the true total variance, in the layer's units.
-    spread_ratio : float
-        The rule's over the true one.
-    constant : bool
-        Whether the true spread is no more than rounding in the net's precision: distances are then in
-        the layer's own units, and tell of rounding.
+    `exact`: whether its reference moments are by a formula, not by samples. `rule`, `closure`, `total`: see
+    the module. The floor of `closure` is at most what is given: the noise of T_l, which that of T_l -
+    F_l(T_{l-1}) is below. `dropped`: of a rule of independent components, the covariances of F_l(R_{l-1})
+    that it drops; else 0. `mean`: the part of `total` that is in the mean. `spread`: root of the true total
+    variance, in the layer's units. `spread_ratio`: the rule's over the true one. `constant`: whether the true
+    spread is no more than rounding in the net's precision: distances are then in the layer's own units, and
+    tell of rounding.
     """
 
     label: str
@@ -96,15 +83,10 @@ class LayerErrors:
 class OutputErrors:
     """What enters at each layer, as seen at the output on one scale; in the order of the layers.
 
-    Attributes
-    ----------
-    formula, dropped, closure : tuple of float
-        By the rule's formula, by covariances that it drops, by the true law not being Gaussian.
-    total : Estimate
-        At most the sum of all of them, by the triangle inequality.
-    rounding : float
-        Distance that rounding of the outputs, in the oracle's precision, may put between it and what
-        is true, about: an error of that size tells of the oracle's arithmetic.
+    `formula`, `dropped`, `closure`: by the rule's formula, by covariances that it drops, by the true law not
+    being Gaussian. `total`: at most the sum of all of them, by the triangle inequality. `rounding`: distance
+    that rounding of the outputs, in the oracle's precision, may put between it and what is true, about: an
+    error of that size tells of the oracle's arithmetic.
     """
 
     formula: tuple[float, ...]
@@ -123,17 +105,10 @@ class OutputErrors:
 class ErrorByLayer:
     """Where the error of a rule enters a net.
 
-    Attributes
-    ----------
-    layers : tuple of LayerErrors
-    spread : OutputErrors
-        Distances over the root of the true total variance of the outputs.
-    whitened : OutputErrors
-        Distances in the true outputs' own principal coordinates of unit variance, over the root of their
-        number: every direction counts alike, as in cells of equal mass. Directions without variance
-        are left out.
-    samples : int
-        That the layers' true moments rest on.
+    `spread`: distances over the root of the true total variance of the outputs. `whitened`: distances in the
+    true outputs' own principal coordinates of unit variance, over the root of their number: every direction
+    counts alike, as in cells of equal mass. Directions without variance are left out. `samples`: that the
+    layers' true moments rest on.
     """
 
     layers: tuple[LayerErrors, ...]
@@ -154,25 +129,11 @@ def error_by_layer(
 ) -> ErrorByLayer:
     """Find where the error of a rule enters.
 
-    Parameters
-    ----------
-    layers : sequence of Layer
-        Of the net, in float64.
-    layer_moments : LayerMoments
-        True moments of the input and after each layer, as
-        :func:`sdp_bench.bench.replay.layers.sample_layers` gives them.
-    laws : sequence of (mean, covariance), shapes (n,) and (n, n)
-        The input's law, and the rule's after each layer.
-    independent : bool
-        Whether the rule's family has no covariances.
-    seed : int or SeedSequence
-        Of reference samples, in layers without a formula.
-    advance : callable
-        Told the share of the work that is done.
-
-    Returns
-    -------
-    ErrorByLayer
+    `layers`: of the net, in float64. `layer_moments`: true moments of the input and after each layer, as
+    :func:`sdp_bench.bench.replay.layers.sample_layers` gives them. `laws`, shapes (n,) and (n, n): the
+    input's law, and the rule's after each layer. `independent`: whether the rule's family has no covariances.
+    `seed`: of reference samples, in layers without a formula. `advance`: told the share of the work that is
+    done.
     """
     path, tasks = _Path(_pair(laws[:1])), []
     work = sum(range(1, len(layers) + 1)) + len(layers)
@@ -203,21 +164,12 @@ def halves(moments: Moments) -> tuple[Pair, Pair]:
     Half of a distance between two halves is spread as the distance of all samples' moments from the true
     ones is. Unlike replicates by multipliers, halves have covariances that are positive semi-definite.
 
-    Returns
-    -------
-    tuple of Tensor, shapes (15, m) and (15, m, m), float64
-        Means and covariances of the halves.
-    tuple of Tensor, shapes (15, m) and (15, m, m), float64
-        Of what each leaves.
+    The result has shapes (15, m) and (15, m, m), float64. Means and covariances of the halves. The result has
+    shapes (15, m) and (15, m, m), float64. Of what each leaves.
 
-    Raises
-    ------
-    ValueError
-        If the moments are not of 16 blocks.
+    Raises a ValueError if the moments are not of 16 blocks.
 
-    References
-    ----------
-    McCarthy, "Pseudo-replication: half samples", Rev. Int. Stat. Inst. 1969.
+    Source: McCarthy, "Pseudo-replication: half samples", Rev. Int. Stat. Inst. 1969.
     """
     blocks = len(moments.block_weights)
     if blocks != BLOCKS:
@@ -268,10 +220,7 @@ class _Path:
     A law that is that of its neighbour there, but for rounding, is not carried on beside it: nothing enters
     between the two.
 
-    Parameters
-    ----------
-    start : Pair
-        The input's law.
+    `start`: the input's law.
     """
 
     def __init__(self, start: Pair) -> None:
@@ -283,10 +232,8 @@ class _Path:
     ) -> tuple[Pair, Pair]:
         """Go through a layer, after which the rule's law and the true one are these.
 
-        Returns
-        -------
-        exact, closure : Pair
-            What the layer makes of the rule's law before it, and of the Gaussian with the true moments there.
+        Returns `exact`, `closure`: what the layer makes of the rule's law before it, and of the Gaussian with
+        the true moments there.
         """
         closed = _rows(_diagonal(self._true)) if independent else []
         images = through(*_pair([*_rows(self._images), *closed]))

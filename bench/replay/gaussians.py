@@ -16,13 +16,7 @@ Pair = tuple[Tensor, Tensor]
 class Gaussians:
     """Gaussians with the roots of their covariances, which each distance of one needs.
 
-    Attributes
-    ----------
-    mean : Tensor, shape (B, n), float64
-    root : Tensor, shape (B, n, n), float64
-        Symmetric.
-    trace : Tensor, shape (B,), float64
-        Of the covariances.
+    `mean`, shape (B, n). `root`, shape (B, n, n): symmetric. `trace`, shape (B,): of the covariances.
     """
 
     mean: Tensor
@@ -33,16 +27,8 @@ class Gaussians:
     def of(cls, pair: Pair, scale: Tensor | None = None) -> Gaussians:
         """Gaussians by mean and covariance.
 
-        Parameters
-        ----------
-        pair : (Tensor, Tensor), shapes (B, n) and (B, n, n), float64
-            Negative eigenvalues of a covariance count as zero.
-        scale : Tensor, shape (m, n), float64, optional
-            Of the coordinates, which are multiplied by it first.
-
-        Returns
-        -------
-        Gaussians
+        `pair`, shapes (B, n) and (B, n, n): negative eigenvalues of a covariance count as zero. `scale`,
+        shape (m, n), float64: of the coordinates, which are multiplied by it first.
         """
         mean, covariance = pair
         if scale is not None:
@@ -60,18 +46,11 @@ class Gaussians:
 def squared_distance(a: Gaussians, b: Gaussians) -> Tensor:
     """W2 between Gaussians, squared: the part of the means, and that of the covariances.
 
-    Parameters
-    ----------
-    a, b : Gaussians
-        As many, or one in either.
+    `a`, `b`: as many, or one in either.
 
-    Returns
-    -------
-    Tensor, shape (2, B), float64
+    The result has shape (2, B), float64.
 
-    References
-    ----------
-    Gelbrich, "On a formula for the L2 Wasserstein metric between measures on Euclidean and Hilbert
+    Source: Gelbrich, "On a formula for the L2 Wasserstein metric between measures on Euclidean and Hilbert
     spaces", Math. Nachr. 1990.
     """
     # Singular values, and not roots of eigenvalues: rounding stays far below the distance.

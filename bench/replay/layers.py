@@ -54,10 +54,7 @@ ROUNDING = 2.7
 class Layer(nn.Module):
     """Part of a net between two places where all that is computed later rests on one value.
 
-    Parameters
-    ----------
-    steps : sequence of Step
-        Value 0 is the layer's input, the last one its output.
+    `steps`: value 0 is the layer's input, the last one its output.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -98,22 +95,12 @@ class Layer(nn.Module):
 def layers_of(net: Net, like: Tensor) -> list[Layer]:
     """Cut a net into layers.
 
-    Parameters
-    ----------
-    net : nn.Module or function of one tensor
-        Its parameters are shared, not copied.
-    like : Tensor, shape (B, *event)
-        What its inputs look like.
+    `net`: its parameters are shared, not copied. `like`, shape (B, *event): what its inputs look like.
 
-    Returns
-    -------
-    list of Layer
-        From the input to the output; each reads one value, and one only is read after it.
+    The result is from the input to the output; each reads one value, and one only is read after it.
 
-    Raises
-    ------
-    ValueError
-        If the net cannot be traced, has no op, or has one that is not understood; the message says which.
+    Raises a ValueError if the net cannot be traced, has no op, or has one that is not understood; the message
+    says which.
     """
     try:
         steps = trace(net, like.cpu())
@@ -146,12 +133,7 @@ def merged(layers: Sequence[Layer]) -> Layer:
 class LayerMoments:
     """True moments of the input of a net, and of the output of each layer.
 
-    Attributes
-    ----------
-    moments : tuple of Moments
-        Of the net's input and of each layer's output, flattened.
-    shapes : tuple of torch.Size
-        Of one event of each.
+    `moments`: of the net's input and of each layer's output, flattened. `shapes`: of one event of each.
     """
 
     moments: tuple[Moments, ...]
@@ -174,29 +156,14 @@ def sample_layers(
     Of an affine layer, but for the last, they are the affine images of those before it, which is what the
     same samples give but for rounding.
 
-    Parameters
-    ----------
-    layers : sequence of Layer
-        Of a whole net, in its precision, on the CPU.
-    x : Gaussian or DiagonalGaussian, batch 1
-        Law of the net's input, on the CPU.
-    samples : int
-        At least 64; fewer are drawn where a net has so many units that it would take long, see
-        :func:`sdp_bench.bench.experiments.costs.samples_by_layer`. Memory does not grow with them.
-    seed, sampler
-        As in :func:`sdp_bench.oracles.sampling.outputs.sample_outputs`: the same inputs are drawn.
-    max_bytes : int
-    advance : callable
-        Told the share of the samples that are through.
+    `layers`: of a whole net, in its precision, on the CPU. `x`: law of the net's input, on the CPU.
+    `samples`: at least 64; fewer are drawn where a net has so many units that it would take long, see
+    :func:`sdp_bench.bench.experiments.costs.samples_by_layer`. Memory does not grow with them. `seed`,
+    `sampler`: as in :func:`sdp_bench.oracles.sampling.outputs.sample_outputs`: the same inputs are drawn.
+    `advance`: told the share of the samples that are through.
 
-    Returns
-    -------
-    LayerMoments
-
-    Raises
-    ------
-    ValueError
-        If the covariance matrices would take more than `max_bytes`, or the net gives NaN or infinity.
+    Raises a ValueError if the covariance matrices would take more than `max_bytes`, or the net gives NaN or
+    infinity.
     """
     if samples < 4 * BLOCKS:
         raise ValueError(f"moments of layers need at least {4 * BLOCKS} samples, got {samples}")
@@ -343,24 +310,13 @@ def moments_after(
 ) -> tuple[Tensor, Tensor]:
     """Mean and covariance of a layer's output when its input is Gaussian.
 
-    Parameters
-    ----------
-    layer : Layer
-        In float64.
-    mean, covariance : Tensor, shapes (B, n) and (B, n, n), float64
-        Of the input; laws of a batch are taken through one by one.
-    shape : torch.Size
-        Of one event of the input.
-    seed : int or SeedSequence
-        Of the samples, where there is no formula: the same for every law, so that their differences
-        are less noisy than they are.
+    `layer`: in float64. `mean`, `covariance`, shapes (B, n) and (B, n, n): of the input; laws of a batch are
+    taken through one by one. `shape`: of one event of the input. `seed`: of the samples, where there is no
+    formula: the same for every law, so that their differences are less noisy than they are.
 
-    Returns
-    -------
-    mean, covariance : Tensor, shapes (B, m) and (B, m, m), float64
-        Exact for affine ops and the non-linearities of :mod:`sdp_ref.activations`; else from
-        :data:`REFERENCE_SAMPLES` samples. The formulas are those of `MomentMatching`, so that this rule
-        has no error against them by construction.
+    Returns `mean`, `covariance`, shapes (B, m) and (B, m, m), float64: exact for affine ops and the
+    non-linearities of :mod:`sdp_ref.activations`; else from :data:`REFERENCE_SAMPLES` samples. The formulas
+    are those of `MomentMatching`, so that this rule has no error against them by construction.
     """
     if layer.exact:
         law = unchecked(Gaussian, mean.reshape(-1, *shape), covariance)

@@ -28,17 +28,9 @@ from sdp_ref.rules import Propagator
 class StoredMeasurement:
     """What a stored measurement was made of.
 
-    Attributes
-    ----------
-    rows : list of dict
-        Its components as stored, see `Store.find`; `first` is the first of them.
-    settings : Settings
-        Of the run that made it.
-    net : Net
-    group : LawGroup
-        That it was measured in, at `place`.
-    oracle : Oracle
-        Nothing is drawn before it is asked for.
+    `rows`: its components as stored, see `Store.find`; `first` is the first of them. `settings`: of the run
+    that made it. `group`: that it was measured in, at `place`. `oracle`: nothing is drawn before it is asked
+    for.
     """
 
     rows: list[dict[str, Any]]
@@ -67,10 +59,7 @@ class StoredMeasurement:
     def rule(self) -> Propagator | Reference:
         """What was measured.
 
-        Raises
-        ------
-        ValueError
-            If there is no such rule.
+        Raises a ValueError if there is no such rule.
         """
         return self.settings.rule(self.first["rule"])
 
@@ -88,15 +77,7 @@ class StoredMeasurement:
 class Found:
     """A stored measurement that may be made again, before its input is looked for.
 
-    Attributes
-    ----------
-    rows : list of dict
-        Its components as stored.
-    run : Run
-        That made it.
-    settings : Settings
-        Of that run.
-    net : Net
+    `rows`: its components as stored. `run`: that made it. `settings`: of that run.
     """
 
     rows: list[dict[str, Any]]
@@ -108,25 +89,12 @@ class Found:
 def find(store: Store, key: str, *, trusted: bool = False) -> Found:
     """Find a stored measurement that may be made again.
 
-    Parameters
-    ----------
-    store : Store
-    key : str
-        ``unit/rule/metric`` as in the exported table, or the beginning of one.
-    trusted : bool
-        Whether the code of a plug-in rule, or of a net of the user's, may be run that is stored in the file.
+    `key`: ``unit/rule/metric`` as in the exported table, or the beginning of one. `trusted`: whether the code
+    of a plug-in rule, or of a net of the user's, may be run that is stored in the file.
 
-    Returns
-    -------
-    Found
-
-    Raises
-    ------
-    UserError
-        If the key is unknown or stands for several measurements, or is of a rule whose code is stored
-        and not trusted, of a net of the user's that is not, or of what has no oracle.
-    RunFailedError
-        If the weights are not there.
+    Raises a UserError if the key is unknown or stands for several measurements, or is of a rule whose code is
+    stored and not trusted, of a net of the user's that is not, or of what has no oracle. Raises a
+    RunFailedError if the weights are not there.
     """
     rows = components_of(store, key)
     first = rows[0]
@@ -159,17 +127,8 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
 
     Parameters are those of :func:`find`.
 
-    Returns
-    -------
-    StoredMeasurement
-
-    Raises
-    ------
-    UserError
-        As :func:`find`.
-    RunFailedError
-        If the weights are not there, or the oracle's key cannot be met again (another version of the data,
-        say).
+    Raises a UserError as :func:`find`. Raises a RunFailedError if the weights are not there, or the oracle's
+    key cannot be met again (another version of the data, say).
     """
     found = find(store, key, trusted=trusted)
     group, place = group_of(found.rows[0]["unit"], found.run, found.settings, found.net)
@@ -180,15 +139,9 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
 def components_of(store: Store, key: str) -> list[dict[str, Any]]:
     """Components of the one measurement that a key, or the beginning of one, stands for.
 
-    Returns
-    -------
-    list of dict
-        Rows of the store, one a component.
+    The result is rows of the store, one a component.
 
-    Raises
-    ------
-    UserError
-        If there is none, or there are several.
+    Raises a UserError if there is none, or there are several.
     """
     rows = store.find(key)
     names = sorted({f"{r['unit']}/{r['rule']}/{r['metric']}" for r in rows})
@@ -207,25 +160,11 @@ def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[
 
     Rules see the same batch again: another batch size may round differently.
 
-    Parameters
-    ----------
-    unit : str
-        Key of net, input and noise.
-    stored_run : Run
-    settings : Settings
-        Of the run.
-    net : Net
+    `unit`: key of net, input and noise. `settings`: of the run.
 
-    Returns
-    -------
-    LawGroup
-    int
-        Place of the input in it.
+    The result is place of the input in it.
 
-    Raises
-    ------
-    RunFailedError
-        If no group of the run's experiments has them any more.
+    Raises a RunFailedError if no group of the run's experiments has them any more.
     """
     experiments: list[Experiment]
     if isinstance(net, OwnNet):
@@ -248,15 +187,7 @@ def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:
 
     Planning tries all rules: without trust those that come with code are left out.
 
-    Parameters
-    ----------
-    stored_run : Run
-    trusted : bool
-        Whether the code of plug-in rules may be run.
-
-    Returns
-    -------
-    Settings
+    `trusted`: whether the code of plug-in rules may be run.
     """
     settings = Settings.from_dict(stored_run.settings)
     if trusted:

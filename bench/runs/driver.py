@@ -73,25 +73,12 @@ def run(
 ) -> int:
     """Do a run; current measurements of the store are not repeated.
 
-    Parameters
-    ----------
-    store : Store
-    request : Request
-    jobs : int, optional
-        Workers; one a core by default.
-    make_executor : callable of (int, int)
-        Executor with so many workers, each with so many BLAS threads.
-    progress : Progress
+    `jobs`: workers; one a core by default. `make_executor`: executor with so many workers, each with so many
+    BLAS threads.
 
-    Returns
-    -------
-    int
-        Failed measurements; one of a law for which the metric is not defined is none.
+    The result is failed measurements; one of a law for which the metric is not defined is none.
 
-    Raises
-    ------
-    UserError
-        If a setting does not fit, or there is nothing to run.
+    Raises a UserError if a setting does not fit, or there is nothing to run.
     """
     start = time.monotonic()
     nets = request.nets

@@ -52,17 +52,7 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
 
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
-    """Cells of some groups whose records in the store rest on today's versions.
-
-    Parameters
-    ----------
-    store : Store
-    groups : sequence of Group
-
-    Returns
-    -------
-    frozenset of Cell
-    """
+    """Cells of some groups whose records in the store rest on today's versions."""
     marks = {cell: group.versions_of(cell[1], cell[2]) for group in groups for cell in group.cells}
     units = {unit for unit, _, _ in marks}
     measured = store.measured(units)
@@ -76,14 +66,7 @@ def current(store: Store, groups: Sequence[Group]) -> Current:
 def store_result(store: Store, run: int, group: Group, result: GroupResult, cells: Sequence[Cell]) -> None:
     """Store what came of some cells of a group, with today's versions.
 
-    Parameters
-    ----------
-    store : Store
-    run : int
-    group : Group
-    result : GroupResult
-    cells : sequence of Cell
-        What was to be measured; what the store has of it is replaced.
+    `cells`: what was to be measured; what the store has of it is replaced.
     """
     records = [
         replace(record, fingerprint=group.versions_of(record.rule, record.metric))

@@ -30,14 +30,7 @@ _MOST = 10**9
 class Plan:
     """All work of a run.
 
-    Attributes
-    ----------
-    settings : Settings
-    groups : sequence of Group
-    experiments : dict of str to Selection
-        Metrics and rules of each experiment.
-    left_out : tuple of LeftOut
-        What cannot be done, with reasons.
+    `experiments`: metrics and rules of each experiment. `left_out`: what cannot be done, with reasons.
     """
 
     settings: Settings

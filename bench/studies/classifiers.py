@@ -224,22 +224,7 @@ def get_model(
     A training that was interrupted goes on from its last checkpoint, to the same weights (on a GPU as far
     as its kernels are deterministic).
 
-    Parameters
-    ----------
-    images : TrainingImages
-    objective : Objective
-    seed, epochs : int
-    device : str
-    report : callable, optional
-
-    Returns
-    -------
-    Model
-
-    Raises
-    ------
-    RunFailedError
-        If training diverged, or the cache cannot be written.
+    Raises a RunFailedError if training diverged, or the cache cannot be written.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:
@@ -339,15 +324,7 @@ class ImageSplits:
 class ClassifierGroup(ReplicateGroup):
     """One model: trained, or taken from the cache, and measured.
 
-    Attributes
-    ----------
-    dataset : str
-    objective : Objective
-    epochs : int
-    trained, tested : int or None
-        As :class:`ImageSplits` takes them.
-    steps : int
-        Of an attack; 0 where there is none.
+    `trained`, `tested`: as :class:`ImageSplits` takes them. `steps`: of an attack; 0 where there is none.
     """
 
     dataset: str
@@ -412,26 +389,10 @@ def expanded(
 ) -> Expansion:
     """Groups of an experiment: sets of images times objectives times scales times seeds.
 
-    Parameters
-    ----------
-    experiment : ReplicateExperiment
-    scope : Scope
-    kind : type of ClassifierGroup
-    objectives : iterable of Objective
-        Each is taken at every scale, and once where it propagates no law.
-    design : plain values
-        What else the numbers depend on.
+    `objectives`: each is taken at every scale, and once where it propagates no law. `design`: what else the
+    numbers depend on.
 
-    Returns
-    -------
-    Expansion
-
-    Raises
-    ------
-    DataMissingError
-        If the images are not there.
-    UserError
-        As :class:`ImageSplits`.
+    Raises a DataMissingError if the images are not there. Raises a UserError as :class:`ImageSplits`.
     """
     size = experiment.size(scope.settings)
     epochs, steps = size.epochs or 1, size.steps or 0

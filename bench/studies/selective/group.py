@@ -108,14 +108,7 @@ def load(limit: int | None = None) -> Images:
 class SelectiveGroup(ReplicateGroup):
     """One objective and seed: its model is trained, or taken from the cache, and scored.
 
-    Attributes
-    ----------
-    objective : Objective
-    epochs : int
-    limit : int or None
-        As :class:`Images` takes it.
-    steps, tested : int
-        Of training, and images to score.
+    `limit`: as :class:`Images` takes it. `steps`, `tested`: of training, and images to score.
     """
 
     objective: Objective = field(repr=False)

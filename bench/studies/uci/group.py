@@ -26,13 +26,7 @@ _SAMPLE = 4e-9  # s per net, row, input variance and sample
 class UciGroup(ReplicateGroup):
     """All seeds and settings of one set under one objective, which are trained together.
 
-    Attributes
-    ----------
-    dataset, objective : str
-    epochs : int
-    rows, features : int
-        Of the set.
-    grid : tuple of Setting
+    `rows`, `features`: of the set.
     """
 
     dataset: str

@@ -322,24 +322,12 @@ def get_nets(
 
     A training that was interrupted goes on from its last checkpoint, to the same weights.
 
-    Parameters
-    ----------
-    name : str
-        Of the data set, for the file's name.
-    problem, objective, settings
-        As :class:`sdp_bench.bench.studies.uci.stacked.Trainer` takes them.
-    epochs : int
-    report : callable, optional
+    `name`: of the data set, for the file's name. `problem`, `objective`, `settings`: as
+    :class:`sdp_bench.bench.studies.uci.stacked.Trainer` takes them.
 
-    Returns
-    -------
-    Nets
-        Seed by seed, each with all settings.
+    The result is seed by seed, each with all settings.
 
-    Raises
-    ------
-    RunFailedError
-        If the training of every net diverged, or the cache cannot be written.
+    Raises a RunFailedError if the training of every net diverged, or the cache cannot be written.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:
