@@ -1,4 +1,4 @@
-"""JSON documents of the gate: read into dataclasses, and formatted for readable diffs."""
+"""JSON documents: read into dataclasses, and formatted for readable diffs."""
 
 from __future__ import annotations
 
