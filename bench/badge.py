@@ -22,7 +22,8 @@ _SVG = (
     '<g clip-path="url(#r)"><rect width="{left:.0f}" height="20" fill="#444"/>'
     '<rect x="{left:.0f}" width="{right:.0f}" height="20" fill="{colour}"/></g>'
     '<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
-    '<text x="{left_at:.1f}" y="14">{label}</text><text x="{right_at:.1f}" y="14">{message}</text></g></svg>\n'
+    '<text x="{left_at:.1f}" y="14">{label}</text><text x="{right_at:.1f}" y="14">{message}</text></g>'
+    "</svg>\n"
 )
 
 

@@ -387,7 +387,7 @@ def test_a_net_whose_float32_is_too_coarse_is_drawn_in_float64_and_refused_in_fl
     }
     blind = of(oracle, net=net)
     blind.__dict__["rounding"] = Rounding(moved=0.0, allowed=1.0, single=3, double=3)
-    with pytest.raises(RunFailedError, match="float64: rows off by"):
+    with pytest.raises(RunFailedError, match="float64: rows: off by"):
         record(group, place, blind)
 
 
