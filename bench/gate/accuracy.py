@@ -68,70 +68,83 @@ def judge(
         if name in baseline.rules
     ]
     drawn: dict[tuple[str, str], Drawn] = {}
-    for one in compared:
-        cases = {key: case for key, case in scope.cases.items() if one.is_drawn(key)}
-        seeded = [(case, sampling.fresh_seeds(one.name, case, draw)) for case in cases.values()]
-        drawn |= {(one.name, key): d for key, d in zip(cases, draws_in(one.rule, seeded), strict=True)}
+    for comparison in compared:
+        cases = {key: case for key, case in scope.cases.items() if comparison.is_drawn(key)}
+        seeded = [(case, sampling.fresh_seeds(comparison.name, case, draw)) for case in cases.values()]
+        drawn |= {
+            (comparison.name, key): d for key, d in zip(cases, draws_in(comparison.rule, seeded), strict=True)
+        }
     samples: dict[tuple[str, str], Sample] = {}
     distances: dict[tuple[str, str], tuple[float, float]] = {}
     oracles = 0
     for number, (key, case) in enumerate(scope.cases.items()):
-        changed = [one for one in compared if one.is_drawn(key) or one.drifts[key].size > THRESHOLD]
+        changed = [
+            comparison
+            for comparison in compared
+            if comparison.is_drawn(key) or comparison.drifts[key].size > THRESHOLD
+        ]
         if not changed:
             continue
         step(number, len(scope.cases), case.name)
         oracle = case.fresh_moments(draw) if isinstance(case, Cell) else None
         oracles += oracle is not None
-        for one in changed:
-            old, now = one.old.answers[key], one.new.answers[key]
-            found = drawn.get((one.name, key))
+        for comparison in changed:
+            old, now = comparison.old.answers[key], comparison.new.answers[key]
+            found = drawn.get((comparison.name, key))
             if isinstance(found, list):
-                samples[one.name, key] = sampling.sample_of(found, old, oracle, one.old.draws[key].metric)
+                samples[comparison.name, key] = sampling.sample_of(
+                    found, old, oracle, comparison.old.draws[key].metric
+                )
             elif (
-                oracle is not None and found is None and math.isfinite(one.drifts[key].size) and not now.error
+                oracle is not None
+                and found is None
+                and math.isfinite(comparison.drifts[key].size)
+                and not now.error
             ):
-                distances[one.name, key] = (
+                distances[comparison.name, key] = (
                     gaussian_kl(oracle, old.law).value,
                     gaussian_kl(oracle, now.law).value,
                 )
     step(len(scope.cases), len(scope.cases), "")
-    evidence = sampling.evidence({one.name: one.old.draws for one in compared}, samples)
-    for one in compared:
+    evidence = sampling.evidence({comparison.name: comparison.old.draws for comparison in compared}, samples)
+    for comparison in compared:
         own = []
         for key, case in scope.cases.items():
-            here = drawn.get((one.name, key))
+            here = drawn.get((comparison.name, key))
             if isinstance(here, OutsideError):
-                own.append(Finding(one.name, case.name, Status.FAILED, str(here)))
-            elif tests := evidence.get((one.name, key)):
-                own.append(_of_evidence(one.name, case.name, tests, one.drifts[key]))
+                own.append(Finding(comparison.name, case.name, Status.FAILED, str(here)))
+            elif tests := evidence.get((comparison.name, key)):
+                own.append(_of_evidence(comparison.name, case.name, tests, comparison.drifts[key]))
             else:
-                own.append(_of_drift(one, key, case.name, distances.get((one.name, key))))
-        if tests := evidence.get((one.name, "")):
-            own.append(_of_evidence(one.name, ALL_CASES, tests))
+                own.append(_of_drift(comparison, key, case.name, distances.get((comparison.name, key))))
+        if tests := evidence.get((comparison.name, "")):
+            own.append(_of_evidence(comparison.name, ALL_CASES, tests))
         elif any(finding.stops for finding in own):
-            own.append(_overall(one, [key for key, f in zip(scope.cases, own, strict=True) if f.stops]))
+            own.append(
+                _overall(comparison, [key for key, f in zip(scope.cases, own, strict=True) if f.stops])
+            )
         elif len({f.text for f in own}) == 1 and own[0].status is Status.FAILED:
-            own = [Finding(one.name, "", Status.FAILED, own[0].text)]
+            own = [Finding(comparison.name, "", Status.FAILED, own[0].text)]
         findings += own
     return Verdict(KIND, tuple(findings), _note(compared, oracles, draw))
 
 
-def _of_drift(one: _Comparison, key: str, case: str, distances: tuple[float, float] | None) -> Finding:
-    old, new, moved = one.old.answers[key], one.new.answers[key], one.drifts[key]
+def _of_drift(comparison: _Comparison, key: str, case: str, distances: tuple[float, float] | None) -> Finding:
+    old, new, moved = comparison.old.answers[key], comparison.new.answers[key], comparison.drifts[key]
     numbers = moved.numbers
     if moved.size <= THRESHOLD:
         status = Status.ROUNDING if moved.size else Status.UNCHANGED
-        return Finding(one.name, case, status, new.error or f"drift {moved.size:.2g}", numbers)
+        return Finding(comparison.name, case, status, new.error or f"drift {moved.size:.2g}", numbers)
     if new.error and new.kind != UnsupportedError.__name__:
-        return Finding(one.name, case, Status.FAILED, new.error)
+        return Finding(comparison.name, case, Status.FAILED, new.error)
     if math.isinf(moved.size):
-        return Finding(one.name, case, Status.CHANGED, f"{old} before, now {new}", numbers)
+        return Finding(comparison.name, case, Status.CHANGED, f"{old} before, now {new}", numbers)
     text = f"mean changed by {moved.mean:.2g} standard deviations, covariance by {moved.covariance:.2g}"
     if distances:
         before, now = distances
         text += f"; KL to a fresh oracle {now:.3g}, before {before:.3g}"
         numbers |= {"KL": now, "KL before": before}
-    return Finding(one.name, case, Status.CHANGED, text, numbers)
+    return Finding(comparison.name, case, Status.CHANGED, text, numbers)
 
 
 def _of_evidence(name: str, case: str, evidence: Sequence[Evidence], moved: Drift | None = None) -> Finding:
@@ -141,16 +154,17 @@ def _of_evidence(name: str, case: str, evidence: Sequence[Evidence], moved: Drif
     return Finding(name, case, sampling.status(evidence), "; ".join(one.text for one in evidence), numbers)
 
 
-def _overall(one: _Comparison, changed: Sequence[str]) -> Finding:
+def _overall(comparison: _Comparison, changed: Sequence[str]) -> Finding:
     """Summarise the changed predictions of a rule: their common factor, or the largest change."""
-    comparable = [key for key in changed if one.drifts[key].size < math.inf]
+    comparable = [key for key in changed if comparison.drifts[key].size < math.inf]
     texts, numbers = [], {}
     for what in ("mean", "covariance"):
-        largest = max((getattr(one.drifts[key], what) for key in comparable), default=0.0)
+        largest = max((getattr(comparison.drifts[key], what) for key in comparable), default=0.0)
         if largest <= THRESHOLD:
             continue
         olds, news = (
-            [getattr(side[key], what) for key in comparable] for side in (one.old.answers, one.new.answers)
+            [getattr(side[key], what) for key in comparable]
+            for side in (comparison.old.answers, comparison.new.answers)
         )
         factor = common_factor(olds, news)
         if factor is not None:
@@ -161,12 +175,12 @@ def _overall(one: _Comparison, changed: Sequence[str]) -> Finding:
             texts.append(f"{what} changed by up to {size}")
     if others := len(changed) - len(comparable):
         texts.append(f"another kind of result in {others} of these")
-    where = f"in {len(changed)} of {len(one.drifts)} cells and probes"
-    return Finding(one.name, ALL_CASES, Status.CHANGED, f"{', '.join(texts)} {where}", numbers)
+    where = f"in {len(changed)} of {len(comparison.drifts)} cells and probes"
+    return Finding(comparison.name, ALL_CASES, Status.CHANGED, f"{', '.join(texts)} {where}", numbers)
 
 
 def _note(compared: Sequence[_Comparison], oracles: int, draw: int) -> str:
-    sizes = [drift.size for one in compared for drift in one.drifts.values()]
+    sizes = [drift.size for comparison in compared for drift in comparison.drifts.values()]
     if not sizes:
         return "no prediction was compared"
     small = [size for size in sizes if size <= THRESHOLD]
