@@ -40,8 +40,8 @@ def structure(plain: Any, kind: type[T]) -> T:
     """Return a dataclass from nested plain values; unknown keys are ignored.
 
     `kind` may contain plain values, containers, dataclasses, and classes with `from_json` and `to_json`. A
-    one-line ValueError is raised for a missing field, a value of another type, NaN, infinity, or a number that
-    is too large.
+    one-line ValueError is raised for a missing field, a value of another type, NaN, infinity, or a number
+    that is too large.
     """
     try:
         return _CONVERTER.structure(plain, kind)

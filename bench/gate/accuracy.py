@@ -186,5 +186,5 @@ def _note(compared: Sequence[_Comparison], oracles: int, draw: int) -> str:
     small = [size for size in sizes if size <= THRESHOLD]
     largest = max(small, default=0.0)
     text = "exactly 0" if largest == 0 else f"at most {largest:.2g} (rounding)"
-    fresh = f"{oracles} fresh oracles, seed {draw}" if oracles else "no oracle was needed"
+    fresh = f"fresh oracles: {oracles}, seed {draw}" if oracles else "no oracle was needed"
     return f"{len(small)} of {len(sizes)} predictions unchanged, drift {text}; {fresh}"

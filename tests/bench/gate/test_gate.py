@@ -1,4 +1,4 @@
-"""The gate: what it must catch, what it must let pass, and how sure it is."""
+"""The gate: changes that it must detect, changes that it must accept, and its error rates."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def moments(mean, spread):
     return Answer("Gaussian", mean, spread)
 
 
-# What it must catch -----------------------------------------------------------------------------
+# Changes to detect --------------------------------------------------------------------------------
 
 
 def scale_for(rule, loss):
@@ -106,7 +106,7 @@ def test_one_covariance_and_one_mean_are_caught(changed):
     assert all(f.numbers["mean drift"] >= 0.002 * (1 - 1e-9) for f in cells(verdict))
 
 
-def test_a_change_has_to_be_accepted_and_where_it_leads_is_said(tmp_path):
+def test_a_change_has_to_be_accepted_and_its_divergences_are_reported(tmp_path):
     """SDP's covariance replaced by that of moment matching, which is exact after one layer, and back."""
     file = tmp_path / "mine.py"
     for before, now, nearer in (("sdp", "moment_matching", True), ("moment_matching", "sdp", False)):
@@ -182,7 +182,7 @@ def test_a_tenth_more_work_passes(tmp_path):
     assert found.exit_code == 0
 
 
-# What it must let pass --------------------------------------------------------------------------
+# Changes to accept -----------------------------------------------------------------------------
 
 
 def test_unchanged_code_has_exactly_no_drift(tmp_path):
@@ -227,7 +227,7 @@ def test_fewer_samples_are_caught_and_more_are_better(resampled):
     assert Status.BETTER in statuses(more)
 
 
-def test_a_rule_with_hidden_draws_is_a_failure_and_no_baseline(tmp_path):
+def test_a_rule_with_hidden_draws_fails_and_has_no_baseline(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "import torch, sdp_ref as sr\n"
@@ -258,7 +258,7 @@ def test_a_rule_that_says_that_it_draws_nothing_has_no_draws_though_it_has_a_see
     assert bool(made.draws) == (sampling_of is not None)
 
 
-def test_rounding_between_two_calls_is_no_hidden_draw():
+def test_rounding_between_two_calls_is_not_a_hidden_draw():
     one = moments(np.array([1.0, -3.0]), np.array([[2.0, 0.5], [0.5, 1.0]]))
     assert repeats(one, moments(one.mean * (1 + 1e-12), one.spread * (1 - 1e-12)))
     assert not repeats(one, moments(one.mean + 1e-9, one.spread))
@@ -272,7 +272,7 @@ def test_rounding_between_two_calls_is_no_hidden_draw():
 # Failures ---------------------------------------------------------------------------------------
 
 
-def test_a_rule_that_raises_is_a_failure_beside_the_others(tmp_path):
+def test_a_rule_that_raises_is_a_failure_next_to_the_others(tmp_path):
     file = tmp_path / "mine.py"
     address = write_rule(file)
     known = baseline_of(tmp_path / "ci.json", SCOPE, address, "sdp")
@@ -423,7 +423,7 @@ def test_a_common_factor_of_all_cells_is_reported(changed, change, numbers):
     assert "in 2 of 2 cells" in overall.text
 
 
-def test_a_rule_with_other_outputs_has_drifted_beyond_measure():
+def test_a_rule_with_other_outputs_has_infinite_drift():
     old = moments(np.zeros(2), np.ones(2))
     assert drift(old, moments(np.zeros(3), np.ones(3))).size == math.inf
 
@@ -555,7 +555,7 @@ def test_bad_baselines_are_refused_in_one_line(tmp_path, damage, message):
         update(path, Options(("sdp",), speed=False), SCOPE)
 
 
-def test_a_missing_baseline_says_how_to_make_one(tmp_path):
+def test_a_missing_baseline_is_reported_with_the_command_that_creates_it(tmp_path):
     with pytest.raises(UserError, match=r"sdp-bench check --baseline .*ci.json --update"):
         read(tmp_path / "ci.json")
 
@@ -579,7 +579,7 @@ def test_a_missing_net_is_refused(tmp_path, monkeypatch):
         check(known, ACCURACY)
 
 
-def test_update_takes_up_what_was_asked_for(tmp_path):
+def test_update_changes_the_requested_rules_only(tmp_path):
     path, file = tmp_path / "ci.json", tmp_path / "mine.py"
     address = write_rule(file)
     baseline_of(path, SCOPE, address, "sdp")
@@ -618,7 +618,7 @@ def test_rules_that_are_new_or_gone_stop(tmp_path):
     assert check(known, replace(ACCURACY, allow_new=True), scope).exit_code == 0
 
 
-def test_nothing_compared_is_no_pass(tmp_path):
+def test_nothing_compared_does_not_pass(tmp_path):
     known = baseline_of(tmp_path / "ci.json", SCOPE, "sdp")
     outcome = check(known, replace(ACCURACY, rules=("unscented",), allow_new=True), SCOPE)
     assert outcome.verdicts[0].summary == "accuracy: NOTHING COMPARED (1 not in the baseline)"
@@ -637,7 +637,7 @@ def test_a_baseline_without_rules_is_refused(tmp_path):
         read(path)
 
 
-def test_update_without_accuracy_takes_times_alone(tmp_path):
+def test_update_without_accuracy_changes_times_only(tmp_path):
     path, file = tmp_path / "ci.json", tmp_path / "mine.py"
     address = write_rule(file)
     before = baseline_of(path, SCOPE, address, "monte_carlo:samples=10", "sdp")
@@ -711,7 +711,7 @@ def test_errors_of_a_singular_sampler_go_by_bures():
     assert found.noise > 0
 
 
-def test_a_junit_file_takes_whatever_a_rule_says():
+def test_a_junit_file_accepts_any_text_of_a_rule():
     told = Finding("sdp", "a cell", Status.FAILED, "RuntimeError: \x1b[31mred\x00 <&> \ufffe")
     outcome = Outcome((Verdict("accuracy", (told,)),), 1, {})
     (error,) = ElementTree.fromstring(report.junit(outcome)).iter("error")

@@ -1,4 +1,4 @@
-"""Probes: cells of the gate whose predictions alone are compared."""
+"""Probes: cases of the gate in which only predictions are compared."""
 
 import math
 from dataclasses import replace
@@ -39,7 +39,7 @@ class Mine:
 
 @pytest.fixture
 def changed(tmp_path):
-    """Verdict on a rule that was exactly a built-in one and was then changed for some probes."""
+    """Verdict on a rule that equals a built-in one except for a later change in some probes."""
     file = tmp_path / "mine.py"
 
     def judge(when, then, before="pass", rule="sdp"):
@@ -51,7 +51,7 @@ def changed(tmp_path):
     return judge
 
 
-def test_there_is_a_probe_for_all_that_the_committed_nets_lack():
+def test_probes_cover_features_that_the_committed_nets_lack():
     modules = {type(module) for probe in ALL for module in probe.build().modules()}
     nn = torch.nn
     assert modules >= {
@@ -104,7 +104,7 @@ def test_answers_are_those_of_the_rules():
     assert families["relu chain, stable input"] == "stable, alpha 1.5"
 
 
-def test_what_a_rule_does_not_take_is_said():
+def test_an_unsupported_net_is_reported():
     found = answers(sr.rule("dvia"), ALL)
     refused = {probe.name: found[probe.key].error for probe in ALL}
     assert refused["tanh chain"].startswith("UnsupportedError: rule 'dvia' does not support Tanh")
@@ -119,7 +119,7 @@ def test_answers_come_back_from_plain_values():
         assert again.to_json() == answer.to_json()
 
 
-def test_another_family_or_a_refusal_is_a_drift_beyond_measure():
+def test_another_family_or_an_error_is_an_infinite_drift():
     law = sr.Cauchy(torch.zeros(1, 2).double(), torch.ones(1, 2).double())
     cauchy, stable = Answer.of(law), Answer.of(sr.SymmetricStable(law.location, law.scale, 1.5))
     refused = Answer(error="UnsupportedError: no")
@@ -172,7 +172,7 @@ def test_what_changes_in_one_probe_alone_stops(changed, when, then, cell):
     assert verdict.status == "changed"
 
 
-def test_a_rule_that_takes_more_than_it_did_stops_too(changed):
+def test_a_rule_that_supports_more_than_before_stops_too(changed):
     refuse = "raise sr.UnsupportedError('mine', 'Cauchy input')"
     verdict = changed("isinstance(x, sr.Cauchy)", "pass", before=refuse)
     found, _ = verdict.having(Status.CHANGED)
