@@ -16,13 +16,14 @@ _LONGEST = 60  # most letters per side
 _LETTER, _MARGIN = 6.6, 6.0  # approximate width of a letter, and margin of a text (px)
 _COLOURS = {True: "#2e7d32", False: "#c62828", None: "#6b6b6b"}
 _SVG = (
-    '<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="20" role="img" aria-label="{said}">'
-    "<title>{said}</title>"
+    '<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="20" role="img" aria-label="{text}">'
+    "<title>{text}</title>"
     '<clipPath id="r"><rect width="{width:.0f}" height="20" rx="3"/></clipPath>'
     '<g clip-path="url(#r)"><rect width="{left:.0f}" height="20" fill="#444"/>'
     '<rect x="{left:.0f}" width="{right:.0f}" height="20" fill="{colour}"/></g>'
     '<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
-    '<text x="{at:.1f}" y="14">{label}</text><text x="{beside:.1f}" y="14">{message}</text></g></svg>\n'
+    '<text x="{left_at:.1f}" y="14">{label}</text><text x="{right_at:.1f}" y="14">{message}</text></g>'
+    "</svg>\n"
 )
 
 
@@ -43,15 +44,15 @@ class Badge:
         label, message = _short(self.label), _short(self.message)
         left, right = (_LETTER * len(text) + 2 * _MARGIN for text in (label, message))
         return _SVG.format(
-            said=escape(f"{label}: {message}"),
+            text=escape(f"{label}: {message}"),
             label=escape(label),
             message=escape(message),
             colour=_COLOURS[self.good],
             width=round(left) + round(right),
             left=round(left),
             right=round(right),
-            at=round(left) / 2,
-            beside=round(left) + round(right) / 2,
+            left_at=round(left) / 2,
+            right_at=round(left) + round(right) / 2,
         )
 
     @property

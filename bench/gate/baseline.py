@@ -1,33 +1,28 @@
 """The baseline: predictions and times of rules when they were last accepted, as a JSON file.
 
 Floats are written so that reading restores every bit. Each prediction has one line, so that a diff shows
-which rule changed in which cell.
+which rule changed in which cell. The entry of each rule has a digest, so that a damaged or hand-edited file
+is rejected, while a merge of two branches that updated different rules is not.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sdp_bench.bench import files
+from sdp_bench.bench.documents import as_text
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.gate.answers.draws import FACTOR, OVERALL, Draws, Units
-from sdp_bench.bench.gate.answers.moments import Answer, PredictedMoments
+from sdp_bench.bench.gate.answers import Answer
 from sdp_bench.bench.gate.cells import Scope
-from sdp_bench.bench.gate.documents import as_text, structure, unstructure
-from sdp_bench.bench.identity.keys import OracleKey
-from sdp_bench.oracles.moments.moments import METRICS
+from sdp_bench.bench.gate.sampling import Draws
+from sdp_bench.bench.identity.keys import digest
+from sdp_ref.errors import on_one_line
 
 FORMAT = "sdp-bench gate baseline"
-VERSION = 3
-
-# Larger values cannot be measurements.
-_MOST_PASSES = 1e9
-_MOST_SEEDS = 10**6
-_MOST_DEVIATIONS = 1e6
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -45,19 +40,36 @@ class Speed:
 class RuleBaseline:
     """Baseline of one rule."""
 
-    predictions: dict[str, PredictedMoments]  # by the key of the cell's oracle
-    # for a sampling rule, by the key of the cell, or of a probe with a law
-    draws: dict[str, Draws] = field(default_factory=dict)
-    # by the key of the probe (`sdp_bench.bench.gate.probes`)
-    probes: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, Answer]  # by the key of the cell or probe
+    draws: dict[str, Draws] = field(default_factory=dict)  # of a sampling rule, in each case with a law
     cpu: str = ""  # processor on which `speed` was measured
-    speed: dict[str, Speed] = field(default_factory=dict)  # by the net's label; may be empty
+    speed: dict[str, Speed] = field(default_factory=dict)  # by the net's name; may be empty
 
-    @cached_property
-    def moments(self) -> dict[str, PredictedMoments]:
-        """Moments by the key of the cell, or of a probe with a law."""
-        laws = {key: answer.moments for key, answer in self.probes.items() if answer.moments is not None}
-        return {**self.predictions, **laws}
+    def to_json(self) -> dict[str, Any]:
+        plain = {
+            "predictions": {key: answer.to_json() for key, answer in self.answers.items()},
+            "draws": {key: draws.to_json() for key, draws in self.draws.items()},
+            "cpu": self.cpu,
+            "speed": {net: vars(speed) for net, speed in self.speed.items()},
+        }
+        plain = {name: value for name, value in plain.items() if value}
+        return {"digest": _digest(plain), **plain}
+
+    @classmethod
+    def from_json(cls, name: str, plain: dict[str, Any]) -> RuleBaseline:
+        """Inverse of `to_json`; a ValueError if the digest is not that of the content."""
+        if plain.pop("digest", "") != _digest(plain):
+            raise ValueError(f"the content of rule '{name}' does not match its digest")
+        return cls(
+            {key: Answer.from_json(answer) for key, answer in plain["predictions"].items()},
+            {key: Draws(**draws) for key, draws in plain.get("draws", {}).items()},
+            plain.get("cpu", ""),
+            {net: Speed(**speed) for net, speed in plain.get("speed", {}).items()},
+        )
+
+
+def _digest(plain: Mapping[str, Any]) -> str:
+    return digest(dict(plain))[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,29 +77,20 @@ class Baseline:
     """The whole file."""
 
     environment: dict[str, Any]  # environment of its predictions, for information
-    nets: dict[str, str]  # label to digest
-    # key of a cell's oracle to the components of the key, with a description of the cell
-    cells: dict[str, dict[str, Any]]
-    probes: dict[str, str]  # key of a probe to its name
+    cases: dict[str, str]  # key of a cell or probe to its name
     rules: dict[str, RuleBaseline]  # by spec
 
     def check_scope(self, scope: Scope) -> None:
-        """Raise a UserError if nets, cells or probes differ from the scope's."""
-        for label, digest in self.nets.items():
-            if scope.nets.get(label, digest) != digest:
-                raise UserError(
-                    f"the baseline was made with another net {label} ({digest}, now {scope.nets[label]}); "
-                    "make it anew with --update"
-                )
-        old = {key: str(cell.get("cell", "")) for key, cell in self.cells.items()} | self.probes
-        now = {key: place.name for key, place in scope.places.items()}
-        gone, new = old.keys() - now.keys(), now.keys() - old.keys()
+        """Raise a UserError if cells (with their nets) or probes differ from the scope's."""
+        now = {key: case.name for key, case in scope.cases.items()}
+        gone, new = self.cases.keys() - now.keys(), now.keys() - self.cases.keys()
         if gone or new:
-            first = f", '{old[min(gone)]}' for one" if gone else ""
-            newer = f", '{min(now[key] for key in new)}' for one" if new else ""
+            examples = [f"'{self.cases[key]}' was removed" for key in sorted(gone)[:1]]
+            examples += [f"'{now[key]}' is new" for key in sorted(new)[:1]]
             raise UserError(
-                f"the cells have changed since the baseline was made ({len(gone)} gone{first}, {len(new)} "
-                f"new{newer}); make it anew with --update"
+                "the cells or their nets have changed since the baseline was made: "
+                f"{len(gone)} removed, {len(new)} new "
+                f"({', '.join(examples)}); replace the baseline with --update"
             )
 
 
@@ -97,7 +100,7 @@ def read(path: Path) -> Baseline:
         content = files.read_json(path)
     except FileNotFoundError:
         raise UserError(
-            f"there is no baseline {path}; make one: sdp-bench check --baseline {path} --update"
+            f"baseline {path} does not exist; create it with: sdp-bench check --baseline {path} --update"
         ) from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
@@ -109,74 +112,29 @@ def read(path: Path) -> Baseline:
         raise UserError(f"{path} is not a baseline of sdp-bench check")
     if content.get("version") != VERSION:
         raise UserError(
-            f"{path} has version {content.get('version')} of the format, this is sdp-bench for version "
-            f"{VERSION}; delete it and make it anew with --update"
+            f"{path} has version {content.get('version')} of the format, but this release reads version "
+            f"{VERSION}; delete the file and create it again with --update"
         )
     try:
-        found = structure(content, Baseline)
-        _check_cells(found)
-        for name, rule in found.rules.items():
-            _check_whole(name, rule, found)
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); restore it, or delete it and --update") from error
+        found = _parsed(content)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = on_one_line(str(error))
+        raise UserError(f"{path} is damaged ({reason}); restore it, or delete it and --update") from error
     if not found.rules:
-        raise UserError(
-            f"{path} has no rules, so nothing can be compared; delete it and make it anew with --update"
-        )
+        raise UserError(f"{path} has no rules, so nothing can be compared; delete it and --update")
     return found
 
 
+def _parsed(content: dict[str, Any]) -> Baseline:
+    cases, rules = dict(content["cases"]), {}
+    for name, plain in content["rules"].items():
+        rule = rules[name] = RuleBaseline.from_json(name, plain)
+        if rule.answers.keys() != cases.keys():
+            raise ValueError(f"rule '{name}' has predictions of other cells than the file")
+    return Baseline(dict(content["environment"]), cases, rules)
+
+
 def write(path: Path, baseline: Baseline) -> None:
-    text = as_text({"format": FORMAT, "version": VERSION, **unstructure(baseline)})
-    files.write(path, f"{text}\n")
-
-
-def _check_cells(baseline: Baseline) -> None:
-    """Raise a ValueError if the keys of cells do not match their components."""
-    for key, cell in baseline.cells.items():
-        oracle = structure(cell, OracleKey)
-        if oracle.hex != key:
-            raise ValueError(f"the cell {key} is said to be what has the key {oracle.hex}")
-        if oracle.net not in baseline.nets.values():
-            raise ValueError(f"the cell {key} is of a net that is not named")
-
-
-def _check_whole(name: str, rule: RuleBaseline, baseline: Baseline) -> None:
-    """Raise a ValueError unless a rule has one prediction per cell and one answer per probe."""
-    for kept, wanted, thing in (
-        (rule.predictions, baseline.cells, "prediction"),
-        (rule.probes, baseline.probes, "answer"),
-    ):
-        if kept.keys() != wanted.keys():
-            raise ValueError(f"{name}: {len(kept)} {thing}s for {len(wanted)} keys, or of other keys")
-    if rule.draws and rule.draws.keys() != rule.moments.keys():
-        raise ValueError(f"{name}: draws of {len(rule.draws)} laws for {len(rule.moments)}, or of others")
-    for key, draws in rule.draws.items():
-        if problem := _problem(draws, Units(rule.moments[key]).width, has_oracle=key in rule.predictions):
-            raise ValueError(f"{name}: {problem}")
-    if not rule.speed.keys() <= baseline.nets.keys():
-        raise ValueError(f"{name}: times on nets that are not named")
-    for speed in rule.speed.values():
-        quartiles = (speed.lower, speed.median, speed.upper)
-        if not (min(*quartiles, speed.least) > 0 and max(*quartiles, speed.least) < _MOST_PASSES):
-            raise ValueError(f"{name}: a ratio of times that is not positive, or that nobody waited for")
-        if list(quartiles) != sorted(quartiles):
-            raise ValueError(f"{name}: a median of times that is not between its quartiles")
-
-
-def _problem(draws: Draws, width: int, *, has_oracle: bool) -> str:
-    """Return why these draws are impossible, or ''."""
-    if {len(draws.mean), len(draws.sd)} != {width}:
-        return "draws of unequal size"
-    if not 1 < draws.number <= _MOST_SEEDS:
-        return f"draws of {draws.number} seeds"
-    # The factor of the mean is unbounded, since the mean may be near 0.
-    sizes = [max(abs(mean), sd) for mean, sd in zip(draws.mean, draws.sd, strict=True)]
-    del sizes[FACTOR - OVERALL]
-    if min((*draws.sd, draws.error_sd)) < 0 or max(sizes) > _MOST_DEVIATIONS:
-        return "draws whose standard deviations are negative, or far beyond those of one draw"
-    if draws.metric not in (METRICS if has_oracle else ("",)):
-        return f"errors by '{draws.metric}', which is no distance to what is known here"
-    if math.isfinite(draws.error) != math.isfinite(draws.error_sd):
-        return "errors whose mean or standard deviation alone is infinite"
-    return ""
+    rules = {name: rule.to_json() for name, rule in baseline.rules.items()}
+    content = {"format": FORMAT, "version": VERSION, **vars(baseline), "rules": rules}
+    files.write(path, f"{as_text(content)}\n")

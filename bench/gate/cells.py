@@ -1,4 +1,4 @@
-"""The cells and probes in which the gate compares rules."""
+"""The cases in which the gate compares rules: cells with an oracle, and probes without one."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ class Cell:
     """One input of a net under one noise."""
 
     group: LawGroup
-    place: int  # index of the input in the group
-
-    @property
-    def key(self) -> OracleKey:
-        return self.group.subjects[self.place].key
+    index: int  # of the input in the group
 
     @property
     def root(self) -> OracleKey:
-        """Root of a sampling rule's seeds."""
-        return self.key
+        """Key of the oracle, from which the seeds of sampling rules are derived."""
+        return self.group.subjects[self.index].key
+
+    @property
+    def key(self) -> str:
+        return self.root.hex
 
     @property
     def name(self) -> str:
         """Display name: ``4-100-3 seed 0 sigma 0.1, row 42``."""
-        return f"{self.group.title}, row {self.group.subjects[self.place].row}"
+        return f"{self.group.title}, row {self.group.subjects[self.index].row}"
 
     @property
     def law(self) -> Law:
         """Law of the input, batch 1, float32."""
-        return self.group.law[self.place]
+        return self.group.law[self.index]
 
     def build(self) -> nn.Module:
-        """Return the net in float64, as in the suites."""
+        """Return the net in float64, as in the experiments."""
         return self.group.net.build().double()
 
     def fresh_moments(self, draw: int) -> Moments:
         """Return the moments of fresh samples of its oracle, seeded by `draw`."""
-        oracle = Oracle(self.group.net.build(), self.law, self.key, self.group.settings.sampling)
+        oracle = Oracle(self.group.net.build(), self.law, self.root, self.group.settings.sampling)
         return Moments.from_samples(oracle.redrawn(f"gate {draw}"), independent_blocks(oracle.sampler))
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """The default rules, and the cells and probes."""
+    """The rules that are checked by default, and the cells and probes in which they are compared."""
 
-    rules: tuple[str, ...]  # specs of the rules to check if none are named
-    groups: tuple[LawGroup, ...]  # cells with oracles
+    rules: tuple[str, ...]
+    groups: tuple[LawGroup, ...]
     probes: tuple[Probe, ...]
 
     @classmethod
@@ -70,22 +70,17 @@ class Scope:
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        cells = (Cell(group, place) for group in self.groups for place in range(len(group.subjects)))
-        return {cell.key.hex: cell for cell in cells}
+        cells = [Cell(group, index) for group in self.groups for index in range(len(group.subjects))]
+        return {cell.key: cell for cell in cells}
 
     @cached_property
-    def places(self) -> dict[str, Cell | Probe]:
+    def cases(self) -> dict[str, Cell | Probe]:
         return {**self.cells, **{probe.key: probe for probe in self.probes}}
 
     @cached_property
-    def nets(self) -> dict[str, str]:
-        return {net_label(group): group.net.digest for group in self.groups}
-
-    @cached_property
-    def probe_names(self) -> dict[str, str]:
-        return {probe.key: probe.name for probe in self.probes}
-
-
-def net_label(group: LawGroup) -> str:
-    """Return the display name of a net: ``4-100-3 seed 0``."""
-    return f"{group.net.architecture.label} seed {group.net.seed}"
+    def nets(self) -> dict[str, LawGroup]:
+        """The first group of each net, on which rules are timed, by display name: ``4-100-3 seed 0``."""
+        found: dict[str, LawGroup] = {}
+        for group in self.groups:
+            found.setdefault(f"{group.net.architecture.label} seed {group.net.seed}", group)
+        return found

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sdp_bench.bench import manifests
 from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.environment import describe, threads
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.laws import canonical_rules
-from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
-from sdp_bench.bench.gate.causes.told import Told, accepting
+from sdp_bench.bench.gate import accuracy, speed
+from sdp_bench.bench.gate.baseline import Baseline
 from sdp_bench.bench.gate.cells import Scope
-from sdp_bench.bench.gate.comparisons import accuracy, speed
-from sdp_bench.bench.gate.comparisons.speed import Timing
 from sdp_bench.bench.gate.guests import Asked, Guest
-from sdp_bench.bench.gate.oracles.verify import verify
-from sdp_bench.bench.gate.predictions import Predicted, predict
-from sdp_bench.bench.gate.verdict import (
-    PASSED,
-    RANKED,
-    REGRESSION,
-    Cause,
-    Finding,
-    Status,
-    Verdict,
-    exit_code,
-)
+from sdp_bench.bench.gate.predictions import predict
+from sdp_bench.bench.gate.speed import Timing
+from sdp_bench.bench.gate.verdict import PASSED, RANKED, Finding, Status, Verdict, exit_code
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.plugins.plugin import plugin_of
 
-Step = Callable[[int, int, str], None]
+ORACLE = "oracle"
+Step = Callable[[int, int, str], object]
 
 
 @dataclass(frozen=True)
@@ -63,41 +55,48 @@ class Outcome:
     def status(self) -> str:
         """The most severe status of all verdicts; see `Verdict.status`."""
         statuses = [verdict.status for verdict in self.verdicts]
-        return next((word for word in RANKED if word in statuses), PASSED)
+        return next((status for status in RANKED if status in statuses), PASSED)
 
     @property
     def exit_code(self) -> int:
         return exit_code(self.verdicts)
 
     @property
-    def told(self) -> list[Told]:
-        """Reasons why rules do not pass, one line per rule."""
-        causes: dict[str, list[tuple[str, Cause]]] = {}
+    def next_steps(self) -> list[str]:
+        """Suggested commands, each with its purpose; empty if there is nothing to do."""
+        steps = []
         for verdict in self.verdicts:
-            for cause in verdict.causes:
-                causes.setdefault(cause.subject, []).append((verdict.kind, cause))
-        return [self._told(rule, found) for rule, found in causes.items()]
+            if verdict.kind == ORACLE:
+                steps += (
+                    ["if the change is intended: sdp-bench oracles record"] if verdict.having(*_STOP) else []
+                )
+                continue
+            for rule in _rules(verdict.having(Status.FAILED)):
+                address = self.addresses.get(rule, rule)
+                steps.append(f"to see why it fails: {shlex.join(['sdp-bench', 'check-rule', address])}")
+            if verdict.having(Status.GONE):
+                steps.append(f"to drop the removed rules: {self._update([])}")
+            only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}[verdict.kind]
+            for statuses, purpose, options in (
+                (_STOP, f"to accept the change of {verdict.kind}", only),
+                ((Status.NEW,), "to add the new rules to the baseline", []),
+                ((Status.BETTER,), "to keep the improvement in the baseline", only),
+            ):
+                if rules := _rules(verdict.having(*statuses)):
+                    steps.append(f"{purpose}: {self._update(rules, *options)}")
+        return list(dict.fromkeys(steps))
 
-    def _told(self, rule: str, found: Sequence[tuple[str, Cause]]) -> Told:
-        kinds = [kind for kind, _ in found]
-        compared = {verdict.kind for verdict in self.verdicts for f in verdict.compared if f.subject == rule}
-        accept = self.accepting([rule], kinds[0] if len(kinds) == 1 else "")
-        return Told(tuple(cause for _, cause in found), accept, alone=compared > set(kinds))
+    def _update(self, rules: Sequence[str], *options: str) -> str:
+        named = ["--rules", ",".join(self.addresses.get(rule, rule) for rule in rules)] if rules else []
+        words = ["sdp-bench", "check", "--baseline", str(self.file), *named, "--update", *options]
+        return shlex.join(words)
 
-    def accepting(self, rules: Sequence[str], kind: str = "") -> str:
-        """Return the command that accepts rules into the baseline, optionally only for one kind of check."""
-        only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}.get(kind, [])
-        return accepting(self.file, [self.addresses.get(rule, rule) for rule in rules], only)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "exit code": self.exit_code,
-            "causes": [told.as_dict() for told in self.told],
-            "regressions": [verdict.kind for verdict in self.verdicts if verdict.status == REGRESSION],
-            "seed": self.seed,
-            "environment": self.environment,
-            "verdicts": [verdict.as_dict() for verdict in self.verdicts],
-        }
+_STOP = (Status.WORSE, Status.CHANGED)
+
+
+def _rules(findings: Sequence[Finding]) -> list[str]:
+    return list(dict.fromkeys(finding.subject for finding in findings))
 
 
 def rules_of(specs: Sequence[str]) -> dict[str, Asked]:
@@ -110,7 +109,7 @@ def rules_of(specs: Sequence[str]) -> dict[str, Asked]:
             continue
         rule = plugins.rule_of(name)
         if isinstance(rule, Reference):
-            raise UserError(f"'{name}' is a reference, no rule; it cannot regress")
+            raise UserError(f"'{name}' is a reference, not a rule; the gate checks rules only")
         rules[name] = rule
     return rules
 
@@ -134,17 +133,20 @@ def check(
     predictions or times in the baseline, unless `options.allow_new` is set.
     """
     scope = scope or Scope.of_ci()
-    specs = scope.rules if options.rules is None else options.rules
-    rules = rules_of(specs)
+    rules = rules_of(scope.rules if options.rules is None else options.rules)
     addresses = {name: rule.address for name, rule in rules.items() if isinstance(rule, Guest)}
     baseline.check_scope(scope)
     if not options.allow_new:
-        _refuse_new(baseline, rules, scope, timed=options.speed)
+        _reject_new(baseline, rules, scope, timed=options.speed)
     seed = secrets.randbits(63) if options.seed is None else options.seed
     verdicts = []
     with threads(1):
         if options.accuracy:
-            predicted = predict_all(rules, scope, baseline.rules, step)
+            predicted = {}
+            for number, (name, rule) in enumerate(rules.items()):
+                step(number, len(rules), name)
+                known = baseline.rules.get(name)
+                predicted[name] = predict(rule, scope, known.answers if known else None)
             verdicts.append(accuracy.judge(baseline, rules, predicted, scope, draw=seed, step=step))
         if options.speed:
             verdicts.append(speed.judge(baseline, rules, scope, timing or Timing(), step))
@@ -153,35 +155,40 @@ def check(
         findings = tuple(Finding(name, "", Status.GONE, "not checked; --update drops it") for name in gone)
         verdicts[0] = replace(verdicts[0], findings=verdicts[0].findings + findings)
     if options.oracles:
-        verdicts.append(verify(report=step))
+        verdicts.append(of_oracles(step=step))
     return Outcome(tuple(verdicts), seed, describe("cpu", 1, 1), file, addresses)
 
 
-def _refuse_new(baseline: Baseline, rules: Mapping[str, Asked], scope: Scope, *, timed: bool) -> None:
-    """Raise a UserError if something requested is not in the baseline: nothing would be compared."""
+def of_oracles(
+    path: Path = manifests.MANIFESTS,
+    shard: tuple[int, int] | None = None,
+    sources: Sequence[manifests.Source] | None = None,
+    step: Step = lambda *_: None,
+) -> Verdict:
+    """Return the verdict on recorded oracles, a part of which is drawn again; see `manifests.verify`.
+
+    An oracle that its manifest does not describe any more is "changed"; oracles are not better or worse.
+    """
+    problems, note = manifests.verify(path, shard, sources=sources, report=step)
+    findings = [
+        Finding(
+            "oracles", title, Status.CHANGED if found else Status.UNCHANGED, "; ".join(found) or "reproduced"
+        )
+        for title, found in problems.items()
+    ]
+    return Verdict(ORACLE, tuple(findings), note)
+
+
+def _reject_new(baseline: Baseline, rules: Mapping[str, Asked], scope: Scope, *, timed: bool) -> None:
+    """Raise a UserError if a requested rule is not in the baseline: nothing would be compared."""
     for name in rules:
         if name not in baseline.rules:
             raise UserError(
                 f"rule '{name}' is not in the baseline; accept it with --rules {name} --update, or let it "
                 "pass with --allow-new"
             )
-    for name in rules if timed else ():
-        if not scope.nets.keys() <= baseline.rules[name].speed.keys():
+        if timed and not scope.nets.keys() <= baseline.rules[name].speed.keys():
             raise UserError(
-                f"the baseline has no times of rule '{name}'; take them with --update --no-accuracy, leave "
-                "times out with --no-speed, or let it pass with --allow-new"
+                f"the baseline has no times of rule '{name}'; measure them with --update --no-accuracy, skip "
+                "times with --no-speed, or let it pass with --allow-new"
             )
-
-
-def predict_all(
-    rules: Mapping[str, Asked],
-    scope: Scope,
-    known: Mapping[str, RuleBaseline],
-    step: Step = lambda *_: None,
-) -> dict[str, Predicted]:
-    """Return the predictions of all rules, under the baseline's seeds if it has any."""
-    found = {}
-    for number, (name, rule) in enumerate(rules.items()):
-        step(number, len(rules), name)
-        found[name] = predict(rule, scope, known.get(name))
-    return found

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from sdp_bench.bench.environment import describe, threads
 from sdp_bench.bench.errors import OutsideError, RunFailedError, UserError
-from sdp_bench.bench.gate.answers.draws import Draws
-from sdp_bench.bench.gate.answers.drift import THRESHOLD, drift
+from sdp_bench.bench.gate import sampling, speed
+from sdp_bench.bench.gate.answers import THRESHOLD, drift
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
 from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.check import Options, Step, predict_all, rules_of
-from sdp_bench.bench.gate.comparisons import probes, sampling, speed
-from sdp_bench.bench.gate.comparisons.speed import Timing
+from sdp_bench.bench.gate.check import Options, Step, rules_of
 from sdp_bench.bench.gate.guests import Asked
-from sdp_bench.bench.gate.predictions import Predicted, draws_in
+from sdp_bench.bench.gate.predictions import Predictions, draws_in, predict
+from sdp_bench.bench.gate.sampling import Draws
+from sdp_bench.bench.gate.speed import Timing
 
 
 def make(
@@ -35,15 +35,14 @@ def make(
     scope = scope or Scope.of_ci()
     rules = rules_of(scope.rules if specs is None else specs)
     with threads(1):
-        predicted = _predicted(rules, scope, {}, step)
-        found = {
-            name: RuleBaseline(each.moments, _draws(name, rules[name], scope, each, step), each.answers)
-            for name, each in predicted.items()
-        }
+        found = {}
+        for number, (name, rule) in enumerate(rules.items()):
+            step(number, len(rules), name)
+            predicted = _predicted(name, rule, scope, None)
+            found[name] = RuleBaseline(predicted.answers, _draws(name, rule, scope, predicted, step))
         if timing is not None:
             found = _timed(found, rules, scope, timing, step)
-    cells = {key: {"cell": cell.name, **asdict(cell.key)} for key, cell in scope.cells.items()}
-    return Baseline(describe("cpu", 1, 1), scope.nets, cells, scope.probe_names, found)
+    return Baseline(describe("cpu", 1, 1), {key: case.name for key, case in scope.cases.items()}, found)
 
 
 def update(
@@ -86,43 +85,37 @@ def update(
     return list(rules)
 
 
-def _predicted(
-    rules: Mapping[str, Asked], scope: Scope, known: Mapping[str, RuleBaseline], step: Step
-) -> dict[str, Predicted]:
-    """Return predictions of all rules; each must have some."""
-    predicted = predict_all(rules, scope, known, step)
-    for name, each in predicted.items():
-        if each.error:
-            raise RunFailedError(f"no baseline is written: rule '{name}' fails on {each.error}")
+def _predicted(name: str, rule: Asked, scope: Scope, known: RuleBaseline | None) -> Predictions:
+    """Return the predictions of a rule, which must not fail in any cell."""
+    predicted = predict(rule, scope, known.answers if known else None)
+    for key, cell in scope.cells.items():
+        if error := predicted.answers[key].error:
+            raise RunFailedError(f"no baseline is written: rule '{name}' fails on {cell.name}: {error}")
     return predicted
 
 
-def _draws(name: str, rule: Asked, scope: Scope, predicted: Predicted, step: Step) -> dict[str, Draws]:
-    """Return a sampling rule's summary over many seeds in each cell and probe; empty for other rules."""
+def _draws(name: str, rule: Asked, scope: Scope, predicted: Predictions, step: Step) -> dict[str, Draws]:
+    """Return a sampling rule's summary over many seeds in each case with a law; empty for other rules."""
     if not predicted.samples:
         return {}
-    places = {key: scope.places[key] for key in predicted.laws}
-    drawn = draws_in(rule, [(each, sampling.fresh_seeds(name, each, 0)) for each in places.values()])
+    cases = {key: case for key, case in scope.cases.items() if not predicted.answers[key].error}
+    drawn = draws_in(rule, [(case, sampling.fresh_seeds(name, case, 0)) for case in cases.values()])
     found: dict[str, Draws] = {}
-    for number, ((key, place), one) in enumerate(zip(places.items(), drawn, strict=True)):
-        step(number, len(places), f"{name}: {place.name}")
-        if isinstance(one, OutsideError):
-            raise RunFailedError(f"no baseline is written: rule '{name}' fails on {place.name}: {one}")
-        oracle = place.fresh_moments(0) if isinstance(place, Cell) else None
-        found[key] = sampling.of_draws(one, predicted.laws[key], oracle).summary
+    for number, ((key, case), answers) in enumerate(zip(cases.items(), drawn, strict=True)):
+        step(number, len(cases), f"{name}: {case.name}")
+        if isinstance(answers, OutsideError):
+            raise RunFailedError(f"no baseline is written: rule '{name}' fails on {case.name}: {answers}")
+        oracle = case.fresh_moments(0) if isinstance(case, Cell) else None
+        found[key] = sampling.sample_of(answers, predicted.answers[key], oracle).summary
     return found
 
 
 def _timed(
-    found: Mapping[str, RuleBaseline],
-    rules: Mapping[str, Asked],
-    scope: Scope,
-    timing: Timing,
-    step: Step,
+    found: Mapping[str, RuleBaseline], rules: Mapping[str, Asked], scope: Scope, timing: Timing, step: Step
 ) -> dict[str, RuleBaseline]:
     step(0, 1, "speed")
     times = speed.baseline_speeds(rules, scope, timing)
-    return {name: replace(each, cpu=timing.cpu, speed=times[name]) for name, each in found.items()}
+    return {name: replace(rule, cpu=timing.cpu, speed=times[name]) for name, rule in found.items()}
 
 
 def _retimed(
@@ -131,19 +124,17 @@ def _retimed(
     """Return rules with new times, whose predictions must equal the baseline's."""
     rules = rules_of(scope.rules if specs is None else specs)
     old.check_scope(scope)
-    for name in rules:
-        if name not in old.rules:
-            raise UserError(
-                f"rule '{name}' is not in the baseline, so it has no times; leave out --no-accuracy"
-            )
+    if unknown := [name for name in rules if name not in old.rules]:
+        raise UserError(f"rule '{unknown[0]}' is not in the baseline; leave out --no-accuracy to add it")
     with threads(1):
-        for name, each in _predicted(rules, scope, old.rules, step).items():
+        for number, (name, rule) in enumerate(rules.items()):
+            step(number, len(rules), name)
             known = old.rules[name]
-            moved = [drift(moments, each.moments[key]).size for key, moments in known.predictions.items()]
-            moved += [probes.compare(answer, each.answers[key]).size for key, answer in known.probes.items()]
-            if max(moved) > THRESHOLD:
+            now = _predicted(name, rule, scope, known).answers
+            moved = max(drift(answer, now[key]).size for key, answer in known.answers.items())
+            if moved > THRESHOLD:
                 raise UserError(
-                    f"rule '{name}' predicts something else than the baseline (drift {max(moved):.2g}); "
-                    "its times alone would be those of another rule; leave out --no-accuracy"
+                    f"the predictions of rule '{name}' have changed (drift {moved:.2g}), so the baseline "
+                    "would combine old predictions with new times; leave out --no-accuracy"
                 )
         return _timed({name: old.rules[name] for name in rules}, rules, scope, timing, step)

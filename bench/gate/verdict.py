@@ -11,6 +11,7 @@ from typing import Any
 from sdp_bench.bench.errors import RunFailedError
 
 REGRESSION_CODE = 1
+ALL_CASES = "all cells together"
 
 
 class Status(StrEnum):
@@ -30,20 +31,29 @@ class Status(StrEnum):
 STOPPING = (Status.WORSE, Status.CHANGED, Status.GONE)
 """Statuses that need attention; ``--update`` accepts them."""
 
+SEVERITY = (
+    *STOPPING,
+    Status.FAILED,
+    Status.BETTER,
+    Status.REDRAWN,
+    Status.NEW,
+    Status.ROUNDING,
+    Status.UNCHANGED,
+)
+"""All statuses, most severe first."""
+
 REGRESSION, CHANGED, FAILED, NOTHING = "regression", "changed", "failed", "nothing compared"
 PASSED = "passed"
 RANKED = (REGRESSION, CHANGED, FAILED, NOTHING)
 """Statuses of a verdict that does not pass, most severe first."""
 
-_COMPARED = (*STOPPING[:2], Status.UNCHANGED, Status.ROUNDING, Status.REDRAWN, Status.BETTER)
-
 
 @dataclass(frozen=True)
 class Finding:
-    """One rule in one cell, or one recorded oracle."""
+    """One rule in one cell or probe or on one net, or one recorded oracle."""
 
-    subject: str  # spec of the rule, or key of the oracle
-    cell: str  # description of the cell; empty for all cells together
+    subject: str  # spec of the rule
+    cell: str  # name of the cell, probe, net or oracle; empty if the finding is about the rule itself
     status: Status
     text: str = ""  # observation, in one line
     numbers: dict[str, float] = field(default_factory=dict)  # the numbers in `text`
@@ -63,28 +73,6 @@ class Finding:
         return {**asdict(self), "numbers": numbers}
 
 
-class What(StrEnum):
-    """The kind of change that keeps a rule from passing."""
-
-    MEAN = "mean"
-    COVARIANCE = "covariance"
-    DIAGONAL = "off-diagonals lost"
-    EVERYTHING = "no common change"
-    ERRORS = "errors"
-    LAW = "law"
-    SPEED = "speed"
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why a rule does not pass, from all of its findings."""
-
-    subject: str  # spec of the rule
-    what: What
-    text: str  # what changed, by how much and where, in one line
-    numbers: dict[str, float] = field(default_factory=dict)  # the numbers in `text`
-
-
 @dataclass(frozen=True)
 class Verdict:
     """Outcome of one kind of check."""
@@ -92,7 +80,6 @@ class Verdict:
     kind: str  # ``accuracy``, ``speed`` or ``oracle``
     findings: tuple[Finding, ...]
     note: str = ""  # remark for readers, in one line; may be empty
-    causes: tuple[Cause, ...] = ()  # reasons for rules that do not pass
 
     @property
     def status(self) -> str:
@@ -108,7 +95,7 @@ class Verdict:
     @property
     def compared(self) -> list[Finding]:
         """Findings of actual comparisons."""
-        return self.having(*_COMPARED)
+        return [f for f in self.findings if f.status not in (Status.FAILED, Status.NEW, Status.GONE)]
 
     @property
     def summary(self) -> str:
@@ -120,6 +107,10 @@ class Verdict:
 
     def having(self, *statuses: Status) -> list[Finding]:
         return [finding for finding in self.findings if finding.status in statuses]
+
+    def of(self, rule: str) -> list[Finding]:
+        """Return the findings on a rule, most severe first."""
+        return sorted((f for f in self.findings if f.subject == rule), key=lambda f: SEVERITY.index(f.status))
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -15,15 +15,13 @@ from pathlib import Path
 from safetensors.torch import save
 from torch import Tensor
 
-from sdp_bench.bench import files
+from sdp_bench.bench import files, manifests
 from sdp_bench.bench.datasets.base import stratified_rows
+from sdp_bench.bench.documents import as_text
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.gate.documents import as_text
-from sdp_bench.bench.gate.oracles import manifest as manifests
-from sdp_bench.bench.gate.oracles.checks import LEVEL
-from sdp_bench.bench.gate.oracles.manifest import Manifest
+from sdp_bench.bench.manifests import LEVEL, Manifest
 from sdp_bench.bench.metrics import metric
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets import storage
@@ -173,7 +171,7 @@ def admitted(group: LawGroup) -> list[tuple[Manifest, Floor]]:
 
 def floor_of(oracle: Oracle, truth: Manifest) -> Floor:
     """Floor of total variation in the cells that a truth is counted in."""
-    (floor,) = oracle.floors(truth.cells.tree)
+    (floor,) = oracle.floors(manifests.tree_of(truth.cells))
     return Floor(float(floor.mean), float(floor.upper95))
 
 
@@ -196,15 +194,15 @@ def refusals(truth: Manifest, floor: Floor) -> Iterator[str]:
     str
         A reason each; nothing of what is admitted.
     """
-    made = {check.name: check for check in truth.checks}
+    made = {check["name"] for check in truth.checks}
     other = "mc draw" if truth.oracle.sampler == "sobol" else "sobol draw"
     for name in (*NEEDED, other):
         if name not in made:
             yield f"the check '{name}' was not made"
     for check in truth.checks:
-        chances = [value for name, value in check.numbers.items() if name == "p" or name.startswith("p_")]
-        if not check.passed or any(chance < LEVEL / 2 for chance in chances):
-            yield f"the check '{check.name}' failed: {check.detail}"
+        chances = [value for name, value in check["numbers"].items() if name == "p" or name.startswith("p_")]
+        if not check["passed"] or any(chance < LEVEL / 2 for chance in chances):
+            yield f"the check '{check['name']}' failed: {check['detail']}"
     if not 0 < floor.mean <= floor.p95 <= LARGEST_FLOOR:
         found = f"{floor.mean:.3g} (95 %: {floor.p95:.3g})"
         yield f"the floor of total variation is {found}, not within {LARGEST_FLOOR}"

@@ -17,15 +17,14 @@ import torch
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from sdp_bench.bench import files
+from sdp_bench.bench import files, manifests
+from sdp_bench.bench.documents import structure
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion, Experiment
 from sdp_bench.bench.experiments.law_group import Asked, LawGroup, Subject
 from sdp_bench.bench.experiments.laws import oracle_key
 from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.gate.documents import structure
-from sdp_bench.bench.gate.oracles import manifest as manifests
-from sdp_bench.bench.gate.oracles.manifest import Manifest
+from sdp_bench.bench.manifests import Manifest
 from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
 from sdp_bench.bench.nets.net import Net, net_from_bytes
 from sdp_bench.bench.noise import noise_of
@@ -262,7 +261,7 @@ def read(folder: Path, digest: str | None = None) -> ProblemSet:
         raise UserError(f"the problem set in {folder} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"the problem set in {folder} is damaged: {error}") from error
-    truths = {truth.key: truth for truth, _ in manifests.load(folder / ORACLES)}
+    truths = {truth.key: truth for truth in manifests.load(folder / ORACLES)}
     return ProblemSet(written.name, written.cells, written.places, nets, inputs, found, truths)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sdp_bench.bench.gate.oracles import verify as gate
-from sdp_bench.bench.gate.oracles.verify import Source
+from sdp_bench.bench.gate.check import of_oracles
 from sdp_bench.bench.gate.verdict import Verdict
+from sdp_bench.bench.manifests import Source
 from sdp_bench.bench.problems.problem_set import NAME, ORACLES, ProblemSet, folder_of, oracle_of, problem_set
 from sdp_bench.bench.settings import Settings
 
@@ -36,8 +36,8 @@ def verify(
     Returns
     -------
     Verdict
-        As :func:`sdp_bench.bench.gate.oracles.verify.verify` gives it: on another platform statistics may
+        As :func:`sdp_bench.bench.gate.check.of_oracles` gives it: on another platform statistics may
         differ by its stated rounding.
     """
     found = list(sources(problem_set(name)))
-    return gate.verify(folder_of(name) / ORACLES, shard, sources=found, report=report)
+    return of_oracles(folder_of(name) / ORACLES, shard, sources=found, step=report)

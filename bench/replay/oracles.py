@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.gate.oracles.manifest import METHODS, Manifest, record
 from sdp_bench.bench.identity.keys import SeedRoot, digest
+from sdp_bench.bench.manifests import METHODS, Manifest, record
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.references import ORACLE_AGAIN
 from sdp_bench.bench.nets.net import net_from_bytes

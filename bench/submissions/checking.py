@@ -216,11 +216,11 @@ def _moments(found: Submission, problems: ProblemSet) -> Iterator[str]:
         if said is None:
             continue
         truth = problems.truths[key].statistics
-        outputs = len(truth.mean)
+        outputs = len(truth["mean"])
         if (len(said.mean), len(said.sd)) != (outputs, outputs):
             yield f"{problem}: the prediction is not of {outputs} outputs"
         elif ratios is not None:
-            deviations = np.sqrt(np.diag(np.array(truth.covariance)))
+            deviations = np.sqrt(np.diag(np.array(truth["covariance"])))
             yield from _ratios(problem, said, ratios, deviations.tolist())
 
 

@@ -18,7 +18,7 @@ from sdp_bench.bench.executors import WorkerError
 from sdp_bench.bench.executors.local import Limits, LocalProcesses, apart
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import predict, prepared, seeds_of, unsaid
-from sdp_bench.bench.gate.answers.moments import Answer
+from sdp_bench.bench.gate.answers import Answer
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.problems.problem_set import ProblemExperiment, ProblemSet
 from sdp_bench.bench.results.store import Store
@@ -318,11 +318,8 @@ def predictions(rule: str, plugins: Sequence[Plugin], group: LawGroup) -> list[S
 
 
 def _said(answer: Answer) -> Said:
-    moments = answer.moments
-    if moments is None:
-        raise ValueError("there are no moments")
-    sd = moments.covariance.diagonal() ** 0.5
-    return Said(answer.family, [_float(each) for each in moments.mean], [_float(each) for each in sd])
+    sd = answer.variance**0.5
+    return Said(answer.family, [_float(each) for each in answer.mean], [_float(each) for each in sd])
 
 
 def _float(value: float) -> float:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from sdp_bench.bench import files
+from sdp_bench.bench.documents import structure, unstructure
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.gate.documents import structure, unstructure
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.rules import is_address

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _manifests = click.option(
-    "--manifests", type=file_, help="File of manifests (default: the committed one of the CI cells)."
+    "--manifests", type=file_, help="File of manifests; by default the committed one of the CI cells."
 )
 
 
@@ -35,26 +35,30 @@ _manifests = click.option(
     "--baseline",
     type=file_,
     required=True,
-    help="File of what the rules predicted and took when they were last accepted.",
+    help="File of the predictions and times of rules when they were last accepted.",
 )
 @click.option(
-    "--update", is_flag=True, help="Then accept the rules as they are: write the baseline (of --rules alone)."
+    "--update", is_flag=True, help="Write the baseline (only --rules if given) instead of checking."
 )
 @click.option(
-    "--rules", type=Rules(), help="Instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule"
+    "--rules",
+    type=Rules(),
+    help="Rules to check instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule",
 )
-@click.option("--seed", type=seed_, help="Of the fresh oracles; a new one each time if none.")
-@click.option("--accuracy/--no-accuracy", default=True, help="Whether predictions are compared.")
-@click.option("--speed/--no-speed", default=True, help="Whether times are compared.")
+@click.option("--seed", type=seed_, help="Seed of the fresh oracles; random by default.")
+@click.option("--accuracy/--no-accuracy", default=True, help="Compare predictions.")
+@click.option("--speed/--no-speed", default=True, help="Compare times.")
 @click.option(
-    "--oracles/--no-oracles", default=True, help="Whether a part of the recorded oracles is derived again."
+    "--oracles/--no-oracles", default=True, help="Draw a part of the recorded oracles again and compare."
 )
 @click.option(
     "--allow-new", is_flag=True, help="Let rules pass that have no predictions or times in the baseline."
 )
-@click.option("--json", "json_file", type=stream, help="Write all findings to this file.")
-@click.option("--junit", "junit_file", type=stream, help="Write a JUnit file for the CI system.")
-@click.option("--markdown", "markdown_file", type=stream, help="Write a summary for a pull request.")
+@click.option("--json", "json_file", type=stream, help="File for all findings, as JSON.")
+@click.option("--junit", "junit_file", type=stream, help="File for the CI system, as JUnit XML.")
+@click.option(
+    "--markdown", "markdown_file", type=stream, help="File for the summary of a pull request, as Markdown."
+)
 @badge
 @limits
 @config()
@@ -74,28 +78,25 @@ def check(
     time_limit: float,
     memory_limit: float | None,
 ) -> None:
-    """Compare the rules with a baseline, and fail if they have become less accurate or slower.
+    """Compare rules with a baseline, and fail if they have become less accurate or slower.
 
-    An oracle that is no longer what was recorded of it fails the check, too. A rule of yours runs in
-    processes of its own. Files of an earlier check are removed first.
+    An oracle that differs from its recorded manifest also fails the check. Your rule runs in a separate
+    process. Output files of an earlier check are removed first.
 
-    Exit codes: 0 no, 1 a regression or a change to accept (the output says of which kind), 2 bad input, such
-    as a rule that is not in the baseline, 3 a rule could not be run, or nothing could be compared, and none
-    has changed. With --update the baseline is written and the code is 0; with --no-accuracy or --no-speed,
-    what it has of these stays.
+    Exit codes: 0 nothing changed; 1 a regression, or a change to accept; 2 bad input, for example a rule that
+    is not in the baseline; 3 a rule could not be run, or nothing could be compared, and nothing else has
+    changed. With --update the exit code is 0 once the baseline is written; with --no-accuracy or --no-speed,
+    the baseline keeps its old predictions or times.
     """
-    import json
-
     from sdp_bench.bench import files
     from sdp_bench.bench.errors import RunFailedError, UserError
     from sdp_bench.bench.executors.local import Limits
-    from sdp_bench.bench.gate import render
+    from sdp_bench.bench.gate import report
     from sdp_bench.bench.gate.baseline import read
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.update import update as write
     from sdp_bench.bench.plugins.asking import limited
-    from sdp_bench.bench.text import public
     from sdp_bench.commands.progress import meter
 
     most = Limits(time_limit, memory_limit)
@@ -106,30 +107,29 @@ def check(
     if update:
         if outputs:
             raise UserError(
-                "--update compares nothing that --json, --junit, --markdown or --badge could tell; "
+                "--update compares nothing, so --json, --junit, --markdown and --badge have no content; "
                 "leave them out"
             )
         files.check_writable(baseline)
         with meter("check") as bar, limited(most):
             names = write(baseline, options, step=bar.done)
-        echo(f"{baseline} has {', '.join(names)} as they are now")
+        echo(f"{baseline} has the current {', '.join(names)}")
         return
     if any(path.resolve() == baseline.resolve() for path in outputs):
-        raise UserError(f"{baseline} is the baseline, which --update alone writes; name another file")
+        raise UserError(
+            f"{baseline} is the baseline, which only --update may write; choose another output file"
+        )
     for path in outputs:
         files.remove_old(path)
     known = read(baseline)
     with meter("check") as bar, limited(most):
         outcome = compare(known, options, file=baseline, step=bar.done)
-    echo(render.text(outcome))
-    for step in render.next_steps(outcome):
-        echo(f"next, {step}")
-    plain = public(json.dumps(outcome.as_dict(), indent=1, allow_nan=False)) + "\n"
+    echo(report.text(outcome))
     contents: dict[Path | None, str | bytes] = {
-        json_file: plain,
-        junit_file: render.junit(outcome),
-        markdown_file: render.markdown(outcome),
-        **{path: render.badge(outcome).text(path) for path in badge_files},
+        json_file: report.as_json(outcome),
+        junit_file: report.junit(outcome),
+        markdown_file: report.markdown(outcome),
+        **{path: report.badge(outcome).text(path) for path in badge_files},
     }
     unwritten = _unwritten({path: content for path, content in contents.items() if path})
     if unwritten and not outcome.exit_code:
@@ -155,26 +155,27 @@ def _unwritten(contents: Mapping[Path, str | bytes]) -> list[str]:
 
 @click.group(cls=Group)
 def oracles() -> None:
-    """Manifests of oracles: method, seed, statistics, checks made, versions, hash."""
+    """Record, verify and show manifests of oracles: method, seed, statistics, checks, versions."""
 
 
 @oracles.command()
 @_manifests
-@click.option("--shard", type=Shard(), help="Part i of n, written i/n; by default each in its turn.")
+@click.option(
+    "--shard", type=Shard(), help="Part i of n to verify, written i/n; by default parts take turns."
+)
 def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
-    """Derive a part of the recorded oracles again; exit code 1 if one disagrees.
+    """Draw a part of the recorded oracles again; exit code 1 if one differs by more than rounding.
 
-    Without --shard it is one of four parts, by GITHUB_RUN_NUMBER or the day of the year. On the platform
-    that an oracle was recorded on its samples must be equal to the last bit, elsewhere up to
-    rounding. Hashes are checked of all manifests, and that each CI cell has one.
+    Without --shard it is one of four parts, chosen by GITHUB_RUN_NUMBER or the day of the year. The hashes of
+    all manifests are checked, and that each CI cell has a manifest.
     """
-    from sdp_bench.bench.gate.oracles.manifest import MANIFESTS
-    from sdp_bench.bench.gate.oracles.verify import verify as verify_oracles
+    from sdp_bench.bench.gate.check import of_oracles
     from sdp_bench.bench.gate.verdict import exit_code
+    from sdp_bench.bench.manifests import MANIFESTS
     from sdp_bench.commands.progress import meter
 
     with meter("oracles") as bar:
-        verdict = verify_oracles(manifests or MANIFESTS, shard, report=bar.done)
+        verdict = of_oracles(manifests or MANIFESTS, shard, step=bar.done)
     for finding in verdict.findings:
         if finding.stops:
             echo(str(finding))
@@ -185,50 +186,50 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
 @oracles.command("record")
 @_manifests
 def record_(manifests: Path | None) -> None:
-    """Record manifests of the oracles of all CI cells; an oracle that fails a check is refused."""
+    """Record manifests of the oracles of all CI cells, unless an oracle fails a check."""
     from sdp_bench.bench import files
-    from sdp_bench.bench.gate.oracles import manifest as oracle_manifest
+    from sdp_bench.bench import manifests as library
     from sdp_bench.commands.progress import meter
 
-    path = manifests or oracle_manifest.MANIFESTS
+    path = manifests or library.MANIFESTS
     files.check_writable(path)
     made = []
-    sources = oracle_manifest.ci_oracles()
+    sources = library.ci_oracles()
     with meter("oracles") as bar:
         for done, source in enumerate(sources, 1):
-            made.append(oracle_manifest.record(*source))
+            made.append(library.record(*source))
             bar.done(done, len(sources), made[-1].title)
-    oracle_manifest.save(made, path)
+    library.save(made, path)
     echo(f"{len(made)} manifests, all checks passed: {path}")
 
 
 @oracles.command()
 @click.argument("key", type=word)
-@click.option("--database", type=file_, help="Results file, for an oracle of an ordinary run.")
+@click.option("--database", type=file_, help="Results file that has the oracle.")
 @_manifests
 @click.option(
     "--derive", is_flag=True, help="Draw an oracle of --database again, with statistics and checks."
 )
 def show(key: str, database: Path | None, manifests: Path | None, derive: bool) -> None:
-    """Show the manifest of the oracle KEY, or of the one whose key begins so, as JSON.
+    """Show the manifest of the oracle whose key begins with KEY, as JSON.
 
-    KEY is the first part of a measurement's key. Without --database it is one of the recorded oracles. The
-    manifest of an ordinary run's oracle comes from what the results file keeps: key, sampler, samples,
-    the seed that the key gives, and the run's versions.
+    KEY is the first part of a measurement's key. Without --database it is one of the recorded oracles. With
+    --database the manifest comes from the results file: key, sampler, samples, seed, and the versions of the
+    run.
     """
+    from sdp_bench.bench import manifests as library
+    from sdp_bench.bench.documents import as_text
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.gate.documents import as_text
-    from sdp_bench.bench.gate.oracles import manifest as oracle_manifest
     from sdp_bench.bench.replay import oracles as stored_oracles
     from sdp_bench.bench.results.store import Store
 
     if database is None:
         if derive:
             raise click.UsageError(
-                "--derive needs --database; `sdp-bench oracles verify` derives recorded ones"
+                "--derive needs --database; `sdp-bench oracles verify` draws recorded ones"
             )
-        stored = oracle_manifest.load(manifests or oracle_manifest.MANIFESTS)
-        found = [manifest.as_dict() for manifest, _ in stored if manifest.key.startswith(key)]
+        stored = library.load(manifests or library.MANIFESTS)
+        found = [manifest.as_dict() for manifest in stored if manifest.key.startswith(key)]
         if len(found) != 1:
             raise UserError(f"{len(found) or 'no'} recorded oracles have a key that begins with '{key}'")
         shown = found[0]

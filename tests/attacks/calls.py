@@ -11,9 +11,9 @@ import pytest
 
 import sdp_ref
 from sdp_bench import cli
+from sdp_bench.bench import manifests
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.gate import check, update
-from sdp_bench.bench.gate.oracles import manifest
 from sdp_bench.bench.nets import classifier_training, fully_connected
 from sdp_bench.bench.problems import making as problems
 from sdp_bench.bench.problems import verifying
@@ -37,11 +37,11 @@ WORK = (
     (driver, "nets_of"),
     (validation, "nets_of"),
     (table, "_rows"),
-    (check, "predict_all"),
-    (update, "predict_all"),
+    (check, "predict"),
+    (update, "predict"),
     (update, "_predicted"),
-    (manifest, "record"),
-    (manifest, "ci_oracles"),
+    (manifests, "record"),
+    (manifests, "ci_oracles"),
     (classifier_training, "get_classifier"),
     (fully_connected, "get_nets"),
     (checks, "run"),

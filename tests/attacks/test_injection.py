@@ -18,9 +18,9 @@ import pytest
 
 from sdp_bench.bench import text
 from sdp_bench.bench.errors import OutsideError, outside
-from sdp_bench.bench.gate import render
+from sdp_bench.bench.gate import report
 from sdp_bench.bench.gate.check import Outcome
-from sdp_bench.bench.gate.verdict import Cause, Finding, Status, Verdict, What
+from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
 from sdp_bench.bench.plugins.code import Code
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.results import comparison
@@ -141,25 +141,24 @@ def tags(html):
 
 def outcome(hostile):
     finding = Finding(hostile, hostile, Status.CHANGED, hostile)
-    cause = Cause(hostile, What.MEAN, hostile)
     failed = Finding(f"b {hostile}", "", Status.FAILED, hostile)
-    verdict = Verdict("accuracy", (finding, failed), hostile, (cause,))
+    verdict = Verdict("accuracy", (finding, failed), hostile)
     return Outcome((verdict,), 1, {"cpu": hostile, "torch": "2"}, Path("/home/somebody/ci.json"))
 
 
 def test_a_summary_for_a_pull_request_shows_texts_and_makes_nothing_of_them(held):
     def wrong(hostile):
-        written = render.markdown(outcome(hostile))
+        written = report.markdown(outcome(hostile))
         rows = [line for line in written.splitlines() if line.startswith("|")]
         columns = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
-        return obeyed(written) or markup(written) or (columns != {6} and columns)
+        return obeyed(written) or markup(written) or (columns != {6, 8} and columns)
 
     held("Markdown", wrong)
 
 
 def test_a_junit_file_is_xml_that_holds_them(held):
     def wrong(hostile):
-        content = render.junit(outcome(hostile))
+        content = report.junit(outcome(hostile))
         root = ElementTree.fromstring(content)
         values = [value for each in root.iter() for value in each.attrib.values()]
         return obeyed("".join([*root.itertext(), *values])) or (
@@ -175,7 +174,7 @@ def test_a_junit_file_is_xml_that_holds_them(held):
 def test_a_terminal_obeys_none(held, capsys):
     def wrong(hostile):
         screen.echo(hostile)
-        screen.echo(render.text(outcome(hostile)))
+        screen.echo(report.text(outcome(hostile)))
         with progress.meter(hostile) as meter:
             meter.done(1, 1, hostile)
             meter.note(hostile)

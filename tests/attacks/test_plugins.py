@@ -246,10 +246,8 @@ PATCHES = (
     Hostile(
         "a gate that passes",
         *(FINE, WRONG, FINE),
-        top="import sdp_bench.bench.gate.comparisons.accuracy as accuracy\n"
-        "from sdp_bench.bench.gate import answers, verdict\n"
-        "import sdp_bench.bench.gate.answers.drift as drift\n"
-        "accuracy.drift = drift.drift = lambda *_: drift.Drift(0.0, 0.0, 0.0)\n"
+        top="from sdp_bench.bench.gate import accuracy, answers, verdict\n"
+        "accuracy.drift = answers.drift = lambda *_: answers.Drift(0.0, 0.0)\n"
         "verdict.exit_code = lambda *_: 0",
         body="law = sdp_ref.rule('moment_matching').propagate(net, x)\n"
         "if x.batch > 0 and net[0].in_features == 4 and len(net) == 3 and net[0].out_features == 100:\n"

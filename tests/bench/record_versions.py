@@ -158,9 +158,9 @@ def _of_rule(spec):
     by_key = {_probes()[name].key: name for name in names}
     found = {}
     for key, answer in answers(rule, [_probes()[name] for name in names]).items():
-        if answer.moments is not None:
-            found[f"{by_key[key]}, mean"] = answer.moments.mean.tolist()
-            found[f"{by_key[key]}, covariance"] = answer.moments.spread.flatten().tolist()
+        if not answer.error:
+            found[f"{by_key[key]}, mean"] = answer.mean.tolist()
+            found[f"{by_key[key]}, covariance"] = answer.spread.flatten().tolist()
     return found
 
 

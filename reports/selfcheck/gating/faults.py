@@ -18,11 +18,12 @@ from torch import Tensor, nn
 import sdp_ref as sr
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.gate import accuracy
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
 from sdp_bench.bench.gate.cells import Scope
-from sdp_bench.bench.gate.comparisons import accuracy
 from sdp_bench.bench.gate.predictions import predict
 from sdp_bench.bench.gate.probes import probes
+from sdp_bench.bench.gate.verdict import ALL_CASES
 from sdp_ref.conformance import CHECKS, CheckResult
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import Law
@@ -150,17 +151,17 @@ class Gate:
     def baseline(self) -> Baseline:
         with threads(1):
             right = predict(Faulty(), self.scope)
-        rules = {Faulty.name: RuleBaseline(right.moments, {}, right.answers)}
-        return Baseline({}, self.scope.nets, {}, self.scope.probe_names, rules)
+        rules = {Faulty.name: RuleBaseline(right.answers)}
+        return Baseline({}, {}, rules)
 
     def sees(self, *faults: Fault) -> str:
         """First probe that detects a rule with these faults, or "cells"; empty if none does."""
         rule = Faulty(*faults)
         with threads(1):
-            predicted = {rule.name: predict(rule, self.scope, self.baseline.rules[rule.name])}
+            predicted = {rule.name: predict(rule, self.scope, self.baseline.rules[rule.name].answers)}
             verdict = accuracy.judge(self.baseline, {rule.name: rule}, predicted, self.scope, draw=0)
-        stopped = [finding.cell for finding in verdict.findings if finding.stops]
-        in_probes = self.scope.probe_names.values()
+        stopped = [f.cell for f in verdict.findings if f.stops and f.cell != ALL_CASES]
+        in_probes = {probe.name for probe in self.scope.probes}
         return next((cell if cell in in_probes else CELLS for cell in stopped), "")
 
 

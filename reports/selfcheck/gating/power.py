@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from sdp_bench.bench.gate.answers.draws import FACTOR, LEVEL, SPREAD, Draws, parts
-from sdp_bench.bench.gate.answers.drift import THRESHOLD
-from sdp_bench.bench.gate.comparisons import evidence
+from sdp_bench.bench.gate.answers import THRESHOLD
+from sdp_bench.bench.gate.sampling import FACTOR, LEVEL, SIGNIFICANCE, SPREAD, Draws, parts
 
 Array = NDArray[np.float64]
 
-_TOGETHER = 7  # tests over all settings of a rule
+_TOGETHER = 5  # tests over all settings of a rule
 _HERE = 3  # tests in a setting, and one more if it has an oracle
 
 
@@ -64,11 +63,11 @@ class Power:
     def _in_all(self, effect: Array, stderr: Array) -> float:
         weights = 1 / (np.square(stderr) + THRESHOLD**2)
         weights /= weights.sum()
-        level = evidence.LEVEL / 2 / (_TOGETHER * self._rules)
+        level = SIGNIFICANCE / 2 / (_TOGETHER * self._rules)
         return float(_seen(weights @ effect, np.linalg.norm(weights * stderr), level))
 
     def _in_one(self, effects: Sequence[tuple[Array, Array]]) -> float:
-        level = evidence.LEVEL / 2 / self._single
+        level = SIGNIFICANCE / 2 / self._single
         return float(np.mean([np.max(_seen(effect, se, level / len(se))) for effect, se in effects]))
 
 

@@ -4,8 +4,8 @@
 sampling rules of the committed baseline in all its cells and probes. It takes about three minutes on an idle
 core.
 
-Each repetition is a check of rules with new draws. The draws of the baseline, those of the run, and the
-prediction under the baseline's seed are taken without replacement from a pool for each rule and setting;
+Each repetition is a check of rules with new draws. The draws of the baseline and those of the run are
+taken without replacement from a pool for each rule and setting;
 errors refer to different oracles. Only the draws are reused; the gate's computations run in each repetition.
 """
 
@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 
 import sdp_ref
 from sdp_bench.bench.environment import threads
-from sdp_bench.bench.gate.answers.draws import Draws, Units, parts
-from sdp_bench.bench.gate.answers.moments import PredictedMoments
+from sdp_bench.bench.gate import sampling
 from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.comparisons import sampling
-from sdp_bench.bench.gate.comparisons.sampling import DRAWS, Sample
 from sdp_bench.bench.gate.predictions import draws
 from sdp_bench.bench.gate.probes import Probe
+from sdp_bench.bench.gate.sampling import DRAWS, Draws, Sample, Units, parts
 from sdp_bench.bench.gate.verdict import STOPPING
 from sdp_bench.oracles.moments.draws import moment_errors
 from sdp_ref.laws import DiagonalGaussian, Gaussian
@@ -50,7 +48,6 @@ class Pool:
 
     units: Units
     numbers: Array
-    drawn: list[PredictedMoments]
     errors: list[tuple[Array, float]]
     metric: str
 
@@ -68,7 +65,7 @@ class Pool:
                 errors = [moment_errors(oracle, laws, metric) for oracle in oracles]
                 if all(np.isfinite(values).all() for values, _ in errors):
                     break
-        return cls(units, units.numbers(drawn), drawn, errors, metric)
+        return cls(units, units.numbers(drawn), errors, metric)
 
     @property
     def outputs(self) -> int:
@@ -79,12 +76,12 @@ class Pool:
         """The first draws, summarised as in a baseline."""
         return self._sample(np.arange(DRAWS), 0 if self.errors else None).summary
 
-    def split(self, rng: np.random.Generator) -> tuple[Draws, Sample, PredictedMoments]:
-        """Sample the draws of a baseline and of a run, and the run's prediction under the baseline's seed."""
+    def split(self, rng: np.random.Generator) -> tuple[Draws, Sample]:
+        """Sample the draws of a baseline and of a run."""
         order = rng.permutation(len(self.numbers))
         chosen = rng.permutation(len(self.errors)).tolist() if self.errors else [None, None]
         old = self._sample(order[:DRAWS], chosen[0])
-        return old.summary, self._sample(order[DRAWS : 2 * DRAWS], chosen[1]), self.drawn[order[-1]]
+        return old.summary, self._sample(order[DRAWS : 2 * DRAWS], chosen[1])
 
     def _sample(self, rows: NDArray[np.int64], oracle: int | None) -> Sample:
         if oracle is None:
@@ -100,9 +97,7 @@ Pools = Mapping[tuple[str, str], Pool]
 def pools_of(scope: Scope, specs: Sequence[str] = RULES) -> Pools:
     """Pools of rules in all settings of a scope whose distributions have moments."""
     places = {
-        key: place
-        for key, place in scope.places.items()
-        if isinstance(place.law, Gaussian | DiagonalGaussian)
+        key: place for key, place in scope.cases.items() if isinstance(place.law, Gaussian | DiagonalGaussian)
     }
     rules = {rule.spec: rule for rule in map(sdp_ref.rule, specs)}
     return {(spec, key): Pool.of(rules[spec], place) for spec in rules for key, place in places.items()}
@@ -146,14 +141,12 @@ def alarms(pools: Pools, trials: int, seed: int, change: Change = unchanged) -> 
 
 def _alarm(pools: Pools, rng: np.random.Generator, change: Change) -> bool:
     old: dict[str, dict[str, Draws]] = {}
-    today: dict[str, dict[str, PredictedMoments]] = {}
     new = {}
     for (rule, key), pool in pools.items():
-        before, now, law = pool.split(rng)
+        before, now = pool.split(rng)
         old.setdefault(rule, {})[key] = before
-        today.setdefault(rule, {})[key] = law
         new[rule, key] = change(now)
-    found = sampling.evidence(old, new, today)
+    found = sampling.evidence(old, new)
     return any(sampling.status(each) in STOPPING for each in found.values())
 
 

@@ -1,4 +1,4 @@
-"""Rules to be caught, and cells few enough to catch them in a second."""
+"""Plug-in rules with faults, and a few cells in which the gate must detect them."""
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -30,26 +30,26 @@ class Mine:
 
 
 def write_rule(path, rule="moment_matching", *, scale=1.0, shift=0.0, corner=1.0, times=1):
-    """Write a plug-in that says what a built-in rule does, but for what is changed; returns its address."""
+    """Write a plug-in that predicts the same as a built-in rule except for changes; return its address."""
     path.write_text(RULE.format(rule=rule, scale=scale, shift=shift, corner=corner, times=times))
     return f"{path}:Mine"
 
 
 def few_cells(*, depth=1, sigmas=(1.0,), inputs=2, samples=2**14, probes=False, rules=ci.RULES):
-    """One net, some noise and some inputs, and probes or none."""
+    """One net with a few noise levels and inputs, with or without probes."""
     groups = ci.groups(["sdp"], samples=samples, pilot_samples=2**13, cells=64, inputs=inputs, sigmas=sigmas)
     chosen = tuple(group for group in groups if group.net.architecture.depth == depth)
     return Scope(rules, chosen, all_probes() if probes else ())
 
 
 def baseline_of(path, scope, *addresses, timing=None):
-    """Baseline of rules as a check reads it, from its file; with times, or without."""
+    """Baseline of rules, written to a file and read again; with times if `timing` is given."""
     write(path, make(addresses, scope, timing=timing))
     return read(path)
 
 
 class Operations(TorchDispatchMode):
-    """A clock that counts the operations of torch: the same on every machine."""
+    """A clock that counts torch's operations, so that times are equal on all machines."""
 
     def __init__(self):
         super().__init__()
@@ -59,15 +59,18 @@ class Operations(TorchDispatchMode):
         self.count += 1
         return func(*args, **(kwargs or {}))
 
-    def __call__(self):
-        return self.count * 1e-3
+    def __call__(self, work):
+        before = self.count
+        work()
+        seconds = (self.count - before) * 1e-3
+        return seconds, seconds
 
     def __reduce__(self):
         return _counting, ()
 
 
 def _counting():
-    """A clock that goes in this process from now on: that of a plug-in."""
+    """Start a clock in the process of a plug-in."""
     return Operations().__enter__()
 
 
@@ -92,6 +95,6 @@ class Sampler:
 
 
 def write_sampler(path, change="pass", *, when="True", samples=20, offset=0):
-    """Write a sampling plug-in that says what simple Monte Carlo does, but for a change."""
+    """Write a sampling plug-in that predicts the same as simple Monte Carlo except for a change."""
     path.write_text(SAMPLER.format(samples=samples, offset=offset, when=when, change=change))
     return f"{path}:Sampler"

@@ -1,18 +1,14 @@
-"""JSON documents of the gate: read into dataclasses, and formatted for readable diffs."""
+"""JSON documents: read into dataclasses, and formatted for readable diffs."""
 
 from __future__ import annotations
 
 import json
-import math
-from typing import Any, NewType, TypeVar
+from typing import Any, TypeVar
 
 import cattrs
 from cattrs.strategies import use_class_methods
 
 T = TypeVar("T")
-
-Extended = NewType("Extended", float)
-"""A float that may be infinite, like the logarithm of a zero distance."""
 
 # Squares of such floats, and their sums, are finite; seeds have 64 bits, and no count is larger.
 _MOST: dict[type, float] = {float: 1e100, int: 2**64 - 1, bool: 1}
@@ -26,22 +22,15 @@ def _converter() -> cattrs.Converter:
     accepted: dict[type, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float), bool: (bool,)}
     for kind in accepted:
         converter.register_structure_hook(kind, lambda plain, kind: _checked(plain, kind, accepted[kind]))
-    converter.register_structure_hook(Extended, lambda plain, _: _extended(plain))
     return converter
 
 
 def _checked(plain: Any, kind: type, accepted: tuple[type, ...]) -> Any:
     if not isinstance(plain, accepted) or (isinstance(plain, bool) and kind is not bool):
-        raise ValueError(f"{json.dumps(plain)[:40]} is no {kind.__name__}")
+        raise ValueError(f"{json.dumps(plain)[:40]} is not of type {kind.__name__}")
     if isinstance(plain, int | float) and not abs(plain) <= _MOST[kind]:  # rejects NaN too
-        raise ValueError(f"{json.dumps(plain)[:40]} is no {kind.__name__} that was measured or counted")
+        raise ValueError(f"{json.dumps(plain)[:40]} is too large, or not a number")
     return plain
-
-
-def _extended(plain: Any) -> float:
-    if isinstance(plain, float) and math.isinf(plain):
-        return plain
-    return float(_checked(plain, float, (int, float)))
 
 
 _CONVERTER = _converter()
@@ -51,14 +40,14 @@ def structure(plain: Any, kind: type[T]) -> T:
     """Return a dataclass from nested plain values; unknown keys are ignored.
 
     `kind` may contain plain values, containers, dataclasses, and classes with `from_json` and `to_json`. A
-    one-line ValueError is raised for a missing field, a value of another type, NaN, infinity (except for
-    `Extended`), or a number beyond any measurement.
+    one-line ValueError is raised for a missing field, a value of another type, NaN, infinity, or a number
+    that is too large.
     """
     try:
         return _CONVERTER.structure(plain, kind)
     except cattrs.BaseValidationError as error:
-        told = cattrs.transform_error(error, "", _words)[0]
-        raise ValueError(" ".join(told.split())[:300]) from error
+        message = cattrs.transform_error(error, "", _words)[0]
+        raise ValueError(" ".join(message.split())[:300]) from error
 
 
 def _words(error: BaseException, _kind: type | None) -> str:

@@ -1,7 +1,6 @@
-"""Manifests of oracles: whole, checked, and no change of an oracle goes unseen."""
+"""Manifests of oracles: complete, checked, and every change of an oracle is detected."""
 
 import copy
-import dataclasses
 import json
 from dataclasses import replace
 
@@ -12,19 +11,26 @@ import torch
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.iris import ci
-from sdp_bench.bench.gate.oracles import checks as oracle_checks
-from sdp_bench.bench.gate.oracles import manifest as oracle_manifest
-from sdp_bench.bench.gate.oracles.manifest import MANIFESTS, Manifest, ci_oracles, load, record, save
-from sdp_bench.bench.gate.oracles.statistics import (
-    OTHER_PLATFORM,
-    SAME_PLATFORM,
-    Cells,
-    Statistics,
+from sdp_bench.bench.gate.check import of_oracles
+from sdp_bench.bench.manifests import (
+    MANIFESTS,
+    TOLERANCES,
+    Manifest,
+    agreement,
+    cells_of,
+    ci_oracles,
+    compare,
     disagreements,
+    load,
+    oracles,
+    record,
+    rotating_shard,
+    save,
     standard_errors,
+    statistics_of,
+    tree_of,
+    verify,
 )
-from sdp_bench.bench.gate.oracles.verify import compare, rotating_shard, shard_of, verify
-from sdp_bench.bench.gate.verdict import Status, exit_code
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.replay import oracles as stored_oracles
@@ -49,7 +55,7 @@ def _one_thread():
 def sources():
     """Two small oracles, of nets with one and four hidden layers."""
     groups = ci.groups(("sdp",), samples=2**14, pilot_samples=2**13, cells=32, inputs=1, sigmas=(0.1,))
-    return [each for each in oracle_manifest.oracles(groups) if each[0].net.architecture.depth != 2]
+    return [each for each in oracles(groups) if each[0].net.architecture.depth != 2]
 
 
 @pytest.fixture(scope="module")
@@ -69,104 +75,97 @@ def of(oracle, **changes):
     return Oracle(**values)
 
 
-def changed(findings):
-    """What disagrees, in the order of the findings."""
-    return [finding.text.partition(":")[0] for finding in findings if finding.stops]
+def found(manifest, oracle):
+    """Names of the statistics that disagree."""
+    return {line.partition(":")[0] for line in compare(manifest, oracle)}
 
 
-def found(manifest, oracle, bitwise=False):
-    return set(changed(compare(manifest, oracle, bitwise=bitwise)))
+def names(problems):
+    return [line.partition(":")[0] for lines in problems.values() for line in lines]
 
 
 # The committed file -----------------------------------------------------------------------------
 
 
-def test_the_committed_manifests_are_those_of_the_ci_cells_and_whole():
+def test_the_committed_manifests_are_those_of_the_ci_cells_and_complete():
     loaded = load()
-    assert [manifest.key for manifest, _ in loaded] == [oracle.key.hex for _, _, oracle in ci_oracles()]
-    for manifest, written in loaded:
-        assert manifest.hash == written
-        names = [check.name for check in manifest.checks]
+    assert [manifest.key for manifest in loaded] == [oracle.key.hex for _, _, oracle in ci_oracles()]
+    for manifest in loaded:
+        checks = [check["name"] for check in manifest.checks]
         one_layer = manifest.net.startswith("4-100-3 ")
-        assert names == ["finite", "second draw", "mc draw", "float64", *["exact moments"][: int(one_layer)]]
-        assert all(check.passed for check in manifest.checks)
-        assert sum(manifest.statistics.cells) == sum(manifest.statistics.classes) == manifest.oracle.samples
+        assert checks == ["finite", "second draw", "mc draw", "float64", *["exact moments"][: int(one_layer)]]
+        assert all(check["passed"] for check in manifest.checks)
+        statistics = manifest.statistics
+        assert sum(statistics["cells"]) == sum(statistics["classes"]) == manifest.oracle.samples
         assert manifest.versions.keys() >= {"python", "torch", "numpy", "scipy", "platform", "cpu"}
     assert MANIFESTS.stat().st_size < 300e3
 
 
 @pytest.mark.rounding
-def test_one_committed_oracle_of_each_net_comes_out_again():
+def test_one_committed_oracle_of_each_net_is_reproduced():
     today = {oracle.key.hex: oracle for _, _, oracle in ci_oracles()}
-    here = oracle_manifest.versions()
-    for manifest, _ in load()[::9]:
-        findings = compare(manifest, today[manifest.key], bitwise=manifest.made_on(here))
-        assert not changed(findings), "\n".join(map(str, findings))
+    for manifest in load()[::9]:
+        assert not compare(manifest, today[manifest.key])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [1, 2, 3, 4])
-def test_every_committed_oracle_comes_out_again(part):
-    verdict = verify(shard=(part, 4))
-    assert verdict.status == "passed", verdict.findings
-    assert verdict.kind == "oracle"
+def test_every_committed_oracle_is_reproduced(part):
+    problems, _ = verify(shard=(part, 4))
+    assert not names(problems)
 
 
-# Shards -----------------------------------------------------------------------------------------
+# Parts ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parts", [1, 2, 4, 5, 30])
-def test_all_shards_together_are_all_oracles_once(parts):
-    manifests = [manifest for manifest, _ in load()]
-    shards = [shard_of(manifests, (part, parts)) for part in range(1, parts + 1)]
-    keys = [manifest.key for shard in shards for manifest in shard]
-    assert sorted(keys) == sorted(manifest.key for manifest in manifests)
-
-
-def test_consecutive_runs_and_days_go_through_all_shards(monkeypatch):
-    seen = set()
+def test_consecutive_runs_and_days_go_through_all_parts(monkeypatch):
+    parts = set()
     for number in range(100, 104):
         monkeypatch.setenv("GITHUB_RUN_NUMBER", str(number))
-        shard, why = rotating_shard()
-        assert why == f"GITHUB_RUN_NUMBER={number}"
-        seen.add(shard)
-    assert seen == {(part, 4) for part in range(1, 5)}
+        part, reason = rotating_shard()
+        assert reason == f"GITHUB_RUN_NUMBER={number}"
+        parts.add(part)
+    assert parts == {(part, 4) for part in range(1, 5)}
     monkeypatch.delenv("GITHUB_RUN_NUMBER")
-    (part, parts), why = rotating_shard()
-    day = int(why.removeprefix("the day of the year, "))
+    (part, number), reason = rotating_shard()
+    day = int(reason.removeprefix("the day of the year, "))
     assert 1 <= day <= 366
-    assert (part, parts) == (day % 4 + 1, 4)
+    assert (part, number) == (day % 4 + 1, 4)
 
 
-# Drift ------------------------------------------------------------------------------------------
+def test_all_parts_together_are_all_oracles_once(stored, sources, manifests):
+    verified = []
+    for part in (1, 2):
+        problems, note = verify(stored, (part, 2), sources=sources)
+        assert not names(problems)
+        assert f"1 of 2 recorded oracles, part {part}/2" in note
+        verified += problems
+    assert verified == [manifest.title for manifest in manifests]
+
+
+def test_a_part_without_oracles_does_not_pass(stored, sources):
+    with pytest.raises(UserError, match=r"part 3/4 .* is empty: .* 2 manifests"):
+        verify(stored, (3, 4), sources=sources)
+
+
+# Changes ----------------------------------------------------------------------------------------
+
+
+def test_an_unchanged_oracle_agrees(stored, sources):
+    verdict = of_oracles(stored, (1, 1), [(g, i, of(oracle)) for g, i, oracle in sources])
+    assert (verdict.kind, verdict.status) == ("oracle", "passed")
+    assert len(verdict.compared) == 2
+
+
+def test_a_changed_oracle_stops_the_gate(stored, sources):
+    group, index, oracle = sources[0]
+    verdict = of_oracles(stored, (1, 1), [(group, index, other_sigma(oracle, None)), sources[1]])
+    assert verdict.status == "changed"
+    assert [finding.stops for finding in verdict.findings] == [True, False]
 
 
 @pytest.mark.rounding
-def test_an_oracle_that_did_not_change_agrees_to_the_last_bit(stored, sources):
-    verdict = verify(stored, (1, 1), sources=[(g, p, of(t)) for g, p, t in sources])
-    assert (verdict.kind, verdict.status, exit_code([verdict])) == ("oracle", "passed", 0)
-    assert verdict.summary == "oracle: PASSED (2 unchanged)"
-    assert [f.text for f in verdict.findings] == ["equal to the last bit"] * 2
-    assert verdict.note == "2 of 2 recorded oracles, part 1/1 by request"
-    assert json.loads(json.dumps(verdict.as_dict()))["kind"] == "oracle"
-
-
-def test_on_another_platform_rounding_passes_and_is_said(stored, sources, manifests):
-    elsewhere = [replace(each, versions=each.versions | {"cpu": "abacus"}) for each in manifests]
-    save(elsewhere, stored)
-    verdict = verify(stored, (1, 1), sources=sources)
-    assert verdict.summary == "oracle: PASSED (2 rounding)"
-
-
-@pytest.mark.rounding
-def test_the_number_of_threads_changes_no_sample(manifests, sources):
-    torch.set_num_threads(2)
-    for manifest, (_, _, oracle) in zip(manifests, sources, strict=True):
-        assert found(manifest, of(oracle), bitwise=True) == set()
-
-
-@pytest.mark.rounding
-def test_another_order_of_summation_is_rounding_and_seen_only_bit_by_bit(manifests, sources):
+def test_another_order_of_summation_is_rounding(manifests, sources):
     """Hidden units in another order: mathematically the same net, as by another BLAS."""
     for manifest, (_, _, oracle) in zip(manifests, sources, strict=True):
         net = copy.deepcopy(oracle.net)
@@ -178,7 +177,6 @@ def test_another_order_of_summation_is_rounding_and_seen_only_bit_by_bit(manifes
         again = of(oracle, net=net)
         assert not torch.equal(again.samples, oracle.samples)
         assert found(manifest, again) == set()
-        assert "digest" in found(manifest, again, bitwise=True)
 
 
 def other_seed(oracle, monkeypatch):
@@ -260,70 +258,59 @@ def test_a_drift_is_seen_even_on_another_platform(drift, seen, manifests, source
         monkeypatch.undo()
 
 
-def test_statistics_that_are_computed_otherwise_are_seen_where_samples_are_equal(manifests, sources):
-    """Divisor N - 1 in place of N: less than rounding may do elsewhere, seen on the same platform."""
-    statistics = manifests[0].statistics
-    n = sum(statistics.classes)
-    other = replace(statistics, covariance=(np.array(statistics.covariance) * n / (n - 1)).tolist())
-    names = [name for name, _ in disagreements(statistics, other, SAME_PLATFORM, bitwise=True)]
-    assert names == ["covariance"]
-
-
 def test_numbers_that_are_not_numbers_disagree(manifests):
     statistics = manifests[0].statistics
-    for broken in (replace(statistics, mean=[float("nan")] * 3), replace(statistics, mean=[0.0])):
-        assert list(disagreements(statistics, broken, OTHER_PLATFORM, bitwise=False))
+    for broken in ([float("nan")] * 3, [0.0]):
+        assert disagreements(statistics, statistics | {"mean": broken})
 
 
 def test_an_oracle_that_cannot_be_drawn_is_a_finding(manifests, sources):
     net = copy.deepcopy(sources[0][2].net)
     with torch.no_grad():
         net[0].weight.fill_(float("nan"))
-    (finding,) = compare(manifests[0], of(sources[0][2], net=net), bitwise=False)
-    assert "cannot be drawn again: the network gives non-finite outputs" in str(finding)
+    (line,) = compare(manifests[0], of(sources[0][2], net=net))
+    assert "cannot be drawn again: the network gives non-finite outputs" in line
 
 
 # The file ---------------------------------------------------------------------------------------
 
 
-def test_manifests_come_back_from_their_file(stored, manifests):
-    assert load(stored) == [(manifest, manifest.hash) for manifest in manifests]
+def test_manifests_are_restored_from_their_file(stored, manifests):
+    assert [manifest.as_dict() for manifest in load(stored)] == [manifest.as_dict() for manifest in manifests]
 
 
 @pytest.mark.parametrize(
     "edit",
     [
         lambda plain: plain["statistics"]["mean"].__setitem__(0, plain["statistics"]["mean"][0] + 1e-12),
+        lambda plain: plain["statistics"].update(mean="x"),
         lambda plain: plain["statistics"]["cells"].reverse(),
         lambda plain: plain["checks"][1]["numbers"].update(largest_z=0.0),
         lambda plain: plain["versions"].update(torch="1.0"),
         lambda plain: plain.update(seed=plain["seed"] + 1),
+        lambda plain: plain.update(row=None),
+        lambda plain: plain["cells"].pop("rounding"),
+        lambda plain: plain.pop("pilot"),
+        lambda plain: plain.pop("hash"),
+        lambda plain: plain.clear(),
     ],
 )
-def test_an_edit_by_hand_is_seen(stored, sources, edit):
+def test_an_edited_manifest_is_rejected_in_one_line(stored, edit):
     plain = json.loads(stored.read_text())
     edit(plain["oracles"][1])
     stored.write_text(json.dumps(plain))
-    verdict = verify(stored, (1, 2), sources=sources)  # the edited one is not in this shard
-    assert (verdict.status, exit_code([verdict])) == ("changed", 1)
-    assert changed(verdict.findings) == ["hash"]
+    with pytest.raises(UserError, match="damaged or edited") as caught:
+        load(stored)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
 
 
-def test_a_recorded_failure_and_a_manifest_without_checks_are_seen(tmp_path, manifests, sources):
-    failed = replace(manifests[0], checks=(replace(manifests[0].checks[0], passed=False),))
-    save([failed, replace(manifests[1], checks=())], tmp_path / "oracles.json")
-    verdict = verify(tmp_path / "oracles.json", (1, 1), sources=sources)
-    assert changed(verdict.findings) == ["checks", "checks"]
-    assert "recorded as failed: finite" in str(verdict.findings[0])
-
-
-def test_a_cell_without_manifest_and_a_manifest_without_cell_are_seen(tmp_path, manifests, sources):
+def test_a_cell_without_manifest_and_a_manifest_without_cell_are_detected(tmp_path, manifests, sources):
     save(manifests[:1], tmp_path / "oracles.json")
-    verdict = verify(tmp_path / "oracles.json", (1, 1), sources=sources)
-    assert changed(verdict.findings) == ["missing"]
-    verdict = verify(tmp_path / "oracles.json", (1, 1), sources=sources[1:])
-    assert changed(verdict.findings) == ["missing", "unknown"]
-    assert not any(f.status is Status.UNCHANGED for f in verdict.findings)
+    problems, _ = verify(tmp_path / "oracles.json", (1, 1), sources=sources)
+    assert names(problems) == ["missing"]
+    problems, _ = verify(tmp_path / "oracles.json", (1, 1), sources=sources[1:])
+    assert names(problems) == ["missing", "unknown"]
 
 
 @pytest.mark.parametrize(
@@ -333,10 +320,14 @@ def test_a_cell_without_manifest_and_a_manifest_without_cell_are_seen(tmp_path, 
         ("{", "not a file of manifests"),
         ('{"schema": 99, "oracles": []}', "schema 1"),
         ("[]", "schema 1"),
-        ('{"schema": 1, "oracles": [{"key": "0"}]}', "not a manifest"),
+        ('{"schema": 1, "oracles": []}', "no manifests"),
+        ('{"schema": 1, "oracles": [{"key": "0"}]}', "damaged or edited"),
+        ('{"schema": 1, "oracles": [3]}', "damaged or edited"),
+        ('{"schema": 1, "oracles": null}', "damaged or edited"),
+        ('{"schema": 1}', "damaged or edited"),
     ],
 )
-def test_what_is_no_file_of_manifests_is_told(tmp_path, content, message):
+def test_a_file_without_manifests_is_rejected(tmp_path, content, message):
     if content is not None:
         (tmp_path / "oracles.json").write_text(content)
     with pytest.raises(UserError, match=message):
@@ -347,16 +338,16 @@ def test_what_is_no_file_of_manifests_is_told(tmp_path, content, message):
 
 
 def test_the_checks_state_their_numbers(manifests):
-    one, four = ({check.name: check for check in manifest.checks} for manifest in manifests)
+    one, four = ({check["name"]: check for check in manifest.checks} for manifest in manifests)
     assert "exact moments" in one
     assert "exact moments" not in four
     for checks in (one, four):
         for name in ("second draw", "mc draw"):
-            numbers = checks[name].numbers
+            numbers = checks[name]["numbers"]
             assert 0 < numbers["largest_z"] < 8
             assert numbers["values"] == 9
             assert numbers["cells"] == 32
-        assert 0 < checks["float64"].numbers["rows"] < OTHER_PLATFORM.samples
+        assert 0 < checks["float64"]["numbers"]["rows"] < TOLERANCES["samples"]
 
 
 def test_an_oracle_that_another_draw_contradicts_is_refused(sources, monkeypatch):
@@ -365,7 +356,7 @@ def test_an_oracle_that_another_draw_contradicts_is_refused(sources, monkeypatch
     wrong = of(oracle)
     shifted = type(oracle.law)(oracle.law.mean + 0.01, oracle.law.variance)
     wrong.__dict__["samples"] = of(oracle, law=shifted).samples
-    with pytest.raises(RunFailedError, match=r"is refused: .*second draw: largest z.*mc draw: largest z"):
+    with pytest.raises(RunFailedError, match=r"second draw: largest z.*mc draw: largest z"):
         record(group, place, wrong)
 
 
@@ -379,7 +370,7 @@ def test_exact_moments_refuse_a_sampler_that_is_wrong_in_every_draw(sources, mon
 
     monkeypatch.setattr(Oracle, "_draw", wide)
     group, place, oracle = sources[0]
-    with pytest.raises(RunFailedError, match="is refused: exact moments: largest z"):
+    with pytest.raises(RunFailedError, match="exact moments: largest z"):
         record(group, place, of(oracle))
 
 
@@ -390,11 +381,13 @@ def test_a_net_whose_float32_is_too_coarse_is_drawn_in_float64_and_refused_in_fl
     with torch.no_grad():
         net[2].bias += 1e5
     manifest = record(group, place, of(oracle, net=net))
-    assert manifest.statistics.dtype == "float64"
-    assert {check.detail for check in manifest.checks if check.name == "float64"} == {"drawn in float64"}
+    assert manifest.statistics["dtype"] == "float64"
+    assert {check["detail"] for check in manifest.checks if check["name"] == "float64"} == {
+        "drawn in float64"
+    }
     blind = of(oracle, net=net)
     blind.__dict__["rounding"] = Rounding(moved=0.0, allowed=1.0, single=3, double=3)
-    with pytest.raises(RunFailedError, match="float64: rows off by"):
+    with pytest.raises(RunFailedError, match="float64: rows: off by"):
         record(group, place, blind)
 
 
@@ -424,20 +417,21 @@ def test_z_scores_of_checks_are_calibrated():
         tree = EqualMassTree.from_samples(generator.standard_normal((800, 3)), cells=16)
         moments = [Moments.from_samples(draw, 16) for draw in draws]
         counts = [tree.counts(draw) for draw in draws]
-        check = oracle_checks._agreement("x", *moments, counts[0].tolist(), counts[1])
-        assert check.passed
-        small += float(check.detail.rpartition("p ")[2]) < 0.05
+        own, other = moments
+        check = agreement("x", own, (other.mean, other.covariance), other, (counts[0], counts[1]))
+        assert check["passed"]
+        small += float(check["detail"].rpartition("p ")[2]) < 0.05
     assert small <= 300 * 0.05 + 4 * (300 * 0.05 * 0.95) ** 0.5
 
 
 def test_cells_come_back_from_plain_numbers(sources):
     oracle = sources[0][2]
     tree = HeadlineTotalVariation(cells=32, pilot_samples=2**13).partition(oracle)
-    again = Cells(**json.loads(json.dumps(dataclasses.asdict(Cells.of(tree))))).tree
+    again = tree_of(json.loads(json.dumps(cells_of(tree))))
     assert (again.counts(oracle.samples) == tree.counts(oracle.samples)).all()
     flat = EqualMassTree.from_samples(torch.ones(100, 3), cells=4)  # no direction has any spread
-    assert Cells.of(flat).tree.axes.shape == (3, 0)
-    assert (Cells.of(flat).tree.counts(torch.ones(7, 3)) == flat.counts(torch.ones(7, 3))).all()
+    assert tree_of(cells_of(flat)).axes.shape == (3, 0)
+    assert (tree_of(cells_of(flat)).counts(torch.ones(7, 3)) == flat.counts(torch.ones(7, 3))).all()
 
 
 def test_another_seed_moves_more_samples_than_rounding_may(manifests, sources):
@@ -445,11 +439,11 @@ def test_another_seed_moves_more_samples_than_rounding_may(manifests, sources):
     for manifest, (_, _, oracle) in zip(manifests, sources, strict=True):
         again = of(oracle)
         again.__dict__["samples"] = oracle.redrawn("again", "sobol")
-        counts = manifest.cells.tree.counts(again.samples)
+        counts = tree_of(manifest.cells).counts(again.samples)
         moved = total_variation_of_counts(
-            np.array(manifest.statistics.cells), counts, oracle.floors(manifest.cells.tree)[0]
+            np.array(manifest.statistics["cells"]), counts, oracle.floors(tree_of(manifest.cells))[0]
         ).value
-        assert moved > 2 * OTHER_PLATFORM.cells
+        assert moved > 2 * TOLERANCES["cells"]
 
 
 # Oracles of ordinary runs -----------------------------------------------------------------------
@@ -503,8 +497,8 @@ def test_and_one_with_statistics_and_checks_when_it_is_drawn_again(database):
     assert isinstance(manifest, Manifest)
     assert manifest.oracle == key
     assert manifest.seed == key.seed("oracle")
-    assert [check.name for check in manifest.checks][1:3] == ["second draw", "sobol draw"]
-    assert sum(manifest.statistics.cells) == 2**14
+    assert [check["name"] for check in manifest.checks][1:3] == ["second draw", "sobol draw"]
+    assert sum(manifest.statistics["cells"]) == 2**14
 
 
 def test_an_oracle_that_is_not_there_is_told(database):
@@ -515,66 +509,10 @@ def test_an_oracle_that_is_not_there_is_told(database):
                 stored_oracles.description(store, prefix)
 
 
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        (lambda one: one.update(row="a"), '"a" is no int @ .row'),
-        (lambda one: one.update(seed=None), "null is no int @ .seed"),
-        (lambda one: one.update(statistics=[]), "@ .statistics"),
-        (lambda one: one["statistics"].update(mean="x"), '"x" is no float @ .statistics.mean'),
-        (lambda one: one["statistics"]["mean"].append(True), r"true is no float @ .statistics.mean\[3\]"),
-        (lambda one: one["statistics"]["mean"].append(0.0), "not of shape"),
-        (lambda one: one["statistics"]["rows"][0].pop(), "inhomogeneous"),
-        (lambda one: one["cells"]["axes"].pop(), "the axes of the cells are not 3 directions"),
-        (lambda one: one["cells"].pop("rounding"), "rounding is missing @ .cells"),
-        (lambda one: one["pilot"].pop("seed"), "seed is missing @ .pilot"),
-        (lambda one: one["checks"].append(1), r"@ .checks\[\d\]"),
-        (lambda one: one["checks"][0].update(passed="yes"), r'"yes" is no bool @ .checks\[0\].passed'),
-        (lambda one: one.pop("hash"), "hash is missing"),
-    ],
-)
-def test_a_damaged_manifest_is_told_in_one_line(stored, edit, message):
-    plain = json.loads(stored.read_text())
-    edit(plain["oracles"][1])
-    stored.write_text(json.dumps(plain))
-    with pytest.raises(
-        UserError, match=rf"is damaged: not a manifest of an oracle \(\w+\): .*{message}"
-    ) as told:
-        load(stored)
-    assert "\n" not in str(told.value)
-    assert told.value.exit_code == 2
-
-
-def test_a_manifest_twice_and_no_manifest_are_refused(tmp_path, manifests):
-    path = tmp_path / "oracles.json"
-    save([*manifests, manifests[0]], path)
-    with pytest.raises(UserError, match=f"has the oracle {manifests[0].key} .* twice"):
-        load(path)
-    save([], path)
-    with pytest.raises(UserError, match="has no manifests"):
-        load(path)
-    for entries in ("{}", "[3]", "null"):
-        path.write_text(f'{{"schema": 1, "oracles": {entries}}}')
-        with pytest.raises(UserError, match=r"has no manifests|is damaged: not a manifest .*no mapping"):
-            load(path)
-
-
-def test_a_part_without_oracles_is_no_pass(stored, sources):
-    with pytest.raises(UserError, match=r"part 3/4 by request is empty: .* has 2 manifests"):
-        verify(stored, (3, 4), sources=sources)
-
-
-def test_a_manifest_without_a_statistic_is_refused(manifests):
-    plain = manifests[0].as_dict()
-    del plain["statistics"]["rows"]
-    with pytest.raises(UserError, match="not a manifest"):
-        Manifest.from_dict(plain)
-
-
-def test_statistics_of_a_constant_output(sources):
+def test_statistics_of_a_constant_output():
     tree = EqualMassTree.from_samples(torch.ones(100, 3), cells=4)
     samples = torch.ones(4096, 3)
-    statistics = Statistics.of(samples, Moments.from_samples(samples), samples[:100], tree)
-    assert not list(disagreements(statistics, statistics, SAME_PLATFORM, bitwise=True))
-    moved = replace(statistics, mean=[1.0, 1.0, 1.1])
-    assert [name for name, _ in disagreements(statistics, moved, OTHER_PLATFORM, bitwise=False)] == ["mean"]
+    statistics = statistics_of(samples, Moments.from_samples(samples), samples[:100], tree)
+    assert not disagreements(statistics, statistics)
+    (line,) = disagreements(statistics, statistics | {"mean": [1.0, 1.0, 1.1]})
+    assert line.startswith("mean")

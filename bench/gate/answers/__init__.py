@@ -1,1 +1,0 @@
-"""Predictions of rules in cells and probes: moments and laws, and their drift."""

@@ -1,1 +1,0 @@
-"""The comparisons of the gate with its baseline, one per module."""

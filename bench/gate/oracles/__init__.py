@@ -1,1 +1,0 @@
-"""Manifests of oracles: statistics that an oracle must reproduce."""

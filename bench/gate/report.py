@@ -1,0 +1,248 @@
+"""An outcome as text, as Markdown for a pull request, as JSON, and as JUnit XML."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+from sdp_bench.bench.badge import Badge
+from sdp_bench.bench.gate import accuracy, speed
+from sdp_bench.bench.gate.check import ORACLE, Outcome
+from sdp_bench.bench.gate.verdict import (
+    ALL_CASES,
+    FAILED,
+    NOTHING,
+    PASSED,
+    REGRESSION,
+    SEVERITY,
+    STOPPING,
+    Finding,
+    Status,
+    Verdict,
+)
+from sdp_bench.bench.text import code, printable, public
+from sdp_bench.bench.text import markdown as to_markdown
+
+_SHOWN = 10  # findings
+_NAMED = 3  # rules
+_NOTABLE = [status for status in SEVERITY if status not in (Status.UNCHANGED, Status.ROUNDING)]
+COLUMNS = ("rule", "status", "cells", "mean", "covariance", "error", "time")
+
+
+def table(outcome: Outcome) -> list[dict[str, str]]:
+    """Return one row per rule, by `COLUMNS`.
+
+    Cells and probes are those with the most severe status, of all; the change of the mean is in standard
+    deviations, and that of the covariance is relative. Both are the largest over all cells, or for a sampling
+    rule with other draws averages with standard errors. The error is the KL divergence to a fresh oracle, now
+    and before, in the cell where it is largest. The time is relative to the baseline's, on the slowest net.
+    """
+    by_kind = {verdict.kind: verdict for verdict in outcome.verdicts}
+    rules = {
+        f.subject: None for verdict in outcome.verdicts if verdict.kind != ORACLE for f in verdict.findings
+    }
+    rows = []
+    for rule in rules:
+        found = by_kind[accuracy.KIND].of(rule) if accuracy.KIND in by_kind else []
+        timed = by_kind[speed.KIND].of(rule) if speed.KIND in by_kind else []
+        status = min((f.status for f in (*found, *timed)), key=SEVERITY.index)
+        row = {"rule": rule, "status": str(status), **_changes(found), "time": _time(timed)}
+        rows.append({name: row.get(name, "") for name in COLUMNS})
+    return rows
+
+
+def _changes(findings: Sequence[Finding]) -> dict[str, str]:
+    cells = [f for f in findings if f.cell not in ("", ALL_CASES)]
+    if not cells:
+        return {}
+    worst = sum(f.status is cells[0].status for f in cells)
+    row = {"cells": f"{worst} of {len(cells)}"}
+    numbers = next((f.numbers for f in findings if f.cell == ALL_CASES), {})
+    if "mean stderr" in numbers:
+        for name, measure in (("mean", "mean"), ("covariance", "variance"), ("error", "log error")):
+            if f"{measure} stderr" in numbers:
+                difference, stderr = numbers[f"{measure} difference"], numbers[f"{measure} stderr"]
+                row[name] = f"{difference:+.2g} ± {stderr:.1g}"
+        return row
+    for name in ("mean", "covariance"):
+        sizes = [f.numbers[f"{name} drift"] for f in cells if f"{name} drift" in f.numbers]
+        finite = [size for size in sizes if size < math.inf]
+        if finite:
+            row[name] = f"{max(finite):.2g}"
+    if errors := [f.numbers for f in cells if "KL" in f.numbers]:
+        largest = max(errors, key=lambda one: one["KL"])
+        row["error"] = f"{largest['KL']:.3g} (before {largest['KL before']:.3g})"
+    return row
+
+
+def _time(findings: Sequence[Finding]) -> str:
+    timed = [f.numbers for f in findings if "change" in f.numbers]
+    if not timed:
+        return ""
+    slowest = max(timed, key=lambda numbers: numbers["at least"])
+    return f"x {slowest['change']:.2f}, at least {slowest['at least']:.2f}"
+
+
+def _aligned(rows: Sequence[dict[str, str]]) -> Iterator[str]:
+    lines = [dict(zip(COLUMNS, COLUMNS, strict=True)), *rows]
+    names = [name for name in COLUMNS if any(row[name] for row in rows)]
+    widths = {name: max(len(line[name]) for line in lines) for name in names}
+    for line in lines:
+        yield "  ".join(f"{line[name]:{widths[name]}}" for name in names).rstrip()
+
+
+def text(outcome: Outcome) -> str:
+    """Return the table of rules, notable findings, one line per kind of check, verdict and next steps."""
+    lines = list(_aligned(table(outcome)))
+    for verdict in outcome.verdicts:
+        found = _notable(verdict)
+        if found:
+            lines += ["", f"{verdict.kind}:", *(f"  {finding}" for finding in found[:_SHOWN])]
+        if len(found) > _SHOWN:
+            lines.append(f"  ... and {len(found) - _SHOWN} more; --json has all")
+    lines.append("")
+    for verdict in outcome.verdicts:
+        lines += [verdict.summary, f"  {verdict.note}"]
+    lines.append(f"verdict: {conclusion(outcome)}")
+    return "\n".join([*lines, *(f"next, {step}" for step in outcome.next_steps)])
+
+
+def conclusion(outcome: Outcome) -> str:
+    """Return the conclusion in one sentence: what passed, or what needs attention and in how many cells."""
+    bad = [part for verdict in outcome.verdicts for part in _problems(verdict)]
+    passed = [_passed(verdict) for verdict in outcome.verdicts if verdict.status == PASSED]
+    return f"{_word(outcome)}: {'; '.join([*bad, *(f'{part} passed' if bad else part for part in passed)])}"
+
+
+def badge(outcome: Outcome) -> Badge:
+    """Return a badge with the verdict and the numbers of compared cells and of those that stop the check."""
+    findings = [f for verdict in outcome.verdicts for f in verdict.findings if f.cell != ALL_CASES]
+    stopping = sum(f.stops for f in findings)
+    compared = sum(f.status not in (Status.FAILED, Status.NEW, Status.GONE) for f in findings)
+    if outcome.status == PASSED:
+        return Badge("sdp-bench", f"{compared} passed, 0 failed", good=True)
+    counts = f", {compared - stopping} passed, {stopping} failed" if stopping else ""
+    return Badge("sdp-bench", f"{_word(outcome)}{counts}", good=False if outcome.exit_code == 1 else None)
+
+
+def _word(outcome: Outcome) -> str:
+    return "failed to run" if outcome.status == FAILED else outcome.status
+
+
+def _passed(verdict: Verdict) -> str:
+    """Describe what was compared, for which rules, and in how many cells."""
+    if verdict.kind == ORACLE:
+        return f"{len(verdict.compared)} recorded oracles"
+    rules = list(dict.fromkeys(f.subject for f in verdict.compared))
+    named = ", ".join(rules) if len(rules) <= _NAMED else f"{len(rules)} rules"
+    new = list(dict.fromkeys(f.subject for f in verdict.having(Status.NEW)))
+    return f"{verdict.kind} of {named} {_where(verdict, verdict.compared)}" + (
+        f" (not of {', '.join(new)})" if new else ""
+    )
+
+
+def _problems(verdict: Verdict) -> Iterator[str]:
+    """Yield what keeps a verdict from passing: the rule, and in how many cells."""
+    if verdict.status == NOTHING:
+        rules = dict.fromkeys(f.subject for f in verdict.findings)
+        yield f"{verdict.kind} of {', '.join(rules) or 'no rule'}"
+    for status in (*STOPPING, Status.FAILED):
+        found = verdict.having(status)
+        if verdict.kind == ORACLE and found:
+            yield f"{len(found)} of {len(verdict.findings)} recorded oracles {status}"
+            continue
+        for rule in dict.fromkeys(f.subject for f in found):
+            cells = _cells([f for f in found if f.subject == rule])
+            where = f" {_where(verdict, verdict.of(rule), f'{cells} of ')}" if cells else ""
+            yield f"{verdict.kind} of {rule} {status}{where}"
+
+
+def _where(verdict: Verdict, findings: Sequence[Finding], some: str = "") -> str:
+    """Describe the scope of a check: ``in 3 of 27 cells``, ``on 3 nets``."""
+    preposition, noun = ("on", "net") if verdict.kind == speed.KIND else ("in", "cell")
+    number = _cells(findings)
+    return f"{preposition} {some}{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _cells(findings: Sequence[Finding]) -> int:
+    """Count the cells of findings; a finding on all cells of a rule does not count."""
+    return len({f.cell for f in findings} - {"", ALL_CASES})
+
+
+def _notable(verdict: Verdict) -> list[Finding]:
+    """Return the findings other than "unchanged", most severe first, and those on all cells before others."""
+    found = [f for f in verdict.findings if f.status in _NOTABLE]
+    return sorted(found, key=lambda f: (SEVERITY.index(f.status), f.cell != ALL_CASES))
+
+
+def markdown(outcome: Outcome) -> str:
+    """Return the summary for a pull request: conclusion, table of rules, notable findings, next steps."""
+    lines = [f"### sdp-bench check: {_word(outcome)}", "", to_markdown(_sentence(conclusion(outcome))), ""]
+    lines += [
+        f"- **{verdict.kind}**: {verdict.status}. {to_markdown(_sentence(verdict.note))}"
+        for verdict in outcome.verdicts
+    ]
+    rows = table(outcome)
+    if rows:
+        lines += ["", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+        for row in rows:
+            cells = [code(row["rule"]), *(to_markdown(row[name]) for name in COLUMNS[1:])]
+            lines.append(f"| {' | '.join(cells)} |")
+    found = [(verdict, f) for verdict in outcome.verdicts for f in _notable(verdict)]
+    if found:
+        lines += ["", "| | rule | where | status | observation |", "|---|---|---|---|---|"]
+    for verdict, f in found[:_SHOWN]:
+        status = f"**{f.status}**" if f.stops else str(f.status)
+        cells = [verdict.kind, code(f.subject), to_markdown(f.cell), status, to_markdown(f.text)]
+        lines.append(f"| {' | '.join(cells)} |")
+    if len(found) > _SHOWN:
+        lines += ["", f"and {len(found) - _SHOWN} more."]
+    steps = [step.partition(": ") for step in outcome.next_steps]
+    lines += ["", *(f"- Next, {to_markdown(purpose)}: {code(command)}" for purpose, _, command in steps)]
+    cpu, version = (to_markdown(str(outcome.environment.get(name, ""))) for name in ("cpu", "torch"))
+    lines += ["", f"<sub>oracle seed {outcome.seed}, torch {version}, {cpu}</sub>", ""]
+    return "\n".join(lines)
+
+
+def _sentence(note: str) -> str:
+    return f"{note[:1].upper()}{note[1:]}." if note else ""
+
+
+def as_json(outcome: Outcome) -> str:
+    """Return everything as JSON: exit code, table, next steps, and the findings of each verdict."""
+    plain: dict[str, Any] = {
+        "exit code": outcome.exit_code,
+        "regressions": [verdict.kind for verdict in outcome.verdicts if verdict.status == REGRESSION],
+        "table": table(outcome),
+        "next": outcome.next_steps,
+        "seed": outcome.seed,
+        "environment": outcome.environment,
+        "verdicts": [verdict.as_dict() for verdict in outcome.verdicts],
+    }
+    return public(json.dumps(plain, indent=1, allow_nan=False)) + "\n"
+
+
+def junit(outcome: Outcome) -> bytes:
+    """Return JUnit XML: a suite for each verdict, a test case for each rule and cell.
+
+    Everything that needs attention is a failure. A rule that cannot be run is an error, and one that is not
+    in the baseline is skipped.
+    """
+    report = JUnitXml("sdp-bench check")
+    for verdict in outcome.verdicts:
+        suite = TestSuite(f"sdp-bench.{verdict.kind}")
+        for f in verdict.findings:
+            cell, subject, detail = (printable(public(part)) for part in (f.cell or "all", f.subject, str(f)))
+            case = TestCase(cell, f"sdp-bench.{verdict.kind}.{subject}", 0)
+            kind = Failure if f.stops else {Status.FAILED: Error, Status.NEW: Skipped}.get(f.status)
+            if kind:
+                result = kind(printable(public(f"{f.status}: {f.text}"[:300])))
+                result.text = detail
+                case.result = [result]
+            suite.add_testcase(case)
+        report.add_testsuite(suite)  # counts its cases
+    return bytes(report.tostring())

@@ -1,0 +1,265 @@
+"""The verdict on speed: times relative to a regular forward pass, measured in the same run."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from sdp_bench.bench.datasets.base import stratified_rows
+from sdp_bench.bench.environment import cpu_name
+from sdp_bench.bench.errors import OutsideError, RunFailedError, one_line
+from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.experiments.predict import prepared, seeds_of
+from sdp_bench.bench.gate.baseline import Baseline, Speed
+from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.guests import Asked, Guest
+from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
+from sdp_bench.bench.nets import net as trained
+from sdp_bench.bench.noise import GAUSSIAN
+from sdp_bench.bench.runtime.timing import Ratio
+from sdp_ref.rules import Propagator
+
+KIND = "speed"
+LIMIT = 1.25
+"""Factor by which a rule must be shown to be slower, relative to the regular pass and to the baseline. On a
+logarithmic scale it is halfway between no change and the factor 1.5 that must be detected.
+"""
+
+_CONFIDENCE = 0.995  # one-sided, for each lower bound; an alarm needs three in a row
+_LEAST = 2e-3  # s per timing: shorter work is repeated
+_MOST_REPEATS = 1000
+_BATCH = 8
+_SIGMA = 1.0
+_REGULAR = ""  # name of the regular pass among the works
+
+Work = Callable[[], object]
+Clock = Callable[[Work], tuple[float, float]]
+Step = Callable[[int, int, str], object]
+
+
+def clock(work: Work) -> tuple[float, float]:
+    """Run `work` and return its time and the processor time in it (s).
+
+    The time is the processor time of the process, which other programs hardly change. Where the process gave
+    up its processor by itself (sleep, files, network, other processes), it is the elapsed time if that is
+    larger, so that waiting counts. Waiting is not detected on Windows, which does not count context switches.
+    """
+    switches, cpu, elapsed = _switches(), time.process_time(), time.perf_counter()
+    work()
+    cpu, elapsed = time.process_time() - cpu, time.perf_counter() - elapsed
+    return (max(cpu, elapsed) if _switches() > switches else cpu), cpu
+
+
+def _switches() -> int:
+    """Return the number of voluntary context switches so far."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_nvcsw
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How times are measured."""
+
+    clock: Clock = clock
+    rounds: int = 15  # rounds of the first measurement
+    rounds_again: int = 45  # rounds of the two repetitions if a rule looks slower, and of a baseline
+    cpu: str = field(default_factory=cpu_name)
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Times of a rule relative to a regular pass."""
+
+    rounds: tuple[float, ...]  # ratios of single rounds
+    least: float  # ratio of the shortest times, which other load on the machine affects least
+    waiting: float = 0.0  # share of the rule's time without processor time
+
+    @property
+    def summary(self) -> Speed:
+        found = Ratio.of(list(self.rounds), [1.0] * len(self.rounds))
+        return Speed(found.median, found.lower, found.upper, self.least)
+
+    def slower(self, old: Speed) -> float:
+        """Return the least slowdown since a baseline, by the median's lower bound and the shortest times."""
+        return min(lower_bound(self.rounds) / old.median, self.least / old.least)
+
+
+def times(
+    rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Clock
+) -> tuple[dict[str, Ratios], dict[str, str]]:
+    """Return times of rules on a group's net relative to a regular pass in the same process.
+
+    A plug-in is timed in its own process, for which `clock` must be picklable. The second result has the
+    errors of rules that cannot be timed.
+    """
+    built_in = {name: rule for name, rule in rules.items() if not isinstance(rule, Guest)}
+    found, failed = _measure(built_in, group, rounds, clock)
+    for name, rule in rules.items():
+        if not isinstance(rule, Guest):
+            continue
+        try:
+            timed, errors = rule.ask(_measure_one, name, group, rounds, clock)
+        except OutsideError as error:
+            timed, errors = {}, {name: str(error)}
+        found |= timed
+        failed |= errors
+    return found, failed
+
+
+def _measure_one(
+    rule: Propagator, name: str, group: LawGroup, rounds: int, clock: Clock
+) -> tuple[dict[str, Ratios], dict[str, str]]:
+    return _measure({name: rule}, group, rounds, clock)
+
+
+def _measure(
+    rules: Mapping[str, Propagator], group: LawGroup, rounds: int, clock: Clock
+) -> tuple[dict[str, Ratios], dict[str, str]]:
+    """Time a regular pass and each rule by turns, so that disturbances affect all of them.
+
+    The input is a batch of 8, in float64. A rule's set-up for the net (`prepare`) is not counted.
+    """
+    net = group.net.build().double()
+    data = trained.inputs_of(group.net)
+    inputs = data.batch(list(stratified_rows(data.labels, _BATCH))).double()
+    law = GAUSSIAN.law(inputs, _SIGMA)
+    keys = [group.subjects[0].key] * len(inputs)
+    works: dict[str, Work] = {_REGULAR: functools.partial(net, inputs)}
+    failed: dict[str, str] = {}
+    with torch.no_grad():
+        for name, rule in rules.items():
+            try:
+                work: Work = functools.partial(prepared(rule, net, seeds_of(rule, keys)), law)
+                work()
+            except Exception as error:  # noqa: BLE001  a rule may raise anything
+                failed[name] = one_line(error)
+            else:
+                works[name] = work
+        if len(works) == 1:
+            return {}, failed
+        repeats = {}
+        for name, work in works.items():
+            work()
+            seconds, _ = clock(work)
+            short = seconds * _MOST_REPEATS <= _LEAST
+            repeats[name] = _MOST_REPEATS if short else max(1, round(_LEAST / seconds))
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+        for _ in range(rounds):
+            for name, work in works.items():
+                taken[name].append(clock(functools.partial(_repeat, work, repeats[name])))
+    per_pass = {name: [time / repeats[name] for time, _ in taken[name]] for name in works}
+    regular = per_pass.pop(_REGULAR)
+    found = {}
+    for name, times in per_pass.items():
+        waiting = 1 - sum(cpu for _, cpu in taken[name]) / sum(time for time, _ in taken[name])
+        ratios = tuple(a / b for a, b in zip(times, regular, strict=True))
+        found[name] = Ratios(ratios, min(times) / min(regular), waiting)
+    return found, failed
+
+
+def _repeat(work: Work, times: int) -> None:
+    for _ in range(times):
+        work()
+
+
+def lower_bound(ratios: Sequence[float]) -> float:
+    """Return a lower confidence bound of the median: an order statistic, by the binomial distribution."""
+    from scipy.stats import binom
+
+    below = int(binom.ppf(1 - _CONFIDENCE, len(ratios), 0.5))
+    return sorted(ratios)[max(0, below - 1)]
+
+
+def baseline_speeds(rules: Mapping[str, Asked], scope: Scope, timing: Timing) -> dict[str, dict[str, Speed]]:
+    """Return ratios for a baseline, by rule and net; a RunFailedError if a rule cannot be timed."""
+    found: dict[str, dict[str, Speed]] = {name: {} for name in rules}
+    for net, group in scope.nets.items():
+        ratios_of, failed = times(rules, group, timing.rounds_again, timing.clock)
+        for name, reason in failed.items():
+            raise RunFailedError(f"no baseline is written: rule '{name}' on {net}: {reason}")
+        for name, ratios in ratios_of.items():
+            found[name][net] = ratios.summary
+    return found
+
+
+def judge(
+    baseline: Baseline,
+    rules: Mapping[str, Asked],
+    scope: Scope,
+    timing: Timing,
+    step: Step = lambda *_: None,
+) -> Verdict:
+    """Compare ratios with the baseline's and return a verdict with a finding for each rule and net.
+
+    A rule is slower if both the lower confidence bound of its median ratio and the ratio of the shortest
+    times exceed `LIMIT` times the baseline's, in the first and in two further measurements with more rounds.
+    `step` is called with number, total and name of each step.
+    """
+    findings: list[Finding] = []
+    for number, (net, group) in enumerate(scope.nets.items()):
+        step(number, len(scope.nets), f"speed on {net}")
+        findings += _on_net(baseline, rules, net, group, timing)
+    step(len(scope.nets), len(scope.nets), "")
+    note = (
+        f"times of {_BATCH} inputs relative to a regular pass, by turns; limit {LIMIT:g} times the baseline"
+    )
+    others: dict[str, list[str]] = {}
+    for name in rules:
+        old = baseline.rules.get(name)
+        if old is not None and old.speed and old.cpu != timing.cpu:
+            others.setdefault(old.cpu, []).append(name)
+    for cpu, names in others.items():
+        note += f"; times of {', '.join(names)} are from another processor ({cpu}), whose ratios may differ"
+    return Verdict(KIND, tuple(findings), note)
+
+
+def _on_net(
+    baseline: Baseline, rules: Mapping[str, Asked], net: str, group: LawGroup, timing: Timing
+) -> Iterator[Finding]:
+    known = {name: baseline.rules[name].speed for name in rules if name in baseline.rules}
+    old = {name: speed[net] for name, speed in known.items() if net in speed}
+    ratios, failed = times({name: rules[name] for name in old}, group, timing.rounds, timing.clock)
+    suspects = [name for name in ratios if ratios[name].slower(old[name]) > LIMIT]
+    for _ in range(2):
+        if suspects:
+            chosen = {name: rules[name] for name in suspects}
+            again, failed_again = times(chosen, group, timing.rounds_again, timing.clock)
+            ratios, failed = ratios | again, failed | failed_again
+            suspects = [name for name in suspects if name in again and again[name].slower(old[name]) > LIMIT]
+    for name in rules:
+        if name not in old:
+            yield Finding(name, net, Status.NEW, "its speed is not in the baseline")
+        elif name in failed:
+            yield Finding(name, net, Status.FAILED, failed[name])
+        else:
+            yield _finding(name, net, old[name], ratios[name], slower=name in suspects)
+
+
+def _finding(rule: str, net: str, old: Speed, ratios: Ratios, *, slower: bool) -> Finding:
+    median, bound = statistics.median(ratios.rounds), ratios.slower(old)
+    change = median / old.median
+    status = Status.WORSE if slower else Status.UNCHANGED
+    if not slower and max(change, ratios.least / old.least) * LIMIT < 1:
+        status = Status.BETTER
+    text = f"{change:.2f} times the baseline's ratio, at least {bound:.2f} "
+    text += f"({median:.3g} regular passes, before {old.median:.3g})"
+    numbers: dict[str, Any] = {
+        "ratio": median,
+        "baseline ratio": old.median,
+        "change": change,
+        "at least": bound,
+    }
+    if ratios.waiting > 0.1:
+        text += f"; {ratios.waiting:.0%} of the time is waiting, not computing"
+        numbers["waiting"] = ratios.waiting
+    return Finding(rule, net, status, text, numbers)
