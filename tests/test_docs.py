@@ -25,10 +25,11 @@ import torch
 import sdp_ref as sr
 from sdp_bench import oracles
 from sdp_bench.bench import rules
-from sdp_bench.bench.experiments import chosen
+from sdp_bench.bench.experiments import chosen, experiment
 from sdp_bench.bench.experiments.presets import preset
+from sdp_bench.bench.experiments.problem_set import NAME, problem_set
+from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.plugins.plugin import load
-from sdp_bench.bench.problems.problem_set import problem_set
 from sdp_bench.bench.settings import Settings
 from sdp_bench.cli import cli
 from tests.cells import run_cell
@@ -284,10 +285,10 @@ def test_the_example_rules_refuse_noise_without_a_covariance(name):
 
 
 def places():
-    """Places of the problem set by name, each as its net and the law of its inputs."""
-    problems = problem_set()
-    for place, group in zip(problems.places, problems.groups(Settings(), ()), strict=True):
-        yield place.name, (group.net.build().double(), group.law.to(dtype=torch.float64))
+    """Settings of the problem set by name, each as its net and the law of its inputs."""
+    groups = experiment(NAME).expand(Scope(Settings(rules=("sdp",)))).groups
+    for setting, group in zip(problem_set().settings, groups, strict=True):
+        yield setting.name, (group.net.build().double(), group.law.to(dtype=torch.float64))
 
 
 def test_the_template_takes_every_net_that_rules_are_entered_for():

@@ -24,6 +24,7 @@ from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_bench.bench.plugins.plugin import plugin_of
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
+from sdp_bench.bench.sampling import Sampling
 from sdp_bench.bench.settings import Settings
 from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator
@@ -131,9 +132,10 @@ class LawGroup(Group):
         Experiments with the same law share its oracle. Each plug-in has its own group, so that side effects
         of its code on the process cannot affect other rules. Image inputs are split over several groups.
         """
-        by_law: dict[tuple[str, Noise, float], list[LawGroup]] = {}
+        by_law: dict[tuple[str, Noise, float, Sampling], list[LawGroup]] = {}
         for group in groups:
-            by_law.setdefault((group.net.digest, group.noise, group.sigma), []).append(group)
+            law = (group.net.digest, group.noise, group.sigma, group.settings.sampling)
+            by_law.setdefault(law, []).append(group)
         nets = {digest: place for place, (digest, *_) in reversed(list(enumerate(by_law)))}
         laws = sorted(by_law, key=lambda law: (nets[law[0]], law[2]))
         return [own for law in laws for part in _joined(by_law[law]) for own in part.by_code()]

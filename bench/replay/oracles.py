@@ -93,7 +93,7 @@ def drawn_again(store: Store, prefix: str) -> Manifest:
     settings = replace(settings_of(run), rules=("sdp",))
     net = net_from_bytes(first["weights"], "stored")
     group, place = group_of(first["unit"], run, settings, net)
-    oracle = Oracle(net.build(), group.law[place], group.subjects[place].key, settings.sampling)
+    oracle = Oracle(net.build(), group.law[place], group.subjects[place].key, group.settings.sampling)
     try:
         return record(group, place, oracle)
     except ValueError as error:

@@ -1,19 +1,30 @@
-"""One stored measurement made again, step by step."""
+"""Stored measurements made again: one, step by step, or a random share of a results file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from sdp_bench.bench.experiments.law_group import measured
+from sdp_bench.bench.errors import RunFailedError, UserError, one_line
+from sdp_bench.bench.executors import WorkerError
+from sdp_bench.bench.executors.local import Limits, apart
+from sdp_bench.bench.experiments.law_group import LawGroup, measured
+from sdp_bench.bench.nets.net import Net, net_from_bytes
+from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.bench.replay.stored import stored_measurement
-from sdp_bench.bench.results.record import Record
+from sdp_bench.bench.plugins.plugin import plugin_of
+from sdp_bench.bench.replay.stored import groups_of, plugins_of, settings_of, stored_measurement
+from sdp_bench.bench.results.record import Cell, Record
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.rules import is_address
+from sdp_bench.bench.runs.group import run_group
+from sdp_bench.bench.text import printable
 from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.laws import Law
 
@@ -68,6 +79,173 @@ def identical(stored: Record, again: Record) -> bool:
     """Whether value, floor and standard error are equal to the last bit."""
     names = ("value", "floor", "floor95", "stderr")
     return all(getattr(stored, name) == getattr(again, name) for name in names)
+
+
+# A share of a results file ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The result of measuring `drawn` of `measurements` again: a line for each difference."""
+
+    drawn: int
+    measurements: int
+    differences: tuple[str, ...]
+
+
+_FIELDS = (
+    ("value", 1e-5, 0.1),
+    ("floor", 0.2, 1.0),
+    ("floor95", 0.2, 1.0),
+    ("stderr", 0.1, 0.0),
+)
+"""Fields with their tolerance: a relative one, and one in standard errors of the value.
+
+Another processor rounds differently, which moves a few samples across the edge of a cell. Floors are
+simulated from counts, so that one moved sample changes their random numbers. The standard error has no
+tolerance in standard errors, because a file with large standard errors would then pass any check.
+"""
+
+
+def replay_share(
+    store: Store,
+    share: float,
+    seed: int = 0,
+    *,
+    trusted: bool = False,
+    limits: Limits | None = None,
+    on_group: Callable[[int, int, str], object] = lambda *_: None,
+) -> Replayed:
+    """Measure a random share of the measurements against an oracle again, and report the differences.
+
+    A measurement is one metric of one rule for one unit. The share is at least one measurement. Each group
+    runs in a separate process within `limits`, and `on_group` gets the number of finished groups, the number
+    of all groups, and a title. The code of plug-in rules and of a user's nets runs only if it is `trusted`.
+
+    Raises UserError if there is no measurement against an oracle, or the drawn ones need code that is not
+    trusted or that has the name of a built-in rule.
+    """
+    frame = store.frame(*map(store.run, store.runs()))
+    frame = frame[frame["net"].notna()].astype({"unit": str, "rule": str, "metric_spec": str})
+    cells = sorted(set(zip(frame["unit"], frame["rule"], frame["metric_spec"], strict=True)))
+    if not cells:
+        raise UserError("no measurement has an oracle; there is nothing to measure again")
+    drawn = random.Random(seed).sample(cells, max(1, round(share * len(cells))))  # noqa: S311
+    rows = frame.set_index(["unit", "rule", "metric_spec"]).sort_index()
+    runs: dict[int, list[Cell]] = {}
+    for cell in drawn:
+        runs.setdefault(int(rows.loc[[cell], "run"].max()), []).append(cell)
+    tasks = [task for number, own in runs.items() for task in _tasks(store, number, own, trusted=trusted)]
+    stored = {cell: _records(rows.loc[[cell]].reset_index()) for cell in drawn}
+    differences: list[str] = []
+    for done, (group, own) in enumerate(tasks, 1):
+        differences += _differences(group, {cell: stored[cell] for cell in own}, limits)
+        on_group(done, len(tasks), group.title if group else "")
+    return Replayed(len(drawn), len(cells), tuple(differences))
+
+
+def _tasks(
+    store: Store, number: int, cells: Sequence[Cell], *, trusted: bool
+) -> Iterator[tuple[LawGroup | None, list[Cell]]]:
+    """Yield the groups of some cells of one run; None for cells that its experiments do not have."""
+    run = store.run(number)
+    plugins = plugins_of(run)
+    for rule in sorted({rule for _, rule, _ in cells}):
+        plugin = plugin_of(rule, plugins)
+        if plugin is None:
+            continue
+        if not is_address(rule):
+            raise UserError(f"code is stored under the name of the built-in rule '{rule}'")
+        if not trusted:
+            raise UserError(
+                f"rule '{rule}' is not built in; its code is stored with the results: --trust-code runs it, "
+                "if you trust the source of this file"
+            )
+        if printable(plugin.code.source) != plugin.code.source:
+            # A change of the direction of writing, say, shows reviewers other code than is run.
+            raise UserError(f"the code of rule '{rule}' has characters that are not shown")
+    nets: list[Net] = []
+    for stored_net in store.stored_nets().values():
+        if stored_net.weights is not None:
+            net = net_from_bytes(stored_net.weights, "stored")
+            if isinstance(net, OwnNet) and not trusted:
+                raise UserError("a net is stored with its code: --trust-code runs it")
+            nets.append(net.as_trusted() if isinstance(net, OwnNet) else net)
+    try:
+        groups = groups_of(run, settings_of(run, trusted=trusted), nets)
+    except UserError as error:
+        if nets:
+            raise
+        raise RunFailedError(_NO_WEIGHTS) from error
+    by_cell = {cell: group for group in groups for cell in group.cells}
+    own: dict[int, tuple[LawGroup | None, list[Cell]]] = {}
+    for cell in cells:
+        group = by_cell.get(cell)
+        if group is None and not nets:
+            raise RunFailedError(_NO_WEIGHTS)
+        own.setdefault(id(group), (group, []))[1].append(cell)
+    yield from own.values()
+
+
+_NO_WEIGHTS = "these results were exported without the nets' weights; they cannot be measured again"
+
+
+def _records(rows: Any) -> dict[str, Mapping[str, Any]]:
+    """Stored rows of one measurement by component."""
+    return {row["component"] or "": row for row in rows.to_dict("records")}
+
+
+def _differences(
+    group: LawGroup | None, stored: Mapping[Cell, Mapping[str, Mapping[str, Any]]], limits: Limits | None
+) -> Iterator[str]:
+    if group is None:
+        for cell in stored:
+            yield f"{'/'.join(cell)}: its experiment has no such measurement"
+        return
+    try:
+        result = apart(run_group, group, frozenset(stored), limits=limits)
+    except WorkerError as error:
+        yield f"{group.title}: {one_line(error)}"
+        return
+    again: dict[Cell, dict[str, Record]] = {cell: {} for cell in stored}
+    for record in result.records:
+        again[record.unit, record.rule, record.metric][record.component or ""] = record
+    reasons = {(failure.unit, failure.rule): failure.error for failure in result.failures}
+    for cell, components in stored.items():
+        name = "/".join(cell)
+        if not again[cell]:
+            reason = reasons.get(cell[:2]) or reasons.get((cell[0], None), "no result")
+            yield f"{name}: cannot be measured again: {reason}"
+            continue
+        versions = group.versions_of(cell[1], cell[2])
+        for component in sorted(components.keys() | again[cell].keys()):
+            reason = _difference(components.get(component), again[cell].get(component))
+            if reason:
+                old = components.get(component, {}).get("fingerprint")
+                note = (
+                    f" (stored with {old}; this version has {versions})"
+                    if old not in (None, versions)
+                    else ""
+                )
+                yield f"{name} {component}".rstrip() + f": {reason}{note}"
+
+
+def _difference(stored: Mapping[str, Any] | None, again: Record | None) -> str:
+    """Describe a difference larger than rounding; empty without one."""
+    if stored is None:
+        return "is missing from the file"
+    if again is None:
+        return "is in the file, but is not measured"
+    error = 0.0 if again.stderr is None else again.stderr
+    for name, relative, errors in _FIELDS:
+        old, new = (
+            math.nan if number is None else float(number) for number in (stored[name], getattr(again, name))
+        )
+        if math.isnan(old) and math.isnan(new):
+            continue
+        if not math.isclose(old, new, rel_tol=relative, abs_tol=max(1e-9, errors * error)):
+            return f"{name} is {old:.7g} in the file, and {new:.7g} when measured again"
+    return ""
 
 
 def _described(samples: Tensor, noise: Law, law: Law | None = None) -> str:

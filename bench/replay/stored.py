@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments import Experiment, chosen, predict
+from sdp_bench.bench.experiments import chosen, predict
+from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.law_group import LawGroup, Subject
 from sdp_bench.bench.experiments.own_net import own_experiment
 from sdp_bench.bench.metrics.oracle import Oracle
@@ -132,7 +134,7 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
     """
     found = find(store, key, trusted=trusted)
     group, place = group_of(found.rows[0]["unit"], found.run, found.settings, found.net)
-    oracle = Oracle(found.net.build(), group.law[place], group.subjects[place].key, found.settings.sampling)
+    oracle = Oracle(group.net.build(), group.law[place], group.subjects[place].key, group.settings.sampling)
     return StoredMeasurement(found.rows, found.settings, found.net, group, place, oracle)
 
 
@@ -156,30 +158,35 @@ def components_of(store: Store, key: str) -> list[dict[str, Any]]:
 
 
 def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[LawGroup, int]:
-    """The group that a net, input and noise were measured in, and their place there.
+    """Return the group in which a unit was measured, and the position of its input there.
 
-    Rules see the same batch again: another batch size may round differently.
-
-    `unit`: key of net, input and noise. `settings`: of the run.
-
-    The result is place of the input in it.
-
-    Raises a RunFailedError if no group of the run's experiments has them any more.
+    Rules get the same batch again, because another batch size may round differently. A RunFailedError is
+    raised if no group of the run's experiments has the unit any more.
     """
-    experiments: list[Experiment]
-    if isinstance(net, OwnNet):
-        own, settings, _ = own_experiment(net, settings)
-        experiments = [own]
-    else:
-        experiments = [each for each in chosen(list(stored_run.experiments)) if each.has_oracle]
-    for group in plan_of(experiments, settings, [net]).groups:
-        if isinstance(group, LawGroup):
-            for place, subject in enumerate(group.subjects):
-                if subject.key.hex == unit:
-                    return group, place
+    for group in groups_of(stored_run, settings, [net]):
+        for place, subject in enumerate(group.subjects):
+            if subject.key.hex == unit:
+                return group, place
     raise RunFailedError(
         f"net, input or settings no longer give the key {unit}; the data or code has changed"
     )
+
+
+def groups_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> list[LawGroup]:
+    """Return the groups of a stored run that have an oracle, for some of its nets.
+
+    Without nets: the groups of experiments that bring their own.
+    """
+    groups: list[Group] = []
+    for net in nets:
+        if isinstance(net, OwnNet):
+            own, own_settings, _ = own_experiment(net, settings)
+            groups += plan_of([own], own_settings, [net]).groups
+    plain = [net for net in nets if not isinstance(net, OwnNet)]
+    if plain or not nets:
+        experiments = [each for each in chosen(list(stored_run.experiments)) if each.has_oracle]
+        groups += plan_of(experiments, settings, plain).groups
+    return [group for group in groups if isinstance(group, LawGroup)]
 
 
 def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:

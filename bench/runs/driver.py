@@ -132,8 +132,13 @@ def _begin(
         left_out=plan.left_out,
         environment=described,
     )
+    distinct = {net.digest: net for net in (*nets, *plan.nets)}
     return store.begin_run(
-        description, nets=map(stored, nets), units=plan.units, rules=plan.rules, members=plan.members
+        description,
+        nets=map(stored, distinct.values()),
+        units=plan.units,
+        rules=plan.rules,
+        members=plan.members,
     )
 
 

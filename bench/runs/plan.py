@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import OutsideError, UserError, outside
 from sdp_bench.bench.experiments.base import Experiment, Group
+from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
@@ -41,6 +42,12 @@ class Plan:
     @property
     def units(self) -> list[Unit]:
         return list(dict.fromkeys(unit for group in self.groups for unit in group.units))
+
+    @property
+    def nets(self) -> list[Net]:
+        """Return the distinct nets that are measured; some experiments bring their own."""
+        groups = [group for group in self.groups if isinstance(group, LawGroup)]
+        return list({group.net.digest: group.net for group in groups}.values())
 
     @property
     def members(self) -> list[tuple[str, str]]:

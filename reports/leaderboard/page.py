@@ -1,114 +1,113 @@
-"""The leaderboard as static files: a page, its tables as JSON, the submissions, and badges."""
+"""The leaderboard as static files: a page, its tables as JSON, and a badge for each rule."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sdp_bench.bench.badge import Badge
+from sdp_bench.bench.experiments.problem_set import DIGEST, NAME
 from sdp_bench.bench.files import writing
-from sdp_bench.bench.problems.problem_set import ProblemSet
-from sdp_bench.bench.submissions.making import TIMED
-from sdp_bench.bench.submissions.submission import Submission
 from sdp_bench.reports.folder import check, inside, write
-from sdp_bench.reports.leaderboard.standings import USES, Entry, Standing, entries, standings
+from sdp_bench.reports.leaderboard.standings import USES, Entry, Table, problems, read, seconds_of, table
 from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.writing import environment
 
-DATA = "leaderboard.json"
-SUBMISSIONS, BADGES = "submissions", "badges"
+DATA, BADGES = "leaderboard.json", "badges"
 _TEMPLATE = Path(__file__).with_name("template.html")
 
 
-def build(submissions: Sequence[Submission], problems: ProblemSet, folder: Path) -> Path:
-    """Write the leaderboard of a problem set and return its page.
+def build(paths: Sequence[Path], folder: Path) -> Path:
+    """Write the leaderboard of entries (results files or export folders) and return its page.
 
-    `folder` receives ``index.html``, ``leaderboard.json`` and the folders of submissions and badges. Raises
-    UserError if foreign files are in the way or two submissions have the same name, and RunFailedError if the
-    folder is not writable.
+    `folder` receives ``index.html``, ``leaderboard.json`` and the folder ``badges``. Raises UserError if an
+    entry cannot be read or foreign files are in the way, and RunFailedError if the folder is not writable.
     """
-    found = entries(submissions, problems)
-    tables = {use: standings(found, use) for use in USES}
+    entries = read(paths)
+    tables = [table(entries, use) for use in USES]
+    first = tables[0]
+    # In the order of the first use; entries without any of its problems come last.
+    ordered = list(dict.fromkeys((*(standing.entry for standing in first.standings), *entries)))
+    slugs = _slugs(ordered)
     check(folder, (PAGE, DATA))
     with writing(folder):
-        for each in found:
-            write(inside(folder, SUBMISSIONS) / f"{each.slug}.json", each.submission.text())
-            write(inside(folder, BADGES) / f"{each.slug}.svg", badge(each, tables[USES[0]]))
-        write(folder / DATA, json.dumps(as_data(found, problems), indent=1, ensure_ascii=False) + "\n")
-        templates = environment(RuleTraits())
-        page = templates.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-            problems=problems,
-            entries=found,
-            # In the order of the first use; entries without any of its problems come last.
-            ordered=dict.fromkeys((*(standing.entry for standing in tables[USES[0]]), *found)),
+        for entry in ordered:
+            write(inside(folder, BADGES) / f"{slugs[entry]}.svg", badge(entry, first))
+        data = as_data(ordered, tables, slugs)
+        write(folder / DATA, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+        template = environment(RuleTraits()).from_string(_TEMPLATE.read_text(encoding="utf-8"))
+        page = template.render(
+            name=NAME,
+            digest=DIGEST,
+            problems=problems(),
+            entries=ordered,
+            slugs=slugs,
             tables=tables,
+            found={
+                (each.use.name, standing.entry): standing for each in tables for standing in each.standings
+            },
             columns={
-                use.name: [place.name for place in problems.places if _taken(place.name, table)]
-                for use, table in tables.items()
+                each.use.name: list(dict.fromkeys(s for own in each.standings for s in own.settings))
+                for each in tables
             },
-            places=[name for name in TIMED if any(name in each.costs for each in found)],
-            ranks={
-                use.name: {standing.entry.slug: standing for standing in table}
-                for use, table in tables.items()
-            },
+            seconds={entry: seconds_of(entry.frame) for entry in entries},
             data=DATA,
-            submissions=SUBMISSIONS,
             badges=BADGES,
         )
         return write(folder / PAGE, page)
 
 
-def _taken(place: str, table: Sequence[Standing]) -> bool:
-    return any(place in standing.score.places for standing in table)
+def _slugs(entries: Sequence[Entry]) -> dict[Entry, str]:
+    """Distinct names of entries for files and links."""
+    slugs: dict[Entry, str] = {}
+    for entry in entries:
+        slug = re.sub(r"[^a-z0-9]+", "-", entry.name.lower()).strip("-")[:80] or "rule"
+        slugs[entry] = slug if slug not in slugs.values() else f"{slug}-{len(slugs) + 1}"
+    return slugs
 
 
-def as_data(found: Sequence[Entry], problems: ProblemSet) -> dict[str, Any]:
+def as_data(entries: Sequence[Entry], tables: Sequence[Table], slugs: dict[Entry, str]) -> dict[str, Any]:
+    """Return the content of ``leaderboard.json``."""
     return {
-        "digest": problems.digest,
-        "problem_set": problems.name,
-        "uses": {use.name: {"title": use.title, "unit": use.unit, "about": use.about} for use in USES},
-        "standings": {use.name: [_standing(each) for each in standings(found, use)] for use in USES},
-        "rules": {
-            each.slug: {
-                "rule": each.submission.rule.name,
-                "label": each.label,
-                "version": each.submission.rule.version,
-                "submission": f"{SUBMISSIONS}/{each.slug}.json",
-                "badge": f"{BADGES}/{each.slug}.svg",
-                "cost": {
-                    name: {
-                        "median": cost.median,
-                        "lower": cost.lower,
-                        "upper": cost.upper,
-                        "passes": cost.passes,
-                    }
-                    for name, cost in each.costs.items()
-                },
-                "guarantees": [str(one) for one in each.submission.guarantees],
-                "violated": [str(one.guarantee) for one in each.broken],
-            }
-            for each in found
+        "digest": DIGEST,
+        "problem_set": NAME,
+        "uses": {
+            each.use.name: {"title": each.use.title, "unit": each.use.unit, "about": each.use.about}
+            for each in tables
         },
-    }
-
-
-def _standing(standing: Standing) -> dict[str, Any]:
-    score = standing.score
-    low, high = score.interval
-    return {
-        "rule": standing.entry.slug,
-        "rank": standing.rank,
-        "among": standing.among,
-        "level_with_best": standing.level,
-        "value": _finite(score.value),
-        "interval": [_finite(low), _finite(high)],
-        "problems": score.measured,
-        "asked": score.asked,
+        "standings": {
+            each.use.name: [
+                {
+                    "rule": slugs[standing.entry],
+                    "rank": standing.position,
+                    "among": standing.among,
+                    "tied_with_best": standing.tied,
+                    "value": _finite(standing.value),
+                    "interval": [_finite(standing.low), _finite(standing.high)],
+                    "problems": standing.measured,
+                    "of": standing.of,
+                }
+                for standing in each.standings
+            ]
+            for each in tables
+        },
+        "cheapest": {each.use.name: each.cheapest and slugs[each.cheapest] for each in tables},
+        "rules": {
+            slugs[entry]: {
+                "rule": entry.rule,
+                "label": entry.label,
+                "entry": entry.file,
+                "badge": f"{BADGES}/{slugs[entry]}.svg",
+                "seconds": _finite(seconds_of(entry.frame)),
+            }
+            for entry in entries
+        },
     }
 
 
@@ -116,14 +115,11 @@ def _finite(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def badge(entry: Entry, table: Sequence[Standing]) -> str:
-    """SVG badge for a rule's README: the problem set, and the rank by the whole distribution."""
-    mine = next((each for each in table if each.entry is entry), None)
-    name = entry.submission.problem_set.name
-    if entry.broken:
-        return Badge(name, "guarantee violated", good=False).svg
-    if mine is None or mine.rank is None:
-        return Badge(name, "entered", good=None).svg
-    share = "" if mine.score.whole else f" at {mine.score.measured}/{mine.score.asked}"
-    said = f"TV {labels.number(mine.score.value)}{share}, {mine.rank} of {mine.among}"
-    return Badge(name, said, good=True).svg
+def badge(entry: Entry, first: Table) -> str:
+    """Return the SVG badge for a rule's README: the problem set, and the rank by the whole distribution."""
+    mine = next((standing for standing in first.standings if standing.entry is entry), None)
+    if mine is None:
+        return Badge(NAME, "entered", good=None).svg
+    share = "" if mine.whole else f" on {mine.measured}/{mine.of}"
+    text = f"TV {labels.number(mine.value)}{share}, {mine.position} of {mine.among}"
+    return Badge(NAME, text, good=True).svg

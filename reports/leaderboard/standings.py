@@ -1,38 +1,47 @@
-"""Rankings of submissions by use.
+"""Entries to the problem set and their rankings by use.
 
-A setting is a net under one noise, with three inputs. The score of a rule is the mean over settings of the
-mean over inputs. Its interval covers the variation over other inputs in the same settings. A rule is ranked
-on the problems that it solved, among the rules that solved all of these.
+An entry is a results file, or an export of one, of the experiment sdp-bench-1. Nets and inputs are random,
+and each net counts once: the score of a rule is the mean over nets and inputs of the mean over noise levels.
+A rule is ranked on the problems that it solved, among the rules that solved all of these.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics import metric as metric_of
-from sdp_bench.bench.problems.problem_set import ProblemSet
-from sdp_bench.bench.submissions.checking import violations
-from sdp_bench.bench.submissions.submission import Cost, Guarantee, Numbers, Submission
-from sdp_bench.bench.text import printable
+from sdp_bench.bench.experiments.problem_set import NAME, problem_set
+from sdp_bench.bench.metrics import Metric
+from sdp_bench.bench.noise import CAUCHY
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
+from sdp_bench.bench.results.exchange import opened
+from sdp_bench.bench.results.record import Run
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.settings import Settings
+from sdp_bench.reports.statistics.overall import Overall, Score
+from sdp_bench.reports.statistics.ranking import Ranking, rank
+from sdp_bench.reports.style.rules import RuleTraits
+from sdp_ref.rules import Traits
 
-_NORMAL = 1.96  # quantile of a two-sided 95 % interval
 _WORST = math.log(100.0)
 """Bound on |log ratio|: the ratio is 0 for events that were predicted to be impossible."""
 
 
+def _bounded(metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.minimum(np.asarray(metric.score(values, floors)), _WORST)
+
+
 @dataclass(frozen=True)
 class Use:
-    """A use of predictions.
-
-    `unit` is that of the score, for table headers. `metrics` are alternative metrics, one of which a setting
-    has. `heavy` marks the use for noise without a variance. `shown` converts a score for display.
-    """
+    """A use of predictions, judged by one of several metrics; `shown` converts a mean score for display."""
 
     name: str
     title: str
@@ -41,15 +50,15 @@ class Use:
     metrics: tuple[str, ...]
     heavy: bool = False
     shown: Callable[[float], float] = float
+    score: Score = _bounded
 
 
 USES = (
     Use(
         "law",
-        "Whole law",
-        "Total variation between the predicted law of all outputs and the true one: the probability that is "
-        "in the wrong place. In 128 cells of equal mass; of ten outputs, the largest over pairs of principal "
-        "axes.",
+        "Whole distribution",
+        "Total variation between the predicted and the true joint distribution of all outputs, in 128 cells "
+        "of equal mass. For ten outputs: the largest over pairs of principal axes.",
         "TV",
         ("tv_headline", "tv_principal"),
     ),
@@ -64,16 +73,15 @@ USES = (
     Use(
         "intervals",
         "Prediction intervals",
-        "By how much the true mass of the predicted central intervals of single outputs (50 %, 90 %, 95 %) "
-        "misses what they should hold.",
-        "|miss|",
+        "Absolute difference between the true and the nominal coverage of the predicted central intervals of "
+        "single outputs (50 %, 90 %, 95 %).",
+        "|difference|",
         ("coverage",),
     ),
     Use(
         "deviations",
         "Standard deviations",
-        "The factor by which the predicted standard deviation of an output is off, up or down (geometric "
-        "mean); 1 is right.",
+        "Error factor of the standard deviation of an output, up or down (geometric mean); 1 is exact.",
         "factor",
         ("std_ratio",),
         shown=math.exp,
@@ -81,8 +89,8 @@ USES = (
     Use(
         "tails",
         "Tails",
-        "The factor by which the predicted probability of an output beyond its true 90 %, 99 %, 99.9 % and "
-        "99.99 % points is off, up or down, at most 100 (geometric mean); 1 is right.",
+        "Error factor of the predicted probability that an output exceeds its true 90 %, 99 %, 99.9 % and "
+        "99.99 % quantiles, up or down, at most 100 (geometric mean); 1 is exact.",
         "factor",
         ("tails",),
         shown=math.exp,
@@ -90,205 +98,209 @@ USES = (
     Use(
         "heavy",
         "Heavy tails",
-        "Cauchy noise: total variation between the predicted and the true law of all outputs together.",
+        "Cauchy noise: total variation between the predicted and the true joint distribution of all outputs.",
         "TV",
         ("tv_joint",),
         heavy=True,
     ),
 )
-"""Uses in the order of the page; the first one orders the table of all entries."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """Score of a rule for a use.
-
-    `places` are scores by setting and problem, lower is better, and `asked` is the number of problems.
-    """
-
-    places: Mapping[str, Mapping[str, float]]
-    asked: int
-    shown: Callable[[float], float] = float
-
-    @property
-    def measured(self) -> int:
-        return sum(map(len, self.places.values()))
-
-    @property
-    def whole(self) -> bool:
-        return self.measured == self.asked > 0
-
-    @cached_property
-    def mean(self) -> float:
-        """Mean over settings; NaN without any."""
-        return float(np.mean([np.mean(each) for each in self._values])) if self.places else math.nan
-
-    @cached_property
-    def error(self) -> float:
-        """Standard error of the mean, with inputs as replicates in each setting."""
-        return _error(self._values)
-
-    @property
-    def value(self) -> float:
-        return self.shown(self.mean)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % interval as displayed."""
-        low, high = self.mean - _NORMAL * self.error, self.mean + _NORMAL * self.error
-        return self.shown(max(0.0, low)), self.shown(high)
-
-    @property
-    def _values(self) -> list[list[float]]:
-        return [[*each.values()] for each in self.places.values()]
-
-    def covers(self, other: Score) -> bool:
-        """Whether all problems solved by `other` are solved here too."""
-        return all(each.keys() <= self.places.get(name, {}).keys() for name, each in other.places.items())
-
-    def where(self, other: Score) -> Score:
-        """Restrict the score to the problems of `other`, which it covers."""
-        places = {name: {key: self.places[name][key] for key in each} for name, each in other.places.items()}
-        return replace(self, places=places)
-
-    def level_with(self, other: Score) -> bool:
-        """Whether scores on the same problems do not differ at the 5 % level, by paired differences."""
-        gaps = [np.subtract(a, b).tolist() for a, b in zip(self._values, other._values, strict=True)]
-        return bool(abs(np.mean([np.mean(each) for each in gaps])) <= _NORMAL * _error(gaps))
-
-
-def _error(places: Sequence[Sequence[float]]) -> float:
-    if not places or min(map(len, places)) < 2:
-        return math.nan
-    variances = [np.var(each, ddof=1) / len(each) for each in places]
-    return float(np.sqrt(np.sum(variances)) / len(places))
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A violated guarantee: the number of violations among the values that it covers, and the worst one."""
-
-    guarantee: Guarantee
-    count: int
-    of: int
-    where: str
-    value: float
+"""Uses in the order of the page; the first one orders the table of all rules."""
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A submission with its scores, by name of the use, and violated guarantees."""
+    """One rule of one entry.
 
-    submission: Submission
-    scores: Mapping[str, Score]
-    broken: tuple[Broken, ...]
+    `name` identifies it on the page: the spec of the rule, with the name of its file if several files have
+    different measurements of a rule with this spec. `frame` has its measurements of the problem set,
+    `left_out` the reasons why problems are missing, and `plugin` its code if the rule is not built in.
+    """
 
-    @classmethod
-    def of(cls, submission: Submission, problems: ProblemSet) -> Entry:
-        scores = {use.name: _score(submission, use, problems) for use in USES}
-        broken = tuple(each for one in submission.guarantees if (each := _broken(submission, one)))
-        return cls(submission, scores, broken)
-
-    @property
-    def slug(self) -> str:
-        return self.submission.slug
+    name: str
+    rule: str
+    file: str
+    traits: Traits
+    frame: pd.DataFrame
+    run: Run
+    left_out: tuple[str, ...]
+    plugin: Plugin | None
 
     @property
     def label(self) -> str:
-        return self.submission.rule.label
-
-    @property
-    def costs(self) -> Mapping[str, Cost]:
-        return self.submission.cost
-
-    @property
-    def refusals(self) -> tuple[tuple[str, int], ...]:
-        """Reasons why problems were refused, with the number of problems."""
-        counts: dict[str, int] = {}
-        for reasons in self.submission.refused.values():
-            for reason in dict.fromkeys(reasons.values()):
-                counts[reason] = counts.get(reason, 0) + 1
-        return tuple(counts.items())
+        return self.traits.label if self.name == self.rule else f"{self.traits.label} ({self.file})"
 
 
-def _score(submission: Submission, use: Use, problems: ProblemSet) -> Score:
-    places: dict[str, dict[str, float]] = {}
-    asked = 0
-    for place in problems.places:
-        specs = [spec for spec in place.metrics if spec.partition(":")[0] in use.metrics]
-        if not specs or place.heavy != use.heavy:
-            continue
-        asked += len(place.problems)
-        found = {name: submission.measurements.get(name, {}).get(specs[0]) for name in place.problems}
-        values = {name: _value(specs[0], each) for name, each in found.items() if each}
-        if known := {name: value for name, value in values.items() if math.isfinite(value)}:
-            places[place.name] = known
-    return Score(places, asked, use.shown)
-
-
-def _value(spec: str, components: Mapping[str, Numbers]) -> float:
-    """Mean score over components; NaN if one is unknown."""
-    read = metric_of(spec)
-    known = [[math.nan if number is None else number for number in each] for each in components.values()]
-    values, floors = np.array(known, dtype=float).T[:2]
-    return float(np.minimum(read.score(values, floors), _WORST).mean())
-
-
-def _broken(submission: Submission, guarantee: Guarantee) -> Broken | None:
-    found = list(violations(submission, guarantee))
-    if not found:
-        return None
-    problem, component, value = max(found, key=lambda each: guarantee.beyond(each[2]))
-    total = sum(1 for _ in submission.meant(guarantee))
-    return Broken(guarantee, len(found), total, " ".join(filter(None, (problem, component))), value)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Position of an entry in a table.
-
-    `rank` is that on the solved problems, shared by equal scores; None after a violated guarantee. `among` is
-    the number of ranked entries that solved all these problems, including this one. `level` says whether it
-    is statistically tied with the best of them.
-    """
-
-    entry: Entry
-    score: Score
-    rank: int | None
-    among: int
-    level: bool
-
-
-def entries(submissions: Sequence[Submission], problems: ProblemSet) -> tuple[Entry, ...]:
-    """Entries of submissions to one set; raises UserError if two have the same name."""
-    found: dict[str, Entry] = {}
-    for each in submissions:
-        if each.slug in found:
-            other = found[each.slug].submission.rule.name
-            names = " and ".join(f"'{printable(name)}'" for name in dict.fromkeys((other, each.rule.name)))
-            raise UserError(f"two submissions are of {names}; keep one of them")
-        found[each.slug] = Entry.of(each, problems)
-    return tuple(found.values())
-
-
-def standings(found: Sequence[Entry], use: Use) -> tuple[Standing, ...]:
-    """Entries with solved problems, sorted by rank, then by number of solved problems.
-
-    Entries that violated a guarantee come last.
-    """
-    taken = [entry for entry in found if entry.scores[use.name].measured]
-    ranked = [entry.scores[use.name] for entry in taken if not entry.broken]
-    table = [_standing(entry, entry.scores[use.name], ranked) for entry in taken]
-    return tuple(
-        sorted(table, key=lambda each: (each.rank or math.inf, -each.score.measured, each.score.mean))
+@functools.cache
+def problems() -> pd.DataFrame:
+    """Return the problems with the key of their oracle, setting, net, input, noise, sigma and metrics."""
+    frozen = problem_set()
+    return pd.DataFrame(
+        [
+            {
+                "unit": key,
+                "setting": setting.name,
+                "net": setting.net,
+                "input": row,
+                "noise": setting.noise,
+                "sigma": setting.scale,
+                "metric_spec": metric,
+            }
+            for setting in frozen.settings
+            for key, row in zip(setting.keys, setting.rows, strict=True)
+            for metric in setting.metrics
+        ]
     )
 
 
-def _standing(entry: Entry, score: Score, ranked: Sequence[Score]) -> Standing:
-    """Compare an entry with those that solved all problems that it solved."""
-    if entry.broken:
-        return Standing(entry, score, None, 0, level=False)
-    others = [each.where(score) for each in ranked if each.covers(score)]
-    best = min(others, key=lambda each: each.mean)
-    rank = 1 + sum(each.mean < score.mean for each in others)
-    return Standing(entry, score, rank, len(others), level=rank == 1 or score.level_with(best))
+def read(paths: Sequence[Path]) -> list[Entry]:
+    """Read entries from results files and export folders; identical measurements of a rule are read once.
+
+    A UserError is raised if a file is not readable or has no measurement of the problem set.
+    """
+    found: list[Entry] = []
+    for path in paths:
+        with opened(path) if path.is_dir() else Store(path) as store:
+            own = list(_entries(store, path.stem))
+        if not own:
+            raise UserError(f"{path} has no measurement of {NAME}: sdp-bench run {NAME} --rules RULE")
+        found += own
+    distinct: dict[tuple[str, str], Entry] = {}
+    for entry in found:
+        values = entry.frame[["unit", "metric_spec", "component", "value"]].to_csv(index=False)
+        distinct.setdefault((entry.rule, values), entry)
+    rules = [entry.rule for entry in distinct.values()]
+    names = [e.rule if rules.count(e.rule) == 1 else f"{e.rule} ({e.file})" for e in distinct.values()]
+    return [
+        Entry(**{**vars(entry), "name": name if names.count(name) == 1 else f"{name} {number}"})
+        for number, (name, entry) in enumerate(zip(names, distinct.values(), strict=True), 1)
+    ]
+
+
+def _entries(store: Store, file: str) -> Iterator[Entry]:
+    """Yield the rules of a results file that were measured on the problem set."""
+    runs = [run for run in map(store.run, store.runs()) if NAME in run.experiments]
+    if not runs:
+        return
+    frame = store.frame(*runs)
+    frame = frame[frame["experiment"] == NAME].drop_duplicates(["unit", "rule", "metric_spec", "component"])
+    texts = ["unit", "rule", "metric_spec", "component", "metric"]
+    frame = frame[[*texts, "value", "floor", "seconds", "run"]].astype(dict.fromkeys(texts, str))
+    # What a problem is follows from its key; the file may claim another net or noise.
+    frame = frame.merge(problems(), on=["unit", "metric_spec"])
+    frame = frame.sort_values(["unit", "metric_spec", "component"], ignore_index=True)
+    traits = store.rules()
+    for rule, own in frame.groupby("rule", sort=True):
+        name = str(rule)
+        if traits[name].reference:
+            continue
+        run = next(run for run in reversed(runs) if run.id in set(own["run"]))
+        left_out = tuple(
+            dict.fromkeys(line.reason for each in runs for line in each.left_out if line.rule == name)
+        )
+        plugin = plugin_of(name, Settings.from_dict(run.settings).plugins)
+        yield Entry(name, name, file, traits[name], own, run, left_out, plugin)
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Position of an entry in the table of a use.
+
+    `value`, `low` and `high` are its score and the ends of its 95 % interval (NaN if unknown), `settings` its
+    mean score in each setting. It solved `measured` of `of` problems. `position` counts from 1 among the
+    `among` entries that solved all of these problems, `tied` says whether it is statistically tied with the
+    best of them.
+    """
+
+    entry: Entry
+    value: float
+    low: float
+    high: float
+    settings: Mapping[str, float]
+    measured: int
+    of: int
+    position: int
+    among: int
+    tied: bool
+
+    @property
+    def whole(self) -> bool:
+        return self.measured == self.of
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Standings of one use, best first, and the cheapest of the rules tied with the best, if it is known.
+
+    The cheapest rule is one of those that solved all problems, by the time per input in their files.
+    """
+
+    use: Use
+    standings: tuple[Standing, ...]
+    cheapest: Entry | None
+
+
+def table(entries: Sequence[Entry], use: Use) -> Table:
+    """Rank entries for a use, by position, then by the number of solved problems."""
+    every = problems()
+    kind = every["metric_spec"].str.partition(":")[0].isin(use.metrics)
+    asked = every[kind & ((every["noise"] == CAUCHY.family) == use.heavy)]
+    parts = [entry.frame.assign(rule=entry.name) for entry in entries]
+    frame = pd.concat(parts) if parts else pd.DataFrame(columns=["unit", "metric_spec", "rule", "component"])
+    frame = frame.merge(asked[["unit", "metric_spec"]], on=["unit", "metric_spec"])
+    # A measurement counts if it has every component that any entry has.
+    components = frame.groupby("unit")["component"].nunique()
+    counts = frame.groupby(["rule", "unit"]).size()
+    whole = counts[counts == components.reindex(counts.index.get_level_values("unit")).to_numpy()]
+    solved = {
+        entry.name: frozenset(whole[entry.name].index) if entry.name in whole else frozenset()
+        for entry in entries
+    }
+    taken = [entry for entry in entries if solved[entry.name]]
+    traits = RuleTraits({entry.name: entry.traits for entry in entries})
+    rankings: dict[frozenset[str], tuple[Overall, Ranking]] = {}
+    for units in {solved[entry.name] for entry in taken}:
+        rivals = [entry.name for entry in taken if solved[entry.name] >= units]
+        part = frame[frame["unit"].isin(units) & frame["rule"].isin(rivals)]
+        overall = Overall.measured(part, use.score, traits, setting=(), least=1)
+        if overall is not None:
+            rankings[units] = overall, rank(overall, overall.rules)
+    standings = []
+    for entry in taken:
+        overall, ranking = rankings[solved[entry.name]]
+        mean, half = overall.mean(entry.name), overall.half_width(entry.name)
+        low, high = (use.shown(end) for end in (max(0.0, mean - half), mean + half))
+        own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(solved[entry.name])]
+        standings.append(
+            Standing(
+                entry,
+                use.shown(mean),
+                low,
+                high,
+                {name: use.shown(value) for name, value in _by_setting(own, use, traits).items()},
+                len(solved[entry.name]),
+                asked["unit"].nunique(),
+                1 + sum(overall.mean(name) < mean for name in overall.rules),
+                len(overall.rules),
+                entry.name in (ranking.leader, *ranking.tied),
+            )
+        )
+    standings.sort(key=lambda standing: (standing.position, -standing.measured, standing.value))
+    everything = rankings.get(frozenset(asked["unit"]))
+    seconds = {entry.name: seconds_of(entry.frame) for entry in entries}
+    name = everything[1].cheapest(seconds) if everything else ""
+    return Table(use, tuple(standings), next((entry for entry in entries if entry.name == name), None))
+
+
+def _by_setting(own: pd.DataFrame, use: Use, traits: RuleTraits) -> dict[str, float]:
+    means = {}
+    for setting, part in own.groupby("setting", sort=False):
+        overall = Overall.measured(part, use.score, traits, setting=(), least=1)
+        if overall is not None:
+            means[str(setting)] = overall.mean(overall.rules[0])
+    return means
+
+
+def seconds_of(frame: pd.DataFrame) -> float:
+    """Geometric mean over settings of the shortest time (s) for one input; NaN without times."""
+    least = frame.groupby("setting")["seconds"].min().dropna()
+    return float(np.exp(np.log(least[least > 0]).mean())) if (least > 0).any() else math.nan

@@ -16,7 +16,8 @@ from sdp_bench.reports.scorecard.costs import CostTable, times_sdp
 from sdp_bench.reports.scorecard.verdict import Line, Verdict
 from sdp_bench.reports.sections.choice.words import names
 from sdp_bench.reports.statistics.costs import SAME
-from sdp_bench.reports.statistics.replicates import Contest, Replicates
+from sdp_bench.reports.statistics.ranking import Ranking
+from sdp_bench.reports.statistics.replicates import Replicates
 from sdp_bench.reports.style import labels, noise
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import by_kind
@@ -32,7 +33,7 @@ class Best:
     statistically indistinguishable from the exact distribution.
     """
 
-    contest: Contest
+    contest: Ranking
     value: float
     half_width: float
     exact: int

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.reports.statistics.ranking import UNIT
-from sdp_bench.reports.statistics.replicates import LEVEL, MIN_LEVELS
+from sdp_bench.reports.statistics.ranking import LEVEL, UNIT
+from sdp_bench.reports.statistics.replicates import MIN_LEVELS
 from sdp_bench.reports.style.rules import RuleTraits
 
-PLACE = ("activation", "depth", "network", "recipe", "noise", "sigma")
+SETTING = ("activation", "depth", "network", "recipe", "noise", "sigma")
 """Columns that identify a setting."""
 Score = Callable[[Metric, NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 """Compute scores, lower is better, from a metric, values and floors."""
@@ -58,25 +58,30 @@ class Overall:
         frame: pd.DataFrame,
         score: Score,
         traits: RuleTraits,
+        setting: Sequence[str] = SETTING,
+        least: int = 2,
     ) -> Overall | None:
         """Compare rules by the measurements of one metric; components of a measurement are averaged.
 
+        `setting` names the columns that identify a setting. Nets that differ in these columns are not
+        replicates of each other, so that their differences are no part of the intervals.
+
         References are skipped, then rules measured in less than :data:`COVERAGE` of the settings, and finally
-        settings in which a remaining rule is missing. Return None if fewer than two rules remain.
+        settings in which a remaining rule is missing. Return None if fewer than `least` rules remain.
         """
         rules, names = pd.factorize(frame["rule"])
         ranked = np.array([not traits.is_reference(str(name)) for name in names], dtype=bool)
         frame = frame[ranked[rules]]
         if frame.empty:
             return None
-        units, first = numbered(frame, (*PLACE, *UNIT))
+        units, first = numbered(frame, (*setting, *UNIT))
         rules, names = pd.factorize(frame["rule"])
         scores = _table(units, rules, _scores(frame, score))
-        places = numbered(frame.iloc[first], PLACE)[0]
+        places = numbered(frame.iloc[first], setting)[0]
         whole = _whole(scores, places)
         common = whole.mean(0) >= COVERAGE
         kept: NDArray[np.bool_] = np.logical_and.reduce(whole[:, common], axis=1)
-        if common.sum() < 2 or not kept.any():
+        if common.sum() < least or not kept.any():
             return None
         rows = kept[places]
         scores, of_units = scores[rows][:, common], frame.iloc[first[rows]]
@@ -108,7 +113,11 @@ class Overall:
 
     def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
         """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
-        return self._p(one, other) <= LEVEL / comparisons
+        return self.p_better(one, other) <= LEVEL / comparisons
+
+    def p_better(self, one: str, other: str) -> float:
+        """One-sided p-value of "`one` is better than `other`"; 1 with too few nets and inputs."""
+        return self._p(one, other)
 
     @functools.cached_property
     def _p(self) -> Callable[[str, str], float]:

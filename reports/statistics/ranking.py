@@ -1,4 +1,12 @@
-"""Best rules in one setting, and rules that are statistically tied with the best."""
+"""Which rule is best: the ranking of rules by paired differences, and marks of ties in tables.
+
+References
+----------
+Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6, 1979.
+Gupta, "On some multiple decision (selection and ranking) rules", Technometrics 7, 1965.
+Hsu, "Constrained simultaneous confidence intervals for multiple comparisons with the best", Ann. Statist. 12,
+1984.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -15,8 +23,62 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric
 
+LEVEL = 0.05
+"""Probability of declaring a false winner, and of an interval missing its mean."""
+
 UNIT = ["net", "input"]
 """Columns over which means are taken and rules are paired."""
+
+
+class Comparison(Protocol):
+    """Mean scores of rules, lower is better, and tests of their paired differences."""
+
+    def mean(self, rule: str) -> float: ...
+
+    def p_better(self, one: str, other: str) -> float:
+        """One-sided p-value of "`one` is better than `other`"."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The rule with the best mean, the rules statistically tied with it, and the others; best first."""
+
+    leader: str
+    tied: tuple[str, ...] = ()
+    worse: tuple[str, ...] = ()
+
+    @property
+    def decided(self) -> bool:
+        """Whether the leader is significantly better than all others."""
+        return not self.tied
+
+    def cheapest(self, seconds: Mapping[str, float]) -> str:
+        """Return the rule with the shortest time among the leader and its ties; the leader without times."""
+        timed = [rule for rule in (self.leader, *self.tied) if math.isfinite(seconds.get(rule, math.nan))]
+        return min(timed, key=seconds.__getitem__, default=self.leader)
+
+
+def rank(compared: Comparison, rules: Sequence[str]) -> Ranking:
+    """Rank one rule or more by their means and find those that are statistically tied with the best.
+
+    The leader is compared with each other rule by a one-sided test of their paired differences, corrected by
+    Holm's method at the level 5 % / 2. The level is halved because the leader is chosen from the same data:
+    either of two equal rules could lead. A leader without ties is thus a false winner with a probability of
+    at most 5 %, and the leader and its ties contain the best rule with at least 95 % (subset selection after
+    Gupta 1965, comparison with the best after Hsu 1984).
+    """
+    leader, *others = sorted(rules, key=compared.mean)
+    p = {rule: compared.p_better(leader, rule) for rule in others}
+    worse: set[str] = set()
+    for rule in sorted(others, key=p.__getitem__):
+        if p[rule] > LEVEL / 2 / (len(others) - len(worse)):
+            break
+        worse.add(rule)
+    return Ranking(
+        leader,
+        tuple(rule for rule in others if rule not in worse),
+        tuple(rule for rule in others if rule in worse),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,27 +13,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from sdp_bench.bench.metrics import Metric
-from sdp_bench.reports.statistics.ranking import Scores
+from sdp_bench.reports.statistics.ranking import LEVEL, Ranking, Scores, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 
-LEVEL = 0.05
-"""Probability of declaring a false winner in one setting, and of an interval missing its mean."""
 MIN_LEVELS = 3
 """Smallest number of nets, or inputs, whose spread is estimated; fewer are treated as fixed."""
-
-
-@dataclass(frozen=True)
-class Contest:
-    """The rule with the best mean, and the rules that are statistically tied with it, best first."""
-
-    leader: str
-    tied: tuple[str, ...] = ()
-
-    @property
-    def decided(self) -> bool:
-        """Whether the leader is significantly better than all others."""
-        return not self.tied
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +42,6 @@ class Replicates:
     References
     ----------
     Cameron, Gelbach and Miller, "Robust inference with multiway clustering", J. Bus. Econ. Statist. 29, 2011.
-    Gupta, "On some multiple decision (selection and ranking) rules", Technometrics 7, 1965.
-    Hsu, "Constrained simultaneous confidence intervals for multiple comparisons with the best", Ann. Statist.
-    12, 1984.
     """
 
     rules: tuple[str, ...]
@@ -160,24 +142,15 @@ class Replicates:
         """Smaller differences are float64 rounding; t would divide rounding errors by rounding errors."""
         return 1e-12 * float(np.abs(self.values).max())
 
-    def contest(self, rules: Sequence[str]) -> Contest | None:
-        """Return the rules among `rules` that may be the best, or None if none was measured on every pair.
+    def contest(self, rules: Sequence[str]) -> Ranking | None:
+        """Rank those of `rules` that were measured on every pair; None if there are none.
 
-        A rule is ruled out if the leader is better at the one-sided level 5 % / 2 / (rules - 1). The level is
-        halved because the leader is chosen from the same data: either of two equal rules could lead. A leader
-        without ties is thus a false winner with a probability of at most 5 %, and the leader and its ties
-        contain the best rule of this setting with at least 95 % (Bonferroni; subset selection after Gupta
-        1965, comparison with the best after Hsu 1984). If nets and inputs are fixed, sampling rules are
-        skipped, since they were drawn once.
+        If nets and inputs are fixed, sampling rules are skipped, since they were drawn once.
         """
         known = [rule for rule in self.rules if rule in rules]
         if self.fixed:
             known = [rule for rule in known if rule not in self.sampling]
-        if not known:
-            return None
-        ranked = sorted(known, key=self.mean)
-        leader, rest = ranked[0], ranked[1:]
-        return Contest(leader, tuple(rule for rule in rest if not self.beats(leader, rule, 2 * len(rest))))
+        return rank(self, known) if known else None
 
     def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
         """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""

@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from sdp_bench.commands.options import FAILED, Group, command, database, file_, folder_, runs, word
+from sdp_bench.bench.text import printable
+from sdp_bench.commands.options import (
+    BAD_VERDICT,
+    FAILED,
+    Group,
+    Share,
+    command,
+    database,
+    file_,
+    folder_,
+    limits,
+    runs,
+    seed_,
+    word,
+)
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
@@ -159,11 +173,36 @@ def check(file: Path) -> None:
 
 
 @command()
-@click.argument("key", type=word)
-@click.option("--trust-code", is_flag=True, help="Run the code of a plug-in rule stored with the results.")
+@click.argument("key", type=word, metavar="KEY|ENTRY")
+@click.option("--share", type=Share(), help="Share of the results file or export ENTRY to measure again: 2%.")
+@click.option("--seed", type=seed_, default=0, show_default=True, help="Random seed that chooses the share.")
+@click.option("--trust-code", is_flag=True, help="Run the code of plug-in rules stored with the results.")
+@limits
 @database
-def replay(key: str, trust_code: bool, database: Path) -> None:
-    """Make the measurement KEY (unit/rule/metric, see results.csv) again and compare."""
+def replay(
+    key: str,
+    share: float | None,
+    seed: int,
+    trust_code: bool,
+    time_limit: float,
+    memory_limit: float | None,
+    database: Path,
+) -> None:
+    """Measure stored results again and compare: one measurement, or a share of a results file.
+
+    KEY is unit/rule/metric as in results.csv; its numbers must be identical to the last bit. With --share,
+    ENTRY is a results file or a folder of exported tables, and numbers may differ by the rounding of another
+    processor. The limits apply to each group of a share.
+
+    Exit code of a share: 1 if a measurement differs. Of a KEY: 3.
+    """
+    if share is not None:
+        if _given("database"):
+            raise click.UsageError("--share takes the path of a results file or export, without --database")
+        _replay_share(Path(key), share, seed, trust_code, time_limit, memory_limit)
+        return
+    if _given("seed", "time_limit", "memory_limit"):
+        raise click.UsageError("--seed, --time-limit and --memory-limit go with --share")
     import torch
 
     from sdp_bench.bench.replay.replay import identical
@@ -181,6 +220,29 @@ def replay(key: str, trust_code: bool, database: Path) -> None:
     echo("identical to the last bit" if equal else "DIFFERENT from what was stored")
     if not equal:
         raise SystemExit(FAILED)
+
+
+def _replay_share(
+    entry: Path, share: float, seed: int, trusted: bool, time_limit: float, memory_limit: float | None
+) -> None:
+    """Measure a share of an entry again and print the differences; exit with 1 if there are any."""
+    from sdp_bench.bench.executors.local import Limits, begin_server
+    from sdp_bench.bench.replay.replay import replay_share
+    from sdp_bench.bench.results.exchange import opened
+    from sdp_bench.bench.results.store import Store
+    from sdp_bench.commands.progress import meter
+
+    begin_server()
+    with opened(entry) if entry.is_dir() else Store(entry) as store, meter("groups") as bar:
+        found = replay_share(
+            store, share, seed, trusted=trusted, limits=Limits(time_limit, memory_limit), on_group=bar.done
+        )
+    for line in found.differences:
+        echo(printable(line))
+    verdict = f"{len(found.differences)} differences" if found.differences else "no difference"
+    echo(f"{entry}: {found.drawn} of {found.measurements} measurements made again, seed {seed}: {verdict}")
+    if found.differences:
+        raise SystemExit(BAD_VERDICT)
 
 
 def _estimate(record: Record) -> str:

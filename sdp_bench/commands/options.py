@@ -86,19 +86,6 @@ class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         return text
 
 
-class Line(Word):
-    """One line of text, such as a name."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        text = super().convert(value, param, ctx)
-        if len(text) > _LINE or len(text.splitlines()) != 1:
-            self.fail(f"a line has at most {_LINE} characters", param, ctx)
-        return text
-
-
-_LINE = 200
-
-
 class Finite(click.FloatRange):
     """Finite number in a range."""
 
@@ -229,7 +216,6 @@ class BadgeFile(Place):
 
 
 word = Word()
-line = Line()
 file_ = Place(dir_okay=False)
 stream = Place(dir_okay=False, streams=True)
 """A file to write, or an existing terminal or pipe."""

@@ -39,6 +39,13 @@ def _seldom_collected() -> Iterator[None]:
 
 
 @command()
+@click.argument("entries", type=word, nargs=-1, metavar="[ENTRY...]")
+@click.option(
+    "--leaderboard",
+    is_flag=True,
+    help="Write the leaderboard of ENTRY... instead: results files or exports of `sdp-bench run sdp-bench-1` "
+    f"(default folder: {HTML / 'leaderboard'}).",
+)
 @database
 @runs
 @click.option(
@@ -75,6 +82,8 @@ def _seldom_collected() -> Iterator[None]:
 @config(either=[("numbers", "all_runs")])
 @_seldom_collected()
 def report(
+    entries: tuple[str, ...],
+    leaderboard: bool,
     database: Path,
     numbers: tuple[int, ...] | None,
     all_runs: bool,
@@ -107,6 +116,11 @@ def report(
     from sdp_bench.reports.parts import PAGE, SHARED
     from sdp_bench.reports.results import results_of
 
+    if leaderboard != bool(entries):
+        raise click.UsageError("--leaderboard takes the results files or exports to rank: ENTRY...")
+    if leaderboard:
+        _write_leaderboard([Path(entry) for entry in entries], output)
+        return
     timed = timed_rows(runtime_table)
     check(output, (PAGE,) if single_file else (PAGE, DATA, *SHARED))
     if numbers and all_runs:
@@ -144,6 +158,21 @@ def report(
         echo(line)
     if missing:
         raise SystemExit(FAILED)
+
+
+def _write_leaderboard(entries: list[Path], output: Path) -> None:
+    """Write the leaderboard; options of other reports are rejected."""
+    from sdp_bench.reports.leaderboard.page import build
+
+    context = click.get_current_context()
+    given = {
+        param.name: max(param.opts, key=len)
+        for param in context.command.params
+        if param.name and context.get_parameter_source(param.name) != ParameterSource.DEFAULT
+    }
+    if others := [name for key, name in given.items() if key not in ("entries", "leaderboard", "output")]:
+        raise click.UsageError(f"--leaderboard goes with --output alone, not with {', '.join(others)}")
+    echo(f"leaderboard: {build(entries, output if 'output' in given else HTML / 'leaderboard')}")
 
 
 def _say(line: str) -> None:

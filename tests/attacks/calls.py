@@ -15,15 +15,12 @@ from sdp_bench.bench import manifests
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.gate import check, update
 from sdp_bench.bench.nets import classifier_training, fully_connected
-from sdp_bench.bench.problems import making as problems
-from sdp_bench.bench.problems import verifying
 from sdp_bench.bench.replay import oracles
 from sdp_bench.bench.results.record import RunDescription, Selection
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver
 from sdp_bench.bench.runtime import table
 from sdp_bench.bench.settings import Settings
-from sdp_bench.bench.submissions import making as submissions
 from sdp_bench.commands import options
 from sdp_bench.reports import kept, page
 from sdp_bench.reports.scorecard import validation
@@ -47,9 +44,6 @@ WORK = (
     (checks, "run"),
     (page, "build"),
     (oracles, "drawn_again"),
-    (problems, "draft"),
-    (verifying, "sources"),
-    (submissions, "measure"),
 )
 """Where commands begin with what takes time."""
 
@@ -142,7 +136,6 @@ _BAD = {
     ),
     options.Finite: (*_NO_NUMBERS, "inf", "-inf", "9" * 400),
     click.types.IntParamType: (*_NO_NUMBERS, "1.5", "inf", *_HUGE, str(2**63)),
-    options.Line: (*_NO_TEXTS[:-1], "x" * 300),
     options.Word: (*_NO_TEXTS, "x" * 300),
 }
 
@@ -177,11 +170,6 @@ GOOD = {
     ("validate",): ("sdp", "--no-conformance"),
     ("oracles", "show"): ("0123",),
     ("report",): ("--database", "good.sqlite"),
-    ("problems", "make"): ("--output", "set"),
-    ("problems", "export"): ("--output", "set"),
-    ("submission", "make"): ("sdp", "--output", "sdp.json"),
-    ("submission", "check"): ("types.json",),
-    ("leaderboard",): ("folder",),
 }
 """What each command cannot be called without."""
 

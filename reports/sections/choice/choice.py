@@ -13,8 +13,8 @@ import pandas as pd
 from sdp_bench.bench.metrics import Metric, primary
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.overall import Overall
-from sdp_bench.reports.statistics.ranking import UNIT
-from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Contest, Replicates
+from sdp_bench.reports.statistics.ranking import UNIT, Ranking
+from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Replicates
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style import noise
 from sdp_bench.reports.style.nets import NetKind, activation_label, activation_rank
@@ -56,8 +56,8 @@ class Answer:
     """
 
     budget: float
-    best: Contest | None
-    deterministic: Contest | None
+    best: Ranking | None
+    deterministic: Ranking | None
     sampling: bool
     single_draw: str = ""
 

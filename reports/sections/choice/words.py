@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sdp_bench.reports.sections.choice.choice import BUDGETS, Band, Condition
 from sdp_bench.reports.statistics.costs import plain_samples
-from sdp_bench.reports.statistics.replicates import Contest
+from sdp_bench.reports.statistics.ranking import Ranking
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
@@ -83,14 +83,14 @@ def _rounded(samples: float) -> str:
     return f"{round(samples, digits):,.0f}"
 
 
-def _best_by_sigma(band: Band, answers: Sequence[tuple[Condition, Contest | None]]) -> str:
+def _best_by_sigma(band: Band, answers: Sequence[tuple[Condition, Ranking | None]]) -> str:
     """Best rules, joining adjacent sigmas with the same one, significant or not."""
     known = [(condition, contest) for condition, contest in answers if contest]
     runs = itertools.groupby(known, key=lambda pair: (pair[1].leader, pair[0].fixed, pair[1].decided))
     return "; ".join(_best_over(band, leader, list(run)) for (leader, *_), run in runs) or "nothing to rank"
 
 
-def _best_over(band: Band, leader: str, run: list[tuple[Condition, Contest]]) -> str:
+def _best_over(band: Band, leader: str, run: list[tuple[Condition, Ranking]]) -> str:
     low, high = run[0][0].sigma, run[-1][0].sigma
     text = f"{band.traits.label(leader)} at {band.scale}\u00a0=\u00a0{low:g}"
     text += f" to {high:g}" if len(run) > 1 else ""

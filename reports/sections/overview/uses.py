@@ -24,6 +24,7 @@ from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.sections.choice.choice import as_accurate
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.overall import Overall, Score
+from sdp_bench.reports.statistics.ranking import rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind, activation_label
 from sdp_bench.reports.style.rules import RuleTraits
@@ -184,13 +185,21 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
     plain = [rule for rule in overall.rules if not traits.is_sampling(rule)]
     if len(plain) < 2:
         return None
+    ranking = rank(overall, plain)
     costs = Costs.measured(own, traits)
     best, second = (_taken(use, rule, overall, costs) for rule in plain[:2])
-    comparisons = 2 * (len(plain) - 1)  # doubled, since the best is chosen from the same data
-    tied = tuple(rule for rule in plain[1:] if not overall.beats(plain[0], rule, comparisons))
     first = overall.best_at(plain[0], plain)
     return Verdict(
-        best, second, not tied, tied, first, overall.places, overall.of, len(plain), overall, costs
+        best,
+        second,
+        ranking.decided,
+        ranking.tied,
+        first,
+        overall.places,
+        overall.of,
+        len(plain),
+        overall,
+        costs,
     )
 
 

@@ -1,0 +1,179 @@
+"""The frozen problem set sdp-bench-1 as an experiment: nets, inputs and noise never change.
+
+Its folder holds ``problems.json`` (nets, noise and metrics), ``oracles.json`` (statistics of the truth, with
+the checks that admitted them), ``inputs.safetensors`` and a file for each net. An error in the set is
+corrected in a new set, sdp-bench-2.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.base import Expansion, Experiment
+from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, canonical_rules, oracle_key
+from sdp_bench.bench.noise import noise_of
+from sdp_bench.bench.results.record import LeftOut
+from sdp_bench.bench.sampling import Sampler, Sampling
+from sdp_bench.bench.settings import Settings, Size
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sdp_bench.bench.experiments.law_group import LawGroup
+    from sdp_bench.bench.experiments.scope import Scope
+    from sdp_bench.bench.nets.net import Net
+
+NAME = "sdp-bench-1"
+FOLDER = Path(__file__).parents[1] / "problems/sdp_bench_1"
+DIGEST = "f87a74f44e17deb1dd69bcadc4d2ef31ce3ba2e0758601b27af7c60b5c18a546"
+"""Hash over all files of the set; a folder with another hash is refused."""
+
+PROBLEMS, ORACLES, INPUTS, NETS = "problems.json", "oracles.json", "inputs.safetensors", "nets"
+METRICS = (
+    *("tv_class", "coverage", "std_ratio", "tv_headline:cells=128,pilot_samples=131072", "crps"),
+    *("tails:pilot_samples=131072", "tv_joint:cells=128,pilot_samples=131072", "quantile_mean"),
+    "tv_principal:cells=64,pilot_samples=8192",
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One net under one noise, with its inputs (rows of its data set) and the keys of their oracles."""
+
+    name: str
+    net: str
+    noise: str
+    scale: float
+    sampler: Sampler
+    samples: int
+    pilot_samples: int
+    rows: tuple[int, ...]
+    metrics: tuple[str, ...]
+    keys: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Setting:
+        known = {each.name: values[each.name] for each in fields(cls)}
+        return cls(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemSet:
+    """The settings of a set, its nets by name, and the inputs of each setting, shape (inputs, *event)."""
+
+    settings: tuple[Setting, ...]
+    nets: Mapping[str, Net]
+    inputs: Mapping[str, Tensor]
+
+
+def digest_of(folder: Path) -> str:
+    """Return the SHA-256 over names and contents of all files of a set."""
+    sha = hashlib.sha256()
+    names = [PROBLEMS, ORACLES, INPUTS, *sorted(f"{NETS}/{path.name}" for path in (folder / NETS).iterdir())]
+    for name in names:
+        content = (folder / name).read_bytes()
+        sha.update(f"{name} {len(content)}\n".encode() + content)
+    return sha.hexdigest()
+
+
+@functools.cache
+def problem_set(folder: Path = FOLDER) -> ProblemSet:
+    """Read the set; a UserError is raised if a file is missing or differs from the published set."""
+    from safetensors.torch import load
+
+    from sdp_bench.bench.nets.net import net_from_bytes
+
+    try:
+        digest = digest_of(folder)
+        if digest != DIGEST:
+            raise UserError(
+                f"the problem set in {folder} differs from {NAME}: its digest is {digest[:16]}, not "
+                f"{DIGEST[:16]}; reinstall sdp-bench"
+            )
+        written = json.loads((folder / PROBLEMS).read_text(encoding="utf-8"))
+        nets = {
+            path.stem: net_from_bytes(path.read_bytes(), "committed")
+            for path in sorted((folder / NETS).iterdir())
+        }
+        inputs = load((folder / INPUTS).read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"the problem set in {folder} cannot be read: {error.strerror}; reinstall sdp-bench"
+        ) from error
+    return ProblemSet(tuple(map(Setting.from_json, written["places"])), nets, inputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemExperiment(Experiment):
+    """Rules on the frozen problems."""
+
+    def takes(self, option: str) -> bool:
+        """Return whether it has an option: rules and a device; everything else is frozen."""
+        return option in {"rules", "slow_rules", "device"}
+
+    @property
+    def has_oracle(self) -> bool:
+        return True
+
+    def extent(self, settings: Settings) -> str:  # noqa: ARG002
+        return "6 frozen nets, 22 settings (a net under Gaussian, Laplace or Cauchy noise), 66 problems"
+
+    def check(self, settings: Settings) -> None:
+        canonical_rules(settings.rules or self.rules, settings.plugins)
+
+    def expand(self, scope: Scope) -> Expansion:
+        """Return a group for each setting, with the rules that support its net and noise."""
+        from sdp_bench.bench.experiments.law_group import Asked, LawGroup, Subject
+        from sdp_bench.bench.experiments.scope import Scope
+
+        # An entry is measured in full: rules that are slow on some nets are not skipped.
+        settings, frozen = replace(scope.settings, slow_rules=True), problem_set()
+        patient = Scope(settings, tuple(frozen.nets.values()))
+        rules = canonical_rules(settings.rules or self.rules, settings.plugins)
+        groups: list[LawGroup] = []
+        left_out: dict[LeftOut, None] = {}
+        for setting in frozen.settings:
+            net, noise, inputs = (
+                frozen.nets[setting.net],
+                noise_of(setting.noise),
+                frozen.inputs[setting.name],
+            )
+            refused = {rule: patient.left_out(rule, net, noise) for rule in rules}
+            left_out |= dict.fromkeys(filter(None, refused.values()))
+            usable = tuple(rule for rule, reason in refused.items() if not reason)
+            if not usable:
+                continue
+            asked = (Asked(self.name, setting.metrics, usable),)
+            label = noise.label(setting.scale)
+            subjects = tuple(
+                Subject(oracle_key(net, x, label, setting.sampler, setting.samples), row, asked)
+                for row, x in zip(setting.rows, inputs, strict=True)
+            )
+            sampling = Sampling(
+                setting.samples, setting.pilot_samples, setting.sampler, settings.sampling.device
+            )
+            groups.append(
+                LawGroup(net, setting.scale, subjects, inputs, replace(settings, sampling=sampling), noise)
+            )
+        return Expansion(groups, tuple(left_out))
+
+
+EXPERIMENT = ProblemExperiment(
+    name=NAME,
+    description="the frozen problem set of the leaderboard: nets, inputs and noise never change",
+    title="The frozen problems of the leaderboard",
+    about="Six nets under Gaussian, Laplace and Cauchy noise, with three inputs each; see docs/benchmark.md.",
+    rank=300,
+    metrics=METRICS,
+    rules=(*FULL_RULES, *MARGINAL_RULES, "monte_carlo:samples=10", "monte_carlo:samples=100"),
+    paper=Size(on_request=True),
+)

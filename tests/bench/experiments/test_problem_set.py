@@ -1,0 +1,178 @@
+"""The frozen problem set: its files never change, each truth was admitted, and it runs as an experiment."""
+
+import functools
+import shutil
+
+import pytest
+import torch
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import chosen, experiment
+from sdp_bench.bench.experiments.problem_set import (
+    FOLDER,
+    NAME,
+    NETS,
+    ORACLES,
+    digest_of,
+    problem_set,
+)
+from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.gate.oracles import manifest as manifests
+from sdp_bench.bench.gate.oracles import verify
+from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
+from sdp_bench.bench.nets.net import stored
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Settings
+from sdp_bench.oracles.moments.moments import Moments
+from tests.bench.conftest import run_all
+
+DIGEST = "f87a74f44e17deb1dd69bcadc4d2ef31ce3ba2e0758601b27af7c60b5c18a546"
+"""Of sdp-bench-1, for ever. If this test fails, the change belongs into sdp-bench-2."""
+TRIMMED = 0.01
+"""Under Cauchy noise the frozen statistics are of outputs clipped at these quantiles of a pilot draw."""
+
+
+def groups(*rules):
+    return experiment(NAME).expand(Scope(Settings(rules=rules))).groups
+
+
+@pytest.fixture(scope="module")
+def truths():
+    return {truth.key: truth for truth, _ in manifests.load(FOLDER / ORACLES)}
+
+
+def test_the_set_never_changes():
+    assert digest_of(FOLDER) == DIGEST
+
+
+@pytest.mark.parametrize("name", ["problems.json", "oracles.json", "inputs.safetensors"])
+def test_a_changed_file_is_refused(name, tmp_path):
+    copy = shutil.copytree(FOLDER, tmp_path / "set")
+    content = bytearray((copy / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (copy / name).write_bytes(content)
+    with pytest.raises(UserError, match="differs"):
+        problem_set(copy)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    copy = shutil.copytree(FOLDER, tmp_path / "set")
+    (copy / "inputs.safetensors").unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        problem_set(copy)
+
+
+def test_it_spans_the_factors_that_decide_between_rules():
+    frozen = problem_set()
+    nets = [net.architecture for name, net in frozen.nets.items() if name.startswith("iris")]
+    assert {net.depth for net in nets} >= {1, 4, 9}
+    assert {net.activation for net in nets} == {"relu", "gelu"}
+    gaussian = {setting.scale for setting in frozen.settings if setting.noise == "gaussian"}
+    assert min(gaussian) <= 0.1
+    assert max(gaussian) >= 10
+    assert {setting.noise for setting in frozen.settings} == {"gaussian", "laplace", "cauchy"}
+    assert all(len(setting.rows) == len(set(setting.rows)) == 3 for setting in frozen.settings)
+
+
+def test_the_experiment_describes_the_set():
+    frozen, described = problem_set(), experiment(NAME)
+    assert set(described.metrics) == {metric for setting in frozen.settings for metric in setting.metrics}
+    problems = sum(len(setting.rows) for setting in frozen.settings)
+    for text in (
+        f"{len(frozen.nets)} frozen nets",
+        f"{len(frozen.settings)} settings",
+        f"{problems} problems",
+    ):
+        assert text in described.extent(Settings())
+
+
+def test_nets_inputs_and_noise_give_the_frozen_keys(truths):
+    for setting, group in zip(problem_set().settings, groups("sdp"), strict=True):
+        assert tuple(subject.key.hex for subject in group.subjects) == setting.keys
+        assert set(setting.keys) <= set(truths)
+
+
+def test_every_truth_was_admitted(truths):
+    """Independent seeds, another sampler and another precision find the same distribution; finite samples."""
+    for setting in problem_set().settings:
+        for key in setting.keys:
+            checks = {check.name: check for check in truths[key].checks}
+            assert {"finite", "second draw", "sobol draw", "float64"} <= set(checks)
+            assert all(check.passed for check in checks.values())
+
+
+class Clipped(Oracle):
+    """An oracle whose samples are clipped at quantiles of its pilot, so that heavy tails have moments."""
+
+    @functools.cached_property
+    def bounds(self):
+        values = (
+            super()._draw(min(2**16, self.sampling.pilot_samples), self.key.seed("bounds"), "mc").double()
+        )
+        return torch.quantile(values, torch.tensor([TRIMMED, 1 - TRIMMED], dtype=values.dtype), dim=0)
+
+    def _draw(self, samples, seed, sampler):
+        drawn = super()._draw(samples, seed, sampler)
+        low, high = (bound.to(drawn.dtype) for bound in self.bounds)
+        return drawn.clamp(low, high)
+
+    @functools.cached_property
+    def moments(self):
+        return Moments.from_samples(self.samples, independent_blocks(self.sampler))
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize("noise", ["gaussian", "cauchy"])
+def test_an_oracle_is_drawn_again_as_it_is_frozen(noise):
+    settings = problem_set().settings
+    sources = [
+        (
+            group,
+            place,
+            (Clipped if setting.noise == "cauchy" else Oracle)(net, group.law[place], key, sampling),
+        )
+        for setting, group in zip(settings, groups("sdp"), strict=True)
+        for net, sampling in [(group.net.build(), group.settings.sampling)]
+        for place, key in enumerate(subject.key for subject in group.subjects)
+    ]
+    first = next(place for place, source in enumerate(sources) if source[0].noise.family == noise)
+    verdict = verify.verify(FOLDER / ORACLES, (first + 1, len(sources)), sources=sources)
+    assert not [str(finding) for finding in verdict.findings if finding.stops]
+
+
+def test_rules_without_a_formula_are_left_out_with_a_reason():
+    found = experiment(NAME).expand(Scope(Settings(rules=("sdp", "dvia"))))
+    by_noise = {group.noise.family: {rule for _, rule, _ in group.cells} for group in found.groups}
+    assert by_noise["cauchy"] == {"sdp"}
+    assert by_noise["laplace"] >= {"sdp"}
+    assert any(line.rule == "dvia" and "Cauchy" in line.reason for line in found.left_out)
+
+
+def test_only_rules_and_a_device_can_be_chosen():
+    known = experiment(NAME)
+    assert known.takes("rules")
+    assert known.takes("device")
+    assert not any(known.takes(option) for option in ("samples", "sigmas", "nets", "inputs", "cells"))
+
+
+def test_it_keeps_its_sampling_next_to_other_experiments():
+    (net, *_) = problem_set().nets.values()
+    settings = Settings(rules=("sdp",)).but(samples=2**18, pilot_samples=1000, sigmas=(1.0,))
+    alone = {group.title: group for group in groups("sdp")}
+    plan = plan_of(chosen(["iris-tv", "iris-tv-activations", NAME]), settings, [net])
+    own = [group for group in plan.groups if (NAME, group.subjects[0].key.hex) in group.members]
+    assert len(own) == len(alone)
+    for group in own:
+        assert group.settings.sampling == alone[group.title].settings.sampling
+        assert group.locations.equal(alone[group.title].locations)
+
+
+def test_a_run_stores_its_nets(tmp_path):
+    plan = plan_of([experiment(NAME)], Settings(rules=("marginal_sdp",)), ())
+    assert {stored(net).digest for net in plan.nets} == {net.digest for net in problem_set().nets.values()}
+    frame = run_all(tmp_path / "entry.sqlite", plan, plan.groups[:1])
+    assert set(frame["experiment"]) == {NAME}
+    with Store(tmp_path / "entry.sqlite") as store:
+        assert plan.groups[0].net.digest in store.stored_nets()
+    assert len(list((FOLDER / NETS).iterdir())) == 6

@@ -1,0 +1,113 @@
+"""A random share of a results file measured again: differences are found, foreign code does not run."""
+
+import pytest
+from click.testing import CliRunner
+
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.experiments.problem_set import NAME
+from sdp_bench.bench.replay.replay import replay_share
+from sdp_bench.bench.results.exchange import export, import_
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.rules import resolve
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Settings
+from sdp_bench.commands.exchange import replay
+from tests.bench.conftest import TINY, change, make_plan, run_all
+from tests.project import ROOT
+
+TEMPLATE = f"{ROOT / 'docs/examples/template.py'}:MyRule"
+
+
+@pytest.fixture(scope="module")
+def entry(tmp_path_factory):
+    """The first setting of the problem set, measured with two rules."""
+    path = tmp_path_factory.mktemp("entry") / "entry.sqlite"
+    plan = plan_of([experiment(NAME)], Settings(rules=("sdp", "marginal_sdp")), ())
+    run_all(path, plan, plan.groups[:1])
+    return path
+
+
+@pytest.fixture
+def copy(entry, tmp_path):
+    path = tmp_path / "copy.sqlite"
+    path.write_bytes(entry.read_bytes())
+    return path
+
+
+def check(path, share=1.0, seed=0, **options):
+    with Store(path) as store:
+        return replay_share(store, share, seed, **options)
+
+
+def test_an_honest_entry_has_no_difference(entry):
+    found = check(entry)
+    assert found.differences == ()
+    assert found.drawn == found.measurements == 2 * 3 * 6  # rules, inputs, metrics
+
+
+def test_changed_numbers_and_missing_components_are_found(copy):
+    joint = "tv_headline:cells=128,pilot_samples=131072"
+    for column, rule, metric in (
+        ("value", "sdp", joint),
+        ("stderr", "sdp", "crps"),
+        ("floor", "marginal_sdp", joint),
+        ("floor95", "marginal_sdp", "tv_class"),
+    ):
+        statement = f"UPDATE records SET {column} = {column} * 1.5 WHERE rule = ? AND metric = ?"
+        change(copy, statement, (rule, metric))
+    change(copy, "DELETE FROM records WHERE rule = 'sdp' AND metric = 'std_ratio' AND component = '0'")
+    change(copy, "UPDATE records SET fingerprint = 'rule 0, metric 1, oracle 1' WHERE metric = 'crps'")
+    lines = check(copy).differences
+    for name, column in (
+        ("/sdp/tv_headline", "value"),
+        ("/sdp/crps", "stderr"),
+        ("/marginal_sdp/tv_headline", "floor"),
+        ("/marginal_sdp/tv_class", "floor95"),
+        ("/sdp/std_ratio", "missing"),
+    ):
+        assert sum(name in line and column in line for line in lines) >= 3, name
+    assert {line.split("/")[1] for line in lines if "rule 0" in line} == {"sdp"}
+
+
+def test_the_command_reports_the_verdict_as_exit_code(entry, copy, tmp_path):
+    with Store(entry) as store:
+        export(store, tmp_path / "exported", weights=False)
+    done = CliRunner().invoke(replay, [str(tmp_path / "exported"), "--share", "5%"])
+    assert done.exit_code == 0, done.output
+    change(copy, "UPDATE records SET value = value + 1")
+    done = CliRunner().invoke(replay, [str(copy), "--share", "5%", "--seed", "3"])
+    assert done.exit_code == 1
+    assert "seed 3" in done.output
+
+
+@pytest.mark.parametrize(
+    "words", [["x/y", "--seed", "1"], ["entry.sqlite", "--share", "2%", "--database", "other.sqlite"]]
+)
+def test_options_that_do_not_go_together_are_refused(words):
+    assert CliRunner().invoke(replay, words).exit_code == 2
+
+
+def test_other_experiments_are_measured_again_too_if_their_nets_are_kept(tmp_path):
+    run_all(tmp_path / "tiny.sqlite", make_plan(TINY, ("iris-tv",)))
+    assert check(tmp_path / "tiny.sqlite", 1e-6).differences == ()
+    with Store(tmp_path / "tiny.sqlite") as store:
+        export(store, tmp_path / "exported", weights=False)
+    with Store(tmp_path / "light.sqlite", writing=True) as store:
+        import_(tmp_path / "exported", store)
+    with pytest.raises(RunFailedError, match="weights"):
+        check(tmp_path / "light.sqlite")
+
+
+def test_stored_code_runs_only_if_it_is_trusted(tmp_path):
+    path = tmp_path / "mine.sqlite"
+    rules, plugins = resolve([TEMPLATE])
+    plan = plan_of([experiment(NAME)], Settings(rules=rules, plugins=plugins), ())
+    run_all(path, plan, plan.groups[:1])
+    with pytest.raises(UserError, match="--trust-code"):
+        check(path)
+    assert check(path, 0.05, trusted=True).differences == ()
+    change(path, "UPDATE records SET rule = 'sdp'")
+    change(path, 'UPDATE runs SET settings = replace(settings, \'"name": "my_rule"\', \'"name": "sdp"\')')
+    with pytest.raises(UserError, match="built-in"):
+        check(path, trusted=True)
