@@ -101,15 +101,18 @@ def script_of(job, part):
     return script
 
 
-def test_a_pull_request_is_told_why_its_file_is_none(tmp_path):
+def test_a_pull_request_gets_the_error_of_an_unreadable_entry(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "entries" / name).mkdir(parents=True)
+    changed = r"entries/README.md\0entries/a/manifest.json\0entries/a/runs.csv\0entries/b/x\0entries/gone/x\0"
     commands = {
-        "git": r"printf 'submissions/a.json\0submissions/b.json\0'",
-        "sdp-bench": 'case $3 in *a.json) echo "mine: stands";; *) echo "Error: none" >&2; exit 2;; esac',
+        "git": f"printf '{changed}'",
+        "sdp-bench": 'case $2 in */a) echo "no difference";; *) echo "Error: damaged" >&2; exit 2;; esac',
     }
-    script = script_of(BUILD["jobs"]["check"], "submission check")
+    script = script_of(BUILD["jobs"]["check"], "replay")
     done = ran(script, tmp_path, commands, BASE="0", SEED="0")
-    told = (tmp_path / "answer/answer.txt").read_text().splitlines()
-    assert told == ["submissions/a.json", "mine: stands", "submissions/b.json", "Error: none"]
+    answer = (tmp_path / "answer/answer.txt").read_text().splitlines()
+    assert answer == ["entries/a", "no difference", "entries/b", "Error: damaged"]
     assert done.returncode == 1
 
 

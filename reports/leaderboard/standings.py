@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.problem_set import NAME, problem_set
-from sdp_bench.bench.metrics import Metric
+from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.exchange import opened
@@ -240,13 +240,12 @@ class Table:
 
 
 def table(entries: Sequence[Entry], use: Use) -> Table:
-    """Rank entries for a use, by position, then by the number of solved problems."""
+    """Rank one entry or more for a use, by position, then by the number of solved problems."""
     every = problems()
     kind = every["metric_spec"].str.partition(":")[0].isin(use.metrics)
     asked = every[kind & ((every["noise"] == CAUCHY.family) == use.heavy)]
-    parts = [entry.frame.assign(rule=entry.name) for entry in entries]
-    frame = pd.concat(parts) if parts else pd.DataFrame(columns=["unit", "metric_spec", "rule", "component"])
-    frame = frame.merge(asked[["unit", "metric_spec"]], on=["unit", "metric_spec"])
+    frame = pd.concat([entry.frame.assign(rule=entry.name) for entry in entries])
+    frame = _scored(frame.merge(asked[["unit", "metric_spec"]], on=["unit", "metric_spec"]), use)
     # A measurement counts if it has every component that any entry has.
     components = frame.groupby("unit")["component"].nunique()
     counts = frame.groupby(["rule", "unit"]).size()
@@ -261,7 +260,7 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
     for units in {solved[entry.name] for entry in taken}:
         rivals = [entry.name for entry in taken if solved[entry.name] >= units]
         part = frame[frame["unit"].isin(units) & frame["rule"].isin(rivals)]
-        overall = Overall.measured(part, use.score, traits, setting=(), least=1)
+        overall = Overall.measured(part, _own_values, traits, setting=(), least=1)
         if overall is not None:
             rankings[units] = overall, rank(overall, overall.rules)
     standings = []
@@ -276,7 +275,10 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
                 use.shown(mean),
                 low,
                 high,
-                {name: use.shown(value) for name, value in _by_setting(own, use, traits).items()},
+                {
+                    str(name): use.shown(value)
+                    for name, value in own.groupby("setting", sort=False)["value"].mean().items()
+                },
                 len(solved[entry.name]),
                 asked["unit"].nunique(),
                 1 + sum(overall.mean(name) < mean for name in overall.rules),
@@ -291,13 +293,21 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
     return Table(use, tuple(standings), next((entry for entry in entries if entry.name == name), None))
 
 
-def _by_setting(own: pd.DataFrame, use: Use, traits: RuleTraits) -> dict[str, float]:
-    means = {}
-    for setting, part in own.groupby("setting", sort=False):
-        overall = Overall.measured(part, use.score, traits, setting=(), least=1)
-        if overall is not None:
-            means[str(setting)] = overall.mean(overall.rules[0])
-    return means
+def _scored(frame: pd.DataFrame, use: Use) -> pd.DataFrame:
+    """Return measurements with their scores as values."""
+    scores = frame["value"].to_numpy(dtype=float, copy=True)
+    floors = frame["floor"].to_numpy(dtype=float)
+    for name in frame["metric"].unique():
+        own = (frame["metric"] == name).to_numpy()
+        scores[own] = use.score(recorded_metric(name), scores[own], floors[own])
+    return frame.assign(value=scores)
+
+
+def _own_values(
+    metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    del metric, floors
+    return values
 
 
 def seconds_of(frame: pd.DataFrame) -> float:

@@ -1,4 +1,4 @@
-"""The leaderboard: who stands where, what a wrong guarantee costs, and files that need nothing else."""
+"""The leaderboard: scores and ranks by use, ties, intervals that cover, and files that need nothing else."""
 
 import json
 import re
@@ -7,139 +7,211 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.problems.problem_set import problem_set
-from sdp_bench.bench.submissions.submission import Guarantee, read
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.experiments.problem_set import NAME
+from sdp_bench.bench.nets.net import stored
+from sdp_bench.bench.results.exchange import export
+from sdp_bench.bench.results.record import Record, RunDescription, Selection
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Settings
+from sdp_bench.commands.report import report
 from sdp_bench.reports.leaderboard.page import build
-from sdp_bench.reports.leaderboard.standings import USES, entries, standings
-from tests.project import ROOT
+from sdp_bench.reports.leaderboard.standings import USES, problems, read, table
+from sdp_ref.rules import Traits
 
 HOSTILE = '<script>alert(1)</script>"&\x1b[31m'
+RULES = {"sdp": 0.2, "unscented": 0.3, "marginal_sdp": 0.4}
+METRICS = ("tv_headline", "tv_principal", "tv_class", "tv_joint")
+WHOLE, DECISION = USES[:2]
+(HEAVY,) = (use for use in USES if use.heavy)
 
 
 @pytest.fixture(scope="module")
-def problems():
-    return problem_set()
+def plan():
+    return plan_of([experiment(NAME)], Settings(rules=("sdp",)), ())
 
 
-@pytest.fixture(scope="module")
-def submissions():
-    return [read(path) for path in sorted((ROOT / "submissions").glob("*.json"))]
-
-
-@pytest.fixture(scope="module")
-def page(problems, submissions, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("leaderboard")
-    hostile = replace(submissions[0].rule, name="hostile", label=HOSTILE, authors=[HOSTILE], version=HOSTILE)
-    build([*submissions, replace(submissions[0], rule=hostile)], problems, folder)
-    return folder
-
-
-def use(name):
-    return next(each for each in USES if each.name == name)
-
-
-def only(submission, taken, name="partial"):
-    """A submission of another name with the problems alone of which a function says so."""
-    kept = {problem: each for problem, each in submission.measurements.items() if taken(problem)}
-    return replace(submission, rule=replace(submission.rule, name=name, label=name), measurements=kept)
-
-
-def ranks(table):
-    return {each.entry.submission.rule.name: each.rank for each in table}
-
-
-def test_whole_entries_are_ranked_from_the_best(problems, submissions):
-    found = entries(submissions, problems)
-    for each in USES:
-        table = standings(found, each)
-        assert [standing.rank for standing in table] == sorted(standing.rank for standing in table)
-        whole = [standing for standing in table if standing.score.whole]
-        means = [standing.score.mean for standing in whole]
-        assert means == sorted(means)
-        assert [standing.rank for standing in whole] == [1 + means.index(mean) for mean in means]
-        assert {standing.among for standing in whole} == {len(whole)}
-        assert whole[0].level
-
-
-def test_what_took_some_problems_is_ranked_by_these_among_those_that_took_them(problems, submissions):
-    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
-    before = standings(entries(submissions, problems), use("decision"))
-    partial = only(sdp, lambda problem: problem.startswith("iris-gelu-4/gaussian-1"))
-    table = standings(entries([*submissions, partial], problems), use("decision"))
-    (mine,) = (each for each in table if each.entry.submission.rule.name == "partial")
-    took = [each for each in submissions if set(partial.measurements) <= set(each.measurements)]
-    assert 1 < len(took) < len(submissions)
-    assert mine.among == len(took) + 1
-    better = [
-        each
-        for each in took
-        if np.mean([each.measurements[name]["tv_class"][""][0] for name in partial.measurements])
-        < mine.score.mean
-    ]
-    assert mine.rank == 1 + len(better) > 1
-    assert (mine.score.measured, mine.score.asked) == (6, 54)
-    assert {name: rank for name, rank in ranks(table).items() if name != "partial"} == ranks(before)
-
-
-def test_the_best_without_its_hardest_places_stands_behind_its_whole_self(problems, submissions):
-    (best,) = (each for each in submissions if each.rule.name == "monte_carlo:samples=100")
-    partial = only(best, lambda problem: not problem.startswith("iris-relu-9"))
-    table = standings(entries([*submissions, partial], problems), use("law"))
-    assert [each.rank for each in table[:2]] == [1, 1]
-    assert [each.score.whole for each in table[:2]] == [True, False]
-
-
-def test_how_many_problems_it_took_stands_beside_its_rank(problems, submissions, tmp_path):
-    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
-    partial = only(sdp, lambda problem: problem.startswith("iris-relu-1/"))
-    text = build([*submissions, partial], problems, tmp_path).read_text(encoding="utf-8")
-    (part,) = re.findall(r'<section id="use_law">.*?</section>', text, re.DOTALL)
-    (row,) = (each for each in re.findall(r"<tr>.*?</tr>", part, re.DOTALL) if "#partial" in each)
-    assert "9/54 problems" in row
-    assert re.search(rf'class="rank" data-value="\d">\d<span class="small">of {len(submissions) + 1}<', row)
-    assert " at 9/54, " in (tmp_path / "badges/partial.svg").read_text(encoding="utf-8")
-    assert "/54" not in (tmp_path / "badges/sdp.svg").read_text(encoding="utf-8")
-
-
-def test_more_samples_are_better(problems, submissions):
-    table = standings(entries(submissions, problems), use("law"))
-    means = {standing.entry.submission.rule.name: standing.score.mean for standing in table}
-    assert means["monte_carlo:samples=100"] < means["monte_carlo:samples=10"]
-
-
-def test_the_score_is_the_mean_over_places(problems, submissions):
-    (sdp,) = (each for each in entries(submissions, problems) if each.submission.rule.name == "sdp")
-    values = []
-    for place in problems.places:
-        spec = next(
-            (spec for spec in place.metrics if spec.startswith(("tv_headline", "tv_principal"))), None
+def entry_file(path, plan, rules, solved=lambda problem: True, labels=(), seconds=1e-3):
+    """A results file with made-up values of some rules (their means) for the problems that they solved."""
+    rows = problems()[problems()["metric_spec"].str.partition(":")[0].isin(METRICS)]
+    rng = np.random.default_rng(5)
+    noise = dict(zip(rows["unit"], rng.uniform(0.9, 1.1, len(rows)), strict=True))
+    about = RunDescription(
+        command="sdp-bench run",
+        preset="quick",
+        settings=Settings().as_dict(),
+        experiments={NAME: Selection(tuple(rows["metric_spec"].unique()), tuple(rules))},
+        left_out=(),
+        environment={"cpu": "a processor"},
+    )
+    traits = {rule: Traits(dict(labels).get(rule, rule)) for rule in rules}
+    with Store(path, writing=True) as store:
+        run = store.begin_run(
+            about, nets=map(stored, plan.nets), units=plan.units, rules=traits, members=plan.members
         )
-        if spec:
-            own = [sdp.submission.measurements[problem][spec][""][0] for problem in place.problems]
-            values.append(sum(own) / len(own))
-    score = sdp.scores["law"]
-    assert score.value == pytest.approx(sum(values) / len(values))
-    assert score.interval[0] < score.value < score.interval[1]
+        records = [
+            Record(r.unit, rule, r.metric_spec, None, mean * noise[r.unit], 0.01, 0.02, 0.001, "1", seconds)
+            for rule, mean in rules.items()
+            for r in rows.itertuples()
+            if solved(r.setting)
+        ]
+        store.write_group(run, records, (), ())
+        store.finish_run(run, 1.0)
+    return path
 
 
-def test_a_violated_guarantee_is_shown_first_and_ranked_nowhere(problems, submissions, tmp_path):
-    claimed = [
-        replace(each, guarantees=[Guarantee.of("coverage 90% >= 0.9")]) if each.rule.name == "sdp" else each
-        for each in submissions
+@pytest.fixture(scope="module")
+def first(plan, tmp_path_factory):
+    return entry_file(tmp_path_factory.mktemp("first") / "first.sqlite", plan, RULES)
+
+
+def standing(found, name):
+    (own,) = (each for each in found.standings if each.entry.name == name)
+    return own
+
+
+def test_rules_are_ranked_from_the_best(first):
+    for use in (WHOLE, DECISION, HEAVY):
+        found = table(read([first]), use)
+        assert [(each.entry.name, each.position, each.among) for each in found.standings] == [
+            (name, position, 3) for position, name in enumerate(RULES, 1)
+        ]
+        assert [each.tied for each in found.standings] == [True, False, False]
+
+
+def test_the_score_counts_each_net_once(first):
+    entries = read([first])
+    own = entries[0].frame.merge(problems()[["unit", "metric_spec"]], on=["unit", "metric_spec"])
+    own = own[own["metric"].isin(WHOLE.metrics)]
+    expected = own.groupby(["net", "input"])["value"].mean().groupby("net").mean().mean()
+    found = standing(table(entries, WHOLE), entries[0].name)
+    assert found.value == pytest.approx(expected)
+    assert found.low < found.value < found.high
+    assert set(found.settings) == set(own["setting"])
+    assert found.settings["iris-relu-4/gaussian-1"] == pytest.approx(
+        own.loc[own["setting"] == "iris-relu-4/gaussian-1", "value"].mean()
+    )
+
+
+def test_a_rule_is_ranked_on_the_problems_that_it_solved(first, plan, tmp_path):
+    def solved(setting):
+        return setting.startswith("iris-gelu-4/gaussian-1")
+
+    partial = entry_file(tmp_path / "partial.sqlite", plan, {"dvia": 0.25}, solved)
+    found = table(read([first, partial]), WHOLE)
+    mine = standing(found, "dvia")
+    assert (mine.position, mine.among, mine.measured, mine.of) == (2, 4, 6, 54)
+    assert [standing(found, name).among for name in RULES] == [3, 3, 3]
+
+
+def test_a_problem_without_all_components_is_not_solved(first):
+    entries = read([first])
+    twice = [replace(e, frame=e.frame.assign(component="0")) for e in entries]
+    other = [replace(e, frame=e.frame.assign(component="1")) for e in entries[:2]]
+    joined = [
+        replace(a, frame=a.frame._append(b.frame, ignore_index=True))
+        for a, b in zip(twice, other, strict=False)
     ]
-    found = entries(claimed, problems)
-    for each in USES:
-        (mine,) = (one for one in standings(found, each) if one.entry.submission.rule.name == "sdp")
-        assert mine.rank is None
-    text = build(claimed, problems, tmp_path).read_text(encoding="utf-8")
-    (article,) = re.findall(r'<article class="entry" id="sdp">.*?</article>', text, re.DOTALL)
-    assert article.index("Violates its guarantee “coverage 90% &gt;= 0.9”") < article.index("<dl>")
-    assert "guarantee violated" in (tmp_path / "badges/sdp.svg").read_text(encoding="utf-8")
+    found = table([*joined, twice[2]], WHOLE)
+    assert {each.entry.name for each in found.standings} == {entry.name for entry in joined}
 
 
-def test_what_a_submission_says_is_text(page):
+def test_the_cheapest_rule_tied_with_the_best_is_named(plan, tmp_path):
+    slow = entry_file(tmp_path / "slow.sqlite", plan, {"sdp": 0.2}, seconds=1.0)
+    fast = entry_file(tmp_path / "fast.sqlite", plan, {"unscented": 0.2 + 1e-9}, seconds=1e-4)
+    entries = read([slow, fast])
+    rng = np.random.default_rng(0)
+    noisy = [replace(e, frame=e.frame.assign(value=rng.uniform(0.1, 0.3, len(e.frame)))) for e in entries]
+    found = table(noisy, WHOLE)
+    assert all(each.tied for each in found.standings)
+    assert found.cheapest.name == "unscented"
+
+
+def test_the_same_measurements_in_two_files_are_one_entry_and_others_two(first, plan, tmp_path):
+    again = entry_file(tmp_path / "again.sqlite", plan, RULES)
+    assert [entry.name for entry in read([first, again])] == [entry.name for entry in read([first])]
+    other = entry_file(tmp_path / "other.sqlite", plan, {"sdp": 0.5})
+    assert {entry.name for entry in read([first, other]) if entry.rule == "sdp"} == {
+        "sdp (first)",
+        "sdp (other)",
+    }
+
+
+def test_an_export_is_an_entry(first, tmp_path):
+    with Store(first) as store:
+        export(store, tmp_path / "first", weights=False)
+    values = [
+        [each.value for each in table(read([path]), WHOLE).standings] for path in (first, tmp_path / "first")
+    ]
+    assert values[0] == values[1]
+
+
+def test_what_an_entry_says_of_its_problems_is_ignored(first):
+    (entry, *_) = read([first])
+    assert set(entry.frame["net"]) == set(problems()["net"])
+
+
+# Statistics ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("of_net", "of_input"), [(0.1, 0.0), (0.1, 0.05), (0.1, 0.1), (0.03, 0.1)])
+def test_intervals_cover_the_mean_over_nets_and_inputs(first, of_net, of_input):
+    """Six nets with three inputs each, shared by four and two; standard error of 400 trials: .011."""
+    (entry, *_) = read([first])
+    frame = entry.frame[entry.frame["metric"].isin(WHOLE.metrics)]
+    rng = np.random.default_rng(11)
+    hits, trials = 0, 400
+    for _ in range(trials):
+        nets = dict.fromkeys(frame["net"])
+        effects = {net: rng.normal(0, of_net) for net in nets}
+        inputs = {row: rng.normal(0, of_input) for row in dict.fromkeys(frame["input"])}
+        values = 0.5 + frame["net"].map(effects) + frame["input"].map(inputs)
+        values += rng.normal(0, 0.03, len(frame))
+        (found,) = table([replace(entry, frame=frame.assign(value=values))], WHOLE).standings
+        hits += found.low <= 0.5 <= found.high
+    assert hits / trials >= 0.95 - 2 * 0.011
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rules", [2, 4])
+def test_a_winner_among_equal_rules_is_rare(first, rules):
+    """Paired differences with effects of net and input; standard error of 200 trials: .016."""
+    (entry, *_) = read([first])
+    frame = entry.frame[entry.frame["metric"].isin(WHOLE.metrics)]
+    names = [f"rule {number}" for number in range(rules)]
+    rng = np.random.default_rng(12)
+    decided, trials = 0, 200
+    for _ in range(trials):
+        made = []
+        for name in names:
+            effects = {net: rng.normal(0, 0.05) for net in dict.fromkeys(frame["net"])}
+            inputs = {row: rng.normal(0, 0.03) for row in dict.fromkeys(frame["input"])}
+            values = 0.5 + frame["net"].map(effects) + frame["input"].map(inputs)
+            values += rng.normal(0, 0.02, len(frame))
+            made.append(replace(entry, name=name, rule=name, frame=frame.assign(value=values)))
+        decided += sum(each.tied for each in table(made, WHOLE).standings) == 1
+    assert decided / trials <= 0.05 + 2 * 0.016
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page(first, plan, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("leaderboard")
+    heavy = entry_file(
+        folder / "hostile.sqlite", plan, {"mine": 0.3}, lambda name: "cauchy" in name, [("mine", HOSTILE)]
+    )
+    build([first, heavy], folder / "page")
+    return folder / "page"
+
+
+def test_texts_of_an_entry_are_escaped(page):
     for path in page.rglob("*.*"):
         text = path.read_text(encoding="utf-8")
         assert "\x1b" not in text
@@ -150,7 +222,8 @@ def test_what_a_submission_says_is_text(page):
 def test_it_loads_nothing_and_its_links_lead_somewhere(page):
     text = (page / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<link[^>]+https?:|@import|src=\"https?:", text)
-    anchors = set(re.findall(r'id="([^"]+)"', text))
+    anchors = re.findall(r' id="([^"]+)"', text)
+    assert len(anchors) == len(set(anchors))
     for address in re.findall(r'(?:href|src)="([^"]+)"', text):
         if address.startswith("#"):
             assert address[1:] in anchors
@@ -158,61 +231,57 @@ def test_it_loads_nothing_and_its_links_lead_somewhere(page):
             assert (page / address).is_file(), address
 
 
-def test_badges_are_pictures_and_tables_are_data(page, submissions):
+def test_a_rule_that_solved_heavy_tails_alone_is_on_the_page(page):
+    text = (page / "index.html").read_text(encoding="utf-8")
+    for section in ("all_uses", "use_heavy", "all_rules"):
+        (part,) = re.findall(rf'<section id="{section}">.*?</section>', text, re.DOTALL)
+        assert "#mine" in part
+    (part,) = re.findall(r'<section id="use_law">.*?</section>', text, re.DOTALL)
+    assert "#mine" not in part
+
+
+def test_badges_are_pictures_and_tables_are_data(page):
     for path in (page / "badges").iterdir():
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
     data = json.loads((page / "leaderboard.json").read_text(encoding="utf-8"))
-    assert len(data["rules"]) == len(submissions) + 1
-    assert {each["rule"] for table in data["standings"].values() for each in table} <= set(data["rules"])
+    assert len(data["rules"]) == len(RULES) + 1
+    assert {each["rule"] for own in data["standings"].values() for each in own} <= set(data["rules"])
 
 
-def test_it_is_written_again_but_not_over_files_of_others(problems, submissions, tmp_path):
+def test_it_is_written_again_but_not_over_files_of_others(first, tmp_path):
     for _ in range(2):
-        build(submissions[:1], problems, tmp_path)
+        build([first], tmp_path)
     (tmp_path / "leaderboard.json").write_text('{"mine": 1}')
     with pytest.raises(UserError, match="was not written by sdp-bench"):
-        build(submissions[:1], problems, tmp_path)
+        build([first], tmp_path)
 
 
-def test_two_submissions_of_one_rule_are_refused(problems, submissions):
-    with pytest.raises(UserError, match="two submissions"):
-        entries([submissions[0], submissions[0]], problems)
+def test_the_command_writes_the_page(first, tmp_path):
+    done = CliRunner().invoke(report, ["--leaderboard", str(first), "--output", str(tmp_path / "page")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "page/index.html").is_file()
 
 
-def test_equal_scores_have_equal_ranks(problems, submissions):
-    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
-    twin = replace(sdp, rule=replace(sdp.rule, name="twin"))
-    table = standings(entries([*submissions, twin], problems), use("decision"))
-    found = ranks(table)
-    equal = [name for name, rank in found.items() if rank == found["sdp"]]
-    assert {"sdp", "twin"} <= set(equal)
-    assert found["marginal_moment_matching"] == found["sdp"] + len(equal)
+@pytest.mark.parametrize(
+    "words", [["--leaderboard"], ["entry.sqlite"], ["--leaderboard", "entry.sqlite", "--all-runs"]]
+)
+def test_options_that_do_not_go_together_are_refused(words):
+    assert CliRunner().invoke(report, words).exit_code == 2
 
 
-def test_a_rule_of_heavy_tails_alone_is_on_the_page(problems, submissions, tmp_path):
-    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
-    cauchy = only(sdp, lambda name: problems.place_of(name).heavy, "for Cauchy")
-    text = build([sdp, cauchy], problems, tmp_path).read_text(encoding="utf-8")
-    for section in ("all_uses", "all_costs"):
-        (part,) = re.findall(rf'<section id="{section}">.*?</section>', text, re.DOTALL)
-        assert "for Cauchy" in part
-
-
-def test_a_column_is_there_for_each_place_that_any_rule_took(problems, submissions, tmp_path):
-    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
-    one, other = (
-        only(sdp, lambda problem, name=name: problem.startswith(f"{name}/"), name)
-        for name in ("iris-relu-1", "iris-gelu-4")
+def test_a_file_without_the_problems_is_refused(tmp_path, first):
+    about = RunDescription(
+        command="sdp-bench run",
+        preset="smoke",
+        settings=Settings().as_dict(),
+        experiments={"iris-tv": Selection((), ())},
+        left_out=(),
+        environment={},
     )
-    text = build([one, other], problems, tmp_path).read_text(encoding="utf-8")
-    (part,) = re.findall(r'<section id="use_decision">.*?</section>', text, re.DOTALL)
-    for name in ("iris-relu-1", "iris-gelu-4"):
-        assert f'<th scope="col">{name}<' in part
-
-
-@pytest.mark.parametrize("name", ["all", "cost", "rules", "made", "use_law"])
-def test_a_rule_may_be_called_as_a_section(name, problems, submissions, tmp_path):
-    called = replace(submissions[0], rule=replace(submissions[0].rule, name=name))
-    text = build([called], problems, tmp_path).read_text(encoding="utf-8")
-    ids = re.findall(r' id="([^"]+)"', text)
-    assert len(ids) == len(set(ids))
+    with Store(tmp_path / "other.sqlite", writing=True) as store:
+        store.finish_run(store.begin_run(about, nets=(), units=(), rules={}, members=()), 1.0)
+    with pytest.raises(UserError, match="no measurement of sdp-bench-1"):
+        read([first, tmp_path / "other.sqlite"])
+    for path in (tmp_path / "missing.sqlite", tmp_path):
+        with pytest.raises(UserError):
+            read([path])
