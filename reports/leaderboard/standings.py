@@ -41,7 +41,10 @@ def _bounded(metric: Metric, values: NDArray[np.float64], floors: NDArray[np.flo
 
 @dataclass(frozen=True)
 class Use:
-    """A use of predictions, judged by one of several metrics; `shown` converts a mean score for display."""
+    """A use of predictions, judged by one of several metrics.
+
+    `most` is the largest possible score, and `shown` converts a mean score for display.
+    """
 
     name: str
     title: str
@@ -49,6 +52,7 @@ class Use:
     unit: str
     metrics: tuple[str, ...]
     heavy: bool = False
+    most: float = 1.0
     shown: Callable[[float], float] = float
     score: Score = _bounded
 
@@ -84,6 +88,7 @@ USES = (
         "Error factor of the standard deviation of an output, up or down (geometric mean); 1 is exact.",
         "factor",
         ("std_ratio",),
+        most=_WORST,
         shown=math.exp,
     ),
     Use(
@@ -93,6 +98,7 @@ USES = (
         "99.99 % quantiles, up or down, at most 100 (geometric mean); 1 is exact.",
         "factor",
         ("tails",),
+        most=_WORST,
         shown=math.exp,
     ),
     Use(
@@ -267,7 +273,7 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
     for entry in taken:
         overall, ranking = rankings[solved[entry.name]]
         mean, half = overall.mean(entry.name), overall.half_width(entry.name)
-        low, high = (use.shown(end) for end in (max(0.0, mean - half), mean + half))
+        low, high = map(use.shown, np.clip((mean - half, mean + half), 0.0, use.most).tolist())
         own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(solved[entry.name])]
         standings.append(
             Standing(

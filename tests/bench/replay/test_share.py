@@ -107,7 +107,9 @@ def test_stored_code_runs_only_if_it_is_trusted(tmp_path):
     with pytest.raises(UserError, match="--trust-code"):
         check(path)
     assert check(path, 0.05, trusted=True).differences == ()
+    change(path, "UPDATE rules SET spec = 'sdp'")
     change(path, "UPDATE records SET rule = 'sdp'")
+    change(path, "UPDATE runs SET experiments = replace(experiments, 'my_rule', 'sdp')")
     change(path, 'UPDATE runs SET settings = replace(settings, \'"name": "my_rule"\', \'"name": "sdp"\')')
     with pytest.raises(UserError, match="built-in"):
         check(path, trusted=True)

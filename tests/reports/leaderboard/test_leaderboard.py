@@ -6,6 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -25,6 +26,7 @@ from sdp_ref.rules import Traits
 
 HOSTILE = '<script>alert(1)</script>"&\x1b[31m'
 RULES = {"sdp": 0.2, "unscented": 0.3, "marginal_sdp": 0.4}
+VERSIONS = "rule 1, metric 1, oracle 1"
 METRICS = ("tv_headline", "tv_principal", "tv_class", "tv_joint")
 WHOLE, DECISION = USES[:2]
 (HEAVY,) = (use for use in USES if use.heavy)
@@ -54,10 +56,13 @@ def entry_file(path, plan, rules, solved=lambda problem: True, labels=(), second
             about, nets=map(stored, plan.nets), units=plan.units, rules=traits, members=plan.members
         )
         records = [
-            Record(r.unit, rule, r.metric_spec, None, mean * noise[r.unit], 0.01, 0.02, 0.001, "1", seconds)
+            Record(
+                *(row.unit, rule, row.metric_spec, None, float(mean * noise[row.unit]), 0.01, 0.02, 0.001),
+                *("1", seconds, VERSIONS, "float32"),
+            )
             for rule, mean in rules.items()
-            for r in rows.itertuples()
-            if solved(r.setting)
+            for row in rows.itertuples()
+            if solved(row.setting)
         ]
         store.write_group(run, records, (), ())
         store.finish_run(run, 1.0)
@@ -113,7 +118,7 @@ def test_a_problem_without_all_components_is_not_solved(first):
     twice = [replace(e, frame=e.frame.assign(component="0")) for e in entries]
     other = [replace(e, frame=e.frame.assign(component="1")) for e in entries[:2]]
     joined = [
-        replace(a, frame=a.frame._append(b.frame, ignore_index=True))
+        replace(a, frame=pd.concat([a.frame, b.frame], ignore_index=True))
         for a, b in zip(twice, other, strict=False)
     ]
     found = table([*joined, twice[2]], WHOLE)
