@@ -124,6 +124,10 @@ class ProblemExperiment(Experiment):
     def has_oracle(self) -> bool:
         return True
 
+    def size(self, settings: Settings) -> Size:  # noqa: ARG002
+        """Return its only size; presets and options do not change it."""
+        return self.paper
+
     def extent(self, settings: Settings) -> str:  # noqa: ARG002
         return "6 frozen nets, 22 settings (a net under Gaussian, Laplace or Cauchy noise), 66 problems"
 
@@ -175,5 +179,5 @@ EXPERIMENT = ProblemExperiment(
     rank=300,
     metrics=METRICS,
     rules=(*FULL_RULES, *MARGINAL_RULES, "monte_carlo:samples=10", "monte_carlo:samples=100"),
-    paper=Size(on_request=True),
+    paper=Size(nets=6, inputs=3, on_request=True),
 )

@@ -159,13 +159,14 @@ def test_only_rules_and_a_device_can_be_chosen():
 def test_it_keeps_its_sampling_next_to_other_experiments():
     (net, *_) = problem_set().nets.values()
     settings = Settings(rules=("sdp",)).but(samples=2**18, pilot_samples=1000, sigmas=(1.0,))
-    alone = {group.title: group for group in groups("sdp")}
+    alone = {(group.net.digest, group.noise, group.sigma): group for group in groups("sdp")}
     plan = plan_of(chosen(["iris-tv", "iris-tv-activations", NAME]), settings, [net])
     own = [group for group in plan.groups if (NAME, group.subjects[0].key.hex) in group.members]
     assert len(own) == len(alone)
     for group in own:
-        assert group.settings.sampling == alone[group.title].settings.sampling
-        assert group.locations.equal(alone[group.title].locations)
+        frozen = alone[group.net.digest, group.noise, group.sigma]
+        assert group.settings.sampling == frozen.settings.sampling
+        assert group.locations.equal(frozen.locations)
 
 
 def test_a_run_stores_its_nets(tmp_path):
