@@ -60,10 +60,11 @@ class Setting:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Setting:
-        known = {each.name: values[each.name] for each in fields(cls)}
-        return cls(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
-        )
+        plain: dict[str, Any] = {}
+        for each in fields(cls):
+            value = values[each.name]
+            plain[each.name] = tuple(value) if isinstance(value, list) else value
+        return cls(**plain)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from sdp_bench.bench.errors import RunFailedError, UserError, one_line
@@ -131,12 +132,17 @@ def replay_share(
     if not cells:
         raise UserError("no measurement has an oracle; there is nothing to measure again")
     drawn = random.Random(seed).sample(cells, max(1, round(share * len(cells))))  # noqa: S311
-    rows = frame.set_index(["unit", "rule", "metric_spec"]).sort_index()
-    runs: dict[int, list[Cell]] = {}
-    for cell in drawn:
-        runs.setdefault(int(rows.loc[[cell], "run"].max()), []).append(cell)
-    tasks = [task for number, own in runs.items() for task in _tasks(store, number, own, trusted=trusted)]
-    stored = {cell: _records(rows.loc[[cell]].reset_index()) for cell in drawn}
+    names = ["unit", "rule", "metric_spec"]
+    frame = frame[pd.MultiIndex.from_frame(frame[names]).isin(drawn)]
+    stored: dict[Cell, dict[str, Mapping[str, Any]]] = {cell: {} for cell in drawn}
+    runs: dict[int, dict[Cell, None]] = {}
+    for row in frame.to_dict("records"):
+        cell = row["unit"], row["rule"], row["metric_spec"]
+        stored[cell][row["component"] or ""] = {str(name): value for name, value in row.items()}
+        runs.setdefault(row["run"], {})[cell] = None
+    tasks = [
+        task for number, own in runs.items() for task in _tasks(store, number, list(own), trusted=trusted)
+    ]
     differences: list[str] = []
     for done, (group, own) in enumerate(tasks, 1):
         differences += _differences(group, {cell: stored[cell] for cell in own}, limits)
@@ -188,11 +194,6 @@ def _tasks(
 
 
 _NO_WEIGHTS = "these results were exported without the nets' weights; they cannot be measured again"
-
-
-def _records(rows: Any) -> dict[str, Mapping[str, Any]]:
-    """Stored rows of one measurement by component."""
-    return {row["component"] or "": row for row in rows.to_dict("records")}
 
 
 def _differences(

@@ -254,12 +254,10 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
     frame = _scored(frame.merge(asked[["unit", "metric_spec"]], on=["unit", "metric_spec"]), use)
     # A measurement counts if it has every component that any entry has.
     components = frame.groupby("unit")["component"].nunique()
-    counts = frame.groupby(["rule", "unit"]).size()
-    whole = counts[counts == components.reindex(counts.index.get_level_values("unit")).to_numpy()]
-    solved = {
-        entry.name: frozenset(whole[entry.name].index) if entry.name in whole else frozenset()
-        for entry in entries
-    }
+    solved: dict[str, frozenset[str]] = {}
+    for entry in entries:
+        counts = frame[frame["rule"] == entry.name].groupby("unit").size()
+        solved[entry.name] = frozenset(counts.index[counts == components[counts.index]])
     taken = [entry for entry in entries if solved[entry.name]]
     traits = RuleTraits({entry.name: entry.traits for entry in entries})
     rankings: dict[frozenset[str], tuple[Overall, Ranking]] = {}

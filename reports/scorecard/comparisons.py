@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.reports.statistics.ranking import UNIT, Scores
-from sdp_bench.reports.statistics.replicates import LEVEL, Replicates
+from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Scores
+from sdp_bench.reports.statistics.replicates import Replicates
 from sdp_bench.reports.style import noise
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
