@@ -154,10 +154,9 @@ def make_(
     """
     from sdp_bench.bench import files
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.executors.local import Limits, begin_server
+    from sdp_bench.bench.executors.local import Limits, begin_server, limited
     from sdp_bench.bench.experiments.laws import canonical_rules
     from sdp_bench.bench.metrics.references import references
-    from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.bench.problems.problem_set import problem_set
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.rules import resolve
