@@ -74,7 +74,11 @@ class DaskWorkers(Executor):
                 let_threads_sleep()
                 with _uninterrupted():
                     self._cluster = LocalCluster(
-                        n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+                        n_workers=jobs,
+                        threads_per_worker=1,
+                        host="127.0.0.1",
+                        dashboard_address=":0",  # any free port
+                        silence_logs=logging.CRITICAL,
                     )
             else:
                 _check_address(scheduler)

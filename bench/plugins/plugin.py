@@ -24,51 +24,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """A kind of object that plug-ins can provide.
+    """A kind of object that plug-ins can provide."""
 
-    Attributes
-    ----------
-    noun : str
-        ``rule``, for messages and to identify the kind.
-    group : str
-        Entry-point group in which installed packages register such objects.
-    type : type
-        Class or protocol of the objects, which all have a ``name``.
-    needs : str
-        The requirements in words, for messages: ``a name and propagate(net, x)``.
-    built_in : callable
-        Returns the reserved names.
-    others : callable
-        Returns names that stand for addresses, for messages.
-    """
-
-    noun: str
-    group: str
-    type: type[T]
-    needs: str
-    built_in: Callable[[], Collection[str]]
-    others: Callable[[], Collection[str]] = tuple
+    noun: str  # ``rule``, for messages and to identify the kind
+    group: str  # entry points by which installed packages register such objects
+    type: type[T]  # class or protocol of the objects, which all have a ``name``
+    needs: str  # the requirements in words: ``a name and propagate(net, x)``
+    built_in: Callable[[], Collection[str]]  # returns the reserved names
+    others: Callable[[], Collection[str]] = tuple  # returns names that stand for addresses, for messages
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """An object from outside the package, with everything that another process needs to construct it.
+    """An object from outside the package, with everything that another process needs to construct it."""
 
-    Attributes
-    ----------
-    name : str
-        Spec under which it is stored: its ``spec`` if it has one, else its ``name``.
-    kind : str
-        Noun of its `Kind`.
-    code : Code
-    options : str
-        Parameters as text, ``order=3``.
-    """
-
-    name: str
-    kind: str
+    name: str  # spec under which it is stored: its ``spec`` if it has one, else its ``name``
+    kind: str  # noun of its `Kind`
     code: Code
-    options: str = ""
+    options: str = ""  # parameters as text, ``order=3``
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Plugin:
@@ -95,10 +68,7 @@ class Plugin:
     def version(self) -> str:
         """Hash of its source, that of its own modules and its options, 16 hexadecimal digits.
 
-        Raises
-        ------
-        UserError
-            If it has no Python source: a change could not be noticed.
+        A UserError is raised if it has no Python source, since a change could not be noticed.
         """
         code = self.code
         if not code.source:

@@ -1,5 +1,6 @@
 """What a notebook is offered: its own rules and nets validated, as the command does it from files."""
 
+import json
 import linecache
 import os
 import subprocess
@@ -15,6 +16,7 @@ import sdp_bench
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import apart
+from sdp_bench.bench.plugins.code import Code
 from sdp_bench.bench.plugins.session import code_of
 from sdp_bench.reports import frames
 from tests.cells import run_cell
@@ -268,6 +270,33 @@ def test_a_method_that_its_source_does_not_show_is_rejected():
     linecache.cache[name] = (*source[:2], [line.replace("sdp", "unscented") for line in source[2]], name)
     with pytest.raises(UserError, match=r"Wide: .* run the cell that defines it again"):
         code_of(space["Wide"])
+
+
+def test_a_results_file_holds_the_description_and_no_pickle():
+    code = code_of(cell(RULE)["Wide"])
+    plain = json.loads(json.dumps(code.as_json()))
+    stored = Code.from_json(plain | {"pickled": "gASVAAAA"}).as_trusted()
+    assert stored.source == code.source
+    with pytest.raises(UserError, match=r"__main__:Wide .* notebook"):
+        stored.load()
+
+
+def test_an_edited_file_is_not_what_was_imported(tmp_path, monkeypatch):
+    """Modules of the working folder run as they were imported, if that is what they show."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "sdp_factor_of_a_test.py"
+    file.write_text(f"import sdp_ref as sr\n{RULE}")
+    module = __import__(file.stem)
+    monkeypatch.setitem(sys.modules, file.stem, module)
+    assert factor_of(code_of(module.Wide)) == pytest.approx(1.5)
+    module.WIDER = 2.5
+    changed = code_of(module.Wide)
+    assert factor_of(changed) == pytest.approx(2.5)
+    assert "WIDER = 2.5" in changed.source
+    file.write_text(file.read_text().replace("* factor", "* factor * 2"))
+    with pytest.raises(UserError, match=r"widened is not what its source says"):
+        code_of(module.Wide)
 
 
 def test_a_net_is_made_again_to_the_last_bit():
