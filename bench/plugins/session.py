@@ -90,7 +90,7 @@ class _Description:
         self.definitions: dict[str, None] = {}  # source of statements
         self.values: dict[str, None] = {}  # lines: globals, attributes, defaults
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that their ids stay unique
-        self._open: set[int] = set()
+        self._texts: dict[int, str] = {}  # of objects that were met before, or a reference to them
 
     def text(self, made: str) -> str:
         return "\n".join([*self.definitions, "# values", *self.values, "# object", made, ""])
@@ -118,13 +118,17 @@ class _Description:
                 self._seen[id(value)] = value
                 self._define_class(value) if isinstance(value, type) else self._define_function(value)
             return value.__qualname__
-        if id(value) in self._open:
-            return "..."  # it holds itself
-        self._open.add(id(value))
-        try:
+        if type(value) in (tuple, frozenset):  # Python may share constants, in one session or the other
             return self._container(value)
-        finally:
-            self._open.discard(id(value))
+        if id(value) not in self._texts:
+            self._seen[id(value)] = value
+            # An object may hold itself, and graphs of objects have many paths.
+            self._texts[id(value)] = f"<{type(value).__name__} {len(self._texts)}>"
+            text = self._container(value)
+            if "\n" in text or type(value) in (list, dict, set):
+                return text
+            self._texts[id(value)] = text
+        return self._texts[id(value)]
 
     def _container(self, value: Any) -> str:
         if type(value) is dict:

@@ -232,8 +232,7 @@ def _examined(
     ports = replace(ports, output=output or "")
     given = inputs.name if isinstance(inputs, Path) else "inputs"
     label = given if noisy is None else f"{given}[{ports.noisy}]"
-    content, code = apart(_found, found, name, label, values, ports, notes, address=address)
-    return replace(OwnNet.from_bytes(content, "yours"), code=code)
+    return apart(_found, found, name, label, values, ports, notes, address=address)
 
 
 def _found(
@@ -243,8 +242,8 @@ def _found(
     values: Tensor,
     ports: Ports,
     notes: list[str],
-) -> tuple[bytes, Code | Program]:
-    """Run the code and return the net as bytes, with the code."""
+) -> OwnNet:
+    """Run the code, and return the net if it maps each input by itself to finite numbers."""
     code = found if isinstance(found, Code) else found()
     address = code.address
     if isinstance(code, Code) and not code.source:
@@ -271,7 +270,7 @@ def _found(
         raise UserError(
             f"{address} gives another net each time, beyond its weights: fix what it draws or reads when made"
         )
-    return replace(own, notes=tuple(notes), row_seconds=seconds).to_bytes(), code
+    return replace(own, notes=tuple(notes), row_seconds=seconds)
 
 
 def _made(code: Code | Program) -> tuple[nn.Module, bool]:

@@ -239,7 +239,7 @@ def test_no_worker_is_told_in_a_line(alone, monkeypatch):
         DaskWorkers(address, 1, 1)
 
 
-def test_without_its_scheduler_a_run_ends_and_keeps_what_is_finished(alone, tmp_path, plan):
+def test_without_its_scheduler_a_run_ends_and_keeps_what_is_finished(alone, tmp_path, plan, capfd):
     address, scheduler, worker = alone
     worker()
     executor = connect(address, workers=1)
@@ -256,6 +256,7 @@ def test_without_its_scheduler_a_run_ends_and_keeps_what_is_finished(alone, tmp_
         assert store.failures(store.run(number)).empty
         assert len(store.frame(store.run(number)))
     executor.shutdown(wait=False, cancel_futures=True)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_plugin_reaches_workers_that_do_not_have_its_file(tmp_path, cluster):
