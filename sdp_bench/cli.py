@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+import time
 import traceback
 import warnings
 from contextlib import suppress
@@ -24,6 +26,7 @@ from sdp_bench.commands.screen import echo
 from sdp_ref.errors import on_one_line
 
 BAD_INPUT, INTERRUPTED = 2, 130
+_CLEAN_UP = 10.0  # s after an interrupt, until another one ends the process at once
 UNREAD = 141
 """Exit code of the shell for ``yes | head``, after SIGPIPE. Not 0: an unread verdict is not a pass."""
 
@@ -56,6 +59,8 @@ def main() -> None:
 def _ended() -> int:
     """Run a command and return its exit code; errors from elsewhere print one line on standard error."""
     streams = sys.stdout, sys.stderr
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _Interrupt())
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -67,6 +72,7 @@ def _ended() -> int:
     except (click.Abort, KeyboardInterrupt) as error:
         if isinstance(error.__cause__, EOFError):  # click treats it as an interrupt at a prompt
             return _failed(error.__cause__)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Python resets other handlers before it ends
         _say("interrupted; what was finished is kept, the same command goes on from there")
         return INTERRUPTED
     except SystemExit as stop:
@@ -81,6 +87,20 @@ def _ended() -> int:
     finally:
         sys.stdout, sys.stderr = streams
     return code if isinstance(code, int) else 0
+
+
+class _Interrupt:
+    """Handler of interrupts: the first one ends the command, the next ones do not cut its clean-up short."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+
+    def __call__(self, *_: object) -> None:
+        if self._first is None:
+            self._first = time.monotonic()
+            raise KeyboardInterrupt
+        if time.monotonic() - self._first > _CLEAN_UP:
+            os._exit(INTERRUPTED)
 
 
 def _failed(error: BaseException) -> int:

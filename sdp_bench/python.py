@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,8 +67,8 @@ def validate(
 ) -> Validation:
     """Check a rule and compare it with the built-in rules, as ``sdp-bench validate`` does.
 
-    Your rule and your net run in separate processes, to which they are sent as source, with the values of the
-    variables that they use.
+    Your rule and your net run in separate processes, to which they are sent as they are now, with the values
+    of the variables that they use.
 
     Parameters
     ----------
@@ -210,18 +211,13 @@ def _net(
     arrays = _inputs(inputs)
     if isinstance(net, str | PathLike):
         return partial(own_nets.find, _text("net", str(net)), arrays, *taken)
-    if isinstance(net, nn.Module):
-        state = {name: value.detach().cpu().clone() for name, value in net.state_dict().items()}
-        return partial(own_nets.of, session.code_of(net, _tensors(net)), state, arrays, *taken)
     if not callable(net):
-        raise UserError(f"net is an nn.Module, what makes one, or text, got {type(net).__name__}")
-    return partial(own_nets.of, session.code_of(net), {}, arrays, *taken)
-
-
-def _tensors(net: nn.Module) -> list[torch.Tensor]:
-    """Parameters and buffers in the state of a net."""
-    kept = net.state_dict(keep_vars=True)
-    return [value for value in kept.values() if isinstance(value, torch.Tensor)]
+        raise UserError(
+            f"net must be an nn.Module, a function that makes one, or text, got {type(net).__name__}"
+        )
+    if isinstance(net, nn.Module) and any(not t.is_cpu for t in (*net.parameters(), *net.buffers())):
+        net = copy.deepcopy(net).cpu()
+    return partial(own_nets.of, session.code_of(net), arrays, *taken)
 
 
 def _inputs(given: Any) -> Inputs:

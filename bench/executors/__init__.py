@@ -3,8 +3,10 @@
 import os
 import sys
 
+from sdp_bench.bench.errors import RunFailedError
 
-class WorkerError(RuntimeError):
+
+class WorkerError(RunFailedError):
     """A worker did not finish; only its own work has failed."""
 
 

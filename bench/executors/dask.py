@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Executor, Future
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdp_bench.bench.errors import RunFailedError, UserError, one_line
@@ -16,54 +16,28 @@ from sdp_bench.bench.executors import let_threads_sleep
 from sdp_bench.bench.identity.software import differences, software
 
 if TYPE_CHECKING:
-    from distributed import Client, Security
+    from distributed import Client
 
 T = TypeVar("T")
 
 _MISSING = "the dask executor needs the package distributed (extra 'dask')"
+_CERTIFICATES = ", ".join(
+    f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
+)
 _CONNECT = 10  # s, for a response of the scheduler and for the first worker
-
-
-@dataclass(frozen=True)
-class Tls:
-    """PEM files that authenticate scheduler and client: authority, certificate and key."""
-
-    ca: Path
-    certificate: Path
-    key: Path
-
-    @property
-    def security(self) -> Security:
-        """Return Dask's form, with encryption required; a UserError if the files are invalid."""
-        from distributed import Security
-
-        security = Security(
-            tls_ca_file=str(self.ca),
-            tls_client_cert=str(self.certificate),
-            tls_client_key=str(self.key),
-            require_encryption=True,
-        )
-        try:
-            security.get_connection_args("client")
-        except OSError as error:  # ssl errors are OSErrors
-            raise UserError(
-                f"{self.ca}, {self.certificate} and {self.key} are not an authority's certificate, one of "
-                f"this client and its key: {one_line(error)}"
-            ) from error
-        return security
 
 
 class OtherSoftwareError(RunFailedError):
     """A worker has other code or libraries than the driver, and would compute other numbers."""
 
 
-def check(scheduler: str | None, tls: Tls | None = None) -> None:
+def check(scheduler: str | None) -> None:
     """Check that workers are available before any work is done, since training nets takes hours.
 
     Parameters and errors are those of `DaskWorkers`.
     """
     if scheduler is not None:
-        DaskWorkers(scheduler, 1, 1, tls).shutdown()
+        DaskWorkers(scheduler, 1, 1).shutdown()
     elif importlib.util.find_spec("distributed") is None:
         raise UserError(_MISSING)
 
@@ -74,41 +48,43 @@ class DaskWorkers(Executor):
     A call whose worker is lost is given to another worker. Results return to the driver, the only process
     that writes.
 
-    `scheduler` is an address such as ``tcp://host:8786``. Without it, a cluster of `jobs` processes starts on
-    this machine and ends with the executor. `threads` is the number of BLAS threads per call. `tls` is for
-    addresses that begin with ``tls://``.
+    `scheduler` is an address such as ``tcp://host:8786``; certificates for ``tls://`` addresses come from
+    Dask's configuration. Without it, a cluster of `jobs` processes starts on this machine and ends with the
+    executor. `threads` is the number of BLAS threads per call.
 
-    A UserError is raised if dask.distributed is not installed, or the address or a certificate is invalid. A
-    RunFailedError is raised if the scheduler does not respond, has no workers, or has a worker with other
-    code.
+    A UserError is raised if dask.distributed is not installed, or the address or Dask's configuration is
+    invalid. A RunFailedError is raised if the scheduler does not respond, has no workers, or has a worker
+    with other code.
     """
 
-    def __init__(self, scheduler: str | None, jobs: int, threads: int, tls: Tls | None = None) -> None:
+    def __init__(self, scheduler: str | None, jobs: int, threads: int) -> None:
         try:
             from distributed import Client, LocalCluster
         except ImportError as error:
             raise UserError(_MISSING) from error
-        # The error that ends a run is reported in one line; Dask logs tracebacks of its reconnection
+        # Every error that matters ends the run in one line; Dask also logs tracebacks of its reconnection
         # attempts.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        for name in logging.root.manager.loggerDict:
+            if name.partition(".")[0] == "distributed":  # Dask gives some of its loggers a level of their own
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._threads = threads
         self._cluster = None
-        security = tls and tls.security
-        if scheduler and scheduler.startswith("tls://") and not (security or _has_certificate()):
-            raise UserError(f"{scheduler} takes certificates: --tls-ca, --tls-cert and --tls-key")
         try:
             if scheduler is None:
                 let_threads_sleep()
-                self._cluster = LocalCluster(
-                    n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
-                )
-            self._client: Client = _in_time(
-                lambda: Client(self._cluster or scheduler, timeout=_CONNECT, security=security)
-            )
-        except ValueError as error:
-            raise UserError(f"'{scheduler}' is no address of a Dask scheduler: {error}") from error
+                with _uninterrupted():
+                    self._cluster = LocalCluster(
+                        n_workers=jobs,
+                        threads_per_worker=1,
+                        host="127.0.0.1",
+                        dashboard_address=":0",  # any free port
+                        silence_logs=logging.CRITICAL,
+                    )
+            else:
+                _check_address(scheduler)
+            self._client: Client = _in_time(lambda: Client(self._cluster or scheduler, timeout=_CONNECT))
         except (OSError, TimeoutError) as error:
-            raise RunFailedError(f"no Dask scheduler answers at {scheduler}") from error
+            raise RunFailedError(f"no Dask scheduler answers at {scheduler} ({one_line(error)})") from error
         try:
             self._check_workers(scheduler)
         except BaseException:
@@ -125,18 +101,18 @@ class DaskWorkers(Executor):
                 f"no worker is connected to the scheduler at {scheduler}; start one: dask worker {scheduler}"
             ) from error
         try:
-            asked = _in_time(lambda: self._client.run(software, on_error="return"))
-        except TimeoutError as error:
+            answers = _in_time(lambda: self._client.run(software, on_error="return"))
+        except (OSError, TimeoutError) as error:
             raise RunFailedError(
-                f"a worker of the scheduler at {scheduler} does not say which software it has"
+                f"a worker of the scheduler at {scheduler} does not report its software versions"
             ) from error
-        for worker, found in asked.items():
-            if isinstance(found, Exception):
+        for worker, answer in answers.items():
+            if isinstance(answer, Exception):
                 raise OtherSoftwareError(
-                    f"the worker at {worker} cannot use this package ({one_line(found)}); install it "
+                    f"the worker at {worker} cannot use this package ({one_line(answer)}); install it "
                     "there as here"
                 )
-            _compare(software(), found, worker)
+            _compare(software(), answer, worker)
 
     @property
     def workers(self) -> int:
@@ -144,27 +120,27 @@ class DaskWorkers(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        inner = self._executor.submit(_call, dict(software()), self._threads, fn, *args, **kwargs)
+        try:
+            inner = self._executor.submit(_call, dict(software()), self._threads, fn, *args, **kwargs)
+        except RuntimeError as error:  # the client has closed itself
+            raise self._gone() from error
         inner.add_done_callback(lambda ended: self._hand_on(ended, future))
         return future
 
     def _hand_on(self, ended: Future[Any], future: Future[Any]) -> None:
         """Pass on the end of a call; a lost scheduler ends all calls at once, without failures."""
         if ended.cancelled() or isinstance(ended.exception(), CancelledError):
-            if self._client.status == "running":
-                future.set_exception(CancelledError())
-            else:
-                where = self._client.scheduler.address if self._client.scheduler else "its address"
-                future.set_exception(
-                    RunFailedError(
-                        f"the Dask scheduler at {where} has gone; what was finished is kept, the "
-                        "same command goes on from there"
-                    )
-                )
+            future.set_exception(CancelledError() if self._client.status == "running" else self._gone())
         elif error := ended.exception():
             future.set_exception(error)
         else:
             future.set_result(ended.result())
+
+    def _gone(self) -> RunFailedError:
+        where = self._client.scheduler.address if self._client.scheduler else "its address"
+        return RunFailedError(
+            f"the Dask scheduler at {where} has gone; finished groups are kept, and the same command resumes"
+        )
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the cluster, or stop it if it was started here."""
@@ -177,11 +153,35 @@ class DaskWorkers(Executor):
             self._cluster.close()
 
 
-def _has_certificate() -> bool:
-    """Return whether Dask's own configuration contains client certificates."""
-    from distributed import Security
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Start processes that ignore interrupts: the driver stops them, and they would print tracebacks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
-    return Security().get_connection_args("client")["ssl_context"] is not None
+
+def _check_address(scheduler: str) -> None:
+    """Reject an invalid address or certificate; a client that fails prints tracebacks when Python ends."""
+    from distributed import Security
+    from distributed.comm import resolve_address
+
+    try:
+        resolve_address(scheduler)
+    except ValueError as error:
+        raise UserError(f"'{scheduler}' is not an address of a Dask scheduler: {error}") from error
+    if scheduler.startswith("tls://"):
+        try:
+            context = Security().get_connection_args("client")["ssl_context"]
+        except OSError as error:  # ssl errors are OSErrors
+            raise UserError(f"cannot use the certificates in {_CERTIFICATES}: {one_line(error)}") from error
+        if context is None:
+            raise UserError(f"{scheduler} needs certificates in Dask's configuration: {_CERTIFICATES}")
 
 
 def _in_time(make: Callable[[], T]) -> T:
@@ -202,7 +202,7 @@ def _compare(wanted: Mapping[str, str], found: Mapping[str, str], worker: str) -
     """Raise an OtherSoftwareError if a worker's versions differ from the driver's."""
     if other := differences(wanted, found):
         raise OtherSoftwareError(
-            f"the worker at {worker} would give other numbers ({other}); install the same there"
+            f"the worker at {worker} would give other numbers ({other}); install the same versions there"
         )
 
 

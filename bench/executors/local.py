@@ -11,15 +11,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
-from pathlib import Path
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,6 +32,7 @@ from sdp_bench.bench.executors import (
     NoAnswerError,
     TimeLimitError,
     WorkerDiedError,
+    WorkerError,
     let_threads_sleep,
 )
 
@@ -39,9 +40,7 @@ _RESTART = 1.0  # s, until a killed fork server is replaced
 _OPEN_FILES = 128  # of the driver: libraries, the results file, and a few pipes per worker
 _MEMORY_CHECK = 0.05  # s, between checks of a worker's memory
 _LOOK = 0.1  # s, between checks whether a silent worker has ended
-_GRACE = 1.0  # s, for a worker that has answered to end
-_TOLD, _ANSWER, _OVER = b"t", b"a", b"o"
-"""Prefixes of a worker's messages: intermediate output, answer, memory limit exceeded."""
+_OVER = "memory limit"  # intermediate output of a worker that exceeds its memory limit
 
 _PLAIN = frozenset({"sdp_bench", "sdp_ref", "torch", "numpy", "collections", "pathlib"})
 """Packages whose classes an answer may contain; a worker cannot cause other imports here."""
@@ -56,6 +55,49 @@ class Limits:
 
     seconds: float | None = None
     memory: float | None = None
+
+
+_PATIENCE = Limits(seconds=120.0)  # imports of user code may be slow
+_limits = ContextVar("limits", default=_PATIENCE)
+
+
+@contextmanager
+def limited(limits: Limits) -> Iterator[None]:
+    """Limit calls of `apart` inside this block; a limit of None keeps the outer one."""
+    given = {name: value for name, value in vars(limits).items() if value is not None}
+    token = _limits.set(replace(_limits.get(), **given))
+    try:
+        yield
+    finally:
+        _limits.reset(token)
+
+
+def apart(
+    fn: Callable[..., T],
+    /,
+    *args: Any,
+    address: str = "",
+    limits: Limits | None = None,
+    told: Callable[[Any], None] | None = None,
+) -> T:
+    """Return the result of one call in a separate process with one BLAS thread, which may run user code.
+
+    Function and arguments are pickled and must not be defined in the running script. The result must be plain
+    data or of classes of this project. `address` is for error messages, `limits` replace those of `limited`,
+    and `told` is called here with each object that the call passes to `tell`. A worker is already such a
+    process and calls the function itself.
+
+    A WorkerError is raised if the code ends or hangs its process, exceeds the limits, or returns anything
+    else, a RunFailedError if this process may not open enough files, and otherwise whatever the call raises.
+    """
+    if multiprocessing.parent_process() is not None:
+        return fn(*args)
+    try:
+        with main_hidden():
+            result: T = _called(fn, args, {}, 1, limits or _limits.get(), set(), told)
+    except WorkerError as error:
+        raise type(error)(f"{address}: {error}" if address else str(error)) from error
+    return result
 
 
 class LocalProcesses(Executor):
@@ -76,7 +118,7 @@ class LocalProcesses(Executor):
         self._threads, self._limits = threads, Limits(limit, memory)
         self._slots = ThreadPoolExecutor(jobs)
         self._is_closed = False
-        self._running: set[_Call] = set()
+        self._running: set[ProcessFuture[bytes]] = set()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         return self._slots.submit(self._run, fn, args, kwargs)
@@ -85,47 +127,89 @@ class LocalProcesses(Executor):
         self._slots.shutdown(wait=False, cancel_futures=cancel_futures)
         if cancel_futures:
             self._is_closed = True
-            # The threads that wait for these processes see their pipes break; a user cannot act on these
-            # errors.
+            # Pebble's threads see the pipes of these processes break; a user cannot act on such errors.
             threading.excepthook = _drop
-            for call in tuple(self._running):
-                call.cancel()
+            for future in tuple(self._running):
+                future.cancel()
         self._slots.shutdown(wait=wait)
 
     def _run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        call = _Call(fn, args, kwargs, self._threads, self._limits)
-        self._running.add(call)
         if self._is_closed:
-            call.cancel()
-        try:
-            return call.result()
-        finally:
-            self._running.discard(call)
+            raise WorkerDiedError("the run was interrupted")
+        return _called(fn, args, kwargs, self._threads, self._limits, self._running)
 
 
-def apart(
-    fn: Callable[..., T],
-    /,
-    *args: Any,
-    limits: Limits | None = None,
-    told: Callable[[Any], None] = lambda _: None,
-) -> T:
-    """Return the result of one call in a separate process with one BLAS thread.
-
-    Function and arguments are pickled and must not be defined in the running script. `told` is called here
-    with each object that the call passes to `tell`. A WorkerError is raised if the call does not end by
-    itself, a RunFailedError if this process may not open enough files, and otherwise whatever the call
-    raises.
-    """
+def _called(
+    fn: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    threads: int,
+    limits: Limits,
+    running: set[ProcessFuture[bytes]],
+    told: Callable[[Any], None] | None = None,
+) -> Any:
+    """Return or raise the result of a call in a process, which is in `running` meanwhile."""
     _check_open_files()
-    with main_hidden():
-        call = _Call(fn, args, {}, 1, limits or Limits())
+    _SERVER.await_start()
+    # As bytes in both directions: torch would send tensors through shared memory, which breaks if a process
+    # ends while reading it.
+    content = pickle.dumps((fn, args, kwargs))
+    receiver, sender = _SERVER.context.Pipe(duplex=False)
+    with receiver:
+        with sender:
+            future = _SERVER.start(limits.seconds, _work, content, threads, limits.memory, sender)
+        running.add(future)
+        is_over = False
+        try:
+            for message in _messages(receiver, future):
+                is_over = message == _OVER
+                if told is not None and not is_over:
+                    told(message)
+            answer = future.result()
+        except TimeoutError as error:
+            raise TimeLimitError(f"stopped at the time limit of {limits.seconds:g} s") from error
+        except ProcessExpired as error:
+            if is_over:
+                raise MemoryLimitError(f"stopped at the memory limit of {limits.memory:g} GiB") from error
+            raise WorkerDiedError(
+                "the worker process died (it ended itself, was killed, or was out of memory)"
+            ) from error
+        finally:
+            running.discard(future)
+            future.cancel()
+    value, pickled, line, trace = _unpickled(answer)
+    if not line:
+        return value
     try:
-        result: T = call.result(told)
-    except BaseException:
-        call.cancel()
-        raise
-    return result
+        raised = _unpickled(pickled)
+    except NoAnswerError:
+        raised = RuntimeError(line)
+    raise raised from RemoteTraceback(trace)
+
+
+def _messages(receiver: Connection, future: ProcessFuture[bytes]) -> Iterator[Any]:
+    """Yield a worker's intermediate output until it has ended or cannot send any more."""
+    with suppress(EOFError, OSError):
+        while receiver.poll(_LOOK) or not future.done():
+            if receiver.poll():
+                yield _unpickled(receiver.recv_bytes())
+
+
+class _Unpickler(pickle.Unpickler):
+    """Unpickle plain data and classes of known packages only."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        is_known = module.partition(".")[0] in _PLAIN
+        if not is_known and not (module == "builtins" and isinstance(getattr(builtins, name, None), type)):
+            raise pickle.UnpicklingError(f"{module}.{name} is not in a package that answers may contain")
+        return super().find_class(module, name)
+
+
+def _unpickled(content: bytes) -> Any:
+    try:
+        return _Unpickler(io.BytesIO(content)).load()
+    except Exception as error:
+        raise NoAnswerError(f"its answer cannot be read ({one_line(error)})") from error
 
 
 @contextmanager
@@ -140,63 +224,6 @@ def main_hidden() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
-
-
-class _Call:
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        threads: int,
-        limits: Limits,
-    ) -> None:
-        _SERVER.await_start()
-        self._limits = limits
-        # As bytes in both directions: torch would send tensors through shared memory, which breaks if a
-        # process ends while reading it.
-        content = pickle.dumps((fn, args, kwargs))
-        # A pipe rather than an event: a worker that is starting when the run is interrupted detects a closed
-        # pipe, but not a semaphore without owner.
-        self._told, tell = _SERVER.context.Pipe(duplex=False)
-        with tell:
-            self._end = _SERVER.start(limits.seconds, _answer, content, threads, limits.memory, tell)
-
-    def cancel(self) -> None:
-        self._end.cancel()
-
-    def result(self, told: Callable[[Any], None] = lambda _: None) -> Any:
-        is_over = False
-        with self._told:
-            for message in self._messages():
-                kind, content = message[:1], message[1:]
-                if kind == _ANSWER:
-                    # Do not wait for other holders of its pipes, such as its child processes.
-                    if not wait([self._end], _GRACE).done:
-                        self._end.cancel()
-                    return _opened(content)
-                if kind == _TOLD:
-                    told(_unpickled(content))
-                is_over = kind == _OVER
-        try:
-            self._end.result()
-        except TimeoutError as error:
-            raise TimeLimitError(f"stopped at the time limit of {self._limits.seconds:g} s") from error
-        except ProcessExpired as error:
-            if is_over:
-                line = f"stopped at the memory limit of {self._limits.memory:g} GiB"
-                raise MemoryLimitError(line) from error
-            raise WorkerDiedError(
-                "the worker process died (it ended itself, was killed, or was out of memory)"
-            ) from error
-        raise NoAnswerError("the worker process ended without an answer")
-
-    def _messages(self) -> Iterator[bytes]:
-        """Yield a worker's messages until it has ended or cannot send any more."""
-        with suppress(EOFError, OSError):
-            while self._told.poll(_LOOK) or not self._end.done():
-                if self._told.poll():
-                    yield self._told.recv_bytes()
 
 
 class _Server:
@@ -255,7 +282,7 @@ def _check_open_files() -> None:
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= most < _OPEN_FILES:
         raise RunFailedError(
-            f"a process may have {most} files open here, and workers take up to {_OPEN_FILES}; see ulimit -n"
+            f"this process may open {most} files, and workers need up to {_OPEN_FILES}; see ulimit -n"
         )
 
 
@@ -266,38 +293,9 @@ def _drop(error: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(error)
 
 
-class _Unpickler(pickle.Unpickler):
-    """Unpickle plain data and classes of known packages only."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        is_known = module.partition(".")[0] in _PLAIN
-        if not is_known and not (module == "builtins" and isinstance(getattr(builtins, name, None), type)):
-            raise pickle.UnpicklingError(f"{module}.{name} is of no package that answers are made of")
-        return super().find_class(module, name)
-
-
-def _unpickled(content: bytes) -> Any:
-    try:
-        return _Unpickler(io.BytesIO(content)).load()
-    except Exception as error:
-        raise NoAnswerError(f"its answer cannot be read ({one_line(error)})") from error
-
-
-def _opened(content: bytes) -> Any:
-    """Return or raise the content of an answer made by `_answer`."""
-    value, error, line, trace = _unpickled(content)
-    if not line:
-        return value
-    try:
-        raised = _unpickled(error)
-    except NoAnswerError:
-        raised = RuntimeError(line)
-    raise raised from RemoteTraceback(trace)
-
-
 # Worker side -----------------------------------------------------------------------------------------
 
-_TELLING = threading.Lock()
+_telling = threading.Lock()
 _teller: Connection | None = None
 
 
@@ -306,34 +304,34 @@ def tell(thing: object) -> None:
 
     It must be plain data or of a class of this project.
     """
-    _send(_TOLD + pickle.dumps(thing))
-
-
-def _send(message: bytes) -> None:
-    with _TELLING:
+    with _telling:
         if _teller is not None:
-            _teller.send_bytes(message)
+            _teller.send_bytes(pickle.dumps(thing))
 
 
-def _answer(content: bytes, threads: int, memory: float | None, teller: Connection) -> None:
-    """Send a call's (value, pickled error, its line, its traceback) and end without waiting for threads."""
+def _work(content: bytes, threads: int, memory: float | None, teller: Connection) -> bytes:
+    """Return a call's (value, pickled error, its line, its traceback), pickled; pebble ends the process."""
     global _teller
     _teller = teller
     with suppress(OSError):
         os.dup2(2, 1)
+    threading.Thread(target=_follow_driver, daemon=True).start()
+    if memory is not None:
+        threading.Thread(target=_watch_memory, args=(memory * 2**30,), daemon=True).start()
     try:
-        answer = pickle.dumps((_called(content, threads, memory), b"", "", ""))
+        import torch
+
+        torch.set_num_threads(threads)
+        fn, args, kwargs = pickle.loads(content)  # noqa: S301  of the process that started this one
+        answer = pickle.dumps((fn(*args, **kwargs), b"", "", ""))
     except Exception as error:  # noqa: BLE001  raised where the answer is waited for
         answer = _raised(error)
     except BaseException as error:  # noqa: BLE001  which would interrupt, or end, who waits for the answer
         answer = _raised(WorkerDiedError(f"it raised {one_line(error)}, which ends a process"))
-    try:
-        _send(_ANSWER + answer)
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):
-                stream.flush()
-    finally:
-        os._exit(0)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    return answer
 
 
 def _raised(error: Exception) -> bytes:
@@ -343,17 +341,6 @@ def _raised(error: Exception) -> bytes:
         pickled = b""
     trace = "".join(traceback.format_exception(error))
     return pickle.dumps((None, pickled, one_line(error), trace))
-
-
-def _called(content: bytes, threads: int, memory: float | None) -> Any:
-    import torch
-
-    torch.set_num_threads(threads)
-    threading.Thread(target=_follow_driver, daemon=True).start()
-    if memory is not None:
-        threading.Thread(target=_watch_memory, args=(memory * 2**30,), daemon=True).start()
-    fn, args, kwargs = pickle.loads(content)  # noqa: S301  of the process that started this one
-    return fn(*args, **kwargs)
 
 
 def _follow_driver() -> None:
@@ -366,24 +353,13 @@ def _follow_driver() -> None:
 
 def _watch_memory(limit: float) -> None:
     """End this process when it exceeds `limit` bytes, before the system's out-of-memory killer acts."""
-    while _peak_memory() <= limit:
+    import psutil
+
+    process = psutil.Process()
+    while process.memory_info().rss <= limit:
         time.sleep(_MEMORY_CHECK)
     # An exit status is not enough: children of a fork server lose theirs if two threads read it at once.
     try:
-        _send(_OVER)
+        tell(_OVER)
     finally:
         os._exit(1)
-
-
-def _peak_memory() -> float:
-    """Return the peak resident memory (bytes) of this process."""
-    try:
-        # Preferred to getrusage, whose peak in a child starts at the parent's.
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-        return 1024 * float(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
-    except (OSError, StopIteration):
-        import resource
-        import sys
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        return unit * float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

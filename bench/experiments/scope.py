@@ -9,12 +9,12 @@ from torch import nn
 
 import sdp_ref
 from sdp_bench.bench.errors import OutsideError, RunFailedError, outside
+from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.experiments.predict import unsaid
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, inputs_of
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN, Noise
-from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import no_exit
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.record import LeftOut
@@ -72,7 +72,7 @@ class Scope:
 def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
     """Call `_refusal` for user code, a rule or a net, found at `address`."""
     try:
-        return ask(address, _refusal, rule, place)
+        return apart(_refusal, rule, place, address=address)
     except RunFailedError:
         return ""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sdp_bench.bench.errors import outside
-from sdp_bench.bench.plugins.asking import ask
+from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_ref.rules import Propagator
 
@@ -34,11 +34,11 @@ class Guest:
         An OutsideError is raised if the rule fails, ends the process or takes too long.
         """
         with outside():
-            answer: T = ask(self.plugin.address, _told, self.plugin, fn, *args)
+            answer: T = apart(_loaded, self.plugin, fn, *args, address=self.plugin.address)
         return answer
 
 
-def _told(plugin: Plugin, fn: Callable[..., T], *args: Any) -> T:
+def _loaded(plugin: Plugin, fn: Callable[..., T], *args: Any) -> T:
     with outside():
         return fn(plugin.load(), *args)
 

@@ -1,39 +1,47 @@
-"""User code: a module and the user's modules that it imports, shipped as source.
+"""User code: a module and the user's modules that it imports, stored and shipped as source text.
 
-The modules form one package named by its content. Two rules can then each have a `helper`, two versions of a
-file can coexist in one process, and `sys.modules` is never manipulated. Only inside that package, an absolute
-import of one of the user's modules is resolved within the package.
+Only this text runs, on every machine: an installed module of the same name never takes its place. Objects of
+a notebook travel as a pickle next to the text that describes them (`sdp_bench.bench.plugins.session`), and
+never from a results file.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import importlib
 import importlib.util
+import pickle
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from importlib.abc import ExecutionLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.identity import keys
 from sdp_bench.bench.text import public
 
 Files = tuple[tuple[str, str], ...]
 """Pairs of a path relative to a folder, ``helper.py`` or ``package/__init__.py``, and its source."""
 
-_PACKAGE = "sdp_bench_plugin_"
+MAIN = "__main__"
+"""Module of code that a notebook or script defines."""
+
+_FILE = "sdp_bench_plugin"
+"""Import name of a user's file, whose own name may be that of an installed module."""
 
 _PROJECT = {"sdp_ref", "sdp_bench"}
-"""Has versions of its own, and is on every worker."""
+_RESERVED = _PROJECT | set(sys.stdlib_module_names) | {MAIN}
+"""Names that a user's modules cannot have: every worker has modules with these names."""
+
+UNTRUSTED = (
+    "is stored with the results and is not run; --trust-code, where there is that option, runs it, if you "
+    "trust the source of this file"
+)
 
 
 @dataclass(frozen=True)
@@ -43,25 +51,28 @@ class Code:
     address: str  # where it was found, for display: ``my_rule.py:MyRule``
     module: str  # import name of its module, ``package.module``; empty for a file
     attribute: str  # class, function or object in the module
-    # source of the module; empty if it has no Python source and is only imported
-    source: str = field(repr=False)
+    source: str = field(repr=False)  # of the module, or the description of a notebook's object
     # the user's modules that it imports, from its folder or package, as sorted pairs of path and source
     modules: Files = field(default=(), repr=False)
-    # folder of the file, which may hold data; empty for a module, and for code from a results file
+    # folder that `modules` are relative to, which may hold data; empty for code from a results file
     folder: str = ""
     # whether it may be run. Code from a results file is not trusted, since the file may come from anybody.
     trusted: bool = True
+    pickled: bytes = field(default=b"", repr=False, compare=False)  # object of a notebook; never stored
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Code:
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """Return untrusted code from its JSON fields; `load` refuses to run it.
 
         Unknown keys are ignored. Schema 2 is read too: it has `beside` for `modules`, and a name derived from
         the content for the module of a file. Invalid fields raise a KeyError, TypeError or ValueError.
         """
-        module = "" if plain["module"].startswith(_PACKAGE) else plain["module"]
         files = plain["modules"] if "modules" in plain else plain.get("beside", ())
         modules = tuple((str(path), str(source)) for path, source in files)
+        for path, _ in modules:
+            if path.partition("/")[0].removesuffix(".py") in _RESERVED:
+                raise ValueError(f"{path} has the name of a module of Python or of this project")
+        module = "" if plain["module"].startswith(f"{_FILE}_") else plain["module"]
         return cls(
             plain["address"],
             module,
@@ -73,42 +84,121 @@ class Code:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as plain values, without local paths."""
-        return asdict(self) | {"address": public(self.address), "folder": ""}
+        """Return the fields as plain values, without local paths and pickles."""
+        fields = {name: value for name, value in vars(self).items() if name != "pickled"}
+        return fields | {"address": public(self.address), "folder": ""}
+
+    def as_trusted(self) -> Self:
+        """Return a copy that may be run, because the user trusts its origin."""
+        return replace(self, trusted=True)
 
     def load(self) -> Any:
-        """Import the module, once per process, and return the attribute named by the address.
+        """Import the module and return the attribute named by the address, or the object of a notebook.
 
-        A UserError is raised if the code is not trusted, fails, or lacks the attribute.
+        Until the next call, imports of the user's modules by this process lead to this code's modules. A
+        UserError is raised if the code is not trusted, fails, or lacks the attribute.
         """
         if not self.trusted:
+            raise UserError(f"the code of {self.address} {UNTRUSTED}")
+        if self.module == MAIN and not self.pickled:
             raise UserError(
-                f"the code of {self.address} is stored with the results and is not run; --trust-code, where "
-                "there is that option, runs it, if you trust where this file comes from"
+                f"{self.address} is an object of a notebook, and results files hold its description only; "
+                "measure it again there, or define it in a file"
+            )
+        if self.module and not self.source:
+            raise UserError(
+                f"{self.address}: its module has no Python source, which workers and versions need"
             )
         try:
             with no_exit():
-                module = self._imported()
+                modules = self.activate()
+                if self.pickled:
+                    return pickle.loads(self.pickled)  # noqa: S301  made by `session.code_of` in this session
+                module = importlib.import_module(modules.main)
         except Exception as error:
-            raise UserError(f"cannot load {self.address}: {_described(error)}") from error
+            raise UserError(f"cannot load {self.address}: {described(error)}") from error
         try:
             return getattr(module, self.attribute)
         except AttributeError:
             raise UserError(f"{self.address}: there is no {self.attribute} in that module") from None
 
-    def _imported(self) -> ModuleType:
-        if self.module:
-            try:
-                with _importable(Path.cwd()):
-                    return importlib.import_module(self.module)
-            except ModuleNotFoundError as error:
-                # The module itself, or a package that contains it, is missing on this machine.
-                absent = error.name is not None and f"{self.module}.".startswith(f"{error.name}.")
-                if not (self.source and absent):
-                    raise
-        shipped = _Shipped(self)
-        with shipped.findable():
-            return importlib.import_module(shipped.main)
+    def activate(self) -> _Modules:
+        """Let imports of this process lead to this code's modules, until that of other code is activated."""
+        return _Modules.of(self)
+
+
+class _Modules(MetaPathFinder, ExecutionLoader):
+    """Finder and loader of the modules of one `Code`; of several in a process one is active at a time."""
+
+    known: dict[Code, _Modules] = {}  # noqa: RUF012
+    active: _Modules | None = None
+
+    def __init__(self, code: Code) -> None:
+        folder = Path(code.folder or f"<{code.address}>")
+        # An adapter of this project needs no neighbours; like a file it never replaces an importable module.
+        is_alone = code.module.partition(".")[0] in {"", *_RESERVED}
+        self.main = _FILE if is_alone else code.module
+        self.files: dict[str, tuple[str, str]] = {}  # file name and source by the name of the module
+        for path, source in code.modules:
+            self.files[path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")] = (
+                str(folder / path),
+                source,
+            )
+        if self.main not in self.files:
+            place = (
+                Path(code.address.partition(":")[0]).name
+                if self.main == _FILE
+                else f"{self.main.replace('.', '/')}.py"
+            )
+            self.files[self.main] = str(folder / place), code.source
+        self.folder, self.loaded = code.folder, dict[str, ModuleType]()
+
+    @classmethod
+    def of(cls, code: Code) -> _Modules:
+        """Return the finder of some code, which is active from now on."""
+        chosen, before = cls.known.setdefault(code, cls(code)), cls.active
+        if chosen is not before:
+            if before is not None:
+                sys.meta_path.remove(before)
+                before.swap()
+            chosen.swap()
+            # Before Python's own finders, which would load installed modules and a folder's current files.
+            sys.meta_path.insert(0, chosen)
+            cls.active = chosen
+        return chosen
+
+    def swap(self) -> None:
+        """Exchange the modules of these names in `sys.modules` for those that `loaded` holds."""
+        tops = {name.partition(".")[0] for name in self.files}
+        current = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
+        for name in current:
+            del sys.modules[name]
+        sys.modules.update(self.loaded)
+        self.loaded = current
+
+    def find_spec(
+        self, name: str, _path: Sequence[str] | None = None, _target: object = None
+    ) -> ModuleSpec | None:
+        # A file may import its neighbours relatively, as a module of a package does.
+        plain = name.removeprefix(f"{_FILE}.")
+        if plain in self.files:
+            return importlib.util.spec_from_loader(name, self)
+        if any(other.startswith(f"{plain}.") for other in self.files):
+            return ModuleSpec(name, None, is_package=True)  # a folder without an __init__.py
+        inside = name.rpartition(".")[0]
+        if inside in self.files and self.folder:  # compiled modules have no source to ship
+            spec = PathFinder.find_spec(name, [str(Path(self.folder, *inside.split(".")))])
+            return spec if spec and isinstance(spec.loader, ExtensionFileLoader) else None
+        return None
+
+    def is_package(self, name: str) -> bool:
+        return name == _FILE or self.get_filename(name).endswith("__init__.py")
+
+    def get_filename(self, name: str) -> str:
+        return self.files[name.removeprefix(f"{_FILE}.")][0]
+
+    def get_source(self, name: str) -> str:
+        return self.files[name.removeprefix(f"{_FILE}.")][1]
 
 
 def find(place: str, attribute: str, address: str) -> Code:
@@ -126,45 +216,61 @@ def find(place: str, attribute: str, address: str) -> Code:
     except (OSError, UnicodeError, SyntaxError) as error:
         raise UserError(f"cannot read {place}: {getattr(error, 'strerror', None) or error}") from error
     folder = path.resolve().parent
-    return Code(address, "", attribute, source, own_modules(source, "", folder, address), str(folder))
+    return Code(
+        address,
+        "",
+        attribute,
+        source,
+        own_modules(imported_names(source, ""), "", folder, address),
+        str(folder),
+    )
 
 
 def _of_module(name: str, attribute: str, address: str) -> Code:
     try:
         with _importable(Path.cwd()), no_exit():
-            origin = getattr(importlib.import_module(name), "__file__", None)
+            spec = importlib.util.find_spec(name)
     except Exception as error:
-        raise UserError(f"cannot load {address}: {_described(error)}") from error
-    if not origin or not origin.endswith(".py"):
+        raise UserError(f"cannot load {address}: {described(error)}") from error
+    if spec is None:
+        raise UserError(f"cannot load {address}: ModuleNotFoundError: No module named '{name}'")
+    if not spec.origin or not spec.origin.endswith(".py"):
         return Code(address, name, attribute, "")
-    path = Path(origin).resolve()
-    is_package = path.name == "__init__.py"
+    path = Path(spec.origin).resolve()
     source = importlib.util.decode_source(path.read_bytes())
+    if name.partition(".")[0] in _PROJECT:
+        return Code(address, name, attribute, source)
+    is_package = path.name == "__init__.py"
     base = path.parents[name.count(".") + is_package]
     package = name if is_package else name.rpartition(".")[0]
-    return Code(address, name, attribute, source, own_modules(source, package, base, address))
+    return Code(
+        address,
+        name,
+        attribute,
+        source,
+        own_modules(imported_names(source, package), package, base, address),
+        str(base),
+    )
 
 
-def own_modules(source: str, package: str, base: Path, address: str) -> Files:
-    """Return the path and source of the modules below a folder that a source imports, recursively.
+def own_modules(names: set[str], package: str, base: Path, address: str) -> Files:
+    """Return path and source of the modules below a folder with these names, and of those that they import.
 
     All import statements count, including those in functions; names passed to `importlib` at run time cannot
-    be detected. Installed packages, the standard library and this project are excluded, but modules of the
-    source's own `package` are included wherever it is installed.
+    be detected. Installed packages, the standard library and this project are excluded, but modules of
+    `package` are included wherever it is installed.
     """
     top = package.partition(".")[0]
     found: dict[str, str] = {}
+    pending, seen = {package, *names} - {""}, set[str]()
     try:
-        pending = {package, *_imported_names(source, package)} - {""}
-        seen: set[str] = set()
         while pending - seen:
             name = min(pending - seen)
             seen.add(name)
             first, parent = name.partition(".")[0], name.rpartition(".")[0]
-            if first in _PROJECT or (first != top and not _is_own(first, base)):
+            if first in _PROJECT or (first != top and not is_own(first, base)):
                 continue
-            # Importing a module also runs its parent packages.
-            pending |= {parent} - {""}
+            pending |= {parent} - {""}  # importing a module also runs its parent packages
             stem = base.joinpath(*name.split("."))
             if (stem / "__init__.py").is_file():
                 path, inside = stem / "__init__.py", name
@@ -174,13 +280,13 @@ def own_modules(source: str, package: str, base: Path, address: str) -> Files:
                 continue  # an attribute of a module, or a namespace package
             text = importlib.util.decode_source(path.read_bytes())
             found[path.relative_to(base).as_posix()] = text
-            pending |= _imported_names(text, inside)
+            pending |= imported_names(text, inside)
     except (OSError, UnicodeError, SyntaxError) as error:
-        raise UserError(f"{address}: cannot read a module that it imports: {_described(error)}") from error
+        raise UserError(f"{address}: cannot read a module that it imports: {described(error)}") from error
     return tuple(sorted(found.items()))
 
 
-def _imported_names(source: str, package: str) -> set[str]:
+def imported_names(source: str, package: str) -> set[str]:
     """Return the absolute names in a source's imports; some may be attributes rather than modules."""
     try:
         tree = ast.parse(source)
@@ -198,99 +304,13 @@ def _imported_names(source: str, package: str) -> set[str]:
     return names - {""}
 
 
-def _is_own(name: str, base: Path) -> bool:
+def is_own(name: str, base: Path) -> bool:
     """Return whether a top-level name is a module in a folder, and not Python's, ours or installed."""
-    if name in sys.stdlib_module_names or name in _PROJECT:
+    if name in _RESERVED:
         return False
     installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     is_here = (base / name).is_dir() or (base / f"{name}.py").is_file()
     return is_here and PathFinder.find_spec(name, installed) is None
-
-
-@dataclass(frozen=True)
-class _Shipped(MetaPathFinder, ExecutionLoader):
-    """Finder and loader of the package made from shipped code, whose source tracebacks and `inspect` find."""
-
-    code: Code
-
-    @cached_property
-    def package(self) -> str:
-        """Package name, derived from the content: two versions of a file are two packages."""
-        code = self.code
-        return _PACKAGE + keys.digest(code.module, code.source, *code.modules)[:12]
-
-    @cached_property
-    def main(self) -> str:
-        """Name of the module that the address refers to; a file is the package itself."""
-        return f"{self.package}.{self.code.module}".rstrip(".")
-
-    @cached_property
-    def files(self) -> dict[str, tuple[str, str]]:
-        folder = Path(self.code.folder or f"<{self.package}>")
-        place = self.code.address.partition(":")[0]
-        main = f"{self.code.module.replace('.', '/')}.py" if self.code.module else Path(place).name
-        found = {self.main: (str(folder / main), self.code.source)}
-        for path, source in self.code.modules:
-            name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-            found[f"{self.package}.{name}"] = str(folder / path), source
-        return found
-
-    @cached_property
-    def tops(self) -> frozenset[str]:
-        return frozenset(name.split(".")[1] for name in self.files if "." in name)
-
-    @contextmanager
-    def findable(self) -> Iterator[None]:
-        """Make the modules importable during the block; imports elsewhere are unaffected afterwards."""
-        # Before Python's own finders, which would load the current files of the folder.
-        sys.meta_path.insert(0, self)
-        try:
-            yield
-        finally:
-            sys.meta_path.remove(self)
-
-    def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        if name in self.files:
-            return importlib.util.spec_from_loader(name, self)
-        # Folders without an __init__.py are packages too.
-        return ModuleSpec(name, None, is_package=True) if self._has_modules(name) else None
-
-    def is_package(self, name: str) -> bool:
-        return name == self.package or self._has_modules(name) or self.files[name][0].endswith("__init__.py")
-
-    def get_filename(self, name: str) -> str:
-        return self.files[name][0]
-
-    def get_source(self, name: str) -> str:
-        return self.files[name][1]
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run a module whose import statements call `_import`, now and later."""
-        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": self._import}
-        super().exec_module(module)
-
-    def _import(
-        self,
-        name: str,
-        names: Mapping[str, Any] | None = None,
-        local: Mapping[str, Any] | None = None,
-        attributes: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> ModuleType:
-        """Import as ``__import__`` does, but resolve absolute names of own modules within the package."""
-        if not level and name.partition(".")[0] not in self.tops:
-            return __import__(name, names, local, attributes or ())
-        with self.findable():
-            if level:
-                return __import__(name, names, local, attributes or (), level)
-            if attributes:
-                return __import__(f"{self.package}.{name}", names, local, attributes)
-            # the import statement binds the first part of the name
-            importlib.import_module(f"{self.package}.{name}")
-        return sys.modules[f"{self.package}.{name.partition('.')[0]}"]
-
-    def _has_modules(self, name: str) -> bool:
-        return any(other.startswith(f"{name}.") for other in self.files)
 
 
 @contextmanager
@@ -312,7 +332,8 @@ def _importable(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
 
 
-def _described(error: Exception) -> str:
+def described(error: Exception) -> str:
+    """Return an error on one line, a syntax error with its line number."""
     if not isinstance(error, SyntaxError):
         return one_line(error)
     line = f", line {error.lineno}" if error.lineno else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.plugins import code
-from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import Code, no_exit
 from sdp_ref.errors import on_one_line
 from sdp_ref.registry import installed
@@ -24,51 +24,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """A kind of object that plug-ins can provide.
+    """A kind of object that plug-ins can provide."""
 
-    Attributes
-    ----------
-    noun : str
-        ``rule``, for messages and to identify the kind.
-    group : str
-        Entry-point group in which installed packages register such objects.
-    type : type
-        Class or protocol of the objects, which all have a ``name``.
-    needs : str
-        The requirements in words, for messages: ``a name and propagate(net, x)``.
-    built_in : callable
-        Returns the reserved names.
-    others : callable
-        Returns names that stand for addresses, for messages.
-    """
-
-    noun: str
-    group: str
-    type: type[T]
-    needs: str
-    built_in: Callable[[], Collection[str]]
-    others: Callable[[], Collection[str]] = tuple
+    noun: str  # ``rule``, for messages and to identify the kind
+    group: str  # entry points by which installed packages register such objects
+    type: type[T]  # class or protocol of the objects, which all have a ``name``
+    needs: str  # the requirements in words: ``a name and propagate(net, x)``
+    built_in: Callable[[], Collection[str]]  # returns the reserved names
+    others: Callable[[], Collection[str]] = tuple  # returns names that stand for addresses, for messages
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """An object from outside the package, with everything that another process needs to construct it.
+    """An object from outside the package, with everything that another process needs to construct it."""
 
-    Attributes
-    ----------
-    name : str
-        Spec under which it is stored: its ``spec`` if it has one, else its ``name``.
-    kind : str
-        Noun of its `Kind`.
-    code : Code
-    options : str
-        Parameters as text, ``order=3``.
-    """
-
-    name: str
-    kind: str
+    name: str  # spec under which it is stored: its ``spec`` if it has one, else its ``name``
+    kind: str  # noun of its `Kind`
     code: Code
-    options: str = ""
+    options: str = ""  # parameters as text, ``order=3``
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Plugin:
@@ -81,11 +54,11 @@ class Plugin:
 
     def as_json(self) -> dict[str, Any]:
         """Inverse of `from_json`, without trust and folders."""
-        return asdict(self) | {"code": self.code.as_json()}
+        return {"name": self.name, "kind": self.kind, "code": self.code.as_json(), "options": self.options}
 
     def as_trusted(self) -> Plugin:
         """Return a copy whose code may be run, because the user trusts its origin."""
-        return replace(self, code=replace(self.code, trusted=True))
+        return replace(self, code=self.code.as_trusted())
 
     @property
     def address(self) -> str:
@@ -95,10 +68,7 @@ class Plugin:
     def version(self) -> str:
         """Hash of its source, that of its own modules and its options, 16 hexadecimal digits.
 
-        Raises
-        ------
-        UserError
-            If it has no Python source: a change could not be noticed.
+        A UserError is raised if it has no Python source, since a change could not be noticed.
         """
         code = self.code
         if not code.source:
@@ -107,7 +77,11 @@ class Plugin:
 
     def load(self) -> Any:
         """Construct the object in this process, once; a UserError if code or options are invalid."""
-        return _made(self)
+        if self not in _made:
+            _made[self] = _make(self, self.code.load())
+        else:
+            self.code.activate()
+        return _made[self]
 
 
 def load(address: str, kind: Kind[T]) -> T:
@@ -134,17 +108,16 @@ def find(address: str, kind: Kind[T]) -> Plugin:
         raise UserError(f"'{address}' names a file and no {kind.noun} in it; write {place}:MyClass")
     if not attribute.isidentifier():
         raise UserError(f"'{attribute}' in '{address}' is no name of a class or object")
-    return _checked(ask(address, _found, place, attribute, address, kind.noun, options, _asked(kind)), kind)
+    plugin = apart(
+        _found, place, attribute, address, kind.noun, options, kind.type, kind.needs, address=address
+    )
+    return _checked(plugin, kind)
 
 
 def of(found: Code, kind: Kind[T]) -> Plugin:
     """Return the plug-in of code that was already found; errors as in `find`."""
-    return _checked(ask(found.address, _named, Plugin("", kind.noun, found), _asked(kind)), kind)
-
-
-def _asked(kind: Kind[Any]) -> tuple[type, str]:
-    """Return the parts of a kind that a separate process needs: its type and requirements."""
-    return kind.type, kind.needs
+    plugin = Plugin("", kind.noun, found)
+    return _checked(apart(_named, plugin, kind.type, kind.needs, address=found.address), kind)
 
 
 def _checked(plugin: Plugin, kind: Kind[Any]) -> Plugin:
@@ -158,16 +131,16 @@ def _checked(plugin: Plugin, kind: Kind[Any]) -> Plugin:
 
 
 def _found(
-    place: str, attribute: str, address: str, noun: str, options: str, asked: tuple[type, str]
+    place: str, attribute: str, address: str, noun: str, options: str, needed: type, needs: str
 ) -> Plugin:
     """Find the plug-in's code and run it in this process."""
-    return _named(Plugin("", noun, code.find(place, attribute, address), options), asked)
+    return _named(Plugin("", noun, code.find(place, attribute, address), options), needed, needs)
 
 
-def _named(plugin: Plugin, asked: tuple[type, str]) -> Plugin:
+def _named(plugin: Plugin, needed: type, needs: str) -> Plugin:
     """Run the plug-in's code in this process and set the name that it declares."""
-    (needed, needs), noun, address = asked, plugin.kind, plugin.address
-    made = _made(plugin)
+    noun, address = plugin.kind, plugin.address
+    made = plugin.load()
     try:
         own = getattr(made, "name", None) if isinstance(made, needed) else None
         is_one = isinstance(own, str)
@@ -197,10 +170,12 @@ def _entry_point(name: str, kind: Kind[Any]) -> tuple[str, str]:
     return points[name].module, points[name].attr
 
 
-@functools.cache
-def _made(plugin: Plugin) -> Any:
+_made: dict[Plugin, Any] = {}
+
+
+def _make(plugin: Plugin, found: Any) -> Any:
+    """Construct the object of a plug-in from the class, function or object at its address."""
     address, noun, attribute = plugin.address, plugin.kind, plugin.code.attribute
-    found = plugin.code.load()
     try:
         options = parse_parameters(address, plugin.options) if plugin.options else {}
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Classes, functions and objects of a notebook or script as source code.
+"""Classes, functions and objects of a notebook or script: pickled by value to run, described to be read.
 
-The generated module reconstructs them elsewhere: definitions with everything that they use, as written in the
-cells, and objects from their pickle state. Unlike a pickle it is readable, and the same session gives the
-same text, so that results can be identified by it.
+The description holds the definitions as written in the cells, and every value that they use or that was set
+afterwards. It is the same text in another session, so it identifies results. A definition whose code is no
+longer that of its source is rejected: the code that is shown is the code that runs.
 """
 
 from __future__ import annotations
@@ -11,276 +11,343 @@ import __future__
 import ast
 import copyreg
 import dis
-import inspect
+import hashlib
 import linecache
-import math
-import pickle
 import sys
 import textwrap
-from collections.abc import Collection, Iterator, Mapping
+import types
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import cloudpickle
 
 from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.plugins.code import Code, own_modules
+from sdp_bench.bench.plugins.code import MAIN, Code, imported_names, is_own, own_modules
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_MADE = "made"
-"""Name of an object in the generated module."""
+_ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+_FEW = 32  # numbers of an array that are shown; of larger ones the hash is
 _ANNOTATIONS = __future__.annotations.compiler_flag
 _LOOKUPS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS"}
-_ATOMS = (bool, int, str, bytes, complex, type(None), type(Ellipsis))
-_CONTAINERS = (list, tuple, dict, set, frozenset)
-_HINT = "write it to a file and give that, path/to/file.py:Name"
+_OF_CLASSES = {
+    *("__module__", "__dict__", "__weakref__", "__doc__", "__annotations__", "__annotations_cache__"),
+    *("__annotate__", "__annotate_func__", "__qualname__", "__firstlineno__", "__static_attributes__"),
+    *("__dataclass_fields__", "__dataclass_params__", "__match_args__", "__parameters__", "__orig_bases__"),
+    *("__abstractmethods__", "_abc_impl", "__slots__", "__slotnames__", "__type_params__"),
+}
+"""Attributes that Python makes from the definition of a class."""
+_GENERATED = {
+    *("__init__", "__new__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__"),
+    *("__setattr__", "__delattr__", "__replace__"),
+}
 
 
-def code_of(thing: object, carried: Collection[Tensor] = ()) -> Code:
+def code_of(thing: object) -> Code:
     """Return the code of a class, a function or an object of this session, without running any of it.
 
-    Definitions are found through the source that Python keeps of cells and files. An object is stored in its
-    current state. Tensors in `carried` are transferred separately, and are zeros in the code. If something
-    cannot be written as source, a UserError names it.
+    Definitions are found through the source that Python keeps of cells and files. An object is taken in its
+    current state. If something cannot be described or pickled, or a definition has changed since its source
+    was run, a UserError names it.
     """
-    is_definition = isinstance(thing, type | FunctionType)
-    name = thing.__name__ if isinstance(thing, type | FunctionType) else type(thing).__name__
-    writer = _Writer(name, {id(tensor) for tensor in carried})
-    attribute = name if is_definition else _MADE
+    name = thing.__name__ if isinstance(thing, type | types.FunctionType) else type(thing).__name__
+    kind = thing if isinstance(thing, type | types.FunctionType) else type(thing)
+    address = f"{getattr(kind, '__module__', None) or MAIN}:{name}"
+    # Modules of the working folder may have changed since they were imported; workers get what they are now.
+    tops = {module.partition(".")[0] for module in sys.modules}
+    own = {top for top in tops if is_own(top, Path.cwd())}
+    modules = [
+        module
+        for name, module in sorted(sys.modules.items())
+        if name.partition(".")[0] in own and getattr(module, "__name__", None) == name
+    ]
+    description = _Description(own)
     try:
-        writer.bind(attribute, thing)
+        made = description.of(thing)
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        pickled = cloudpickle.dumps(thing)
     except RecursionError as error:
-        raise UserError(f"{name}: what it uses is nested too deeply, or holds itself") from error
-    source = "\n".join(writer.lines) + "\n"
-    if writer.has_annotations:
-        source = "from __future__ import annotations\n" + source
-    address = f"{_module(thing if is_definition else type(thing))}:{name}"
-    return Code(address, "", attribute, source, own_modules(source, "", Path.cwd(), address))
+        raise UserError(f"{name}: what it uses is nested too deeply") from error
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
+    except Exception as error:
+        raise UserError(f"{name}: it cannot be sent to a worker process ({one_line(error)})") from error
+    finally:
+        for module in modules:
+            if module.__name__ in cloudpickle.list_registry_pickle_by_value():
+                cloudpickle.unregister_pickle_by_value(module)
+    files = own_modules(description.modules, "", Path.cwd(), address)
+    return Code(address, MAIN, name, description.text(made), files, pickled=pickled)
 
 
-class _Writer:
-    """Writer of a module with everything that one object needs."""
+class _Description:
+    """Text that describes an object and all that it uses; each method adds to it."""
 
-    def __init__(self, subject: str, carried: set[int]) -> None:
-        self.lines: list[str] = []
-        self.has_annotations = False
-        self._subject, self._carried = subject, carried
-        self._bound: dict[str, Any] = {}
-        self._made: dict[int, tuple[str, Any]] = {}  # keeps the objects alive, so that their ids stay unique
+    def __init__(self, own: set[str]) -> None:
+        self._own = own  # packages of the working folder, whose objects are pickled by value
+        self.modules: set[str] = set()  # that are imported
+        self.definitions: dict[str, None] = {}  # source of statements
+        self.values: dict[str, None] = {}  # lines: globals, attributes, defaults
+        self._seen: dict[int, Any] = {}  # keeps the objects alive, so that their ids stay unique
+        self._texts: dict[int, str] = {}  # of objects that were met before, or a reference to them
 
-    def bind(self, name: str, value: Any) -> None:
-        if name in self._bound:
-            return
-        self._bound[name] = value
-        if isinstance(value, ModuleType):
-            self._write(f"import {value.__name__} as {name}")
-        elif isinstance(value, FunctionType | type) and _is_of_session(value):
-            self._define(value)
-            if value.__name__ != name:
-                self._write(f"{name} = {value.__name__}")
-        elif isinstance(value, FunctionType | type) and "." not in value.__qualname__:
-            self._write(f"from {_module(value)} import {value.__qualname__} as {name}")
-        else:
-            self._write(f"{name} = {self.expression(value)}")
+    def text(self, made: str) -> str:
+        return "\n".join([*self.definitions, "# values", *self.values, "# object", made, ""])
 
-    def expression(self, value: Any) -> str:
-        kind = type(value)
-        if kind in _ATOMS or (kind is float and math.isfinite(value)):
+    def of(self, value: Any) -> str:
+        """Return an expression for a value, and describe what it needs."""
+        if type(value) in _ATOMS:
             return repr(value)
-        if kind in _CONTAINERS:
-            return self._several(value)
-        if kind is float:
-            return f"float('{value}')"
-        if isinstance(value, ModuleType):
-            return self._named(f"import {value.__name__} as {{}}", value)
-        if isinstance(value, type | FunctionType | BuiltinFunctionType):
-            return self._reference(value)
-        if id(value) not in self._made:
-            self._make(value)
-        return self._made[id(value)][0]
+        if isinstance(value, types.ModuleType):
+            if sys.modules.get(value.__name__) is not value:
+                raise UserError(f"it uses the module {value.__name__}, which cannot be imported")
+            if value.__name__.partition(".")[0] not in self._own:
+                self.modules.add(value.__name__)
+            elif id(value) not in self._seen:
+                self._seen[id(value)] = value
+                for name in sorted(vars(value)):
+                    if name[:2] != "__":
+                        self._bind(f"{value.__name__}.{name}", vars(value)[name])
+            return value.__name__
+        if isinstance(value, type | types.FunctionType):
+            if self._is_importable(value):
+                self.modules.add(value.__module__)
+                return f"{value.__module__}.{value.__qualname__}"
+            if id(value) not in self._seen:
+                self._seen[id(value)] = value
+                self._define_class(value) if isinstance(value, type) else self._define_function(value)
+            return value.__qualname__
+        if type(value) in (tuple, frozenset):  # Python may share constants, in one session or the other
+            return self._container(value)
+        if id(value) not in self._texts:
+            self._seen[id(value)] = value
+            # An object may hold itself, and graphs of objects have many paths.
+            self._texts[id(value)] = f"<{type(value).__name__} {len(self._texts)}>"
+            text = self._container(value)
+            if "\n" in text or type(value) in (list, dict, set):
+                return text
+            self._texts[id(value)] = text
+        return self._texts[id(value)]
 
-    def _several(self, value: Any) -> str:
-        if isinstance(value, dict):
-            pairs = (f"{self.expression(key)}: {self.expression(each)}" for key, each in value.items())
-            return f"{{{', '.join(pairs)}}}"
-        items = [self.expression(each) for each in value]
-        if isinstance(value, set | frozenset):
-            items.sort()  # the order of a set differs between processes
-        text = ", ".join(items)
-        if isinstance(value, tuple):
-            return f"({text}{',' * (len(items) == 1)})"
-        return f"[{text}]" if isinstance(value, list) else f"{type(value).__name__}([{text}])"
+    def _container(self, value: Any) -> str:
+        if type(value) is dict:
+            return f"{{{', '.join(f'{self.of(key)}: {self.of(item)}' for key, item in value.items())}}}"
+        if type(value) in (list, tuple):
+            inner = ", ".join(map(self.of, value))
+            return f"[{inner}]" if type(value) is list else f"({inner},)"
+        if type(value) in (set, frozenset):
+            # sorted, since the order of a set differs between processes
+            return f"{type(value).__name__}({sorted(map(self.of, value))})"
+        if isinstance(value, types.MethodType):
+            return f"{self.of(value.__self__)}.{self.of(value.__func__)}"
+        return _array(value) or self._object(value)
 
-    def _reference(self, value: Any) -> str:
-        if isinstance(value, type | FunctionType) and _is_of_session(value):
-            name = value.__name__
-            if self._bound.get(name, value) is not value:
-                raise self._refused(f"{name} is there in two versions; run the cells again that make it")
-            self.bind(name, value)
-            return name
-        name = value.__name__ if isinstance(value, BuiltinFunctionType) else value.__qualname__
-        top, *rest = name.split(".")
-        whole = getattr(sys.modules[_module(value)], top)
-        return ".".join([self._named(f"from {_module(value)} import {top} as {{}}", whole), *rest])
+    def _object(self, value: Any) -> str:
+        """Describe an object by its reduction, as pickle takes it apart."""
+        from torch import nn
 
-    def _named(self, line: str, value: Any) -> str:
-        """Return the name that a line assigns to a value; each value is written once."""
-        if id(value) not in self._made:
-            name = self._new(value)
-            self._write(line.format(name))
-        return self._made[id(value)][0]
-
-    def _new(self, value: Any) -> str:
-        name = f"_sdp_{len(self._made)}"
-        self._made[id(value)] = name, value
-        return name
-
-    def _make(self, value: Any) -> None:
-        """Write an object that is neither a definition nor a plain value, from its pickle state."""
-        import torch
-
-        if isinstance(value, torch.Tensor):
-            self._make_tensor(value)
-            return
+        kind = type(value)
+        known = cloudpickle.Pickler.dispatch_table.get(kind) or copyreg.dispatch_table.get(kind)
         try:
-            known = copyreg.dispatch_table.get(type(value))
             reduced = known(value) if known else value.__reduce_ex__(4)
         except Exception as error:
-            raise self._refused(f"it uses a {type(value).__name__} ({one_line(error)})") from error
+            raise UserError(f"it uses a {kind.__name__} ({one_line(error)})") from error
         if isinstance(reduced, str):
-            self._named(f"from {_module(value, reduced)} import {reduced} as {{}}", value)
-            return
+            return f"{getattr(value, '__module__', None) or kind.__module__}.{reduced}"
         maker, given, state, items, pairs = (*reduced, None, None, None)[:5]
-        call = f"{self.expression(maker)}({', '.join(map(self.expression, given))})"
-        name = self._new(value)
-        self._write(f"{name} = {call}")
-        for item in items or ():
-            self._write(f"{name}.append({self.expression(item)})")
-        for key, item in pairs or ():
-            self._write(f"{name}[{self.expression(key)}] = {self.expression(item)}")
-        if state is not None:
-            self._restore(name, value, state)
+        if getattr(maker, "__module__", None) == "torch.storage":  # bytes that differ from session to session
+            raise UserError(f"it uses a {kind.__name__}, or a tensor made of one; use a plain tensor")
+        if maker is copyreg.__newobj__:  # type: ignore[attr-defined]
+            maker, *given = given
+        call = f"{self.of(maker)}({', '.join(map(self.of, given))})"
+        extra = [
+            *map(self.of, items or ()),
+            *(f"{self.of(key)}: {self.of(item)}" for key, item in pairs or ()),
+        ]
+        if isinstance(value, nn.Module) and isinstance(state, dict):
+            plain = vars(nn.Module())
+            state = {key: item for key, item in state.items() if key not in plain or plain[key] != item}
+        fields, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+        for part in (fields, slots):
+            if isinstance(part, dict):
+                extra += [f"{key} = {self.of(item)}" for key, item in part.items()]
+            elif part is not None:
+                extra.append(self.of(part))
+        return f"{call} with\n{textwrap.indent(chr(10).join(extra), '    ')}" if extra else call
 
-    def _restore(self, name: str, value: Any, state: Any) -> None:
-        if hasattr(value, "__setstate__"):
-            self._write(f"{name}.__setstate__({self.expression(state)})")
+    def _bind(self, name: str, value: Any) -> None:
+        """Describe the value of a name."""
+        try:
+            text = self.of(value)
+        except UserError as error:
+            raise UserError(str(error) if ", in " in str(error) else f"{error}, in {name}") from error
+        if text != name:
+            self.values[f"{name} = {text}"] = None
+
+    def _is_importable(self, thing: Any) -> bool:
+        """Return whether pickle finds a class or function by its module and name."""
+        module = thing.__module__
+        if module in (None, MAIN) or module not in sys.modules or module.partition(".")[0] in self._own:
+            return False
+        found: Any = sys.modules[module]
+        for part in thing.__qualname__.split("."):
+            found = getattr(found, part, None)
+        return found is thing
+
+    def _define_function(self, function: types.FunctionType) -> None:
+        name, space = function.__qualname__, function.__globals__
+        if _is_generated(function) and function.__code__.co_name not in ("__init__", "__new__"):
             return
-        fields, slots = state if isinstance(state, tuple) else (state, None)
-        if fields:
-            self._write(f"vars({name}).update({self.expression(fields)})")
-        for slot, item in (slots or {}).items():
-            self._write(f"object.__setattr__({name}, {slot!r}, {self.expression(item)})")
-
-    def _make_tensor(self, value: Tensor) -> None:
-        import torch
-
-        if type(value) not in (torch.Tensor, torch.nn.Parameter):
-            raise self._refused(f"it uses a tensor of the kind {type(value).__name__}")
-        self.bind("torch", torch)
-        plain = value.detach().cpu().contiguous()
-        shape, dtype = tuple(plain.shape), plain.dtype
-        if id(value) in self._carried or not plain.numel():
-            text = f"torch.zeros({shape}, dtype={dtype})"
+        home = space.get("__name__", MAIN)
+        is_session = home == MAIN or home.partition(".")[0] in self._own or home not in sys.modules
+        if not is_session:  # what a decorator makes of it
+            self.modules.add(home)
         else:
-            content = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
-            text = f"torch.frombuffer(bytearray({content!r}), dtype={dtype}).reshape({shape})"
-        if isinstance(value, torch.nn.Parameter):
-            text = f"torch.nn.Parameter({text}, requires_grad={value.requires_grad})"
-        self._write(f"{self._new(value)} = {text}")
+            if not _is_generated(function):
+                source = _source(function)
+                self.definitions[source] = None
+                self.modules |= imported_names(source, "")
+            for used in sorted(_globals(function.__code__)):
+                if used in space and used[:2] != "__":
+                    self._bind(used, space[used])
+        for attribute in ("__defaults__", "__kwdefaults__"):
+            if given := getattr(function, attribute):
+                self._bind(f"{name}.{attribute}", given)
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if variable != "__class__" and cell != types.CellType():
+                self._bind(f"{name}.{variable}", cell.cell_contents)
+        for key, value in vars(function).items():
+            if key != "__wrapped__":
+                self._bind(f"{name}.{key}", value)
 
-    def _define(self, thing: type | FunctionType) -> None:
-        """Write a definition after the definitions that it uses."""
-        source, names, paths = self._found(thing)
-        self._bound.setdefault(thing.__name__, thing)
-        for name in sorted(names.keys() - {thing.__name__}):
-            if self._bound.get(name, names[name]) is not names[name]:
-                raise self._refused(f"{name} is there in two versions; run the cells again that make it")
-            try:
-                self.bind(name, names[name])
-            except UserError as error:
-                inner = str(error).removeprefix(f"{self._subject}: ")
-                raise self._refused(f"{inner}, in {name}" if ", in " not in inner else inner) from error
-        for path in sorted(paths):
-            self._write(f"import {path}")
-        self._write(source)
-
-    def _found(self, thing: type | FunctionType) -> tuple[str, dict[str, Any], set[str]]:
-        """Return a definition's source, the values of its globals, and submodules used by dotted name."""
-        if "<" in thing.__qualname__:
-            what = "is a lambda" if thing.__name__ == "<lambda>" else "is defined inside a function"
-            raise self._refused(f"{thing.__name__} {what}; give it a name at the top of a cell")
-        for function in _functions(thing):
-            lines = linecache.getlines(function.__code__.co_filename, function.__globals__)
-            node = _definition("".join(lines), thing.__name__, function.__code__.co_firstlineno)
-            if node is None:
+    def _define_class(self, kind: type) -> None:
+        name = kind.__qualname__
+        bases = ", ".join(self.of(base) for base in kind.__bases__)
+        if type(kind) is not type:
+            bases += f", metaclass={self.of(type(kind))}"
+        self.values[f"class {name}({bases})"] = None
+        for key, value in sorted(vars(kind).items()):
+            if key in _OF_CLASSES or isinstance(
+                value, types.MemberDescriptorType | types.GetSetDescriptorType
+            ):
                 continue
-            first = min(each.lineno for each in (node, *node.decorator_list))
-            source = textwrap.dedent("".join(lines[first - 1 : node.end_lineno]))
-            postponed = function.__code__.co_flags & _ANNOTATIONS
-            self.has_annotations |= bool(postponed)
-            compiled = compile(source, "<cell>", "exec", flags=postponed, dont_inherit=True)
-            space = function.__globals__
-            names = {name: space[name] for name in _globals(compiled) if name in space and name[:2] != "__"}
-            return source, names, {path for path in _paths(node, names) if path in sys.modules}
-        raise self._refused(f"the source of {thing.__name__} is not known; {_HINT}")
-
-    def _write(self, line: str) -> None:
-        self.lines.append(line)
-
-    def _refused(self, reason: str) -> UserError:
-        return UserError(f"{self._subject}: {reason}")
+            functions = list(_functions(value))
+            for function in functions:
+                if not self._is_importable(function) and id(function) not in self._seen:
+                    self._seen[id(function)] = function
+                    self._define_function(function)
+            if not functions:
+                self._bind(f"{name}.{key}", value)
+            elif any(function.__qualname__ != f"{name}.{key}" for function in functions):
+                self.values[f"{name}.{key} = {', '.join(f.__qualname__ for f in functions)}"] = None
+        sources = {_source(f) for value in vars(kind).values() for f in _functions(value) if _is_of(f, kind)}
+        if len(sources) > 1:
+            raise UserError(f"methods of {name} come from several definitions of it; run its cell again")
 
 
-def _is_of_session(thing: type | FunctionType) -> bool:
-    """Return whether it was defined in a cell or the running script, which cannot be imported."""
-    module = sys.modules.get(thing.__module__)
-    return module is None or module.__name__ == "__main__" or module.__spec__ is None
+def _functions(value: Any) -> Iterator[types.FunctionType]:
+    """Yield the Python functions of a class's attribute."""
+    inner = (value, *(getattr(value, name, None) for name in ("fget", "fset", "fdel", "func", "__func__")))
+    is_descriptor = isinstance(value, property | cached_property | classmethod | staticmethod)
+    for function in inner if is_descriptor else (value,):
+        if isinstance(function, types.FunctionType):
+            yield function
 
 
-def _module(thing: Any, name: str = "") -> str:
-    """Return the name of the module from which something can be imported, by its own name or another."""
-    known = getattr(thing, "__module__", None)
-    return str(known or pickle.whichmodule(thing, name or thing.__name__))  # type: ignore[attr-defined]
+def _is_of(function: types.FunctionType, kind: type) -> bool:
+    is_inside = function.__qualname__.rpartition(".")[0] == kind.__qualname__
+    return (
+        is_inside
+        and function.__module__ == kind.__module__
+        and "__wrapped__" not in vars(function)
+        and not _is_generated(function)
+    )
 
 
-def _functions(thing: type | FunctionType) -> Iterator[FunctionType]:
-    """Yield the Python functions of a definition, including inherited or assigned ones."""
-    if isinstance(thing, FunctionType):
-        yield inspect.unwrap(thing)
-        return
-    for each in vars(thing).values():
-        inner = getattr(each, "__func__", None) or getattr(each, "fget", None) or each
-        if isinstance(inner, FunctionType):
-            yield inner
+def _is_generated(function: types.FunctionType) -> bool:
+    """Return whether a dataclass or named tuple made a method; its closure has the values that it uses."""
+    return function.__code__.co_filename == "<string>" and function.__code__.co_name in _GENERATED
 
 
-def _definition(
-    text: str, name: str, line: int
-) -> ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """Return the definition of `name` that contains a line of the text."""
+def _source(function: types.FunctionType) -> str:
+    """Return the definition that a function's code is part of; a UserError if it differs from the code."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     try:
-        tree = ast.parse(text)
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
     except SyntaxError:
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            first = min(each.lineno for each in (node, *node.decorator_list))
-            if first <= line <= (node.end_lineno or first):
-                return node
-    return None
+        nodes = []
+    nodes = [node for node in nodes if _first(node) <= code.co_firstlineno <= (node.end_lineno or 0)]
+    definitions = [
+        node for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    if not nodes:
+        raise UserError(
+            f"the source of {function.__qualname__} is not known; write it to a file and pass file.py:Name"
+        )
+    node = (definitions or nodes[-1:])[0]  # the walk is from the outside in
+    source = textwrap.dedent("".join(text.splitlines(keepends=True)[_first(node) - 1 : node.end_lineno]))
+    # A notebook compiles each statement alone, a script all together, where Python 3.11 calls imported names
+    # in another way.
+    flags = code.co_flags & _ANNOTATIONS | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    compiled = (compile(part, "<cell>", "exec", flags=flags, dont_inherit=True) for part in (source, text))
+    if not any(_content(code) == _content(inner) for whole in compiled for inner in _inside(whole)):
+        raise UserError(
+            f"{function.__qualname__} is not what its source says; run the cell that defines it again"
+        )
+    return source
 
 
-def _globals(code: CodeType) -> set[str]:
+def _first(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _inside(code: types.CodeType) -> Iterator[types.CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from _inside(constant)
+
+
+def _content(code: types.CodeType) -> tuple[Any, ...]:
+    """Return what code does, without where it is written."""
+    constants = tuple(
+        _content(each) if isinstance(each, types.CodeType) else (type(each), repr(each))
+        for each in code.co_consts
+    )
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    names = code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    return code.co_code, *counts, *names, constants
+
+
+def _globals(code: types.CodeType) -> set[str]:
     """Return the global names that code uses."""
-    own = {str(each.argval) for each in dis.get_instructions(code) if each.opname in _LOOKUPS}
-    return own.union(*(_globals(each) for each in code.co_consts if isinstance(each, CodeType)))
+    own = {str(step.argval) for step in dis.get_instructions(code) if step.opname in _LOOKUPS}
+    return own.union(*map(_globals, _inside(code)))
 
 
-def _paths(node: ast.AST, names: Mapping[str, Any]) -> Iterator[str]:
-    """Yield submodules used by dotted name: ``scipy.special`` in ``scipy.special.erf(x)``."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Attribute):
-            top, *rest = ast.unparse(each).split(".")
-            if isinstance(names.get(top), ModuleType) and names[top].__name__ == top:
-                yield ".".join([top, *rest])
+def _array(value: Any) -> str:
+    """Describe a tensor or array by its numbers, or by their hash; empty for everything else."""
+    import numpy as np
+    import torch
+
+    kind = type(value)
+    if (
+        kind in (torch.Tensor, torch.nn.Parameter)
+        and value.layout == torch.strided
+        and not value.is_quantized
+    ):
+        plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        numbers, content = plain.tolist, plain.reshape(-1).view(torch.uint8).numpy().tobytes
+        rest = f"{value.dtype}, {tuple(value.shape)}" + (", requires_grad" if value.requires_grad else "")
+    elif kind is np.ndarray and not value.dtype.hasobject:
+        plain = value
+        numbers, content, rest = value.tolist, value.tobytes, f"{value.dtype}, {value.shape}"
+    else:
+        return ""
+    few = (plain.numel() if isinstance(plain, torch.Tensor) else plain.size) <= _FEW
+    shown = repr(numbers()) if few else f"SHA-256 {hashlib.sha256(content()).hexdigest()}"
+    return f"{kind.__name__}({shown}, {rest})"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import OutsideError, UserError, outside
+from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
-from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import no_exit
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.record import LeftOut, Selection, Unit
@@ -109,7 +109,7 @@ def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
     """Return the traits of a rule or reference; only the name if it is unknown or its traits are invalid."""
     if plugin := plugin_of(rule, plugins):
         try:
-            return ask(plugin.address, _declared, plugin)
+            return apart(_declared, plugin, address=plugin.address)
         except (UserError, ValueError):
             return Traits(rule)
     try:

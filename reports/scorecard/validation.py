@@ -13,7 +13,7 @@ import pandas as pd
 
 from sdp_bench.bench.environment import cores
 from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.executors.local import Limits, LocalProcesses
+from sdp_bench.bench.executors.local import Limits, LocalProcesses, limited
 from sdp_bench.bench.experiments import Experiment
 from sdp_bench.bench.experiments import chosen as chosen_experiments
 from sdp_bench.bench.experiments import own_net as cells
@@ -22,7 +22,6 @@ from sdp_bench.bench.experiments.presets import preset
 from sdp_bench.bench.experiments.versions import are_current
 from sdp_bench.bench.files import check_writable
 from sdp_bench.bench.nets.own.net import OwnNet
-from sdp_bench.bench.plugins.asking import limited
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import conformance as kit

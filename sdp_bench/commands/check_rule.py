@@ -100,9 +100,8 @@ def _report(
     from sdp_bench.bench import rules
     from sdp_bench.bench.errors import RunFailedError, UserError
     from sdp_bench.bench.executors import WorkerError
-    from sdp_bench.bench.executors.local import begin_server
+    from sdp_bench.bench.executors.local import begin_server, limited
     from sdp_bench.bench.experiments.laws import canonical_rules
-    from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.bench.runs.conformance import conformance
     from sdp_ref.conformance.kit import named_checks
 

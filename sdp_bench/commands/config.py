@@ -21,6 +21,7 @@ _PLAIN: tuple[tuple[type, tuple[type, ...], str], ...] = (
 )
 """Parameter types, the TOML types that they accept, and a description; the first match counts."""
 
+_TRUST = "trust_code"
 _MOST = 2**16  # bytes; parsing can take quadratic time
 
 
@@ -51,6 +52,10 @@ class Config(click.Option):
         known = self._parameters(ctx.command)
         found = {}
         for key, value in _read(path).items():
+            if str(key).replace("-", "_") == _TRUST:
+                raise UserError(
+                    f"{path}: {key}: only the command line can give this permission: --trust-code"
+                )
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
                 hint = f"is it {near[0]}?" if near else f"keys are {', '.join(known)}"
@@ -67,7 +72,7 @@ class Config(click.Option):
         options = {
             max(each.opts, key=len).removeprefix("--"): each
             for each in command.params
-            if isinstance(each, click.Option) and each is not self
+            if isinstance(each, click.Option) and each is not self and each.name != _TRUST
         }
         named = {each.name: each for each in command.params}
         return options | {key: named[name] for key, name in self.arguments.items()}

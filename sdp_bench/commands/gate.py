@@ -90,13 +90,12 @@ def check(
     """
     from sdp_bench.bench import files
     from sdp_bench.bench.errors import RunFailedError, UserError
-    from sdp_bench.bench.executors.local import Limits
+    from sdp_bench.bench.executors.local import Limits, limited
     from sdp_bench.bench.gate import report
     from sdp_bench.bench.gate.baseline import read
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.update import update as write
-    from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.commands.progress import meter
 
     most = Limits(time_limit, memory_limit)

@@ -14,7 +14,6 @@ from sdp_bench.commands.options import (
     command,
     config,
     database,
-    file_,
     gibibytes,
     jobs,
     runtime_table,
@@ -86,11 +85,10 @@ def _listed(preset: str) -> Iterator[str]:
     "--executor", "where", type=word, default="local", show_default=True, help="local (processes) or dask."
 )
 @click.option(
-    "--scheduler", type=word, help="Address of a Dask scheduler; without it, a cluster is started here."
+    "--scheduler",
+    type=word,
+    help="Address of a Dask scheduler; without it, --executor dask starts a cluster here.",
 )
-@click.option("--tls-ca", type=file_, help="Certificate of the authority of a scheduler at tls://...")
-@click.option("--tls-cert", type=file_, help="Certificate of this client, signed by that authority.")
-@click.option("--tls-key", type=file_, help="Its key.")
 @click.option("--shard", type=Shard(), help="Part i of n of the groups, written i/n.")
 @click.option("--group-limit", type=seconds, help="Seconds a group may take.")
 @click.option("--memory-limit", type=gibibytes, help="GiB a worker may take (resident).")
@@ -103,9 +101,6 @@ def run(
     jobs: int | None,
     where: str,
     scheduler: str | None,
-    tls_ca: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
     shard: tuple[int, int] | None,
     group_limit: float | None,
     memory_limit: float | None,
@@ -118,10 +113,9 @@ def run(
     """
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.executors.local import Limits
+    from sdp_bench.bench.executors.local import Limits, limited
     from sdp_bench.bench.experiments import chosen, experiments
     from sdp_bench.bench.experiments.presets import preset as preset_of
-    from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request
     from sdp_bench.bench.runs.driver import run as run_all
@@ -140,8 +134,7 @@ def run(
         experiment.check(settings)
     device = settings.sampling.device
     check_device(device)
-    cluster = (scheduler, (tls_ca, tls_cert, tls_key))
-    make_executor = _executor(where, *cluster, group_limit, memory_limit)
+    make_executor = _executor(where, scheduler, group_limit, memory_limit)
     if jobs is None and device.startswith("cuda"):
         jobs = 1
     if scheduler is None:  # a cluster has its own cores
@@ -154,11 +147,7 @@ def run(
 
 
 def _executor(
-    where: str,
-    scheduler: str | None,
-    pem_files: tuple[Path | None, ...],
-    group_limit: float | None,
-    memory_limit: float | None,
+    where: str, scheduler: str | None, group_limit: float | None, memory_limit: float | None
 ) -> Callable[[int, int], Executor]:
     """Factory of executors with given numbers of workers and threads per worker."""
     from sdp_bench.bench.errors import UserError
@@ -167,22 +156,16 @@ def _executor(
         raise UserError(f"unknown executor '{where}'; choose from local, dask")
     if scheduler and where != "dask":
         raise UserError("--scheduler goes with --executor dask")
-    files = [file for file in pem_files if file is not None]
-    if files and not (scheduler or "").startswith("tls://"):
-        raise UserError("--tls-ca, --tls-cert and --tls-key go with --scheduler tls://...")
-    if len(files) not in (0, len(pem_files)):
-        raise UserError("--tls-ca, --tls-cert and --tls-key go together")
     if where == "local":
         from sdp_bench.bench.executors.local import LocalProcesses
 
         return lambda jobs, threads: LocalProcesses(jobs, threads, group_limit, memory_limit)
     if group_limit or memory_limit:
         raise UserError("--group-limit and --memory-limit are for local workers; a Dask cluster has its own")
-    from sdp_bench.bench.executors.dask import DaskWorkers, Tls, check
+    from sdp_bench.bench.executors.dask import DaskWorkers, check
 
-    tls = Tls(*files) if files else None
-    check(scheduler, tls)
-    return lambda jobs, threads: DaskWorkers(scheduler, jobs, threads, tls)
+    check(scheduler)
+    return lambda jobs, threads: DaskWorkers(scheduler, jobs, threads)
 
 
 def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) -> None:

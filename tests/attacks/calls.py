@@ -207,7 +207,7 @@ def called(words):
         raise TimeoutError(f"more than {SECONDS} s")
 
     out, err = io.StringIO(), io.StringIO()
-    before = signal.signal(signal.SIGALRM, hangs)
+    before, interrupts = signal.signal(signal.SIGALRM, hangs), signal.getsignal(signal.SIGINT)
     signal.alarm(SECONDS)
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -223,6 +223,7 @@ def called(words):
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGINT, interrupts)
 
 
 def complaint(code, out, err, codes=(0, 2, 3)):

@@ -36,7 +36,7 @@ PICKED = [
         "run iris-tv --executor dask --scheduler tls://",
         "run iris-tv --executor dask --scheduler gopher://x",
         "run iris-tv --scheduler tcp://127.0.0.1:1",
-        "run iris-tv --executor dask --scheduler tls://x:1 --tls-ca empty --tls-cert empty --tls-key empty",
+        "run iris-tv --executor dask --scheduler tls://x:1",
         "run iris-tv --device meta",
         "run iris-tv --device cuda:99",
         "run iris-tv --bins 100000",

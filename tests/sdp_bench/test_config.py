@@ -141,6 +141,14 @@ def test_a_file_that_says_something_else_is_refused_in_a_line(text, told, file):
     assert told in err
 
 
+@pytest.mark.parametrize("value", ["true", "false", "1"])
+@pytest.mark.parametrize("key", ["trust-code", "trust_code"])
+def test_only_the_command_line_can_permit_stored_code_to_run(key, value, file):
+    code, out, err = called(["report", "--config", file(f"{key} = {value}")])
+    assert complaint(code, out, err, (2,)) == ""
+    assert "only the command line can give this permission" in err
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [

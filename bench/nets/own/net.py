@@ -6,7 +6,7 @@ import copy
 import functools
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.datasets.base import LabelledTable
 from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, Inputs, read_inputs
 from sdp_bench.bench.nets.own.ports import Ports, described, dtype_of
 from sdp_bench.bench.nets.own.programs import DYNAMIC, ENDS, PICKLED, Program
 from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.plugins import code as user_code
-from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import Code, no_exit
 from sdp_bench.bench.text import public
 
@@ -133,7 +133,7 @@ class OwnNet:
 
     def as_trusted(self) -> OwnNet:
         """Return a copy whose code may be run, because the user trusts its origin."""
-        return replace(self, code=replace(self.code, trusted=True))
+        return replace(self, code=self.code.as_trusted())
 
     def to_bytes(self) -> bytes:
         """Return a safetensors file: weights and inputs, with the rest in its metadata."""
@@ -183,19 +183,10 @@ def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def of(
-    code: Code,
-    state: Mapping[str, Tensor],
-    inputs: Inputs,
-    rows: int | None = None,
-    noisy: str | None = None,
-    output: str | None = None,
+    code: Code, inputs: Inputs, rows: int | None = None, noisy: str | None = None, output: str | None = None
 ) -> OwnNet:
-    """Return the net of some code, tried on its inputs in a separate process; other arguments as in `find`.
-
-    `state` replaces weights and buffers; if empty, those of the constructed net are used.
-    """
-    name = code.address.rpartition(":")[2]
-    return _asked(code.address, code, name, dict(state), inputs, (rows, noisy, output))
+    """Try the net of some code on its inputs in a separate process; other arguments as of `find`."""
+    return _examined(code.address, code, code.address.rpartition(":")[2], inputs, (rows, noisy, output))
 
 
 def find(
@@ -225,14 +216,13 @@ def find(
         )
     found = partial(user_code.find, place, attribute, address) if attribute else partial(Program.find, place)
     name = Path(place).name + (f":{attribute}" if attribute else "")
-    return _asked(address, found, name, {}, inputs, (rows, noisy, output))
+    return _examined(address, found, name, inputs, (rows, noisy, output))
 
 
-def _asked(
+def _examined(
     address: str,
     found: Code | Callable[[], Code | Program],
     name: str,
-    state: dict[str, Tensor],
     inputs: Inputs,
     taken: tuple[int | None, str | None, str | None],
 ) -> OwnNet:
@@ -242,27 +232,23 @@ def _asked(
     ports = replace(ports, output=output or "")
     given = inputs.name if isinstance(inputs, Path) else "inputs"
     label = given if noisy is None else f"{given}[{ports.noisy}]"
-    content, code = ask(address, _found, found, name, state, label, values, ports, notes)
-    return replace(OwnNet.from_bytes(content, "yours"), code=code)
+    return apart(_found, found, name, label, values, ports, notes, address=address)
 
 
 def _found(
     found: Code | Callable[[], Code | Program],
     name: str,
-    state: dict[str, Tensor],
     inputs: str,
     values: Tensor,
     ports: Ports,
     notes: list[str],
-) -> tuple[bytes, Code | Program]:
-    """Run the code and return the net as bytes, with the code."""
+) -> OwnNet:
+    """Run the code, and return the net if it maps each input by itself to finite numbers."""
     code = found if isinstance(found, Code) else found()
     address = code.address
     if isinstance(code, Code) and not code.source:
         raise UserError(f"{address}: that module has no Python source, which workers and digests need")
     net, was_half = _made(code)
-    if state:
-        net.load_state_dict(state)
     draws = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)  # in training mode only
     training = [type(m).__name__ for m in net.modules() if isinstance(m, draws) and m.training]
     if training:
@@ -284,7 +270,7 @@ def _found(
         raise UserError(
             f"{address} gives another net each time, beyond its weights: fix what it draws or reads when made"
         )
-    return replace(own, notes=tuple(notes), row_seconds=seconds).to_bytes(), code
+    return replace(own, notes=tuple(notes), row_seconds=seconds)
 
 
 def _made(code: Code | Program) -> tuple[nn.Module, bool]:

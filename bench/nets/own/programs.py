@@ -7,7 +7,7 @@ import hashlib
 import io
 import warnings
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.plugins.code import UNTRUSTED
 
 ENDS = (".pt2", ".onnx")
 """Suffixes of such files; the content determines the format."""
@@ -47,6 +48,10 @@ class Program:
         except OSError as error:
             raise UserError(f"cannot read {address}: {error.strerror or error}") from error
 
+    def as_trusted(self) -> Self:
+        """Return a copy that may be loaded, because the user trusts its origin."""
+        return replace(self, trusted=True)
+
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
@@ -54,10 +59,7 @@ class Program:
     def load(self) -> nn.Module:
         """Return the module on the CPU; a UserError if the file is not trusted or has another format."""
         if not self.trusted:
-            raise UserError(
-                f"{self.address} is stored with the results and is not run; --trust-code, where there is "
-                "that option, runs it, if you trust where this file comes from"
-            )
+            raise UserError(f"{self.address} {UNTRUSTED}")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # older exports are converted

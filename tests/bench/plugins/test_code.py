@@ -112,22 +112,91 @@ def test_a_worker_without_the_folder_runs_them(tmp_path):
         executor.shutdown()
 
 
-def test_two_rules_with_helpers_of_one_name_do_not_meet(tmp_path, monkeypatch):
+def test_two_rules_each_have_a_helper(tmp_path, monkeypatch):
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "helper.py").write_text("SCALE = 100.0\n")
     monkeypatch.syspath_prepend(str(tmp_path / "c"))
     elsewhere, before = __import__("helper"), list(sys.path)
     try:
-        first = find(write(tmp_path / "a", scale=2.0, shift=1.0), RULES).load()
-        second = find(write(tmp_path / "b", scale=5.0, shift=-1.0), RULES).load()
-        for _ in range(2):  # modules that functions import are of the rule's own folder, too
-            assert effect(first) == pytest.approx((2.0, 1.0), rel=1e-5)
-            assert effect(second) == pytest.approx((5.0, -1.0), rel=1e-5)
-        assert sys.modules["helper"] is elsewhere
-        assert not any(name.partition(".")[0] == "tools" for name in sys.modules)
+        first = find(write(tmp_path / "a", scale=2.0, shift=1.0), RULES)
+        second = find(write(tmp_path / "b", scale=5.0, shift=-1.0), RULES)
+        for _ in range(2):  # each imports modules from its own folder, also when it is called
+            assert effect_of(first) == pytest.approx((2.0, 1.0), rel=1e-5)
+            assert effect_of(second) == pytest.approx((5.0, -1.0), rel=1e-5)
+        assert elsewhere.SCALE == 100
         assert sys.path == before
     finally:
         del sys.modules["helper"]
+
+
+IMPOSTOR = """
+class Scaled:
+    name = "scaled"
+
+    def propagate(self, net, x):
+        raise AssertionError("the wrong code runs")
+"""
+
+
+@pytest.mark.parametrize("module", ["sdp_ref.rules.moment_matching", "theirs", "theirs_pkg.rule"])
+def test_only_the_stored_source_runs(tmp_path, monkeypatch, module):
+    """A module of the same name may be installed or lie in the working folder."""
+    (tmp_path / "theirs_pkg").mkdir()
+    for name in ("theirs.py", "theirs_pkg/__init__.py", "theirs_pkg/rule.py"):
+        (tmp_path / name).write_text(IMPOSTOR)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    attribute = "MomentMatching"
+    source = IMPOSTOR.replace("Scaled", attribute).replace(
+        'raise AssertionError("the wrong code runs")', 'return __import__("sdp_ref").propagate(net, x, "sdp")'
+    )
+    stored = {
+        "name": "scaled",
+        "kind": "rule",
+        "options": "",
+        "code": {
+            "address": f"{module}:{attribute}",
+            "module": module,
+            "attribute": attribute,
+            "source": source,
+            "modules": [],
+            "folder": "",
+        },
+    }
+    rule = Plugin.from_json(stored).as_trusted().load()
+    assert effect(rule) == pytest.approx((1.0, 0.0))
+    assert not isinstance(rule, type(sr.rule("moment_matching")))
+
+
+@pytest.mark.parametrize("path", ["json.py", "sdp_ref/rules/__init__.py", "__main__.py"])
+def test_stored_modules_do_not_replace_those_of_python_and_the_project(tmp_path, path):
+    plain = find(write(tmp_path), RULES).as_json()
+    plain["code"]["modules"] = [[path, "1 / 0"]]
+    with pytest.raises(ValueError, match="module"):
+        Plugin.from_json(plain)
+
+
+def test_a_compiled_module_of_a_package_is_imported_where_it_is(tmp_path, monkeypatch):
+    """Compiled code has no source to ship; that of a package is found where the rule was."""
+    import _bisect
+    import importlib.machinery
+
+    if not getattr(_bisect, "__file__", ""):
+        pytest.skip("this Python has no compiled module to copy")
+    (tmp_path / "native_pkg").mkdir()
+    shutil.copy(
+        _bisect.__file__, tmp_path / "native_pkg" / f"_bisect{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    )
+    (tmp_path / "native_pkg" / "__init__.py").write_text("")
+    (tmp_path / "native_pkg" / "unseen.py").write_text("1 / 0\n")
+    (tmp_path / "native_pkg" / "rule.py").write_text(
+        RULE.replace(
+            "from helper import SCALE",
+            "from native_pkg._bisect import bisect_right\nSCALE = bisect_right([1, 2], 1)",
+        ).replace("from tools.late import shift", "shift = float")
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert effect_of(find("native_pkg.rule:Scaled", RULES)) == pytest.approx((1.0, 0.0))
 
 
 def test_a_change_is_seen_in_one_process(tmp_path):
@@ -201,7 +270,6 @@ def test_a_sibling_that_fails_is_one_line(tmp_path):
     (tmp_path / "helper.py").write_bytes(b"SCALE = '\xff'\n")
     with pytest.raises(UserError, match="cannot read a module that it imports: "):
         find(address, RULES)
-    assert not any(name in sys.modules for name in ("helper", "tools"))
 
 
 def test_modules_of_an_own_net_count_and_are_shipped(tmp_path):
@@ -282,7 +350,10 @@ def test_a_rule_finds_the_data_in_its_folder(tmp_path):
 
 def test_plugins_come_back_from_json_of_today_and_of_schema_2(tmp_path):
     plugin = find(f"{write(tmp_path)}", RULES)
-    plain = json.loads(json.dumps(dataclasses.asdict(plugin)))
+    plain = json.loads(json.dumps(plugin.as_json()))
+    assert str(tmp_path) not in json.dumps(plain)
+    code = dataclasses.replace(plugin.code, folder="", address=plain["code"]["address"])
+    plugin = dataclasses.replace(plugin, code=code)
     assert Plugin.from_json(plain).as_trusted() == plugin
     with pytest.raises(UserError, match="is stored with the results and is not run"):
         Plugin.from_json(plain).load()
@@ -313,9 +384,10 @@ def test_other_kinds_than_rules_are_loaded_the_same_way(tmp_path):
         find("third", ratios)
 
 
-def test_no_import_of_others_comes_by_a_users_code(tmp_path):
-    """Its modules are found while its own imports run, late ones too, and nothing is left in Python's."""
-    plugin = find(write(tmp_path), RULES)
-    before = list(sys.meta_path)
-    assert effect_of(plugin) == pytest.approx((2.0, 1.0))
-    assert sys.meta_path == before
+def test_one_finder_is_active_however_many_rules_are_loaded(tmp_path):
+    plugins = [find(write(tmp_path / name), RULES) for name in "abc"]
+    effect_of(plugins[0])
+    before = len(sys.meta_path)
+    for plugin in plugins:
+        assert effect_of(plugin) == pytest.approx((2.0, 1.0))
+    assert len(sys.meta_path) == before

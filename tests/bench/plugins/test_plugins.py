@@ -210,7 +210,6 @@ def test_a_file_finds_the_modules_beside_it(tmp_path, net, x):
     before = list(sys.path)
     load(f"{path}:Plain", RULES)
     assert sys.path == before
-    assert "beside_it" not in sys.modules
 
 
 def test_a_rule_is_known_by_its_code(file):

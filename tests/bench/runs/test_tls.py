@@ -1,4 +1,4 @@
-"""A Dask scheduler at tls://: who is let in, and what is said of files that are none."""
+"""A Dask scheduler at tls://, with certificates from Dask's own configuration."""
 
 import os
 import shutil
@@ -10,21 +10,32 @@ import time
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.executors.dask import DaskWorkers, Tls
+from sdp_bench.bench.executors.dask import DaskWorkers
 
 pytest.importorskip("distributed")
 
 
-def test_an_address_without_certificates_is_refused_in_a_line():
-    with pytest.raises(UserError, match=r"tls://127\.0\.0\.1:1 takes certificates: --tls-ca"):
+def configured(ca, certificate, key):
+    """Dask's configuration for a client, as DASK_DISTRIBUTED__COMM__TLS__CA_FILE and others set it."""
+    import dask.config
+
+    prefix = "distributed.comm.tls"
+    names = f"{prefix}.ca-file", f"{prefix}.client.cert", f"{prefix}.client.key"
+    return dask.config.set(dict(zip(names, map(str, (ca, certificate, key)), strict=True)))
+
+
+def test_an_address_without_certificates_is_rejected_in_one_line():
+    with pytest.raises(UserError, match=r"tls://127\.0\.0\.1:1 needs certificates.*DASK_DISTRIBUTED__COMM"):
         DaskWorkers("tls://127.0.0.1:1", 1, 1)
 
 
-def test_files_that_are_no_certificates_are_told(tmp_path):
+@pytest.mark.parametrize("content", ["not a certificate", None])
+def test_files_that_are_not_certificates_are_rejected_in_one_line(tmp_path, content):
     file = tmp_path / "some.pem"
-    file.write_text("no certificate")
-    with pytest.raises(UserError, match="are not an authority's certificate") as caught:
-        DaskWorkers("tls://127.0.0.1:1", 1, 1, Tls(file, file, file))
+    if content is not None:
+        file.write_text(content)
+    with configured(file, file, file), pytest.raises(UserError, match="certificates") as caught:
+        DaskWorkers("tls://127.0.0.1:1", 1, 1)
     assert "\n" not in str(caught.value)
 
 
@@ -45,7 +56,7 @@ def pem(tmp_path):
     openssl("req", *new, "-keyout", key, "-out", request, "-subj", "/CN=own")
     signed = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", 1)
     openssl("x509", "-req", "-in", request, *signed, "-out", own)
-    return Tls(ca, own, key)
+    return ca, own, key
 
 
 @pytest.mark.slow
@@ -55,7 +66,9 @@ def test_calls_run_behind_an_encrypted_address(tmp_path, pem):
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
     address = f"tls://127.0.0.1:{port}"
-    files = ("--tls-ca-file", pem.ca, "--tls-cert", pem.certificate, "--tls-key", pem.key)
+    files = [
+        word for pair in zip(("--tls-ca-file", "--tls-cert", "--tls-key"), pem, strict=True) for word in pair
+    ]
     processes = []
 
     def start(program, *words):
@@ -69,7 +82,8 @@ def test_calls_run_behind_an_encrypted_address(tmp_path, pem):
         deadline = time.monotonic() + 60
         while True:
             try:
-                executor = DaskWorkers(address, 1, 1, pem)
+                with configured(*pem):
+                    executor = DaskWorkers(address, 1, 1)
                 break
             except RunFailedError:
                 assert time.monotonic() < deadline
