@@ -44,16 +44,16 @@ report: $(STAMP)
 	$(BIN)/sdp-bench run --all --preset quick --database $(DATABASE); status=$$?; \
 	$(BIN)/sdp-bench report --database $(DATABASE) --output reports/html && exit $$status
 
-# Stopped and started again, it goes on where it was.
+# It can be stopped, and resumes when it is started again.
 paper: $(STAMP)
 	test -e $(PAPER) || $(BIN)/sdp-bench import reports/baselines --database $(PAPER)
 	nice -n 19 $(BIN)/sdp-bench run $(SIMULATIONS) --preset paper --jobs $(JOBS) --database $(PAPER)
 
-# The tables are written whole beside their place first. A run that goes on is not disturbed.
+# The tables are complete before they replace the committed ones. A run may continue meanwhile.
 paper-export: $(STAMP)
 	rm -rf $(PAPER).tables
-	$(BIN)/sdp-bench export --database $(PAPER) --output $(PAPER).tables --format columns.xz --no-weights --digits 4
-	cp $(PAPER).tables/*.columns.xz $(PAPER).tables/manifest.json reports/baselines
+	$(BIN)/sdp-bench export --database $(PAPER) --output $(PAPER).tables --format parquet --no-weights --digits 4
+	cp $(PAPER).tables/*.parquet $(PAPER).tables/manifest.json reports/baselines
 	rm -rf $(PAPER).tables
 	$(BIN)/python -m sdp_bench.reports.results_page docs/results.md
 

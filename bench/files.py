@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -64,28 +64,14 @@ def replacing_all(folder: Path, names: Collection[str], last: str) -> Iterator[P
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             check_writable(folder / name)
-        order = sorted(names, key=lambda name: (name == last, name))
         with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as place:
-            new, old = Path(place, "new"), Path(place, "old")
-            new.mkdir()
-            old.mkdir()
-            yield new
-            moves = [(folder / name, old / name) for name in reversed(order)]
-            moves += [(new / name, folder / name) for name in order]
-            _move([move for move in moves if move[0].exists()])
-
-
-def _move(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Move files one after the other, or all back if one fails."""
-    done: list[tuple[Path, Path]] = []
-    try:
-        for source, target in moves:
-            source.rename(target)
-            done.append((source, target))
-    except BaseException:
-        for source, target in reversed(done):
-            target.rename(source)
-        raise
+            yield Path(place)
+            (folder / last).unlink(missing_ok=True)
+            for name in sorted(names, key=lambda name: (name == last, name)):
+                if Path(place, name).exists():
+                    Path(place, name).replace(folder / name)
+                else:
+                    (folder / name).unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.results.exchange import opened
+from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.results.record import Record, RunDescription, Selection, StoredNet, Unit
 from sdp_bench.bench.results.store import Store
 from sdp_bench.reports.results import BASELINES
@@ -30,7 +30,8 @@ SHIFTS = [*itertools.product((0, 1000), (0, 1000), (1.0, 3.0, 7.0))]
 
 def make(path: Path, records: int) -> None:
     """Write a results file of so many records."""
-    with opened(BASELINES) as committed, Store(path, writing=True) as store:
+    committed = Export(BASELINES)
+    with Store(path, writing=True) as store:
         newest = committed.run()
         runs = [committed.run(number) for number in committed.runs()]
         described = RunDescription(

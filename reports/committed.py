@@ -1,93 +1,84 @@
-"""The page of the committed results, which come with the package, as it was once rendered."""
+"""The rendered page of the committed results, which come with the package."""
 
 from __future__ import annotations
 
 import functools
-import gzip
+import io
 import json
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.results.queries import filled
 from sdp_bench.reports.folder import inside, write
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
-from sdp_bench.reports.parts import (
-    KIND,
-    PAGE,
-    Beside,
-    Cover,
-    Data,
-    Part,
-    pages,
-    shared,
-    single,
-    write_beside,
-)
+from sdp_bench.reports.parts import KIND, PAGE, Beside, Cover, Data, Part, pages, shared, single, write_beside
 from sdp_bench.reports.site import write_pages
-from sdp_bench.reports.tables.arrays import packed, unpacked
-from sdp_bench.reports.tables.data import lines
-from sdp_bench.reports.tables.frame import COLUMNS, TEXT, VARIANTS, checked
 
 FOLDER = "committed"
 """Folder of their page inside the report's."""
 TITLE = "Committed results"
 DATA = "results.csv.gz"
-_PARTS = "parts.json"
-_FRAME = "frame.npz"
+_PAGE = "page.json"
 
 
 @dataclass(frozen=True)
 class Committed:
-    """The committed results as :meth:`keep` wrote them to `folder`.
+    """The parts of the page, the lists behind its numbers by file name, and all measurements.
 
-    The folder holds the parts of the page, the lists behind its numbers, and all measurements, both as CSV
-    for readers and as arrays for reports.
+    `finished` is the time of the newest measurement (ISO 8601), `beside` are files next to the page, and
+    `table` holds the measurements as compressed CSV for readers. `load` returns them as a frame.
     """
 
-    folder: Path
-
-    @classmethod
-    def keep(
-        cls,
-        folder: Path,
-        frame: pd.DataFrame,
-        parts: Sequence[Part],
-        finished: str,
-        beside: Sequence[Beside] = (),
-    ) -> Committed:
-        """Write the parts of the page and all measurements; the caller adds the lists.
-
-        `finished` is the time of the newest measurement, as ISO 8601; `beside` are files next to the page.
-        """
-        # without a timestamp, so that the same results give the same bytes
-        with gzip.GzipFile(folder / DATA, "wb", compresslevel=6, mtime=0) as file:
-            file.writelines(lines(frame))
-        names = [name for name in (*COLUMNS, *VARIANTS, "unit") if name in frame]
-        texts = {name: filled(frame[name]) for name in (*TEXT, *VARIANTS, "unit") if name in names}
-        np.savez_compressed(folder / _FRAME, **packed(frame[names].assign(**texts)))
-        content = {
-            "finished": finished,
-            "parts": [asdict(part) for part in parts],
-            "beside": [asdict(one) for one in beside],
-        }
-        write(folder / _PARTS, json.dumps(content))
-        return cls(folder)
+    finished: str
+    parts: Sequence[Part]
+    beside: Sequence[Beside]
+    lists: Mapping[str, str]
+    table: bytes
+    load: Callable[[], pd.DataFrame]
 
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
-        """All measurements with the columns that the report needs, as returned by `checked`."""
-        with np.load(self.folder / _FRAME) as kept:
-            return checked(unpacked(dict(kept)))
+        """All measurements, validated for a report."""
+        return self.load()
 
-    @functools.cached_property
-    def _kept(self) -> tuple[str, list[Part], list[Beside]]:
-        content = json.loads((self.folder / _PARTS).read_text(encoding="utf-8"))
-        parts = [Part.of_dict(one) for one in content["parts"]]
-        return content["finished"], parts, [Beside(**one) for one in content["beside"]]
+    def packed(self) -> bytes:
+        """Return all but the frame as a zip file, which has a checksum of each part."""
+        content = {
+            "finished": self.finished,
+            "parts": [asdict(part) for part in self.parts],
+            "beside": [asdict(file) for file in self.beside],
+            "lists": dict(self.lists),
+        }
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr(_PAGE, json.dumps(content), zipfile.ZIP_DEFLATED)
+            file.writestr(DATA, self.table)
+        return archive.getvalue()
+
+    @classmethod
+    def unpacked(cls, path: Path, load: Callable[[], pd.DataFrame]) -> Committed | None:
+        """Read what :meth:`packed` returned; None if the file does not exist or is damaged."""
+        try:
+            with zipfile.ZipFile(path) as file:
+                content, table = json.loads(file.read(_PAGE)), file.read(DATA)
+            parts = [Part.of_dict(part) for part in content["parts"]]
+            beside = [Beside(**file) for file in content["beside"]]
+            return cls(content["finished"], parts, beside, content["lists"], table, load)
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            EOFError,
+            RuntimeError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ):
+            return None
 
     def show(self, folder: Path, more: Sequence[Part] = (), links: Sequence[tuple[str, str]] = ()) -> Path:
         """Write the page into the folder of a report, with lists and measurements, and return its path.
@@ -95,17 +86,13 @@ class Committed:
         `more` are parts that the run on this machine adds; `links` are addresses and titles of other pages.
         Raises RunFailedError if the folder is not writable.
         """
-        lists = sorted((self.folder / NUMBERS).glob("*.html"))
-        texts = {each.name: each.read_text(encoding="utf-8") for each in lists}
-        write_pages(inside(folder, NUMBERS), texts, NUMBERS)
-        write(folder / DATA, (self.folder / DATA).read_bytes())
-        finished, parts, beside = self._kept
-        write_beside(folder, [*shared(), *beside])
-        cover = Cover(TITLE, {"finished": finished}, Data(DATA), tuple(links))
-        write_pages(folder, pages([*parts, *more], cover), KIND)
+        write_pages(inside(folder, NUMBERS), self.lists, NUMBERS)
+        write(folder / DATA, self.table)
+        write_beside(folder, [*shared(), *self.beside])
+        cover = Cover(TITLE, {"finished": self.finished}, Data(DATA), tuple(links))
+        write_pages(folder, pages([*self.parts, *more], cover), KIND)
         return folder / PAGE
 
     def show_single(self, folder: Path) -> Path:
         """Write the results as a single page without other files, and return its path."""
-        finished, parts, _ = self._kept
-        return write(folder / PAGE, single(parts, Cover(TITLE, {"finished": finished}, Data(""))))
+        return write(folder / PAGE, single(self.parts, Cover(TITLE, {"finished": self.finished}, Data(""))))

@@ -15,10 +15,6 @@ from sdp_bench.bench.errors import UserError
 
 _TAG = r'<meta name="sdp-bench-(\w+)" content="([^"]*)">'
 _HEAD = 2000  # bytes at the start, or the end of a PDF, in which a file is identified
-FRAMES = "frames"
-"""Kind of the cache of loaded tables."""
-ARRAYS = "sdp-bench"
-"""Name of the first array of our array files, which identifies them."""
 
 PRINTED = "% sdp-bench\n"
 """Last line of our PDFs, a comment that identifies them; there is no room for one at the start."""
@@ -36,11 +32,10 @@ _OURS = {
     ".pdf": rf"(?s).*{PRINTED}\Z",
     ".css": r"/\* sdp-bench \*/",
     ".js": r"// sdp-bench",
-    ".npz": rf"(?s)PK\x03\x04.{{0,60}}?{ARRAYS}\.npy",
-    # leaderboards; conformance reports; the parts of a cached page; their checksums
-    ".json": r'\{(\s*"[^"]*": (\{\s*"rule": "|"[0-9a-f]{64}")|"finished": |\})',
+    # leaderboards; conformance reports
+    ".json": r'\{(\s*"[^"]*": \{\s*"rule": "|\})',
 }
-_KEPT = re.compile(r"[0-9a-f]{16}|\.[0-9a-f]{16}\.[0-9a-f]{8}")
+_KEPT = re.compile(r"[0-9a-f]{16}\.zip")
 
 
 def tags(path: Path) -> dict[str, str]:
@@ -101,23 +96,16 @@ def _require_ours(path: Path) -> None:
         raise UserError(f"{path} was not written by sdp-bench, and is not overwritten; give another folder")
 
 
-def kept_pages(kind: str = "pages") -> list[Path]:
-    """Folders of one kind in the cache, including incomplete ones."""
-    found = files.cache_folder(kind).glob("*")
+def kept_pages() -> list[Path]:
+    """Cached pages of the committed results."""
+    found = files.cache_folder("pages").glob("*.zip")
     return sorted(
-        path for path in found if _KEPT.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+        path for path in found if _KEPT.fullmatch(path.name) and path.is_file() and not path.is_symlink()
     )
 
 
-def clear_old(kind: str, most: int) -> None:
-    """Remove cached folders of one kind except the `most` newest ones."""
-    made = (path for path in kept_pages(kind) if not path.name.startswith("."))
-    for old in sorted(made, key=lambda path: path.stat().st_mtime)[:-most]:
-        clear(old)
-
-
 def clear(folder: Path) -> None:
-    """Remove a cached page, and its folder unless it contains foreign files."""
+    """Remove a page, and its folder unless it contains foreign files."""
     for place, folders, names in os.walk(folder, topdown=False):
         for name in names:
             remove(Path(place, name))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -13,22 +11,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench import files
-from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.results import exchange, queries
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.results.exchange import Export
+from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.tables import texts
 from sdp_bench.bench.text import shown
 from sdp_bench.reports import results
-from sdp_bench.reports.folder import FRAMES, clear_old, replacing
-from sdp_bench.reports.tables import arrays
 
 COMMITTED = "committed"
 """Name for the results that come with the package."""
-
-MOST = 3
-"""Number of exported tables kept in the cache."""
-
-_FILE = "frame.npz"
 
 
 @dataclass(frozen=True)
@@ -117,12 +109,6 @@ def load(
     Raises :class:`sdp_bench.UserError` if the file does not exist, has another format, or lacks an experiment
     or run, and :class:`sdp_bench.RunFailedError` if it is damaged: checksums are verified while it is read.
 
-    Notes
-    -----
-    Reading exported tables of a million rows takes half a minute. They are cached as arrays in
-    ``SDP_BENCH_CACHE``, by their checksums and the version of this code, so that the next call takes a
-    second.
-
     Examples
     --------
     >>> import sdp_bench
@@ -131,7 +117,12 @@ def load(
     """
     suites = _texts(suite)
     numbers = _numbers(runs)
-    frame = _kept(_place(path), numbers)
+    place = _place(path)
+    if place.is_dir():
+        frame = _table(Export(place), numbers)
+    else:
+        with Store(place) as store:
+            frame = _table(store, numbers)
     return frame if suites is None else _of_suites(frame, suites, path)
 
 
@@ -168,37 +159,13 @@ def _numbers(runs: object) -> tuple[int, ...]:
     return tuple(sorted(set(runs)))  # type: ignore[call-overload]
 
 
-def _kept(place: Path, numbers: tuple[int, ...]) -> pd.DataFrame:
-    """All measurements of some runs; exported tables are cached."""
-    if place.is_file():
-        with Store(place) as store:
-            return _table(store, numbers)
-    name = hashlib.sha256(f"{exchange.digest(place)} {_code()} {numbers}".encode()).hexdigest()[:16]
-    path = files.cache_folder(FRAMES) / name / _FILE
-    with suppress(UserError, KeyError):  # missing, or damaged: npz has a checksum of each array
-        return arrays.unpacked(files.read_arrays(path))
-    with exchange.opened(place) as store:
-        frame = _table(store, numbers)
-    with suppress(RunFailedError, UserError):  # costs time and nothing else
-        with replacing(path) as file:
-            np.savez_compressed(file, **arrays.packed(frame))
-        clear_old(FRAMES, MOST)
-    return frame
-
-
-def _code() -> str:
-    sources = [*sorted(Path(exchange.__file__).parent.glob("*.py")), Path(__file__)]
-    sources += [Path(each.__file__ or "") for each in (results, arrays)]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-
-
 def described(frame: pd.DataFrame) -> pd.DataFrame:
     """Convert measurements of experiments (none: no columns are needed) to the columns of :func:`load`."""
     once = frame.reindex(columns=[each.name for each in COLUMNS]) if frame.empty else _once(frame)
     return once[[each.name for each in COLUMNS]].astype({each.name: each.dtype for each in COLUMNS})
 
 
-def _table(store: Store, numbers: Sequence[int]) -> pd.DataFrame:
+def _table(store: Queries, numbers: Sequence[int]) -> pd.DataFrame:
     known = store.runs()
     if missing := [number for number in numbers if number not in known]:
         raise UserError(f"no run {missing[0]} in {store.path.name}, which has {len(known)}")
@@ -216,7 +183,7 @@ def _once(frame: pd.DataFrame) -> pd.DataFrame:
     names = [", ".join(asking.categories[own]) for own in kinds]
     first = ~frame.duplicated(results.MEASUREMENT).to_numpy()
     once = frame.loc[first].drop(columns="experiment").reset_index(drop=True)
-    return once.assign(suites=queries.texts(kind[place[first]], names))
+    return once.assign(suites=texts(kind[place[first]], names))
 
 
 def _of_suites(frame: pd.DataFrame, suites: Sequence[str], path: object) -> pd.DataFrame:

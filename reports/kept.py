@@ -1,107 +1,61 @@
-"""Cache of the page of the committed results."""
+"""Cache of the page of the committed results; any of its files can be deleted."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
-import secrets
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import sdp_ref
 from sdp_bench import bench, oracles, reports
 from sdp_bench.bench import experiments, files, metrics
+from sdp_bench.bench.nets import storage
 from sdp_bench.reports import section
 from sdp_bench.reports.committed import Committed
-from sdp_bench.reports.folder import clear, clear_old
+from sdp_bench.reports.folder import kept_pages
 from sdp_bench.reports.page import keep
 from sdp_bench.reports.results import BASELINES, committed_results
 
 MOST = 3
 """Number of cached pages: those of the newest versions of code and results."""
 
-_CHECKSUMS = "checksums.json"
-
-_SOURCES = ("*.py", "*.html", "*.css", "*.js", "*.csv", "*.json", "*.toml")
-_DRAWN_BY = ("jinja2", "numpy", "pandas", "scipy", "torch")
-_PLUGGED_IN = (section.GROUP, experiments.ENTRY_POINTS, metrics.ENTRY_POINTS)
+_SOURCES = {".py", ".html", ".css", ".js", ".csv", ".json", ".toml"}
+_LIBRARIES = ("jinja2", "numpy", "pandas", "scipy", "torch")
+_PLUG_INS = (section.GROUP, experiments.ENTRY_POINTS, metrics.ENTRY_POINTS)
 
 
 def committed(say: Callable[[str], None]) -> Committed:
-    """Return the committed results with their page, which is made if this code has not cached it.
+    """Return the committed results with their page, which is made if it is not cached for this code.
 
     `say` is called before the page is made, which takes about a minute. Raises RunFailedError if the
     committed results are missing or damaged, or the cache is not writable.
     """
-    pages = files.cache_folder("pages")
-    folder = pages / digest()
-    if not _is_whole(folder):
-        from sdp_bench.bench.nets import storage
-
-        storage.check_writable(pages / _CHECKSUMS)
+    path = files.cache_folder("pages") / f"{digest()}.zip"
+    page = Committed.unpacked(path, lambda: committed_results().frame)
+    if page is None:
+        storage.check_writable(path)
         say("making the page of the committed results, once for this version: about a minute")
-        with files.writing(pages):
-            _make(folder)
-    return Committed(folder)
+        page = keep(committed_results())
+        files.write(path, page.packed())
+        for old in sorted(kept_pages(), key=lambda path: path.stat().st_mtime)[:-MOST]:
+            old.unlink(missing_ok=True)
+    return page
 
 
 def digest() -> str:
     """Hash of results, code and libraries that determine the page; 16 hexadecimal digits."""
     sha = hashlib.sha256()
-    for path in _sources():
-        content = path.read_bytes()
-        sha.update(f"{path.name} {len(content)}\n".encode() + content)
-    for name in _DRAWN_BY:
+    written = Path(reports.__file__ or "").resolve().parent / "html"  # reports of runs, in a checkout
+    rooms = (Path(package.__file__ or "").resolve().parent for package in (sdp_ref, bench, oracles, reports))
+    sources = [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in _SOURCES]
+    for path in (*sources, *sorted(BASELINES.glob("*"))):
+        if path.is_file() and not path.is_relative_to(written):
+            content = path.read_bytes()
+            sha.update(f"{path.name} {len(content)}\n".encode() + content)
+    for name in _LIBRARIES:
         sha.update(f"{name} {importlib.metadata.version(name)}\n".encode())
-    for group in _PLUGGED_IN:
+    for group in _PLUG_INS:
         for point in sorted(importlib.metadata.entry_points(group=group)):
             sha.update(f"{group} {point.value} {point.dist and point.dist.version}\n".encode())
     return sha.hexdigest()[:16]
-
-
-def _sources() -> Iterator[Path]:
-    """Files of this package that determine the page, in the same order on every machine."""
-    rooms = (
-        Path(each.__file__).resolve().parent for each in (sdp_ref, bench, oracles, reports) if each.__file__
-    )
-    written = Path(reports.__file__ or "").resolve().parent / "html"  # reports of runs, in a checkout
-    for room in rooms:
-        found = {path for pattern in _SOURCES for path in room.rglob(pattern)}
-        yield from sorted(path for path in found if not path.is_relative_to(written))
-    yield from sorted(path for path in BASELINES.glob("*") if path.is_file())
-
-
-def _checksums(folder: Path) -> dict[str, str]:
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _CHECKSUMS)
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found
-    }
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether a cached page is complete; whatever cleans caches may have removed parts."""
-    try:
-        return bool(json.loads((folder / _CHECKSUMS).read_bytes()) == _checksums(folder))
-    except (OSError, ValueError):
-        return False
-
-
-def _make(folder: Path) -> None:
-    """Make the page in a temporary folder, rename it, and remove old pages."""
-    place = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-    place.mkdir()
-    try:
-        keep(committed_results(), place)
-        files.write(place / _CHECKSUMS, json.dumps(_checksums(place)))
-        if not _is_whole(folder):  # otherwise another process has made it meanwhile
-            clear(folder)
-        try:
-            place.rename(folder)
-        except OSError:
-            if not _is_whole(folder):
-                raise
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    clear_old("pages", MOST)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -109,14 +111,16 @@ def _tell(made: Sequence[Part], say: Callable[[str], None] | None) -> None:
             say(line)
 
 
-def keep(results: Results, folder: Path, sections: Sequence[Section] | None = None) -> Committed:
-    """Make the report of the committed results in `folder`, for other reports to include."""
-    folder.mkdir(parents=True, exist_ok=True)
+def keep(results: Results, sections: Sequence[Section] | None = None) -> Committed:
+    """Make the report of the committed results, for other reports to include."""
     made, numbers, beside = parts(results, every_section() if sections is None else sections)
     lists = _lists(results, numbers, places(made), Data(committed.DATA))
-    write_pages(folder / FOLDER, lists, FOLDER)
+    # without a timestamp, so that the same results give the same bytes
+    table = io.BytesIO()
+    with gzip.GzipFile(fileobj=table, mode="wb", compresslevel=6, mtime=0) as file:
+        file.writelines(data.lines(results.frame))
     finished = results.meta.get("finished") or ""
-    return Committed.keep(folder, results.frame, made, finished, beside)
+    return Committed(finished, made, beside, lists, table.getvalue(), lambda: results.frame)
 
 
 def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], list[Beside]]:

@@ -12,9 +12,8 @@ import pandas as pd
 
 from sdp_bench.bench.errors import NOT_DEFINED, RunFailedError, UserError
 from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.results.exchange import opened
-from sdp_bench.bench.results.record import Run
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.exchange import Export
+from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings, Size
@@ -143,34 +142,36 @@ def committed_results() -> Results:
     """Return the results that come with the package; raises RunFailedError if they are missing or damaged."""
     try:
         timed = tuple(load(BASELINES / "runtime.csv"))
-        with opened(BASELINES) as store:
-            committed = results_of(store, store.runs(), timed)
+        export = Export(BASELINES)
+        committed = results_of(export, export.runs(), timed)
     except (UserError, ValueError, OSError) as error:
         raise RunFailedError(
             f"the results that come with the package are damaged: {error}; reinstall it"
         ) from error
-    # The file from which they were read no longer exists.
+    # There is no results file with the nets' weights.
     return replace(committed, title=TITLE, published=True, database=None)
 
 
-def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:
+def results_of(store: Queries, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:
     """Return the measurements of some runs (default: the newest) together, with metadata of the newest.
 
     If several runs measured the same thing, perhaps with different settings, only the newest measurement
     counts.
     """
     runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
+    newest = runs[-1]
     frame = checked(store.frame(*runs))
-    failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
-    metas = [_meta_of(store, run) for run in runs]
-    if len(metas) > 1:
-        metas[-1].pop("run")  # applies to one run only; the measurements stem from several
-    meta = metas[-1] | {
-        "command": "\n".join(dict.fromkeys(m["command"] for m in metas)),
-        "started": metas[0]["started"],
-        "seconds": sum(m["seconds"] or 0 for m in metas),
-        "left_out": list(dict.fromkeys(each for m in metas for each in m["left_out"])),
-        "nets": list({net["digest"]: net for m in metas for net in m["nets"]}.values()),
+    failures = store.failures(*runs)
+    meta = {
+        "command": "\n".join(dict.fromkeys(run.command for run in runs)),
+        "preset": newest.preset,
+        "started": runs[0].started,
+        "finished": newest.finished,
+        "seconds": sum(run.seconds or 0 for run in runs),
+        "options": _options(Settings.from_dict(newest.settings), newest.experiments),
+        "left_out": list(dict.fromkeys(line for run in runs for line in run.left_out)),
+        "environment": newest.environment,
+        "nets": store.nets(*runs),
         "runs": {run.id: {"finished": run.finished, "commit": run.environment.get("commit")} for run in runs},
         "counts": {
             "units": int(frame.unit.nunique()) if len(frame) else 0,
@@ -178,24 +179,9 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
             "failures": int((~failures["error"].str.startswith(NOT_DEFINED)).sum()) if len(failures) else 0,
         },
     }
+    if len(runs) == 1:
+        meta["run"] = newest.id
     return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()), database=store.path)
-
-
-def _meta_of(store: Store, run: Run) -> dict[str, Any]:
-    """Metadata that a run recorded, with the keys of `Results.meta`."""
-    settings = Settings.from_dict(run.settings)
-    return {
-        "run": run.id,
-        "command": run.command,
-        "preset": run.preset,
-        "started": run.started,
-        "finished": run.finished,
-        "seconds": run.seconds,
-        "options": _options(settings, run.experiments),
-        "left_out": run.left_out,
-        "environment": run.environment,
-        "nets": store.nets(run),
-    }
 
 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which numbers a record may have: what is outside is a mistake or damage, and no measurement."""
+"""Ranges of the numbers of a measurement: a number outside is an error or damage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LARGEST = sys.float_info.max
 
 
 class Range(NamedTuple):
-    """Numbers that a metric may give; by default all but infinite ones."""
+    """Smallest and largest possible number; by default any finite one."""
 
     low: float = -_LARGEST
     high: float = _LARGEST
@@ -31,40 +31,29 @@ _RANGES = {
     **dict.fromkeys(("std_ratio", "iqr_ratio", "gaussian_kl", "quantile_mean", "quantile_max"), _RATIO),
     **dict.fromkeys(("interval_width", "tails"), _RATIO),
     "crps": _SIZE,
-    "coverage": Range(-_ROUNDING, 2.0),  # the level and what an exact rule of few draws may miss it by
+    "coverage": Range(-_ROUNDING, 2.0),  # the level, and what an exact rule with few samples may miss it by
     "log_score": Range(high=math.inf),
     "min_eigenvalue": Range(high=1 + _ROUNDING),
 }
 _ANY = Range()
 
 
+def limits(metric: str) -> tuple[Range, Range, Range, Range]:
+    """Return the ranges of value, floor, 95 % point and standard error of a metric, given by its spec.
+
+    A metric that is not the package's own may have any finite value.
+    """
+    value = _RANGES.get(metric.partition(":")[0], _ANY)
+    floor = Range(value.low, min(value.high, _LARGEST))
+    return value, floor, floor, Range(0.0)
+
+
 def outside(
     metric: str, value: float, floor: float | None, floor95: float | None, stderr: float | None
 ) -> str:
-    """What is wrong with the numbers of a record.
-
-    Parameters
-    ----------
-    metric : str
-        Its spec. One that is not the package's own may have any finite value.
-    value : float
-    floor, floor95, stderr : float, optional
-        None where they are not known.
-
-    Returns
-    -------
-    str
-        Empty if nothing is.
-    """
-    low, high = _RANGES.get(metric.partition(":")[0], _ANY)
-    finite = min(high, _LARGEST)
-    numbers = (
-        ("value", value, low, high),
-        ("floor", floor, low, finite),
-        ("floor95", floor95, low, finite),
-        ("stderr", stderr, 0.0, _LARGEST),
-    )
-    for name, number, least, most in numbers:
-        if number is not None and not least <= number <= most:
+    """Describe what is wrong with the numbers of a measurement; empty if nothing is."""
+    numbers = {"value": value, "floor": floor, "floor95": floor95, "stderr": stderr}
+    for (name, number), (low, high) in zip(numbers.items(), limits(metric), strict=True):
+        if number is not None and not low <= number <= high:
             return f"{name} {number} of {metric}, which cannot be"
     return ""

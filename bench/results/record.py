@@ -1,4 +1,4 @@
-"""What a results file keeps: what was asked, of what, and what came out."""
+"""What a results file stores: nets, units, runs, measurements and failures."""
 
 from __future__ import annotations
 
@@ -13,35 +13,18 @@ from sdp_bench.bench.text import public
 from sdp_ref.errors import on_one_line
 
 Cell = tuple[str, str, str]
-"""What one measurement is known by: key of the unit, rule, metric."""
+"""Key of a measurement: key of the unit, rule, metric."""
 
 
 @dataclass(frozen=True)
 class StoredNet:
-    """A net as a results file keeps it.
+    """A net.
 
-    Attributes
-    ----------
-    digest : str
-        Hash of architecture and weights.
-    network : str
-        Its layers, for people.
-    activation : str
-        Name of the non-linearity, or of the net where it is one of a kind.
-    depth : int
-        Hidden layers.
-    seed : int
-        Of its training.
-    accuracy : float, optional
-        Reached, where it was measured.
-    recipe : mapping
-        How it was trained, as plain values.
-    recipe_label : str
-        The same in few words.
-    source : str
-        Where it came from.
-    weights : bytes, optional
-        A file with all that is needed to build it again.
+    `digest` is the hash of architecture and weights, `network` names the layers, and `activation` the
+    non-linearity, or the net if it is one of a kind. `depth` counts hidden layers, and `seed` is that of the
+    training. `accuracy` is that of the training, if it was measured. `recipe` describes the training as plain
+    values, and `recipe_label` in few words. `source` says where the net came from. `weights` is a file from
+    which the net can be built.
     """
 
     digest: str
@@ -57,7 +40,7 @@ class StoredNet:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """From a row of the table."""
+        """Make it from a row of the table."""
         return cls(**{**row, "recipe": _mapping(row["recipe"])})
 
 
@@ -65,28 +48,11 @@ class StoredNet:
 class Unit:
     """What rules are measured on: an input of a net under noise, or a data set with a seed.
 
-    Attributes
-    ----------
-    key : str
-        Hash of all that the numbers depend on beside rule, metric and code; root of all seeds.
-    net : str, optional
-        Digest of the net.
-    input : int, optional
-        Row of its data set.
-    noise : str, optional
-        Family of the law of the input: ``gaussian``, ``cauchy``.
-    sigma : float, optional
-        Scale of the noise, in the units of the net's input.
-    sampler : str, optional
-        How the oracle is sampled: ``mc`` or ``sobol``.
-    samples : int, optional
-        Of the oracle.
-    dataset, objective : str, optional
-        What an experiment without an oracle trains on, and for.
-    seed : int, optional
-        Of its replicate.
-    design : str, optional
-        The rest of its design, for people.
+    `key` is a hash of everything that determines the numbers besides rule, metric and code; all seeds derive
+    from it. With an oracle, `net` is the digest of the net, `input` the row of its data set, `noise` the
+    family of the input's distribution (``gaussian``), `sigma` its scale in units of the net's input, and
+    `sampler` (``mc`` or ``sobol``) draws `samples`. Without one, `dataset` and `objective` say what is
+    trained, and `design` the rest, for readers. `seed` is that of the replicate.
     """
 
     key: str
@@ -106,26 +72,13 @@ class Unit:
 class Record:
     """One measurement.
 
-    Attributes
-    ----------
-    unit : str
-        Key of the :class:`Unit`.
-    rule, metric : str
-        Specs, with all parameters.
-    component : str, optional
-        An output or a pair of classes, say, of a metric with several numbers.
-    value : float
-    floor, floor95, stderr : float, optional
-        As in :class:`sdp_bench.oracles.estimate.estimate.Estimate`, where they are known.
-    unit_of_measure : str
-        "1" for pure numbers, "output" for the units of the net's output.
-    seconds : float, optional
-        The rule's own time for one input.
-    fingerprint : str, optional
-        Versions that the number rests on, ``rule 1, metric 1, oracle 1``; the driver of a run fills it in.
-    precision : str, optional
-        In which its oracle was drawn, ``float32`` or ``float64``; None where there is no oracle, and in
-        results of schema 3 and older, whose oracles were drawn in the net's own precision.
+    `unit` is the key of a :class:`Unit`; `rule` and `metric` are specs with all parameters. `component` names
+    an output or a pair of classes, say, if a metric has several numbers. `floor`, `floor95` and `stderr` are
+    those of :class:`sdp_bench.oracles.estimate.estimate.Estimate`, if known. `unit_of_measure` is "1" for
+    pure numbers and "output" for units of the net's output. `seconds` is the rule's own time for one input.
+    `fingerprint` holds the versions that the number rests on, ``rule 1, metric 1, oracle 1``; the driver of a
+    run sets it. `precision` of the oracle is ``float32`` or ``float64``; None without an oracle, and in
+    results before version 0.7.
     """
 
     unit: str
@@ -144,17 +97,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Failure:
-    """What could not be measured on a unit; tried again on the next run.
+    """What could not be measured on a unit; the next run tries it again.
 
-    Attributes
-    ----------
-    unit : str
-        Key.
-    rule, metric : str, optional
-        Specs; None where all of them failed.
-    error : str
-    seconds : float
-        How long it took to fail.
+    `rule` and `metric` are specs, None if all of them failed. `seconds` is the time until the failure.
     """
 
     unit: str
@@ -168,7 +113,7 @@ class Failure:
 
     @property
     def refused(self) -> bool:
-        """Whether the metric is not defined for the predicted law, which is nobody's fault."""
+        """Whether the metric is undefined for the predicted distribution, which is not an error."""
         return self.error.startswith(NOT_DEFINED)
 
 
@@ -176,13 +121,7 @@ class Failure:
 class LeftOut:
     """What a run did not try, and why.
 
-    Attributes
-    ----------
-    rule : str, optional
-        Spec; None where a whole experiment was left out.
-    where : str
-        On which nets, under which noise, or in which experiment.
-    reason : str
+    `rule` is a spec, None for a whole experiment. `where` names the nets, noise or experiment.
     """
 
     rule: str | None
@@ -195,7 +134,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a run asked of one experiment: specs of metrics and rules."""
+    """Specs of the metrics and rules that a run requested of one experiment."""
 
     metrics: tuple[str, ...]
     rules: tuple[str, ...]
@@ -205,16 +144,7 @@ class Selection:
 class RunDescription:
     """What a run is about to do.
 
-    Attributes
-    ----------
-    command, preset : str
-        As the user wrote them.
-    settings : mapping
-        Plain values.
-    experiments : mapping of str to Selection
-    left_out : tuple of LeftOut
-    environment : mapping
-        Processor, versions and commit.
+    `command` and `preset` are as the user gave them. `environment` holds processor, versions and commit.
     """
 
     command: str
@@ -227,15 +157,9 @@ class RunDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class Run(RunDescription):
-    """A run as a results file keeps it.
+    """A stored run, with its number in the file.
 
-    Attributes
-    ----------
-    id : int
-        In its file.
-    started, finished : str
-        ISO 8601, UTC; a run that was interrupted is not finished.
-    seconds : float, optional
+    `started` and `finished` are ISO 8601 in UTC; an interrupted run is not finished.
     """
 
     id: int
@@ -245,7 +169,7 @@ class Run(RunDescription):
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """From a row of the table."""
+        """Make it from a row of the table."""
         selections = {
             name: Selection(_texts(part["metrics"]), _texts(part["rules"]))
             for name, part in _mapping(row["experiments"]).items()
@@ -258,41 +182,21 @@ class Run(RunDescription):
 def _mapping(text: str) -> dict[str, Any]:
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise ValueError(f"{text[:20]!r} is no mapping")
+        raise ValueError(f"expected a mapping, got {text[:20]!r}")
     return found
 
 
 def _texts(found: Any) -> tuple[str, ...]:
-    if not (isinstance(found, list) and all(isinstance(one, str) for one in found)):
-        raise ValueError("what is to be a list of texts is none")
+    if not (isinstance(found, list) and all(isinstance(text, str) for text in found)):
+        raise ValueError("expected a list of strings")
     return tuple(found)
-
-
-def same(a: float | None, b: float | None, stderr: float | None = None) -> bool:
-    """As :func:`same_number`, of numbers that may not be known."""
-    return a is b if a is None or b is None else same_number(a, b, stderr)
-
-
-def redrawn(a: float | None, b: float | None, stderr: float | None) -> bool:
-    """Whether two floors are as near as those of two simulations: one sample in another cell brings that."""
-    return a is not None and b is not None and stderr is not None and abs(a - b) <= stderr
 
 
 def same_number(a: float, b: float, stderr: float | None = None) -> bool:
     """Whether two values differ by no more than rounding, or by a hundredth of their standard error.
 
-    A rule sees the inputs of its group as one batch, and batches of other sizes round otherwise. Where
-    a number is a small difference of large ones, or a sample lies at a cell's edge, that shows.
-
-    Parameters
-    ----------
-    a, b : float
-    stderr : float, optional
-        Of either.
-
-    Returns
-    -------
-    bool
+    A rule gets the inputs of its group as one batch, and batches of other sizes round differently. This shows
+    where a number is a small difference of large ones, or a sample lies at the edge of a cell.
     """
     noise = 0.0 if stderr is None or math.isnan(stderr) else stderr / 100
     return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=max(1e-12, noise))

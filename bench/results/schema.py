@@ -7,27 +7,16 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 
-APPLICATION = 0x53445042  # "SDPB", in the file's header: tells our files from any other SQLite file
-SCHEMA = 5
-EXPORTED = 4
-"""Schema of an export's tables: the one after it added the checksums, which an export has in its manifest."""
+APPLICATION = (
+    0x53445042  # "SDPB", in the header of the file: distinguishes results files from other SQLite files
+)
+SCHEMA = 6
+"""Schema of results files and exports."""
+LAST_READER = "0.22"
+"""Newest version of sdp-bench that reads older schemas."""
 
-TABLES = ("nets", "units", "rules", "runs", "members", "records", "failures", "verifications")
-"""Tables of a results file, those first that others refer to. Until 0.21 `verifications` had rows."""
-
-KEYS = {
-    "nets": ("digest",),
-    "units": ("key",),
-    "rules": ("spec",),
-    "runs": ("id",),
-    "members": ("run", "experiment", "unit"),
-    "records": ("unit", "rule", "metric", "component"),
-    "failures": ("unit", "rule", "metric"),
-    "verifications": ("finished", "environment", "seed"),
-}
-"""What a row of a table is known by; what of it may be unknown is unique, and in order, as an empty text."""
-
-# The primary key of a table WITHOUT ROWID cannot be NULL: what may be unknown is unique by an index.
+# An optional column cannot be part of a primary key in SQLite: `records` and `failures` have unique indexes
+# instead.
 DEFINITIONS = """
 CREATE TABLE nets (
     digest TEXT PRIMARY KEY, network TEXT NOT NULL, activation TEXT NOT NULL, depth INTEGER NOT NULL,
@@ -56,73 +45,95 @@ CREATE TABLE failures (
     unit TEXT NOT NULL REFERENCES units, rule TEXT, metric TEXT, error TEXT NOT NULL, seconds REAL NOT NULL,
     run INTEGER NOT NULL);
 CREATE UNIQUE INDEX one_failure ON failures (unit, COALESCE(rule, ''), COALESCE(metric, ''));
-CREATE TABLE verifications (
-    finished TEXT NOT NULL, environment TEXT NOT NULL, experiments TEXT NOT NULL, share REAL NOT NULL,
-    seed INTEGER NOT NULL, measured INTEGER NOT NULL, redrawn INTEGER NOT NULL,
-    unrepeatable INTEGER NOT NULL, stamped INTEGER NOT NULL, remaining INTEGER NOT NULL,
-    PRIMARY KEY (finished, environment, seed));
 CREATE TABLE checksums (
     name TEXT NOT NULL, part TEXT NOT NULL, rows INTEGER NOT NULL, sum INTEGER NOT NULL,
     PRIMARY KEY (name, part)) WITHOUT ROWID;
 """
 
+KEYS = {
+    "nets": ("digest",),
+    "units": ("key",),
+    "rules": ("spec",),
+    "runs": ("id",),
+    "members": ("run", "experiment", "unit"),
+    "records": ("unit", "rule", "metric", "component"),
+    "failures": ("unit", "rule", "metric"),
+}
+"""Columns that identify a row; a missing text counts as an empty one."""
 
-def definition(table: str) -> str:
-    """Statement that makes one table of today's."""
-    return next(one for one in DEFINITIONS.split(";") if one.split()[:3] == ["CREATE", "TABLE", table])
+TABLES = tuple(KEYS)
+"""Tables with contents; a table comes after those that it refers to."""
 
-
-def create(db: sqlite3.Connection, definitions: str = DEFINITIONS, schema: int = SCHEMA) -> None:
-    """Make the tables of a results file; the caller has begun a transaction."""
-    for statement in definitions.split(";"):  # not executescript, which commits what was done before it
-        db.execute(statement)
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
-    db.execute(f"PRAGMA user_version = {schema}")
+REFERENCES = (
+    *(
+        ("units", "net", "nets"),
+        ("members", "run", "runs"),
+        ("members", "unit", "units"),
+        ("records", "unit", "units"),
+    ),
+    *(
+        ("records", "rule", "rules"),
+        ("records", "run", "runs"),
+        ("failures", "unit", "units"),
+        ("failures", "run", "runs"),
+    ),
+)
+"""Table and column of each reference, and the table whose key it refers to."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Type of a column, ``TEXT``, ``INTEGER``, ``REAL`` or ``BLOB``, and whether it must have a value."""
+    """Type of a column, ``TEXT``, ``INTEGER``, ``REAL`` or ``BLOB``, and whether a value is required."""
 
     kind: str
     required: bool
 
 
-@functools.cache
-def rows(table: str, where: str = "") -> str:
-    """Query for the rows of a table in the order of their keys; `where` says which."""
-    known = columns()[table]
-    order = (
-        key if known[key].required or key == KEYS[table][0] else f"COALESCE({key}, '')" for key in KEYS[table]
-    )
-    return f"SELECT * FROM {table} {where} ORDER BY {', '.join(order)}"  # noqa: S608  names of the schema
+def create(db: sqlite3.Connection) -> None:
+    """Create the tables of a results file; the caller has begun a transaction."""
+    for statement in DEFINITIONS.split(";"):  # not executescript, which commits the transaction
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute(f"PRAGMA user_version = {SCHEMA}")
 
 
 @functools.cache
-def statements(definitions: str = DEFINITIONS) -> frozenset[tuple[str, str]]:
-    """Name and statement of all that the definitions make, as a file of them has it."""
+def statements() -> frozenset[tuple[str, str]]:
+    """Return name and statement of every table and index of a new results file."""
     with closing(sqlite3.connect(":memory:")) as db:
-        create(db, definitions)
+        create(db)
         return statements_of(db)
 
 
 def statements_of(db: sqlite3.Connection) -> frozenset[tuple[str, str]]:
-    """Name and statement of all tables and indexes of a file, whatever space is between the words."""
+    """Return name and statement of every table and index of a file, with white space normalised."""
     found = db.execute("SELECT name, COALESCE(sql, '') FROM sqlite_master")
     return frozenset((str(name), " ".join(str(sql).split())) for name, sql in found)
 
 
 @functools.cache
-def columns(definitions: str = DEFINITIONS) -> dict[str, dict[str, Column]]:
-    """Columns by table and name."""
+def columns() -> dict[str, dict[str, Column]]:
+    """Return the columns by table and name."""
     with closing(sqlite3.connect(":memory:")) as db:
-        create(db, definitions)
-        names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        described = {name: db.execute(f"PRAGMA table_info({name})").fetchall() for name in names}
-    return {name: {row[1]: Column(row[2], bool(row[3])) for row in rows} for name, rows in described.items()}
+        create(db)
+        described = {
+            name: db.execute(f"PRAGMA table_info({name})").fetchall() for name in (*TABLES, "checksums")
+        }
+    return {
+        name: {row[1]: Column(row[2], bool(row[3]) or row[1] == KEYS.get(name, ("",))[0]) for row in rows}
+        for name, rows in described.items()
+    }
 
 
-def insertion(table: str, rest: str = "", definitions: str = DEFINITIONS) -> str:
-    """Statement that puts a row into a table; `rest` says what is done about one that is there."""
-    places = ", ".join("?" * len(columns(definitions)[table]))
-    return f"INSERT INTO {table} VALUES ({places}) {rest}"  # noqa: S608  names and clauses of this wing
+@functools.cache
+def rows(table: str, where: str = "") -> str:
+    """Return the query for the rows of a table in the order of their keys."""
+    known = columns()[table]
+    order = (key if known[key].required else f"COALESCE({key}, '')" for key in KEYS[table])
+    return f"SELECT * FROM {table} {where} ORDER BY {', '.join(order)}"  # noqa: S608  names of the schema
+
+
+def insertion(table: str, rest: str = "") -> str:
+    """Return the statement that inserts a row; `rest` is its conflict clause."""
+    places = ", ".join("?" * len(columns()[table]))
+    return f"INSERT INTO {table} VALUES ({places}) {rest}"  # noqa: S608  names and clauses of this package

@@ -1,4 +1,4 @@
-"""A results file: one SQLite file, written a group at a time, whole or not at all."""
+"""A results file: one SQLite file, written a group at a time, completely or not at all."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import cast
 
 import filelock
 import pandas as pd
-from pandas.errors import DatabaseError
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.results import checksums, migration, schema, tables
-from sdp_bench.bench.results.checksums import Row
-from sdp_bench.bench.results.queries import Queries, unreadable
+from sdp_bench.bench.results import checksums, schema, tables
+from sdp_bench.bench.results.checksums import DamageError
+from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Failure, Record, RunDescription, StoredNet, Unit
 from sdp_ref.rules import Traits
 
 LOCK = ".sdp-bench-lock"
-"""End of the name of the file beside a results file by which one writer holds it."""
+"""Suffix of the lock file next to a results file."""
 
+_MAGIC = b"SQLite format 3\0"
+_CACHE = 64 * 1024  # KiB of pages that SQLite caches while writing
+
+# A net may come from an export without weights, and be trained or imported with them later.
+_KEEP_WEIGHTS = "ON CONFLICT (digest) DO UPDATE SET weights = COALESCE(weights, excluded.weights)"
 _NEWEST_TRAITS = """ON CONFLICT (spec) DO UPDATE SET label = excluded.label, colour = excluded.colour,
     sampling = excluded.sampling, marginal = excluded.marginal, reference = excluded.reference,
     rank = excluded.rank"""
@@ -36,30 +40,19 @@ _NEWEST_TRAITS = """ON CONFLICT (spec) DO UPDATE SET label = excluded.label, col
 class Store(Queries):
     """A results file.
 
-    One of an older schema is read by a copy in today's, and is brought to today's when it is opened for
-    writing. A reader sees the file as it was when it opened it.
+    With `writing`, a missing file is created, and other writers are locked out until it is closed. A reader
+    sees the file as it was when it was opened, and never writes. Tables are verified with their checksums
+    when they are read, all but the records when the file is opened.
 
-    All but the records is compared with its checksums at once, the records before the first of them is read.
-
-    Parameters
-    ----------
-    path : Path
-    writing : bool
-        Create it if it is missing, and hold it against other writers until closed.
-
-    Raises
-    ------
-    UserError
-        If the file is not ours, or of a newer schema, or missing when reading.
-    RunFailedError
-        If it is damaged, cannot be opened or written, or another run is writing to it.
+    Raises UserError if the file has another format or schema, or does not exist and is only read, and
+    RunFailedError if it is damaged, cannot be read or written, or another run is writing to it.
     """
 
     def __init__(self, path: Path, *, writing: bool = False) -> None:
+        self.path = path
+        self._tables: dict[str, pd.DataFrame] = {}
         self._lock: filelock.BaseFileLock | None = None
-        self._held: dict[Path, tuple[int, int] | None] = {}
-        # Once: SQLite names its log, and a run its lock, by what a link points at.
-        self._place = path.resolve()
+        self._place = path.resolve()  # SQLite names its log, and a run its lock, after the target of a link
         try:
             self._created = not path.exists()
             new = self._created or path.stat().st_size == 0
@@ -72,23 +65,20 @@ class Store(Queries):
         if writing:
             self._lock = _lock(path, self._place)
         try:
-            super().__init__(path, self._connect(path, create=new))
+            self._connection = self._connect()
         except BaseException:
             self._release()
             raise
-        if writing:
-            self._hold()
 
-    def _connect(self, path: Path, *, create: bool) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         writing = self._lock is not None
-        try:
+        with self._reading():
             address = _address(self._place, writing=writing)
             db = sqlite3.connect(address, timeout=30, isolation_level=None, uri=True)
-            # A run killed while it made the file leaves one without any table.
-            empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
-            new = empty and (create or writing) and not _header(db)[0]
+            # A run that was killed while it created the file leaves one without tables.
+            new = writing and not db.execute("SELECT 1 FROM sqlite_master").fetchone() and not _header(db)[0]
             if not new:
-                _check_identity(path, db)
+                _check_identity(self.path, db)
             if writing:
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute(f"PRAGMA cache_size = -{_CACHE}")
@@ -97,60 +87,24 @@ class Store(Queries):
                 schema.create(db)
                 checksums.seal(db, dict.fromkeys(schema.TABLES))
                 db.execute("COMMIT")
-            elif _header(db)[1] < schema.SCHEMA:
-                db = db if writing else _copied(db)
-                migration.migrate(db, _header(db)[1])
             db.execute("PRAGMA foreign_keys = ON")
-            if writing:
-                db.execute("SELECT 1 FROM runs").fetchone()  # which opens the log
-            else:
-                db.execute("BEGIN")
-            _check(db)
-        except sqlite3.Error as error:
-            raise unreadable(path, error) from error
+            if not writing:
+                db.execute("BEGIN")  # until the file is closed: one state for all queries
+            if schema.statements_of(db) != schema.statements():
+                raise DamageError("its tables are not those of a results file")
+            checksums.check_structure(db)
+            small = [name for name in schema.TABLES if name != "records"]
+            checksums.check_structure(db, *small)
+            checksums.check(db, dict.fromkeys(small))
         return db
 
     def close(self) -> None:
-        """Close the file and let other writers in; a new file in which no run was begun is removed."""
-        unused = self._created and not self._changed() and not self._has_runs()
+        """Close the file and unlock it; a new file in which no run was begun is removed."""
+        unused = self._created and self._connection.execute("SELECT 1 FROM runs").fetchone() is None
         self._connection.close()
         if unused:
             self._place.unlink(missing_ok=True)
         self._release()
-
-    def _has_runs(self) -> bool:
-        return self._connection.execute("SELECT 1 FROM runs").fetchone() is not None
-
-    def _files(self) -> Iterator[Path]:
-        """The file, and the log and its index that SQLite keeps beside it while it is open."""
-        return (self._place.with_name(self._place.name + end) for end in ("", "-wal", "-shm"))
-
-    def _hold(self) -> None:
-        """Remember what was opened for writing, or raise if what has its name by now is something else."""
-        opened = _opened()
-        found = {path: _identity(path) for path in self._files()}
-        self._held = {
-            path: each if opened is None or each in opened else None for path, each in found.items()
-        }
-        try:
-            self._require_unchanged()
-        except BaseException:
-            self.close()
-            raise
-
-    def _changed(self) -> Path | None:
-        """The first of the files that is no longer the one which was opened for writing."""
-        return next(
-            (path for path, held in self._held.items() if held is None or _identity(path) != held), None
-        )
-
-    def _require_unchanged(self) -> None:
-        """Raise a RunFailedError if what is written would go to a file that has no name any more."""
-        if changed := self._changed():
-            raise RunFailedError(
-                f"{changed} was deleted, renamed or replaced while results were written to it; stopped, "
-                "since nothing more would be kept"
-            )
 
     def _release(self) -> None:
         if self._lock:
@@ -163,30 +117,55 @@ class Store(Queries):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn an error of SQLite into one line."""
         try:
-            if kind is None:
-                self._require_unchanged()
-        finally:
-            self.close()
-        if isinstance(error, sqlite3.Error | DatabaseError):
-            raise unreadable(self.path, error) from error
+            yield
+        except sqlite3.Error as error:
+            reason = " ".join(str(error).split())
+            damaged = type(error) in {DamageError, sqlite3.DatabaseError}
+            raise RunFailedError(
+                f"{self.path} is damaged: {reason}" if damaged else f"cannot read {self.path}: {reason}"
+            ) from error
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a table of the schema; see :meth:`Queries.table`."""
+        if name not in self._tables:
+            with self._reading():
+                parts = checksums.verified(self._connection, name)
+                self._tables[name] = tables.from_rows(name, (row for _, rows in parts for row in rows))
+        return self._tables[name]
+
+    def verify(self) -> dict[str, int]:
+        """Verify all checksums, and every index against its table; returns the number of rows by table.
+
+        Raises RunFailedError if the file is damaged.
+        """
+        with self._reading():
+            checksums.check_structure(self._connection, *schema.TABLES)
+            return {
+                name: sum(len(rows) for _, rows in checksums.verified(self._connection, name))
+                for name in schema.TABLES
+            }
 
     @contextmanager
     def _transaction(self, touched: checksums.Touched) -> Iterator[sqlite3.Connection]:
-        """Write into some parts of tables, which are as they were written before, and get new checksums."""
+        """Write to some parts of tables: their checksums are verified before, and replaced after."""
         db = self._connection
+        self._tables.clear()
         try:
             db.execute("BEGIN IMMEDIATE")
-            checksums.check(db, touched)
+            with self._reading():
+                checksums.check(db, touched)
             yield db
             checksums.seal(db, touched)
-            self._require_unchanged()
             db.execute("COMMIT")
         except BaseException as error:
             if db.in_transaction:
                 db.execute("ROLLBACK")
-            if isinstance(error, checksums.DamageError):
-                raise unreadable(self.path, error) from error
             if isinstance(error, sqlite3.Error):
                 raise RunFailedError(f"cannot write {self.path}: {error}") from error
             raise
@@ -200,49 +179,44 @@ class Store(Queries):
         rules: Mapping[str, Traits],
         members: Iterable[tuple[str, str]],
     ) -> int:
-        """Record what a run is about to do.
+        """Record what a run is about to do, and return its number.
 
-        Parameters
-        ----------
-        description : RunDescription
-        nets, units
-            What it asks about; what is here already stays.
-        rules
-            Traits by spec: of today, in place of those that are here.
-        members
-            Experiments and keys of their units.
-
-        Returns
-        -------
-        int
-            Number of the run.
+        Nets and units that are stored already stay; the traits of `rules`, by spec, replace older ones.
+        `members` are experiments and keys of their units.
         """
         nets = tuple(nets)
+        (run,) = self._connection.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM runs").fetchone()
         touched = {
-            **dict.fromkeys(("runs", "units", "rules", "members")),
             "nets": {net.digest for net in nets},
+            **dict.fromkeys(("units", "rules")),
+            "runs": {run},
+            "members": {run},
         }
+        row = (
+            *(
+                run,
+                _now(),
+                None,
+                None,
+                description.command,
+                description.preset,
+                json.dumps(description.settings),
+            ),
+            json.dumps({name: asdict(part) for name, part in description.experiments.items()}),
+            json.dumps([asdict(line) for line in description.left_out]),
+            json.dumps(description.environment),
+        )
         with self._transaction(touched) as db:
-            inserted = db.execute(
-                "INSERT INTO runs (started, command, preset, settings, experiments, left_out, environment) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(_now(), description.command, description.preset, json.dumps(description.settings)),
-                    json.dumps({name: asdict(part) for name, part in description.experiments.items()}),
-                    json.dumps([asdict(line) for line in description.left_out]),
-                    json.dumps(description.environment),
-                ),
-            )
-            run = cast(int, inserted.lastrowid)  # of a table with an INTEGER PRIMARY KEY
+            db.execute(schema.insertion("runs"), row)
             rows = [tuple({**vars(net), "recipe": json.dumps(net.recipe)}.values()) for net in nets]
-            db.executemany(schema.insertion("nets", tables.KEEP_WEIGHTS), rows)
+            db.executemany(schema.insertion("nets", _KEEP_WEIGHTS), rows)
             db.executemany(schema.insertion("units", "ON CONFLICT DO NOTHING"), map(astuple, units))
             described = [(spec, *astuple(traits)) for spec, traits in rules.items()]
             db.executemany(schema.insertion("rules", _NEWEST_TRAITS), described)
             db.executemany(
                 schema.insertion("members", "ON CONFLICT DO NOTHING"), ((run, *member) for member in members)
             )
-        return run
+        return cast(int, run)
 
     def write_group(
         self,
@@ -251,28 +225,21 @@ class Store(Queries):
         failures: Iterable[Failure],
         wanted: Iterable[tuple[str, str, str]],
     ) -> None:
-        """Put the result of a group in place of what was known of the same measurements.
+        """Replace what was known of a group's cells by its result.
 
-        `wanted` is what it set out to measure, (unit, rule, metric): all that was known of it was
-        out of date, and does not stay where there is nothing new.
+        `wanted` are the cells (unit, rule, metric) that were to be measured: their old records and failures
+        are deleted even if there is nothing new.
 
-        Raises
-        ------
-        RunFailedError
-            If it cannot be written, or a record has a number that cannot be.
+        Raises RunFailedError if the file cannot be written, or a record has an impossible number.
         """
         wanted, failures = set(wanted), tuple(failures)
         names = schema.columns()["records"]
-
-        def recorded(record: Record) -> tuple[Any, ...]:
-            values = {**vars(record), "run": run}
-            return tuple(values[name] for name in names)
-
+        rows = [tuple({**vars(record), "run": run}[name] for name in names) for record in records]
         try:
-            rows = list(tables.checked("records", map(recorded, records)))
+            tables.check("records", tables.from_rows("records", rows))
         except ValueError as error:
             raise RunFailedError(f"not written to {self.path}: {error}") from error
-        units = {row[0] for row in rows} | {each.unit for each in failures} | {unit for unit, _, _ in wanted}
+        units = {unit for unit, *_ in (*rows, *wanted)} | {failure.unit for failure in failures}
         with self._transaction({"records": units, "failures": units}) as db:
             for table in ("records", "failures"):
                 statement = f"DELETE FROM {table} WHERE unit = ? AND rule = ? AND metric = ?"  # noqa: S608  as above
@@ -294,51 +261,39 @@ class Store(Queries):
             db.executemany(schema.insertion("failures"), [(*astuple(failure), run) for failure in failures])
 
     def finish_run(self, run: int, seconds: float) -> None:
-        """Mark a run as gone through to its end, after `seconds`."""
-        with self._transaction({"runs": None}) as db:
+        """Mark a run as completed after `seconds`."""
+        with self._transaction({"runs": {run}}) as db:
             db.execute("UPDATE runs SET finished = ?, seconds = ? WHERE id = ?", (_now(), seconds, run))
 
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Everything in the file, a frame a table."""
-        return {
-            name: pd.DataFrame(list(rows), columns=list(columns)).astype(
-                {column: _TYPES[each.kind] for column, each in columns.items() if each.kind in _TYPES}
-            )
-            for name, rows in self.contents().items()
-            for columns in (schema.columns()[name],)
-        }
+    def add(self, others: tables.Tables) -> int:
+        """Add the tables of other results, all or nothing, and return the number of new measurements.
 
-    def add(self, others: Mapping[str, Iterable[Row]]) -> int:
-        """Put the tables of another file beside what is here, whole or not at all.
-
-        See :func:`sdp_bench.bench.results.tables.add`.
-
-        Returns
-        -------
-        int
-            Measurements that were new.
-
-        Raises
-        ------
-        UserError
-            If they cannot be, or differ from what is here.
+        The runs get new numbers. Raises UserError if a measurement, unit or net differs from the one here.
         """
-        units: set[str] = set()
-        with self._transaction({**dict.fromkeys(schema.TABLES), "records": units}) as db:
-            try:
-                return tables.add(db, others, units)
-            except ValueError as error:
-                raise UserError(str(error)) from error
-
-
-_CACHE = 64 * 1024
-"""Of SQLite's pages of a file that is written to (KiB)."""
-_MAGIC = b"SQLite format 3\0"
-_TYPES = {"INTEGER": "Int64", "REAL": "float64"}
+        here = self.tables()
+        try:
+            new = tables.new_rows(here, others)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        nets = others["nets"].loc[others["nets"]["weights"].notna(), ["weights", "digest"]]
+        touched: dict[str, set[str | int] | None] = {
+            name: set(new[name][schema.KEYS[name][0]].tolist()) for name in ("runs", "members", "records")
+        }
+        touched |= dict.fromkeys(("units", "rules", "nets", "failures"))
+        with self._transaction(touched) as db:
+            for name in schema.TABLES:
+                db.executemany(schema.insertion(name), tables.to_rows(new[name]))
+            db.executemany(
+                "UPDATE nets SET weights = COALESCE(weights, ?) WHERE digest = ?", tables.to_rows(nets)
+            )
+            db.execute(
+                "DELETE FROM failures WHERE (unit, rule, metric) IN (SELECT unit, rule, metric FROM records)"
+            )
+        return len(new["records"])
 
 
 def _header(db: sqlite3.Connection) -> tuple[int, int]:
-    """Whose file it is, and of which schema."""
+    """Application and schema of a file."""
     return tuple(db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
 
 
@@ -346,44 +301,34 @@ def _check_identity(path: Path, db: sqlite3.Connection) -> None:
     application, version = _header(db)
     ours = (application, version) == (schema.APPLICATION, schema.SCHEMA)
     if not ours and schema.statements_of(db) == schema.statements():
-        raise checksums.DamageError("its header says that it is something else")
+        raise DamageError("its header is that of another file")
     if application != schema.APPLICATION:
-        raise UserError(f"{path} is a SQLite file of something else; nothing was changed")
-    if version < migration.SCHEMA:
-        raise UserError(f"{path} has schema {version}, which this version cannot read; start a new file")
+        raise UserError(f"{path} is a SQLite file of another program; nothing was changed")
+    check_version(path, version)
+
+
+def check_version(path: Path, version: int) -> None:
+    """Raise UserError if a file or an export has another schema than this version reads."""
+    if version < schema.SCHEMA:
+        raise UserError(
+            f"{path} has schema {version}: sdp-bench {schema.LAST_READER} reads it, this version does not; "
+            "start a new file, or install that version"
+        )
     if version > schema.SCHEMA:
         raise UserError(
-            f"{path} has schema {version}, newer than this version's {schema.SCHEMA}; update sdp-bench"
+            f"{path} has schema {version}, newer than {schema.SCHEMA} of this version; update sdp-bench"
         )
 
 
-def _check(db: sqlite3.Connection) -> None:
-    """Raise if the structure of a file or its small tables are not as they were written."""
-    if schema.statements_of(db) != schema.statements():
-        raise checksums.DamageError("its tables are not those of a results file")
-    checksums.check_structure(db)
-    small = [name for name in schema.TABLES if name != "records"]
-    checksums.check_structure(db, *small)
-    checksums.check(db, dict.fromkeys(small))
-
-
 def _address(path: Path, *, writing: bool) -> str:
-    """Address for SQLite. A reader does not write, not even where it could."""
-    address = path.resolve().as_uri()
+    """Address for SQLite; a reader does not write, even where it could."""
+    address = path.as_uri()
     if writing:
         return address
-    # In a folder that cannot be written a WAL file opens only as immutable, which it is without a log.
+    # In a folder without write access SQLite opens a WAL file only as immutable, which it is without a log.
     log = path.with_name(path.name + "-wal")
     writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
     return address + ("?mode=ro" if writable or log.exists() else "?mode=ro&immutable=1")
-
-
-def _copied(db: sqlite3.Connection) -> sqlite3.Connection:
-    """A private copy of a file; SQLite removes it when it is closed."""
-    copy = sqlite3.connect("", isolation_level=None)
-    db.backup(copy)
-    db.close()
-    return copy
 
 
 def _now() -> str:
@@ -404,16 +349,12 @@ def _check_header(path: Path) -> None:
 
 
 def _lock(path: Path, place: Path) -> filelock.BaseFileLock:
-    """Hold the lock beside a file, at `place`; the system lets go of it however the process ends."""
-    # Its name is one that nobody else gives to a file: some versions of filelock empty what they open.
+    """Take the lock next to a file; the system releases it however the process ends."""
+    # The suffix is one that no other program uses: some versions of filelock truncate the file that they
+    # open.
     lock = filelock.FileLock(place.with_name(place.name + LOCK))
     with files.writing(path):
         place.parent.mkdir(parents=True, exist_ok=True)
-        if place.exists() and place.stat().st_nlink > 1:
-            raise RunFailedError(
-                f"{path} has another name, a hard link, under which SQLite would not find its log; make a "
-                "copy of it and give that as --database"
-            )
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout as error:
@@ -421,33 +362,3 @@ def _lock(path: Path, place: Path) -> filelock.BaseFileLock:
                 f"another run is writing to {path}; wait for it or give another --database"
             ) from error
     return lock
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """What a file is known by whatever its name; None where there is none."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _opened() -> set[tuple[int, int]] | None:
-    """Identities of what this process has open; None where the system does not tell."""
-    # SQLite tells only the name of what it opened, which may be that of another file a moment later.
-    # Some systems list the three standard descriptors, whatever is open.
-    known = os.open(os.devnull, os.O_RDONLY)
-    try:
-        numbers = [int(path.name) for path in Path("/dev/fd").iterdir()]
-    except OSError:
-        return None
-    finally:
-        os.close(known)
-    if known not in numbers:
-        return None
-    opened = set()
-    for number in numbers:
-        with suppress(OSError):  # that of the listing itself is closed by now
-            found = os.fstat(number)
-            opened.add((found.st_dev, found.st_ino))
-    return opened

@@ -1,250 +1,287 @@
-"""Rows of a results file: whether they can be, and how those of one file are put into another."""
+"""Tables of results as data frames: conversion, validation, and comparison by key.
+
+Text is a category in alphabetical order, so that a measurement takes about 130 bytes; integers are Int64, and
+numbers float64.
+"""
 
 from __future__ import annotations
 
-import itertools
-import math
-import operator
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from sdp_bench.bench.results import ranges, schema
-from sdp_bench.bench.results.checksums import Row, verified
-from sdp_bench.bench.results.record import Run, StoredNet, redrawn, same
+from sdp_bench.bench.results.checksums import Row
+from sdp_bench.bench.results.record import Run, StoredNet
 
-KEEP_WEIGHTS = "ON CONFLICT (digest) DO UPDATE SET weights = COALESCE(weights, excluded.weights)"
-"""A net may come from an export without weights first, and be trained or come with them later."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Tables = Mapping[str, pd.DataFrame]
+"""A frame for each table of the schema."""
 
 NUMBERS = ("value", "floor", "floor95", "stderr")
+"""Numbers of a measurement."""
 WORDS = ("unit_of_measure", "precision")
-"""What is measured: the numbers of a record, and what these are."""
+"""Texts of a measurement that two results must share."""
 
-_KINDS = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
+_BATCH = 50_000  # rows that are converted together: as Python objects they take ten times the memory
 _READ = {"nets": StoredNet.from_row, "runs": Run.from_row}
-"""What makes an object of a row, of tables with nested values."""
 
-# What else a row has is for people and by the version that wrote it, or by the machine.
+
+def arrow_schema(table: str) -> pa.Schema:
+    """Return the Arrow types of a table."""
+    import pyarrow as pa
+
+    types = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64(), "BLOB": pa.binary()}
+    return pa.schema([pa.field(name, types[column.kind]) for name, column in schema.columns()[table].items()])
+
+
+def from_rows(table: str, rows: Iterable[Row]) -> pd.DataFrame:
+    """Convert rows, in the order of the table's columns.
+
+    Raises ValueError if a value has the wrong type.
+    """
+    import pyarrow as pa
+
+    known = arrow_schema(table)
+    coded = pa.schema(
+        [
+            field.with_type(pa.dictionary(pa.int32(), pa.string())) if field.type == pa.string() else field
+            for field in known
+        ]
+    )
+    batches = []
+    for batch in _batches(rows):
+        if len(batch[0]) != len(known):
+            raise ValueError(f"table {table} has rows of {len(batch[0])} values instead of {len(known)}")
+        arrays = []
+        for field, values in zip(known, zip(*batch, strict=True), strict=True):
+            try:
+                array = pa.array(values, field.type)
+            except (pa.ArrowException, OverflowError) as error:
+                raise ValueError(f"table {table} has a wrong {field.name}: {error}") from error
+            arrays.append(array.dictionary_encode() if field.type == pa.string() else array)
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=coded))
+    return from_arrow(pa.Table.from_batches(batches, coded))
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def from_arrow(table: pa.Table) -> pd.DataFrame:
+    """Convert an Arrow table with the types of :func:`arrow_schema`, text perhaps as dictionaries."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {}
+    for name in table.column_names:
+        column = table.column(name)
+        if pa.types.is_string(column.type):
+            column = column.dictionary_encode()
+        if pa.types.is_dictionary(column.type):
+            coded = column.unify_dictionaries().combine_chunks()
+            coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+            columns[name] = texts(coded.indices.fill_null(-1).to_numpy(), coded.dictionary.to_pylist())
+        elif pa.types.is_integer(column.type):
+            missing = column.is_null().to_numpy()
+            columns[name] = pd.arrays.IntegerArray(column.fill_null(0).to_numpy().copy(), missing.copy())
+        elif pa.types.is_floating(column.type):
+            columns[name] = column.to_numpy()  # NaN where a value is missing
+        else:
+            columns[name] = pd.array(column.to_pylist(), dtype=object)
+    return pd.DataFrame(columns, copy=False)
+
+
+def to_arrow(table: str, frame: pd.DataFrame) -> pa.Table:
+    """Convert a frame to Arrow, with the types of :func:`arrow_schema` and missing values as null."""
+    import pyarrow as pa
+
+    known = arrow_schema(table)
+    arrays = [
+        pa.array(
+            frame[field.name].astype(object) if field.type != pa.float64() else frame[field.name].to_numpy(),
+            field.type,
+            from_pandas=True,
+        )
+        for field in known
+    ]
+    return pa.Table.from_arrays(arrays, schema=known)
+
+
+def to_rows(frame: pd.DataFrame) -> Iterator[Row]:
+    """Yield the rows as Python objects, None where a value is missing."""
+    for start in range(0, len(frame), _BATCH):
+        part = frame.iloc[start : start + _BATCH]
+        yield from zip(
+            *(part[name].astype(object).where(part[name].notna(), None).tolist() for name in part),
+            strict=True,
+        )
+
+
+def texts(codes: NDArray[np.integer[Any]], known: Sequence[str]) -> pd.Categorical:
+    """Make categories in alphabetical order from codes of distinct texts; -1 is a missing text."""
+    ordered = sorted(known)
+    place = {text: number for number, text in enumerate(ordered)}
+    # Code -1 selects the last element. The type is the smallest, as for the categories.
+    moved = np.array([*(place[text] for text in known), -1], np.min_scalar_type(-len(known) - 1))
+    return pd.Categorical.from_codes(moved[codes], pd.Index(ordered, dtype="str"))
+
+
+def filled(column: pd.Series) -> pd.Series:
+    """Return a column of text as categories in alphabetical order, with an empty text for missing values."""
+    codes, known = pd.factorize(column)
+    named = dict.fromkeys([*map(str, known), ""])
+    places = list(named)
+    return pd.Series(texts(np.where(codes < 0, places.index(""), codes), places), index=column.index)
+
+
+def check(name: str, frame: pd.DataFrame) -> None:
+    """Raise ValueError for values that no run stores: missing, infinite, out of range, or damaged JSON."""
+    for column, described in schema.columns()[name].items():
+        if described.required and frame[column].isna().any():
+            raise ValueError(f"table {name} has a row without {column}")
+        if described.kind == "REAL" and not (name == "records" and column in NUMBERS):
+            wrong = np.isinf(frame[column].to_numpy())
+            if wrong.any():
+                raise ValueError(f"table {name} has an infinite {column}")
+    if name == "records":
+        _check_ranges(frame)
+    for row in to_rows(frame) if name in _READ else ():
+        try:
+            _READ[name](dict(zip(schema.columns()[name], row, strict=True)))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(f"table {name} has a row {row[0]} that cannot be read: {error}") from error
+
+
+def _check_ranges(frame: pd.DataFrame) -> None:
+    metric = frame["metric"].array
+    limits = np.array([ranges.limits(text) for text in metric.categories]).reshape(-1, len(NUMBERS), 2)
+    for place, column in enumerate(NUMBERS):
+        values = frame[column].to_numpy()
+        low, high = limits[metric.codes, place].T
+        wrong = np.flatnonzero((values < low) | (values > high))
+        if wrong.size:
+            number = f"{values[wrong[0]]} of {metric[wrong[0]]}"
+            raise ValueError(f"table records has a {column} {number}, which is out of range")
+
+
+def check_all(tables: Tables) -> None:
+    """Validate all tables and the references between them; raises ValueError."""
+    for name in schema.TABLES:
+        check(name, tables[name])
+        key = list(schema.KEYS[name])
+        if tables[name].duplicated(key).any():
+            raise ValueError(f"table {name} has the same {', '.join(key)} twice")
+    for name, column, other in schema.REFERENCES:
+        used = pd.Series(tables[name][column].dropna().unique())
+        unknown = used[~used.isin(tables[other][schema.KEYS[other][0]])]
+        if len(unknown):
+            raise ValueError(
+                f"table {name} refers to {column} {unknown.iloc[0]!r}, which is not in table {other}"
+            )
+
+
+def matched(table: str, a: pd.DataFrame, b: pd.DataFrame) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the positions of the rows of two frames that have the same key."""
+    number = np.zeros(len(a) + len(b), np.int64)
+    for name in schema.KEYS[table]:
+        both = pd.concat([a[name].astype(object), b[name].astype(object)], ignore_index=True)
+        if schema.columns()[table][name].kind == "TEXT":
+            both = both.where(both.notna(), "")
+        codes, known = pd.factorize(both)
+        number = number * (len(known) + 1) + codes
+        number = np.unique(number, return_inverse=True)[1]  # keeps the products small
+    _, left, right = np.intersect1d(number[: len(a)], number[len(a) :], return_indices=True)
+    return left, right
+
+
+def differing(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Compare aligned measurements: True where a field differs, by more than rounding if it is a number.
+
+    Rounding is that of :func:`sdp_bench.bench.results.record.same_number`.
+    """
+    close = np.maximum(1e-12, np.nan_to_num(a["stderr"].to_numpy()) / 100)
+    found = {}
+    for name in NUMBERS:
+        here, there = a[name].to_numpy(), b[name].to_numpy()
+        with np.errstate(invalid="ignore"):
+            near = abs(here - there) <= np.maximum(close, 1e-9 * np.maximum(abs(here), abs(there)))
+            near &= np.isfinite(here) & np.isfinite(there)
+        found[name] = ~(near | (here == there) | (np.isnan(here) & np.isnan(there)))
+    for name in WORDS:
+        found[name] = (
+            a[name].astype(object).fillna("").to_numpy() != b[name].astype(object).fillna("").to_numpy()
+        )
+    return pd.DataFrame(found)
+
+
+def contradicting(table: str, here: pd.DataFrame, there: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which aligned rows of one key cannot both be right."""
+    if table != "records":
+        wrong = np.zeros(len(here), bool)
+        for name in _FACTS.get(table, ()):
+            a, b = (frame[name].astype(object).where(frame[name].notna(), None) for frame in (here, there))
+            wrong |= a.to_numpy() != b.to_numpy()
+        return wrong
+    found = differing(here, there)
+    for name in (
+        "floor",
+        "floor95",
+    ):  # one sample in another cell changes a simulated floor by less than this
+        found[name] &= ~(abs(here[name] - there[name]) <= here["stderr"]).to_numpy()
+    found["precision"] &= (
+        here["precision"].notna() & there["precision"].notna()
+    ).to_numpy()  # unknown in old results
+    versions = here["fingerprint"].astype(object).to_numpy() != there["fingerprint"].astype(object).to_numpy()
+    contradictory: NDArray[np.bool_] = found.any(axis=1).to_numpy() | versions
+    return contradictory
+
+
 _FACTS = {
     "nets": ("network", "activation", "depth", "seed"),
     "units": ("net", "input", "noise", "sigma", "sampler", "samples", "dataset", "objective", "seed"),
-    "verifications": tuple(schema.columns()["verifications"]),
 }
-"""Columns in which rows that have one key are to agree, but for records."""
+"""Columns that must agree; the others depend on the version or machine that wrote them."""
 
 
-def checked(table: str, rows: Iterable[Row], definitions: str = schema.DEFINITIONS) -> Iterator[Row]:
-    """Rows that a table can have.
+def called(table: str, frame: pd.DataFrame) -> list[str]:
+    """Return the keys of rows as text, for messages."""
+    keys = frame[list(schema.KEYS[table])].astype(object)
+    return ["/".join(str(part) for part in row if pd.notna(part)) for row in keys.itertuples(index=False)]
 
-    Parameters
-    ----------
-    table : str
-    rows : iterable of tuple
-        In the order of its columns.
-    definitions : str
-        Of the tables.
 
-    Yields
-    ------
-    tuple
+def new_rows(here: Tables, others: Tables) -> dict[str, pd.DataFrame]:
+    """Return the rows of other tables that are not here; runs are numbered after those here.
 
-    Raises
-    ------
-    ValueError
-        If a value is of another type, missing, not finite or not in the range of its metric, or is to be
-        JSON and is not.
+    Raises ValueError if a row contradicts one with the same key here; the message names the first ones.
     """
-    columns = schema.columns(definitions)[table]
-    names = list(columns)
-    numbers = [names.index(name) for name in ("metric", *NUMBERS)] if table == "records" else []
-    estimate = operator.itemgetter(*numbers) if numbers else None
-    real = [
-        place
-        for place, column in enumerate(columns.values())
-        if column.kind == "REAL" and place not in numbers
-    ]
-    read = _READ.get(table) if definitions == schema.DEFINITIONS else None
-    seen: set[tuple[type, ...]] = set()
-    for row in rows:
-        if (types := tuple(map(type, row))) not in seen:
-            _check_types(table, columns, types)
-            seen.add(types)
-        if estimate and (wrong := ranges.outside(*estimate(row))):
-            raise ValueError(f"table {table} has a {wrong}")
-        for place in real:
-            if row[place] is not None and not math.isfinite(row[place]):
-                raise ValueError(f"table {table} has a {names[place]} {row[place]}, which cannot be")
-        if read:
-            _check_nested(table, read, dict(zip(columns, row, strict=True)))
-        yield row
-
-
-def _check_types(table: str, columns: Mapping[str, schema.Column], types: Sequence[type]) -> None:
-    if len(types) != len(columns):
-        raise ValueError(f"table {table} has rows of {len(types)} values in place of {len(columns)}")
-    for (name, column), kind in zip(columns.items(), types, strict=True):
-        if kind is type(None):
-            if column.required or name == next(iter(columns)):
-                raise ValueError(f"table {table} has no {name} in a row")
-        elif not issubclass(kind, _KINDS[column.kind]):
-            raise ValueError(f"table {table} has a {name} that is no {column.kind}")
-
-
-def _check_nested(table: str, read: Callable[[Mapping[str, Any]], object], row: Mapping[str, Any]) -> None:
-    try:
-        read(row)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        first = next(iter(row.values()))
-        raise ValueError(f"table {table} has a row {first} that cannot be read: {error}") from error
-
-
-def add(db: sqlite3.Connection, tables: Mapping[str, Iterable[Row]], units: set[str]) -> int:
-    """Put the tables of another file beside what is in this one; runs get new numbers.
-
-    Parameters
-    ----------
-    db : sqlite3.Connection
-        In a transaction.
-    tables : mapping of str to iterable of tuple
-        Rows of each, in the order of its columns; they are gone through once.
-    units : set of str
-        Gets those whose records are no longer what their checksums are of.
-
-    Returns
-    -------
-    int
-        Measurements that were new.
-
-    Raises
-    ------
-    ValueError
-        If a row cannot be, refers to what is not there, or is here already and differs; the message names
-        the first ones.
-    DamageError
-        If records that are here of the same units are not what was written.
-    """
-    first = db.execute("SELECT COALESCE(MAX(id), 0) FROM runs").fetchone()[0]
+    last = int(here["runs"]["id"].max()) if len(here["runs"]) else 0
+    moved = {number: last + place for place, number in enumerate(sorted(others["runs"]["id"]), 1)}
     new = {}
-    moved: dict[int, int] = {}
     for name in schema.TABLES:
-        rows: Iterable[Row] = checked(name, tables[name])
-        if name == "runs":
-            rows = sorted(rows, key=operator.itemgetter(0))
-            moved |= {row[0]: first + place for place, row in enumerate(rows, 1)}
-        before = _count(db, name)
-        try:
-            new[name] = _put(db, name, _renumbered(name, rows, moved), units)
-        except (sqlite3.IntegrityError, OverflowError) as error:
-            raise ValueError(f"table {name} does not fit: {error}") from error
-        if _count(db, name) - before != new[name]:
-            raise ValueError(f"table {name} did not arrive whole")
-    db.execute("DELETE FROM failures WHERE (unit, rule, metric) IN (SELECT unit, rule, metric FROM records)")
-    return new["records"]
-
-
-def _renumbered(table: str, rows: Iterable[Row], moved: Mapping[int, int]) -> Iterator[Row]:
-    """Rows with the numbers that their runs have here."""
-    names = list(schema.columns()[table])
-    number = "id" if table == "runs" else "run"
-    if number not in names:
-        yield from rows
-        return
-    place = names.index(number)
-    for row in rows:
-        here = moved.get(row[place])
-        if here is None:
-            raise ValueError(f"table {table} speaks of a run {row[place]} that is not there")
-        yield row if here == row[place] else (*row[:place], here, *row[place + 1 :])
-
-
-def _put(db: sqlite3.Connection, table: str, rows: Iterable[Row], units: set[str]) -> int:
-    """Insert the rows whose keys are not here, and compare the others; how many are new."""
-    names = list(schema.columns()[table])
-    key = operator.itemgetter(*(names.index(name) for name in schema.KEYS[table]))
-    statement = schema.insertion(table)
-    new, conflicts = 0, []
-    for part, group in itertools.groupby(rows, operator.itemgetter(0)):
-        theirs = list(group)
-        here = {
-            key(row): row for row in _here(db, table, part, checked=table == "records" and part not in units)
-        }
-        if here:
-            conflicts += [
-                _called(table, row)
-                for row in theirs
-                if key(row) in here and _differs(table, here[key(row)], row)
-            ]
-            if table == "nets":
-                db.executemany(
-                    "UPDATE nets SET weights = COALESCE(weights, ?) WHERE digest = ?",
-                    [(row[names.index("weights")], part) for row in theirs],
-                )
-            theirs = [row for row in theirs if key(row) not in here]
-        db.executemany(statement, theirs)
-        new += len(theirs)
-        if theirs and table == "records":
-            units.add(part)
-    if conflicts:
-        shown = "; ".join(conflicts[:5]) + ("; ..." if len(conflicts) > 5 else "")
-        what = "measurements" if table == "records" else table
-        raise ValueError(f"{len(conflicts)} {what} differ from those here: {shown}")
-    return new
-
-
-def _here(db: sqlite3.Connection, table: str, part: Any, *, checked: bool) -> Iterator[Row]:
-    """Rows with the same first value that are here, compared with their checksum if that is of them."""
-    if checked:
-        return (row for _, rows in verified(db, table, part) for row in rows)
-    return db.execute(schema.rows(table, f"WHERE {schema.KEYS[table][0]} = ?"), (part,))
-
-
-def _called(table: str, row: Row) -> str:
-    names = list(schema.columns()[table])
-    parts = (row[names.index(name)] for name in schema.KEYS[table])
-    return "/".join(str(part) for part in parts if part is not None)
-
-
-def differing(a: Row, b: Row) -> list[str]:
-    """Columns in which two records are not the same, rounding apart: numbers, and what these are.
-
-    By which code, in which run and in what time they were made is another matter.
-
-    Parameters
-    ----------
-    a, b : tuple
-        Rows of the table.
-
-    Returns
-    -------
-    list of str
-    """
-    if a[_VALUE : _STDERR + 1] == b[_VALUE : _STDERR + 1]:
-        numbers = []
-    else:
-        numbers = [name for name in NUMBERS if not same(a[_AT[name]], b[_AT[name]], a[_STDERR])]
-    return numbers + [name for name in WORDS if a[_AT[name]] != b[_AT[name]]]
-
-
-_AT = {name: place for place, name in enumerate(schema.columns()["records"])}
-_VALUE, _STDERR = _AT["value"], _AT["stderr"]
-
-
-def _differs(table: str, here: Row, row: Row) -> bool:
-    """Whether rows of one key contradict each other."""
-    if table != "records":
-        places = [list(schema.columns()[table]).index(name) for name in _FACTS.get(table, ())]
-        return any(here[place] != row[place] for place in places)
-    if here[_AT["fingerprint"]] != row[_AT["fingerprint"]]:
-        return True
-    # Records of older files have no precision.
-    return any(
-        not (
-            (name == "precision" and None in (here[_AT[name]], row[_AT[name]]))
-            or (name in ("floor", "floor95") and redrawn(here[_AT[name]], row[_AT[name]], here[_STDERR]))
+        number = {"runs": "id", "members": "run", "records": "run", "failures": "run"}.get(name)
+        rows = others[name]
+        if number:
+            rows = rows.assign(**{number: rows[number].map(moved).astype("Int64")})
+        mine, theirs = matched(name, here[name], rows)
+        wrong = contradicting(
+            name, here[name].iloc[mine].reset_index(drop=True), rows.iloc[theirs].reset_index(drop=True)
         )
-        for name in differing(here, row)
-    )
-
-
-def _count(db: sqlite3.Connection, table: str) -> int:
-    return int(db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])  # noqa: S608  a name of the schema
+        if wrong.any():
+            named = called(name, rows.iloc[theirs[wrong][:5]])
+            what = "measurements" if name == "records" else name
+            more = "; ..." if wrong.sum() > len(named) else ""
+            raise ValueError(f"{wrong.sum()} {what} differ from those here: {'; '.join(named)}{more}")
+        new[name] = rows.drop(index=rows.index[theirs]).reset_index(drop=True)
+    return new

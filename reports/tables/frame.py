@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.results.queries import filled
+from sdp_bench.bench.results.tables import filled
 
 TEXT = ("experiment", "network", "activation", "net", "rule", "metric", "component", "unit_of_measure")
 _NUMBERS = ("depth", "seed", "input", "sigma", "value", "floor", "floor95", "stderr", "seconds", "accuracy")

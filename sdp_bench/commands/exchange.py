@@ -1,4 +1,4 @@
-"""Commands on results files: merge, export, import, compare, and verify by measuring again."""
+"""Commands on results files: merge, export, import, diff, check and replay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, type=file_, metavar="FILE...")
 @click.option("-o", "--output", type=file_, required=True, help="New results file.")
 def merge(sources: tuple[Path, ...], output: Path) -> None:
-    """Put the results FILE... into a new one, unless they differ in a measurement."""
+    """Merge the results of FILE... into a new file, unless they differ in a measurement."""
     from sdp_bench.bench.results.exchange import merge as merge_files
 
     echo(f"{merge_files(sources, output)} measurements in {output}")
@@ -43,16 +43,17 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 @database
 @click.option("-o", "--output", type=folder_, help="Folder of the tables.")
 @click.option(
-    "--format", "fmt", type=word, default="csv", show_default=True, help="csv, csv.xz, columns.xz or parquet."
+    "--format", "fmt", type=word, default="csv", show_default=True, help="csv or parquet."
 )
 @click.option("--weights/--no-weights", default=True, show_default=True, help="Keep the nets' weights.")
 @click.option(
     "--digits",
     type=click.IntRange(min=3, max=17),
-    help="Significant digits of standard errors and seconds (values keep ten); all by default.",
+    help="Significant digits of standard errors and seconds, 4 for example; values and floors then have ten. "
+    "By default all digits are written.",
 )
-@click.option("--paper", type=folder_, help="Folder of a paper's tables, figures and words, instead.")
-@click.option("--committed", is_flag=True, help="With --paper: of the results that come with the package.")
+@click.option("--paper", type=folder_, help="Folder for the tables, figures and text of a paper, instead of --output.")
+@click.option("--committed", is_flag=True, help="With --paper: use the results that come with the package.")
 @runs
 def export_(
     database: Path,
@@ -65,11 +66,11 @@ def export_(
     numbers: tuple[int, ...] | None,
     all_runs: bool,
 ) -> None:
-    """Write a results file as plain tables with a manifest; or, with --paper, what a paper takes of it.
+    """Export a results file as tables with a manifest, or with --paper for a paper.
 
-    That is the newest run (or --run, --all-runs): its tables as LaTeX (booktabs), a file each, its figures
-    as PDF and SVG, paper.bib, a paragraph on reproducibility with versions, seeds, processor and commands,
-    and main.tex, which has them all.
+    --paper exports the newest run (or --run, --all-runs): its tables as LaTeX (booktabs), a file each, its
+    figures as PDF and SVG, paper.bib, a paragraph on reproducibility with versions, seeds, processor and
+    commands, and main.tex, which includes all of them.
     """
     from sdp_bench.bench.results.exchange import export
     from sdp_bench.bench.results.store import Store
@@ -120,7 +121,7 @@ def _given(*names: str) -> bool:
 @click.argument("folder", type=folder_)
 @database
 def import_(folder: Path, database: Path) -> None:
-    """Put the exported tables in FOLDER into a results file."""
+    """Add the exported tables in FOLDER to a results file."""
     from sdp_bench.bench.results.exchange import import_ as import_tables
     from sdp_bench.bench.results.store import Store
 
@@ -132,9 +133,9 @@ def import_(folder: Path, database: Path) -> None:
 @click.argument("a", type=file_)
 @click.argument("b", type=file_)
 def diff(a: Path, b: Path) -> None:
-    """Compare two results files measurement by measurement, in every field that is stored of them.
+    """Compare two results files measurement by measurement, in every field.
 
-    By which code and in what time they were made is counted apart.
+    Other versions of the code and other times of the rule are counted separately.
     """
     from sdp_bench.bench.results.comparison import compare
     from sdp_bench.bench.results.store import Store
@@ -161,7 +162,7 @@ def results() -> None:
 @results.command()
 @click.argument("file", type=file_)
 def check(file: Path) -> None:
-    """Compare FILE with its own checksums, every row and every index.
+    """Verify the checksums of FILE, every row and every index.
 
     The exit code is 3 if FILE is damaged.
     """
@@ -229,11 +230,10 @@ def _replay_share(
     from sdp_bench.bench.executors.local import Limits, begin_server
     from sdp_bench.bench.replay.replay import replay_share
     from sdp_bench.bench.results.exchange import opened
-    from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import meter
 
     begin_server()
-    with opened(entry) if entry.is_dir() else Store(entry) as store, meter("groups") as bar:
+    with opened(entry) as store, meter("groups") as bar:
         found = replay_share(
             store, share, seed, trusted=trusted, limits=Limits(time_limit, memory_limit), on_group=bar.done
         )

@@ -122,20 +122,19 @@ def recipes(output: Path, seeds: int) -> None:
 
 @click.group(cls=Group)
 def cache() -> None:
-    """The cache: trained nets, trainings under way, pages of the committed results, and tables as loaded."""
+    """The cache: trained nets, checkpoints, and pages of the committed results."""
 
 
 @cache.command("list")
 def cache_list() -> None:
-    """List the cached nets, checkpoints, pages and tables with their sizes."""
+    """List the cached nets, checkpoints and pages with their sizes."""
     from sdp_bench.bench.nets import storage
-    from sdp_bench.reports.folder import FRAMES, kept_pages
+    from sdp_bench.reports.folder import kept_pages
 
-    kept, pages, tables = storage.cached_files(), kept_pages(), kept_pages(FRAMES)
-    for each in (*kept, *pages, *tables):
-        files = [each] if each.is_file() else [path for path in each.rglob("*") if path.is_file()]
-        echo(f"{sum(file.stat().st_size for file in files) / 1e3:8.0f} kB  {each.name}")
-    echo(f"{_counted(kept, pages, tables)} in {storage.cache_folder().parent}")
+    nets, pages = storage.cached_files(), kept_pages()
+    for path in (*nets, *pages):
+        echo(f"{path.stat().st_size / 1e3:8.0f} kB  {path.name}")
+    echo(f"{_counted(nets, pages)} in {storage.cache_folder().parent}")
 
 
 @cache.command("clear")
@@ -146,20 +145,17 @@ def cache_clear() -> None:
     """
     from sdp_bench.bench.files import writing
     from sdp_bench.bench.nets import storage
-    from sdp_bench.reports.folder import FRAMES, clear, kept_pages
+    from sdp_bench.reports.folder import kept_pages
 
-    kept, pages, tables = storage.cached_files(), kept_pages(), kept_pages(FRAMES)
+    nets, pages = storage.cached_files(), kept_pages()
     with writing(storage.cache_folder().parent):
-        for file in kept:
-            file.unlink(missing_ok=True)
-        for folder in (*pages, *tables):
-            clear(folder)
-    echo(f"removed {_counted(kept, pages, tables)} from {storage.cache_folder().parent}")
+        for path in (*nets, *pages):
+            path.unlink(missing_ok=True)
+    echo(f"removed {_counted(nets, pages)} from {storage.cache_folder().parent}")
 
 
-def _counted(kept: list[Path], pages: list[Path], tables: list[Path]) -> str:
+def _counted(nets: list[Path], pages: list[Path]) -> str:
     def plural(count: int, noun: str) -> str:
         return f"{count} {noun}" + ("" if count == 1 else "s")
 
-    files, tables_ = plural(len(kept), "net file"), plural(len(tables), "table")
-    return f"{files}, {plural(len(pages), 'page')} and {tables_}"
+    return f"{plural(len(nets), 'net file')} and {plural(len(pages), 'page')}"

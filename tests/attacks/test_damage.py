@@ -2,31 +2,32 @@
 
 import hashlib
 import json
-import lzma
 import os
 import random
 import sqlite3
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.results.record import Failure
 from sdp_bench.bench.results.store import Store
+from tests.bench.conftest import TINY, make_plan, run_all
 from tests.sdp_bench.test_cli import command
 
-OLD = Path(__file__).parents[1] / "bench" / "results" / "schema2.sqlite.xz"
 SEED = 7
 PAGE = 4096
 
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
-    """Bytes of a results file: nets with weights, runs of all experiments, failures, 2509 records."""
+    """Bytes of a results file: nets with weights, a run of three experiments, a failure."""
     path = tmp_path_factory.mktemp("whole") / "whole.sqlite"
-    path.write_bytes(lzma.decompress(OLD.read_bytes()))
-    with Store(path, writing=True):
-        pass
+    plan = make_plan(TINY)
+    run_all(path, plan)
+    failure = Failure(plan.units[0].key, "sdp", "bures", "boom", 1.0)
+    with Store(path, writing=True) as store:
+        store.write_group(1, [], [failure], [])
     return path.read_bytes()
 
 
@@ -198,8 +199,11 @@ def test_check_says_what_it_looked_at_and_what_is_damaged(content, tmp_path):
     path.write_bytes(content)
     done = command("results", "check", "r.sqlite", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("r.sqlite is as it was written: 5 nets, ")
-    assert "2509 records" in done.stdout
+    with sqlite3.connect(path) as db:
+        (count,) = db.execute("SELECT COUNT(*) FROM records").fetchone()
+    db.close()
+    assert done.stdout.startswith("r.sqlite is as it was written: 4 nets, ")
+    assert f"{count} records" in done.stdout
     with sqlite3.connect(path) as db:
         (unit,) = db.execute("SELECT unit FROM records WHERE metric = 'tv_class'").fetchone()
         db.execute("UPDATE records SET value = value + 1e-9 WHERE unit = ? AND metric = 'tv_class'", (unit,))
@@ -288,20 +292,6 @@ def cut_in_other_format(fmt, inside):
     return damage
 
 
-def columns(change):
-    """Damage of the lines of a table of columns, under a checksum of its own."""
-
-    def damage(folder):
-        renamed(folder, "columns.xz")
-        sealed(
-            folder,
-            "records",
-            lambda content: lzma.compress(b"\n".join(change(lzma.decompress(content).splitlines())) + b"\n"),
-        )
-
-    return damage
-
-
 DAMAGE = {
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
     "manifest is a folder": lambda folder: replaced_by_folder(folder / "manifest.json"),
@@ -314,7 +304,7 @@ DAMAGE = {
     "manifest is a list": manifest(lambda m: [m]),
     "manifest is a number": manifest(lambda m: 4),
     "deep manifest": lambda folder: (folder / "manifest.json").write_bytes(b"[" * 100_000),
-    "schema is a text": manifest(lambda m: {**m, "schema": "4"}),
+    "schema is a text": manifest(lambda m: {**m, "schema": "6"}),
     "schema is too new": manifest(lambda m: {**m, "schema": 10**23}),
     "schema is too old": manifest(lambda m: {**m, "schema": -1}),
     "checksums are a list": manifest(lambda m: {**m, "sha256": ["records.csv"]}),
@@ -324,7 +314,7 @@ DAMAGE = {
     "a table that is none": manifest(lambda m: m["sha256"].update({"../more.csv": "0" * 64})),
     "a table twice": manifest(lambda m: m["sha256"].update({"records.parquet": "0" * 64})),
     "rows are no number": manifest(lambda m: m["rows"].update({"records": "many"})),
-    "other rows": manifest(lambda m: m["rows"].update({"records": 2510})),
+    "other rows": manifest(lambda m: m["rows"].update({"records": m["rows"]["records"] + 1})),
     "rows are a list": manifest(lambda m: {**m, "rows": [1]}),
     "a table is missing": lambda folder: (folder / "units.csv").unlink(),
     "a table is a folder": lambda folder: replaced_by_folder(folder / "units.csv"),
@@ -363,19 +353,6 @@ DAMAGE = {
     "a recipe that is no JSON": table("nets", lambda c: c.replace(b"{", b"[", 1)),
     "settings that are no JSON": table("runs", lambda c: c.replace(b'"{""', b'"{', 1)),
     "a run twice": table("runs", lambda c: c + c.rstrip().rpartition(b"\n")[2] + b"\n"),
-    "cut csv.xz": cut_in_other_format("csv.xz", inside=False),
-    "cut csv.xz with its checksum": cut_in_other_format("csv.xz", inside=True),
-    "cut columns.xz": cut_in_other_format("columns.xz", inside=False),
-    "cut columns.xz with its checksum": cut_in_other_format("columns.xz", inside=True),
-    "columns of which one is shorter": columns(lambda lines: [lines[0].rpartition(b",")[0], *lines[1:]]),
-    "columns that are shorter": columns(lambda lines: [line.rpartition(b",")[0] for line in lines]),
-    "a column too few": columns(lambda lines: lines[:-1]),
-    "one column twice": columns(lambda lines: [lines[1], *lines[1:]]),
-    "one column more": columns(lambda lines: [*lines, lines[0]]),
-    "columns with an empty line": columns(lambda lines: [b"", *lines[1:]]),
-    "columns of a word for a number": columns(
-        lambda lines: [line.replace(b"value,", b"value,much", 1) for line in lines]
-    ),
     "cut parquet": cut_in_other_format("parquet", inside=False),
     "cut parquet with its checksum": cut_in_other_format("parquet", inside=True),
 }

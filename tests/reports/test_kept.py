@@ -1,5 +1,7 @@
 """The page of the committed results: made once for a version, and told in one line where it cannot be."""
 
+import zipfile
+
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError
@@ -22,48 +24,47 @@ def made(monkeypatch, tmp_path):
     return times
 
 
+def cached(tmp_path):
+    return sorted((tmp_path / "cache" / "pages").iterdir())
+
+
 def test_the_page_is_made_once_and_said_to_be(made, tmp_path):
     said = []
     first, second = kept.committed(said.append), kept.committed(said.append)
-    assert first.folder == second.folder
-    assert first.folder.parent == tmp_path / "cache" / "pages"
-    assert len(made) == len(said) == 1
+    assert len(made) == len(said) == len(cached(tmp_path)) == 1
     assert "about a minute" in said[0]
+    assert first.packed() == second.packed()
     assert len(second.frame) == len(made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",)))
 
 
 @pytest.mark.slow
-def test_other_code_or_results_make_another_page_and_the_newest_are_kept(made, monkeypatch):
-    folders = []
+def test_other_code_or_results_make_another_page_and_the_newest_are_kept(made, monkeypatch, tmp_path):
     for version in "0123456":
         monkeypatch.setattr(kept, "digest", lambda version=version: version * 16)
-        folders.append(kept.committed(lambda _: None).folder)
+        kept.committed(lambda _: None)
     assert len(made) == 7
-    assert [folder.is_dir() for folder in folders] == [False] * (7 - kept.MOST) + [True] * kept.MOST
+    assert [path.name for path in cached(tmp_path)] == [f"{version * 16}.zip" for version in "456"]
 
 
-@pytest.mark.parametrize("damage", ["a part is gone", "a list is gone", "cut short", "nothing is left"])
-def test_a_page_that_lost_something_is_made_again(damage, made, tmp_path):
-    folder = kept.committed(lambda _: None).folder
-    before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    lists = sorted((folder / "numbers").iterdir())
-    gone = {"a part is gone": [folder / "parts.json"], "a list is gone": lists[:1], "nothing is left": before}
-    for path in gone.get(damage, ()):
-        (folder / path).unlink()
+@pytest.mark.parametrize("damage", ["gone", "cut short", "a bit", "another zip file"])
+def test_a_page_that_is_damaged_is_made_again(damage, made, tmp_path):
+    page = kept.committed(lambda _: None)
+    (path,) = cached(tmp_path)
+    content = bytearray(path.read_bytes())
+    path.unlink()
     if damage == "cut short":
-        lists[0].write_bytes(lists[0].read_bytes()[:100])
+        path.write_bytes(content[:-100])
+    if damage == "a bit":
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    if damage == "another zip file":
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("page.json", "[]")
     again = kept.committed(lambda _: None)
-    assert {path: (again.folder / path).read_bytes() for path in before} == before
+    assert again.packed() == page.packed()
     assert len(made) == 2
     assert again.show(tmp_path / "shown").is_file()
-    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-
-
-def test_whoever_may_read_the_cache_may_read_the_page(made):
-    folder = kept.committed(lambda _: None).folder
-    plain = folder.parent / "plain"
-    plain.mkdir()
-    assert folder.stat().st_mode == plain.stat().st_mode
+    assert cached(tmp_path) == [path]
 
 
 def test_a_cache_that_cannot_be_written_is_told_before_the_work(made, monkeypatch, tmp_path):
@@ -92,7 +93,7 @@ def test_a_page_that_cannot_be_made_leaves_nothing_behind(made, monkeypatch, tmp
     monkeypatch.setattr(kept, "keep", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         kept.committed(lambda _: None)
-    assert list((tmp_path / "cache" / "pages").iterdir()) == []
+    assert cached(tmp_path) == []
 
 
 @pytest.mark.parametrize("damage", ["missing", "no manifest", "a table cut short", "no times"])
@@ -105,7 +106,7 @@ def test_damaged_committed_results_are_one_line(damage, monkeypatch, tmp_path):
     if damage == "no manifest":
         (folder / "manifest.json").unlink()
     if damage == "a table cut short":
-        (folder / "records.columns.xz").write_bytes((folder / "records.columns.xz").read_bytes()[:1000])
+        (folder / "records.parquet").write_bytes((folder / "records.parquet").read_bytes()[:1000])
     if damage == "no times":
         (folder / "runtime.csv").write_text("nonsense")
     monkeypatch.setattr(results, "BASELINES", folder)

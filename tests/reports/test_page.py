@@ -177,13 +177,12 @@ def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
 
 def test_committed_pages_that_nothing_leads_to_any_more_go_but_no_other_file(tmp_path):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
-    kept = keep(made_up.results(frame, title=TITLE), tmp_path / "kept", made_up.SECTIONS)
+    kept = keep(made_up.results(frame, title=TITLE), made_up.SECTIONS)
     build(made_up.results(frame, committed=kept), tmp_path / "html", made_up.SECTIONS)
     committed = tmp_path / "html" / "committed"
     (committed / "mine.html").write_text("mine")
     build(made_up.results(frame), tmp_path / "html", made_up.SECTIONS)
     assert [path.name for path in committed.rglob("*")] == ["mine.html"]
-    assert (kept.folder / DATA).exists()
 
 
 def test_one_page_beside_those_of_an_older_report_says_so(tmp_path):
@@ -386,7 +385,7 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
     frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
     other = made_up.frame(depths=(2,), rules=made_up.FEW, suites=("iris-tv",), seed=1)
     published = made_up.results(other, title=TITLE, published=True)
-    committed = keep(published, tmp_path / "kept", made_up.SECTIONS)
+    committed = keep(published, made_up.SECTIONS)
     page = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS)
     theirs = tmp_path / "committed" / "index.html"
     assert 'href="committed/index.html"' in page.read_text(encoding="utf-8")
@@ -412,12 +411,12 @@ def test_one_relu_stands_on_the_page_of_the_committed_results_alone(tmp_path):
 
 def test_the_page_of_the_committed_results_is_not_changed_by_being_shown(tmp_path):
     frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
-    committed = keep(made_up.results(frame, title=TITLE, published=True), tmp_path / "kept", made_up.SECTIONS)
-    before = {path.name: path.read_bytes() for path in committed.folder.rglob("*") if path.is_file()}
+    committed = keep(made_up.results(frame, title=TITLE, published=True), made_up.SECTIONS)
+    before = committed.packed()
     alone = committed.show(tmp_path / "alone").read_text(encoding="utf-8")
     assert "This run" not in told(alone)
     build(made_up.results(frame, committed=committed), tmp_path / "run", made_up.SECTIONS)
-    assert {path.name: path.read_bytes() for path in committed.folder.rglob("*") if path.is_file()} == before
+    assert committed.packed() == before
     assert committed.show(tmp_path / "alone").read_text(encoding="utf-8") == alone
 
 

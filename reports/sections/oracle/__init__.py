@@ -11,7 +11,7 @@ import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.references import ORACLE_AGAIN
-from sdp_bench.bench.results.queries import filled
+from sdp_bench.bench.results.tables import filled
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section

@@ -1,8 +1,6 @@
 """Results between machines: nothing lost, nothing overwritten, differences named."""
 
-import csv
 import json
-import lzma
 import math
 import sqlite3
 from contextlib import closing
@@ -16,7 +14,7 @@ from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.comparison import compare
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import same_number
-from sdp_bench.bench.results.schema import TABLES
+from sdp_bench.bench.results.schema import SCHEMA, TABLES
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.settings import Size
@@ -151,16 +149,16 @@ def test_texts_survive_an_export(file, tmp_path, fmt):
         change(file, f"UPDATE records SET unit_of_measure = {written} WHERE metric = '{metric}'")
     with Store(file) as store:
         exchange.export(store, tmp_path / "out", fmt)
-    with exchange.opened(tmp_path / "out") as store:
-        read = store.tables()["records"]
+    read = exchange.Export(tmp_path / "out").table("records")
     assert len(expected) == len(TEXTS)
     for metric, text in expected.items():
         assert set(read.unit_of_measure[read.metric == metric]) == {text}
 
 
-def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compared(whole, tmp_path):
+@pytest.mark.parametrize("fmt", exchange.FORMATS)
+def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compared(whole, tmp_path, fmt):
     with Store(whole) as store:
-        exchange.export(store, tmp_path / "out", "csv.xz", weights=False, digits=4)
+        exchange.export(store, tmp_path / "out", fmt, weights=False, digits=4)
     with Store(tmp_path / "new.sqlite", writing=True) as store:
         exchange.import_(tmp_path / "out", store)
     with Store(whole) as a, Store(tmp_path / "new.sqlite") as b:
@@ -182,18 +180,18 @@ def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compa
     assert (after[noise] != before[noise]).any().all()
 
 
-def test_columns_hold_what_rows_hold_and_are_read_without_us(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(exchange, "_BATCH", 7)  # so that there are many blocks
+@pytest.mark.parametrize("digits", [None, 4])
+def test_parquet_holds_what_csv_holds_and_pandas_reads_it(whole, tmp_path, digits):
     with Store(whole) as store:
-        for fmt in ("csv", "columns.xz"):
-            exchange.export(store, tmp_path / fmt, fmt, weights=False)
-    rows = pd.read_csv(tmp_path / "csv" / "records.csv", dtype=str, keep_default_na=False)
-    read: dict[str, list[str]] = {name: [] for name in rows}
-    with lzma.open(tmp_path / "columns.xz" / "records.columns.xz", "rt", newline="") as file:
-        for name, *values in csv.reader(file):
-            read[name] += values
-    assert len(rows) > 2 * 7
-    pd.testing.assert_frame_equal(pd.DataFrame(read), rows)
+        for fmt in exchange.FORMATS:
+            exchange.export(store, tmp_path / fmt, fmt, weights=False, digits=digits)
+    for name in TABLES:
+        rows = pd.read_csv(tmp_path / "csv" / f"{name}.csv", keep_default_na=False, na_values=[""])
+        read = pd.read_parquet(tmp_path / "parquet" / f"{name}.parquet")
+        read = read.astype({column: float for column in read if column in ("value", "floor", "floor95")})
+        for column in rows:
+            same = (read[column] == rows[column]) | (read[column].isna() & rows[column].isna())
+            assert same.all(), (name, column)
 
 
 def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
@@ -209,7 +207,7 @@ def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
 def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out")
-        with pytest.raises(UserError, match=r"choose from csv, csv\.xz, columns\.xz, parquet"):
+        with pytest.raises(UserError, match=r"choose from csv, parquet"):
             exchange.export(store, tmp_path / "out", "xlsx")
         (tmp_path / "file").write_text("")
         with pytest.raises(RunFailedError, match="cannot write"):
@@ -235,12 +233,12 @@ def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
         ({"schema": None}, "not a folder of exported results"),
         ({"schema": 2.5}, "not a folder of exported results"),
         ({"sha256": 1}, "not a folder of exported results"),
-        ({"schema": 1}, "has schema 1, which this version cannot read"),
+        ({"schema": 4}, r"has schema 4: sdp-bench 0\.22 reads it"),
         ({"schema": 99}, "has schema 99, newer than"),
     ],
 )
 def test_a_manifest_of_another_kind_is_one_line(tmp_path, change, message):
-    manifest = {"schema": 4, "sha256": {}, "rows": {}} | change
+    manifest = {"schema": SCHEMA, "sha256": {}, "rows": {}} | change
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with Store(tmp_path / "new.sqlite", writing=True) as store, pytest.raises(UserError, match=message):
         exchange.import_(tmp_path, store)
@@ -335,8 +333,7 @@ def contents(folder):
 def test_an_export_has_the_same_bytes_wherever_its_results_were(whole, tmp_path, fmt):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out", fmt)
-    with exchange.opened(tmp_path / "out") as store:
-        exchange.export(store, tmp_path / "again", fmt)
+    exchange.export(exchange.Export(tmp_path / "out"), tmp_path / "again", fmt)
     assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
@@ -351,9 +348,9 @@ def test_a_failed_export_leaves_the_one_before(whole, file, tmp_path):
         exchange.export(store, tmp_path / "out")
     assert contents(tmp_path / "out") == before
     with Store(whole) as store:
-        exchange.export(store, tmp_path / "out", "csv.xz")
+        exchange.export(store, tmp_path / "out", "parquet")
     assert sorted(contents(tmp_path / "out")) == sorted(
-        [*(f"{name}.csv.xz" for name in TABLES), "README.md", "manifest.json"]
+        [*(f"{name}.parquet" for name in TABLES), "README.md", "manifest.json"]
     )
 
 
@@ -387,5 +384,5 @@ def test_weights_that_come_later_are_kept(whole, tmp_path):
         exchange.import_(tmp_path / "out", store)
         assert store.tables()["nets"].weights.isna().all()
     with Store(whole) as source, Store(tmp_path / "new.sqlite", writing=True) as store:
-        store.add(source.contents())
+        store.add(source.tables())
         assert store.tables()["nets"].weights.notna().all()

@@ -183,21 +183,25 @@ def test_another_programs_sqlite_file_is_left_as_it_is(path, writing):
     db.commit()
     db.close()
     before = path.read_bytes()
-    with pytest.raises(UserError, match="something else"):
+    with pytest.raises(UserError, match="another program"):
         Store(path, writing=writing)
     assert path.read_bytes() == before
 
 
-def test_a_newer_schema_is_left_as_it_is(path):
+@pytest.mark.parametrize("writing", [True, False])
+@pytest.mark.parametrize(
+    ("version", "line"), [(SCHEMA + 1, "update sdp-bench"), (SCHEMA - 1, r"sdp-bench 0\.22 reads it")]
+)
+def test_another_schema_is_left_as_it_is(path, version, line, writing):
     db = sqlite3.connect(path)
     db.execute(f"PRAGMA application_id = {APPLICATION}")
-    db.execute(f"PRAGMA user_version = {SCHEMA + 1}")
-    db.execute("CREATE TABLE future (x)")
+    db.execute(f"PRAGMA user_version = {version}")
+    db.execute("CREATE TABLE other (x)")
     db.commit()
     db.close()
     before = path.read_bytes()
-    with pytest.raises(UserError, match="update sdp-bench"):
-        Store(path, writing=True)
+    with pytest.raises(UserError, match=line):
+        Store(path, writing=writing)
     assert path.read_bytes() == before
 
 

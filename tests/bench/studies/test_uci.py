@@ -130,7 +130,7 @@ def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
 def test_results_go_through_an_export(tmp_path):
     frame, _ = store_of(tmp_path / "r.sqlite")
     with Store(tmp_path / "r.sqlite") as store:
-        exchange.export(store, tmp_path / "out", "csv.xz")
+        exchange.export(store, tmp_path / "out", "parquet")
     with Store(tmp_path / "in.sqlite", writing=True) as store:
         exchange.import_(tmp_path / "out", store)
         assert store.frame(store.run())["value"].tolist() == frame["value"].tolist()

@@ -5,7 +5,8 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdp_bench.bench.results.queries import filled, keys
+from sdp_bench.bench.results.queries import keys
+from sdp_bench.bench.results.tables import filled
 from sdp_bench.bench.text import table
 from sdp_bench.reports.tables import data
 from sdp_bench.reports.tables.data import lines
