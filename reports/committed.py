@@ -55,8 +55,9 @@ class Committed:
         }
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w") as file:
-            file.writestr(_PAGE, json.dumps(content), zipfile.ZIP_DEFLATED)
-            file.writestr(DATA, self.table)
+            # a fixed time, so that the same page gives the same bytes
+            file.writestr(zipfile.ZipInfo(_PAGE), json.dumps(content), zipfile.ZIP_DEFLATED)
+            file.writestr(zipfile.ZipInfo(DATA), self.table)
         return archive.getvalue()
 
     @classmethod

@@ -13,7 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -369,24 +368,19 @@ def test_shards_merged_exported_imported_and_compared(finished, tmp_path):
 
 def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    assert "0 net files, 0 pages and 0 tables in" in invoke("cache", "list")[1]
+    assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
     (tmp_path / "cache" / "nets").mkdir(parents=True)
-    (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers").mkdir(parents=True)
-    table = tmp_path / "cache" / "frames" / "0123456789abcdee" / "frame.npz"
-    table.parent.mkdir(parents=True)
-    np.savez(table, **{"sdp-bench": np.zeros(200)})
-    marked = b'<meta name="sdp-bench-numbers" content="x">'.ljust(3000)
-    (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers" / "x.html").write_bytes(marked)
+    page = tmp_path / "cache" / "pages" / "0123456789abcdef.zip"
+    page.parent.mkdir()
+    page.write_bytes(bytes(3000))
     net = "iris-relu-1x8-0123abcd-seed0.safetensors"
     storage.write(tmp_path / "cache" / "nets" / net, storage.to_file({}, {"x": "x" * 2000}))
     (tmp_path / "cache" / "nets" / f"{net}.damaged").write_bytes(bytes(1000))
     listed = invoke("cache", "list")[1]
-    assert f"2 kB  {net}\n       1 kB  {net}.damaged\n       3 kB  0123456789abcdef\n" in listed
-    assert "       2 kB  0123456789abcdee\n" in listed
-    assert "removed 2 net files, 1 page and 1 table from" in invoke("cache", "clear")[1]
-    assert "0 net files, 0 pages and 0 tables in" in invoke("cache", "list")[1]
-    assert list((tmp_path / "cache" / "pages").iterdir()) == []
-    assert not table.exists()
+    assert f"2 kB  {net}\n       1 kB  {net}.damaged\n       3 kB  0123456789abcdef.zip\n" in listed
+    assert "removed 2 net files and 1 page from" in invoke("cache", "clear")[1]
+    assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
+    assert not page.exists()
 
 
 def test_the_package_itself_is_the_command(tmp_path):
