@@ -103,7 +103,8 @@ class Store(Queries):
         unused = self._created and self._connection.execute("SELECT 1 FROM runs").fetchone() is None
         self._connection.close()
         if unused:
-            self._place.unlink(missing_ok=True)
+            for end in ("", "-wal", "-shm"):  # on a full disk SQLite leaves its log
+                self._place.with_name(self._place.name + end).unlink(missing_ok=True)
         self._release()
 
     def _release(self) -> None:

@@ -42,9 +42,7 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 @command("export")
 @database
 @click.option("-o", "--output", type=folder_, help="Folder of the tables.")
-@click.option(
-    "--format", "fmt", type=word, default="csv", show_default=True, help="csv or parquet."
-)
+@click.option("--format", "fmt", type=word, default="csv", show_default=True, help="csv or parquet.")
 @click.option("--weights/--no-weights", default=True, show_default=True, help="Keep the nets' weights.")
 @click.option(
     "--digits",
@@ -52,7 +50,7 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
     help="Significant digits of standard errors and seconds, 4 for example; values and floors then have ten. "
     "By default all digits are written.",
 )
-@click.option("--paper", type=folder_, help="Folder for the tables, figures and text of a paper, instead of --output.")
+@click.option("--paper", type=folder_, help="Folder for the tables, figures and text of a paper.")
 @click.option("--committed", is_flag=True, help="With --paper: use the results that come with the package.")
 @runs
 def export_(
