@@ -194,15 +194,8 @@ class Store(Queries):
             "members": {run},
         }
         row = (
-            *(
-                run,
-                _now(),
-                None,
-                None,
-                description.command,
-                description.preset,
-                json.dumps(description.settings),
-            ),
+            *(run, _now(), None, None),
+            *(description.command, description.preset, json.dumps(description.settings)),
             json.dumps({name: asdict(part) for name, part in description.experiments.items()}),
             json.dumps([asdict(line) for line in description.left_out]),
             json.dumps(description.environment),

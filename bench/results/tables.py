@@ -220,9 +220,8 @@ def differing(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
             near &= np.isfinite(here) & np.isfinite(there)
         found[name] = ~(near | (here == there) | (np.isnan(here) & np.isnan(there)))
     for name in WORDS:
-        found[name] = (
-            a[name].astype(object).fillna("").to_numpy() != b[name].astype(object).fillna("").to_numpy()
-        )
+        here, there = (frame[name].astype(object).fillna("").to_numpy() for frame in (a, b))
+        found[name] = here != there
     return pd.DataFrame(found)
 
 
@@ -235,14 +234,11 @@ def contradicting(table: str, here: pd.DataFrame, there: pd.DataFrame) -> NDArra
             wrong |= a.to_numpy() != b.to_numpy()
         return wrong
     found = differing(here, there)
-    for name in (
-        "floor",
-        "floor95",
-    ):  # one sample in another cell changes a simulated floor by less than this
+    # One sample in another cell changes a simulated floor by less than the standard error.
+    for name in ("floor", "floor95"):
         found[name] &= ~(abs(here[name] - there[name]) <= here["stderr"]).to_numpy()
-    found["precision"] &= (
-        here["precision"].notna() & there["precision"].notna()
-    ).to_numpy()  # unknown in old results
+    # The precision of old results is unknown.
+    found["precision"] &= (here["precision"].notna() & there["precision"].notna()).to_numpy()
     versions = here["fingerprint"].astype(object).to_numpy() != there["fingerprint"].astype(object).to_numpy()
     contradictory: NDArray[np.bool_] = found.any(axis=1).to_numpy() | versions
     return contradictory

@@ -7,10 +7,12 @@ from contextlib import closing
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.replay import replay
-from sdp_bench.bench.results import exchange
+from sdp_bench.bench.results import exchange, tables
 from sdp_bench.bench.results.comparison import compare
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import same_number
@@ -375,6 +377,19 @@ def test_rounding_is_no_difference(whole, file, tmp_path):
     assert same_number(math.inf, math.inf)
     assert same_number(0.5, 0.5001, stderr=0.02)
     assert not same_number(0.5, 0.5003, stderr=0.02)
+
+
+VALUES = st.sampled_from([0.0, 1.0, 1 + 1e-10, 1 + 1e-8, -1.0, 1e-13, 1e300, math.inf, -math.inf])
+
+
+@given(VALUES, VALUES, st.none() | st.sampled_from([0.0, 1e-9, 1e-3, 150.0]))
+def test_tables_differ_where_their_numbers_do(a, b, stderr):
+    row = ("unit", "rule", "metric", None, a, None, None, stderr, "1", None, "versions", 1, None)
+    here = tables.from_rows("records", [row])
+    there = tables.from_rows("records", [(*row[:4], b, *row[5:])])
+    found = tables.differing(here, there)
+    assert found["value"].item() is not same_number(a, b, stderr)
+    assert not found.drop(columns="value").any(axis=None)
 
 
 def test_weights_that_come_later_are_kept(whole, tmp_path):
