@@ -28,7 +28,7 @@ NUMBERS = ("value", "floor", "floor95", "stderr")
 WORDS = ("unit_of_measure", "precision")
 """Texts of a measurement that two results must share."""
 
-_BATCH = 50_000  # rows that are converted together: as Python objects they take ten times the memory
+_BATCH = 5_000  # rows that are converted together: as Python objects they take ten times the memory
 _READ = {"nets": StoredNet.from_row, "runs": Run.from_row}
 
 
