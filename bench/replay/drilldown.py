@@ -21,7 +21,7 @@ from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
 from sdp_bench.bench.replay.layers import Advance, Layer, LayerMoments, layers_of, merged, sample_layers
 from sdp_bench.bench.replay.stored import StoredMeasurement, find, stored_measurement
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.queries import Queries
 from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_ref.errors import UnsupportedError
@@ -85,7 +85,7 @@ class Truth:
             return cls(oracle, None, str(error))
 
 
-def effort(store: Store, key: str, *, trusted: bool = False) -> costs.Effort:
+def effort(store: Queries, key: str, *, trusted: bool = False) -> costs.Effort:
     """What a drill-down will take.
 
     Parameters are those of :func:`drill`.
@@ -107,7 +107,7 @@ def _no_reference(name: str, rule: Propagator | Reference) -> Propagator:
 
 
 def drill(
-    store: Store,
+    store: Queries,
     key: str,
     *,
     trusted: bool = False,

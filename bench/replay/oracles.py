@@ -16,15 +16,15 @@ from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.references import ORACLE_AGAIN
 from sdp_bench.bench.nets.net import net_from_bytes
 from sdp_bench.bench.replay.stored import group_of, settings_of
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.queries import Queries
 
 
-def description(store: Store, prefix: str) -> dict[str, Any]:
+def description(store: Queries, prefix: str) -> dict[str, Any]:
     """How an oracle of a results file was made, without drawing it again.
 
     Parameters
     ----------
-    store : Store
+    store : Queries
     prefix : str
         Key of the oracle (the first part of a measurement's key), or the beginning of one.
 
@@ -65,12 +65,12 @@ def description(store: Store, prefix: str) -> dict[str, Any]:
     return {**content, "hash": digest(content)[:16]}
 
 
-def drawn_again(store: Store, prefix: str) -> Manifest:
+def drawn_again(store: Queries, prefix: str) -> Manifest:
     """Full manifest of an oracle of a results file: drawn again, with its checks.
 
     Parameters
     ----------
-    store : Store
+    store : Queries
     prefix : str
         As of :func:`description`.
 
@@ -100,7 +100,7 @@ def drawn_again(store: Store, prefix: str) -> Manifest:
         raise UserError(f"oracle {oracle.key.hex}: {error}") from error
 
 
-def _rows(store: Store, prefix: str) -> list[dict[str, Any]]:
+def _rows(store: Queries, prefix: str) -> list[dict[str, Any]]:
     rows = [row for row in store.find(prefix) if row["net"]]
     found = sorted({str(row["unit"]) for row in rows})
     if not found or not prefix:

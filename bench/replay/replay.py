@@ -21,8 +21,8 @@ from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.plugins.plugin import plugin_of
 from sdp_bench.bench.replay.stored import groups_of, plugins_of, settings_of, stored_measurement
+from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Cell, Record
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
 from sdp_bench.bench.runs.group import run_group
 from sdp_bench.bench.text import printable
@@ -31,13 +31,13 @@ from sdp_ref.laws import Law
 
 
 def replay(
-    store: Store, key: str, say: Callable[[str], None], *, trusted: bool = False
+    store: Queries, key: str, say: Callable[[str], None], *, trusted: bool = False
 ) -> list[tuple[Record, Record]]:
     """Make one stored measurement again from the net, input and seeds that it is known by.
 
     Parameters
     ----------
-    store : Store
+    store : Queries
     key : str
         ``unit/rule/metric`` as in the exported table, or the beginning of one.
     say : callable
@@ -109,7 +109,7 @@ tolerance in standard errors, because a file with large standard errors would th
 
 
 def replay_share(
-    store: Store,
+    store: Queries,
     share: float,
     seed: int = 0,
     *,
@@ -151,7 +151,7 @@ def replay_share(
 
 
 def _tasks(
-    store: Store, number: int, cells: Sequence[Cell], *, trusted: bool
+    store: Queries, number: int, cells: Sequence[Cell], *, trusted: bool
 ) -> Iterator[tuple[LawGroup | None, list[Cell]]]:
     """Yield the groups of some cells of one run; None for cells that its experiments do not have."""
     run = store.run(number)

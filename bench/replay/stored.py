@@ -19,8 +19,8 @@ from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, net_from_bytes
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
+from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Run
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
 from sdp_ref.rules import Propagator
@@ -30,7 +30,7 @@ from sdp_ref.rules import Propagator
 class StoredMeasurement:
     """What a stored measurement was made of.
 
-    `rows`: its components as stored, see `Store.find`; `first` is the first of them. `settings`: of the run
+    `rows`: its components as stored, see `Queries.find`; `first` is the first of them. `settings`: of the run
     that made it. `group`: that it was measured in, at `place`. `oracle`: nothing is drawn before it is asked
     for.
     """
@@ -88,7 +88,7 @@ class Found:
     net: Net
 
 
-def find(store: Store, key: str, *, trusted: bool = False) -> Found:
+def find(store: Queries, key: str, *, trusted: bool = False) -> Found:
     """Find a stored measurement that may be made again.
 
     `key`: ``unit/rule/metric`` as in the exported table, or the beginning of one. `trusted`: whether the code
@@ -124,7 +124,7 @@ def find(store: Store, key: str, *, trusted: bool = False) -> Found:
     return Found(rows, stored_run, settings, net)
 
 
-def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> StoredMeasurement:
+def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> StoredMeasurement:
     """Find a stored measurement with the net, input and seeds that it is known by.
 
     Parameters are those of :func:`find`.
@@ -138,7 +138,7 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
     return StoredMeasurement(found.rows, found.settings, found.net, group, place, oracle)
 
 
-def components_of(store: Store, key: str) -> list[dict[str, Any]]:
+def components_of(store: Queries, key: str) -> list[dict[str, Any]]:
     """Components of the one measurement that a key, or the beginning of one, stands for.
 
     The result is rows of the store, one a component.

@@ -23,8 +23,8 @@ from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.exchange import opened
+from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Run
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.statistics.overall import Overall, Score
 from sdp_bench.reports.statistics.ranking import Ranking, rank
@@ -165,7 +165,7 @@ def read(paths: Sequence[Path]) -> list[Entry]:
     """
     found: list[Entry] = []
     for path in paths:
-        with opened(path) if path.is_dir() else Store(path) as store:
+        with opened(path) as store:
             own = list(_entries(store, path.stem))
         if not own:
             raise UserError(f"{path} has no measurement of {NAME}: sdp-bench run {NAME} --rules RULE")
@@ -182,7 +182,7 @@ def read(paths: Sequence[Path]) -> list[Entry]:
     ]
 
 
-def _entries(store: Store, file: str) -> Iterator[Entry]:
+def _entries(store: Queries, file: str) -> Iterator[Entry]:
     """Yield the rules of a results file that were measured on the problem set."""
     runs = [run for run in map(store.run, store.runs()) if NAME in run.experiments]
     if not runs:
