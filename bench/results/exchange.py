@@ -7,7 +7,6 @@ import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +88,6 @@ def export(
             "schema": schema.SCHEMA,
             "sha256": {file: _sha256(new / file) for file in names.values()},
             "rows": {name: len(contents[name]) for name in names},
-            "runs": [asdict(results.run(number)) for number in contents["runs"]["id"].tolist()],
         }
         (new / MANIFEST).write_bytes(json.dumps(manifest, indent=1).encode())
     return [folder / file for file in (*names.values(), MANIFEST)]

@@ -7,6 +7,7 @@ import pytest
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiment, experiments
 from sdp_bench.bench.experiments.presets import PRESETS, preset
+from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.results import BASELINES
 from tests.bench.conftest import TINY
@@ -74,7 +75,8 @@ def test_the_flat_form_of_earlier_versions_is_read():
 
 
 def test_settings_of_the_committed_runs_keep_their_values():
-    stored = [run["settings"] for run in json.loads((BASELINES / "manifest.json").read_text())["runs"]]
+    export = Export(BASELINES)
+    stored = [export.run(number).settings for number in export.runs()]
     assert stored
     for flat in stored:
         settings = Settings.from_dict(flat)

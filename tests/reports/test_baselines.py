@@ -1,10 +1,10 @@
 """The committed results: whole, small, and at the fidelity that they are said to have."""
 
-import json
 from pathlib import Path
 
 import pytest
 
+from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.runtime.table import load
 from sdp_bench.bench.runtime.timing import REGULAR
 from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, SHORT
@@ -33,9 +33,10 @@ def frame(committed):
 
 def test_they_are_small_and_say_how_they_were_made():
     assert sum(file.stat().st_size for file in BASELINES.iterdir()) < 8e6
-    manifest = json.loads((BASELINES / "manifest.json").read_text(encoding="utf-8"))
-    assert all(run["command"].startswith("sdp-bench run") for run in manifest["runs"])
-    assert all("torch" in run["environment"] for run in manifest["runs"])
+    export = Export(BASELINES)
+    runs = [export.run(number) for number in export.runs()]
+    assert all(run.command.startswith("sdp-bench run") for run in runs)
+    assert all("torch" in run.environment for run in runs)
 
 
 def test_the_main_table_and_the_ratios_are_there_in_full(frame):
