@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
 from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
@@ -154,6 +157,23 @@ def _jacobian(function: Function, points: Sequence[Tensor]) -> Tensor:
         return function(*(p.reshape(x.shape) for p, x in zip(parts, points, strict=True)))
 
     side = torch.cat([each.flatten(1) for each in points], 1)
-    size = side.detach().abs()
-    size = size + size.mean(1, keepdim=True)
-    return jacobian_of(of, side, create_graph=torch.is_grad_enabled(), spread=size)[1].flatten(2)
+    return jacobian_of(of, side, create_graph=torch.is_grad_enabled())[1].flatten(2)
+
+
+def in_dtype(module: nn.Module, *values: Tensor) -> Tensor:
+    """Output of a module in the dtype of its values, whatever that of its parameters is."""
+    dtype = values[0].dtype
+
+    def cast(tensors: Any) -> dict[str, Tensor]:
+        return {
+            name: value.to(dtype)
+            for name, value in tensors
+            if isinstance(value, Tensor) and value.is_floating_point() and value.dtype != dtype
+        }
+
+    if plain := cast(vars(module).items()):
+        module = copy.copy(module)  # shallow: parameters are shared
+        vars(module).update(plain)
+    own = {**cast(module.named_parameters()), **cast(module.named_buffers())}
+    y: Tensor = functional_call(module, own, values) if own else module(*values)
+    return y

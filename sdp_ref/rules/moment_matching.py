@@ -15,7 +15,7 @@ from torch import nn
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.activations.base import SHORT
 from sdp_ref.errors import UnsupportedError
-from sdp_ref.graph.norms import NORMS
+from sdp_ref.graph.nonlinear import NORMS
 from sdp_ref.graph.ops import MatrixProduct, Maximum, MaximumOfPairs, Multiply, VectorNorm
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
 from sdp_ref.rules.base import as_gaussian

@@ -7,11 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.graph.norms import Norm
+from sdp_ref.graph.nonlinear import Norm, mean_field, softmax_dim
 from sdp_ref.graph.ops import pointwise
-from sdp_ref.graph.parameters import in_dtype
-from sdp_ref.graph.softmax import mean_field, softmax_dim
-from sdp_ref.jacobian.local import linear_part
+from sdp_ref.jacobian.local import in_dtype, linear_part
 from sdp_ref.rules.full.budget import Budget
 from sdp_ref.rules.full.joint import Joint, Live, Rows
 from sdp_ref.rules.full.steps import LinearStep, MeanStep
@@ -29,7 +27,7 @@ def linearised(module: nn.Module) -> MeanStep:
 class NormStep(LinearStep):
     """A norm, linearised at its mean scale: the mean square under the law replaces that at the mean.
 
-    The module is one of :data:`~sdp_ref.graph.norms.NORMS`.
+    The module is one of :data:`~sdp_ref.graph.nonlinear.NORMS`.
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sdp_ref.activations.relu import ReLU
-from sdp_ref.graph.lengths import root_moments
+from sdp_ref.graph.nonlinear import root_moments
 from sdp_ref.graph.ops import Maximum, VectorNorm
 from sdp_ref.laws import Gaussian, unchecked
 from sdp_ref.rules.full.elementwise import elementwise_input
@@ -75,7 +75,7 @@ class VectorNormStep(LinearStep):
     """Euclidean lengths, by the exact moments of their squares.
 
     The square is approximated by a gamma variable to compute its root
-    (:func:`~sdp_ref.graph.lengths.root_moments`). Covariances are those of the square times a slope that
+    (:func:`~sdp_ref.graph.nonlinear.root_moments`). Covariances are those of the square times a slope that
     yields the correct standard deviation.
     """
 

@@ -18,8 +18,7 @@ from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.errors import CovarianceSizeError, NoFormulaError, NoLinearPartError
 from sdp_ref.graph import trace
 from sdp_ref.graph.affine import AFFINE
-from sdp_ref.graph.attention import Attention
-from sdp_ref.graph.norms import NORMS
+from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, max_pool, softmax_dim
 from sdp_ref.graph.ops import (
     Add,
     Cat,
@@ -30,8 +29,6 @@ from sdp_ref.graph.ops import (
     Quotient,
     VectorNorm,
 )
-from sdp_ref.graph.pooling import MAX_POOLS, max_pool
-from sdp_ref.graph.softmax import softmax_dim
 from sdp_ref.jacobian.local import linear_part
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import as_gaussian

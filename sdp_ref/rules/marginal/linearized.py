@@ -10,13 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
-from sdp_ref.graph.attention import Attention
-from sdp_ref.graph.lengths import root_moments
-from sdp_ref.graph.norms import Norm
+from sdp_ref.graph.nonlinear import Attention, Norm, mean_field, root_moments, softmax_dim
 from sdp_ref.graph.ops import VectorNorm, pointwise
-from sdp_ref.graph.parameters import in_dtype
-from sdp_ref.graph.softmax import mean_field, softmax_dim
-from sdp_ref.jacobian.local import spread_through
+from sdp_ref.jacobian.local import in_dtype, spread_through
 from sdp_ref.laws import DiagonalGaussian, Law, SymmetricStable
 from sdp_ref.laws.stable import stable_scale
 from sdp_ref.rules.marginal.spread import additive, raised, spread_of, with_spread
@@ -100,7 +96,7 @@ def layer_norm(module: nn.LayerNorm, law: Law) -> Law:
 
 
 def norm(module: nn.Module, law: Law) -> Law:
-    """Any norm of :data:`~sdp_ref.graph.norms.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores."""
+    """Any norm of :data:`~sdp_ref.graph.nonlinear.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores."""
     return _normalised(Norm.of(module, law.location), law, 0.0)
 
 
@@ -148,7 +144,7 @@ def vector_norm(module: VectorNorm, law: Law) -> Law:
 
 
 def vector_norm_by_its_square(module: VectorNorm, law: DiagonalGaussian) -> Law:
-    """Euclidean length by the moments of its square; see :func:`~sdp_ref.graph.lengths.root_moments`."""
+    """Euclidean length by the moments of its square; see :func:`~sdp_ref.graph.nonlinear.root_moments`."""
     x, v = law.mean, law.variance
     square, variance = module.summed(x.square() + v), module.summed(v * (4 * x.square() + 2 * v))
     mean, spread = root_moments(square, variance)

@@ -16,8 +16,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.affine import AFFINE, Affine
-from sdp_ref.graph.attention import Attention
-from sdp_ref.graph.norms import NORMS
+from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, max_pool
 from sdp_ref.graph.ops import (
     Add,
     Cat,
@@ -28,7 +27,6 @@ from sdp_ref.graph.ops import (
     Quotient,
     VectorNorm,
 )
-from sdp_ref.graph.pooling import MAX_POOLS, max_pool
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable
 from sdp_ref.laws.stable import stable_scale
 from sdp_ref.rules.base import as_marginal

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import sdp_ref as sr
 from sdp_ref.graph import ops, trace
-from sdp_ref.graph.attention import Attention
+from sdp_ref.graph.nonlinear import Attention
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import joined, noted
 from sdp_ref.rules import MarginalMomentMatching, MomentMatching

@@ -170,7 +170,7 @@ REFUSED = {
 def test_what_a_handler_refuses_is_linearised_if_the_fallback_says_so(case, monkeypatch):
     kind, make, x, message = case
     x = x if isinstance(x, sr.Law) else independent(*x)
-    monkeypatch.setattr("sdp_ref.graph.affine.functions._DENSE", 80)
+    monkeypatch.setattr("sdp_ref.graph.affine._DENSE", 80)
     monkeypatch.setattr(linearized, "_MOST", 80)
     monkeypatch.setattr(type(activation_of(nn.Tanh())), "_covariance", Activation._covariance)
 
