@@ -50,7 +50,7 @@ class Moments:
 
 
 def of_op(name: str) -> Sequence[Moments]:
-    """Reference moments of an op in :data:`~sdp_ref.conformance.ops.OPS`, independent components first."""
+    """Reference moments of an op in :data:`~sdp_ref.conformance.cases.OPS`, independent components first."""
     return [Moments(**row) for row in _read("ops.json")[name]]
 
 

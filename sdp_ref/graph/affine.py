@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
@@ -32,7 +32,7 @@ from sdp_ref.graph.ops import (
     Shift,
     Sum,
 )
-from sdp_ref.laws.stable import bounded, power, stable_scale
+from sdp_ref.laws.location_scale import bounded, power, stable_scale
 
 CHUNK = 2**25  # elements of a temporary when an op is applied to the rows of a matrix
 

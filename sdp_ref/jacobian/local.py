@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
 from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
-from sdp_ref.laws.stable import power
+from sdp_ref.laws.location_scale import power
 
 Function = Callable[..., Tensor]
 

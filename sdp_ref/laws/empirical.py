@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, LawT, Push, check_tensor, unchecked
-from sdp_ref.laws.standard import UNIFORM, Standard
+from sdp_ref.laws.base import UNIFORM, Law, LawT, Push, Standard, check_tensor, unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, Push, unchecked
+from sdp_ref.laws.base import UNIFORM, Law, Push, Standard, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
-from sdp_ref.laws.location_scale import LocationScale, Shape
+from sdp_ref.laws.location_scale import Cauchy, LocationScale, Shape
 from sdp_ref.laws.mixture import Mixture
-from sdp_ref.laws.stable import Cauchy
-from sdp_ref.laws.standard import UNIFORM, Standard
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws.base import (
+    NORMAL,
     Law,
     Push,
+    Standard,
     check_kind,
     check_location,
     check_pair,
@@ -18,7 +20,6 @@ from sdp_ref.laws.base import (
     finite,
     require,
 )
-from sdp_ref.laws.standard import NORMAL, Standard
 
 if TYPE_CHECKING:
     import torch

@@ -8,27 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from sdp_ref.lazy import exports
 from sdp_ref.registry import members
-from sdp_ref.rules.base import Propagator, Rule
-from sdp_ref.rules.traits import Traits, traits
+from sdp_ref.rules.base import Propagator, Rule, Traits, traits
 
 if TYPE_CHECKING:
     from sdp_ref.rules.dvia import DVIA
     from sdp_ref.rules.exact.rule import Exact
-    from sdp_ref.rules.full.rule import FullCovarianceRule
+    from sdp_ref.rules.full import FullCovarianceRule
     from sdp_ref.rules.layerwise import LayerwiseRule
     from sdp_ref.rules.linearization import SDP
     from sdp_ref.rules.low_rank.rule import LowRank
-    from sdp_ref.rules.marginal.linearization import MarginalSDP
-    from sdp_ref.rules.marginal.rule import MarginalRule
+    from sdp_ref.rules.marginal import MarginalRule, MarginalSDP
     from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
-    from sdp_ref.rules.points.base import PointRule
-    from sdp_ref.rules.points.cubature import Cubature
-    from sdp_ref.rules.points.divided_difference import DividedDifference
-    from sdp_ref.rules.points.unscented import Unscented
-    from sdp_ref.rules.sampling.control_variate import ControlVariate
-    from sdp_ref.rules.sampling.monte_carlo import MonteCarlo
+    from sdp_ref.rules.points import Cubature, DividedDifference, PointRule, Unscented
+    from sdp_ref.rules.sampling import ControlVariate, MonteCarlo
     from sdp_ref.rules.second_order import SecondOrder
-    from sdp_ref.rules.splitting.rule import Split
+    from sdp_ref.rules.splitting import Split
 else:
     __getattr__, __dir__ = exports(__name__)
 

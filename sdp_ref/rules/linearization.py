@@ -19,7 +19,7 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
-from sdp_ref.laws.stable import stable_scale
+from sdp_ref.laws.location_scale import stable_scale
 from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
 
 

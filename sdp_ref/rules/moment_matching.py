@@ -19,16 +19,17 @@ from sdp_ref.graph.nonlinear import NORMS
 from sdp_ref.graph.ops import MatrixProduct, Maximum, MaximumOfPairs, Multiply, VectorNorm
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
 from sdp_ref.rules.base import as_gaussian
-from sdp_ref.rules.full.elementwise import elementwise_input
-from sdp_ref.rules.full.rule import FullCovarianceRule
+from sdp_ref.rules.full import FullCovarianceRule
+from sdp_ref.rules.joint import elementwise_input
 from sdp_ref.rules.layerwise import LayerwiseRule
-from sdp_ref.rules.marginal.linearized import (
+from sdp_ref.rules.marginal import (
+    MarginalRule,
+    maximum_moments,
     norm_at_mean_scale,
+    product_moments,
     softmax_by_mean_field,
     vector_norm_by_its_square,
 )
-from sdp_ref.rules.marginal.products import maximum_moments, product_moments
-from sdp_ref.rules.marginal.rule import MarginalRule
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class MomentMatching(FullCovarianceRule):
         Largest error of a covariance without closed form (sigmoid, SiLU, tanh), relative to the two
         standard deviations of the input; from 1e-10 to 1.
     max_bytes : int
-        See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
+        See :class:`~sdp_ref.rules.full.FullCovarianceRule`.
     """
 
     name: ClassVar[str] = "moment_matching"

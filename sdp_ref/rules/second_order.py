@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from sdp_ref.graph.trace import Net
-from sdp_ref.jacobian.hessian import hessian_of
+from sdp_ref.jacobian.jacobian import hessian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
-from sdp_ref.rules.sampling import seeds
+from sdp_ref.rules.sampling import as_integer, checked_seeds, seeds_of_rows
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class SecondOrder(Rule):
     seed: int | Sequence[int] = 0
 
     def __post_init__(self) -> None:
-        probes = None if self.probes is None else seeds.integer(self.probes)
+        probes = None if self.probes is None else as_integer(self.probes)
         if self.probes is not None and (probes is None or probes < 1):
             raise ValueError(f"{self.name} needs probes of at least 1, got {self.probes!r}")
         object.__setattr__(self, "probes", probes)
-        object.__setattr__(self, "seed", seeds.checked(self.name, self.seed))
+        object.__setattr__(self, "seed", checked_seeds(self.name, self.seed))
 
     @property
     def claims(self) -> Collection[str]:  # type: ignore[override]  # of the exact rule only
@@ -120,7 +120,7 @@ class SecondOrder(Rule):
             for component in range(x.dimension):
                 yield blank.index_fill(1, torch.tensor(component, device=blank.device), 1.0)
             return
-        generators = [np.random.default_rng(s) for s in seeds.of_rows(self.name, self.seed, x.batch)]
+        generators = [np.random.default_rng(s) for s in seeds_of_rows(self.name, self.seed, x.batch)]
         for _ in range(self.probes):
             signs = np.stack([2.0 * each.integers(0, 2, x.dimension) - 1 for each in generators])
             yield torch.from_numpy(signs / math.sqrt(self.probes)).to(blank.device)

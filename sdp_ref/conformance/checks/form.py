@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sdp_ref.activations import ACTIVATIONS, activation
-from sdp_ref.conformance import cases
+from sdp_ref.conformance import cases, compare
 from sdp_ref.conformance.cases import chain, linear, tensor, units
 from sdp_ref.conformance.compare import like, simulated, within
-from sdp_ref.conformance.subject import NotApplicable, Subject
+from sdp_ref.conformance.subject import (
+    DRAWS,
+    NotApplicable,
+    Prediction,
+    Subject,
+    as_prediction,
+    seed_globally,
+)
 from sdp_ref.conformance.trial import Case, Judge, Verdict
+from sdp_ref.errors import UndefinedError
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.gaussian import AnyGaussian
 
@@ -188,3 +199,198 @@ def deficient_rank(subject: Subject, _seed: int) -> Iterator[Case]:
                 yield Case(units(name, n, last=last), Gaussian(mean, (b @ b.T).repeat(2, 1, 1)), judge)
         wide = chain(linear(roots[1]), activation(name).build())
         yield Case(wide, DiagonalGaussian(tensor([[0.3, 0.3]]), tensor([[1.0, 1.0]])), judge)
+
+
+def inputs_kept(subject: Subject, seed: int) -> Iterator[Case]:
+    """The tensors of the input law keep values, gradients and flags."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        tensors = {f.name: v for f in fields(x) if isinstance(v := getattr(x, f.name), Tensor)}
+        before = {name: (v.clone(), v.requires_grad, v.shape) for name, v in tensors.items()}
+        subject.predict(net, x)
+        for name, v in tensors.items():
+            value, flag, shape = before[name]
+            changed = [
+                text
+                for text, differs in (
+                    ("values", v.shape != shape or not torch.equal(v, value)),
+                    ("requires_grad", v.requires_grad != flag),
+                    (".grad", v.grad is not None),
+                )
+                if differs
+            ]
+            if getattr(x, name) is not v:
+                changed.append("identity")
+            if changed:
+                calls = (
+                    f"kept, before = x.{name}, x.{name}.clone()\nrule.propagate(net, x)\n"
+                    f"print(before)\nprint(kept, kept.requires_grad, kept.grad, kept is x.{name})"
+                )
+                return Verdict(False, f"{name} of the input changed: {', '.join(changed)}", calls=calls)
+        return Verdict(True)
+
+    for net, x in cases.generic(subject, seed):
+        yield Case(net, x.to(torch.float64, copy=True), judge)
+
+
+def net_kept(subject: Subject, seed: int) -> Iterator[Case]:
+    """Weights, buffers, gradients, hooks and training flags are unchanged, in both modes of the net."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        before = _state(net)
+        subject.predict(net, x)
+        after = _state(net)
+        changed = [key for key in {**before, **after} if not _equal(before.get(key), after.get(key))]
+        if not changed:
+            return Verdict(True)
+        name = changed[0]
+        calls = (
+            "import copy\nbefore = copy.deepcopy(net)\nrule.propagate(net, x)\n"
+            "for a, b in zip(before.modules(), net.modules()):\n"
+            "    print(a.training, b.training, a._forward_hooks, b._forward_hooks)\n"
+            "for (name, a), (_, b) in zip(before.named_parameters(), net.named_parameters()):\n"
+            "    print(name, a.requires_grad, b.requires_grad, a.grad, b.grad)\n"
+            "print(before.state_dict(), net.state_dict())"
+        )
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        return Verdict(False, f"{name} of the net changed{more}", calls=calls)
+
+    def prepared(net: nn.Module, *, training: bool) -> nn.Module:
+        net = copy.deepcopy(net).requires_grad_()
+        return net.train(training)
+
+    ladder = [(net, x) for net, x in cases.generic(subject, seed)]
+    for training in (False, True):
+        for net, x in ladder:
+            yield Case(prepared(net, training=training), x, judge)
+    name = cases.representative(subject)[0]
+    for extra in (nn.BatchNorm1d(2, dtype=torch.float64), nn.Dropout(0.5)):
+        net = cases.dense((2, 2, 1), name, seed)
+        with_extra = chain(net[0], extra, activation(name).build(), net[2])
+        yield Case(prepared(with_extra, training=False), cases.diagonal(2, seed), judge)
+
+
+def _state(net: nn.Module) -> dict[str, Any]:
+    state: dict[str, Any] = {"structure": [type(module).__name__ for module in net.modules()]}
+    for path, module in net.named_modules():
+        at = f"'{path}'" if path else "the whole"
+        state[f"training flag of {at}"] = module.training
+        for name, value in vars(module).items():
+            if name.endswith("hooks"):
+                state[f"{name.strip('_')} of {at}"] = len(value)
+    for kind, named in (("parameter", net.named_parameters()), ("buffer", net.named_buffers())):
+        for name, value in named:
+            state[f"{kind} {name}"] = value.detach().clone()
+            state[f"requires_grad of {name}"] = value.requires_grad
+            state[f"gradient of {name}"] = None if value.grad is None else value.grad.clone()
+    return state
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return type(a) is type(b) and a == b
+
+
+def law(subject: Subject, seed: int) -> Iterator[Case]:
+    """Samples have the reported mean and covariance, and the density integrates to one and to that mean."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        seed_globally(0)
+        found = subject.rule.propagate(net, x)
+        got = as_prediction(found, x).detached()
+        if isinstance(found, Gaussian | DiagonalGaussian):
+            raise NotApplicable("its results are Gaussian laws, which mean and covariance tell all of")
+        verdicts = [each for each in (_drawn(found, got), _integrated(found, got)) if each is not None]
+        if not verdicts:
+            raise NotApplicable("its results have neither draws nor a density that is known")
+        failed = [each for each in verdicts if not each.passed]
+        return failed[0] if failed else max(verdicts, key=lambda each: each.share)
+
+    for net, x in cases.generic(subject, seed):
+        yield Case(net, x, judge)
+
+
+_MOMENTS = (
+    "y = rule.propagate(net, x)\ndrawn = y.sample(8192, torch.Generator().manual_seed(0)).flatten(2)\n"
+    "print(drawn.mean(0), y.mean)\nprint(torch.cov(drawn[:, 0].mT), y.covariance)"
+)
+
+
+def _drawn(found: Law, got: Prediction) -> Verdict | None:
+    try:
+        draws = found.sample(DRAWS, torch.Generator().manual_seed(0)).detach().flatten(2).double()
+    except UndefinedError:
+        return None
+    mean = draws.mean(0)
+    centred = (draws - mean).movedim(0, 1)
+    squares = centred.square()
+    second = centred.mT @ centred / DRAWS
+    fourth = squares.mT @ squares / DRAWS
+    errors = compare.StandardErrors(
+        (squares.mean(1) / DRAWS).sqrt(), ((fourth - second.square()).clamp(min=0) / DRAWS).sqrt()
+    )
+    verdict = compare.within(
+        Prediction(mean, second, got.full), compare.expected(got.mean, got.covariance, errors), _MOMENTS
+    )
+    return _told(verdict, "of its draws")
+
+
+_DENSITY = (
+    "y = rule.propagate(net, x)\ntorch.manual_seed(0)\n"
+    "wide = torch.distributions.MultivariateNormal(y.mean[0], 2 * y.covariance[0])\n"
+    "points = torch.cat([wide.sample((8192,)), y.sample(8192)[:, 0]])\n"
+    "own, other = y.log_prob(points.unsqueeze(1))[:, 0].exp(), wide.log_prob(points).exp()\n"
+    "weights = own / (own / 2 + other / 2)\n"
+    "print(weights.mean(), 'must be 1', (weights.unsqueeze(1) * points).mean(0), y.mean)"
+)
+
+
+def _integrated(found: Law, got: Prediction) -> Verdict | None:
+    """Integrals of the density by importance sampling, half from the law itself and half from a Gaussian.
+
+    The Gaussian has twice the covariance. Thanks to the samples from the law itself, no weight exceeds two,
+    however narrow the components of a mixture are.
+    """
+    factor, failed = torch.linalg.cholesky_ex(2 * got.covariance.double())
+    if not got.full or bool(failed.any()):
+        return None
+    generator, event = torch.Generator().manual_seed(1), found.event_shape
+    noise = torch.randn((DRAWS, *got.mean.shape), generator=generator, dtype=torch.float64)
+    centre, dtype = got.mean.double(), found.location.dtype
+    try:
+        own = found.sample(DRAWS, generator).detach().flatten(2).double()
+        points = torch.cat([centre + (factor @ noise.unsqueeze(-1)).squeeze(-1), own])
+        density = found.log_prob(points.unflatten(2, event).to(dtype)).detach()
+    except UndefinedError:
+        return None
+    wide = torch.distributions.MultivariateNormal(centre, scale_tril=factor).log_prob(points)
+    weights = 2 / (1 + (wide - density).exp())
+    integrand = torch.cat([weights.unsqueeze(2), weights.unsqueeze(2) * (points - centre)], 2)
+    one = torch.zeros(centre.shape[0], 1 + centre.shape[1], dtype=torch.float64)
+    one[:, 0] = 1
+    error = (integrand.mean(0) - one).abs()
+    tolerance = compare.STANDARD_ERRORS * integrand.std(0) / (2 * DRAWS) ** 0.5 + compare.RELATIVE * one
+    share = _share(error, tolerance)
+    text = (
+        f"its density integrates to {float(weights.mean()):.6g}, and the mean that it has is off by "
+        f"{float(error[:, 1:].max()):.3g}"
+    )
+    numbers = {"error": float(error.max()), "tolerance": float(tolerance.max())}
+    return Verdict(share <= 1, text, numbers, share, _DENSITY)
+
+
+def _share(error: Tensor, tolerance: Tensor) -> float:
+    share = float((error / tolerance.clamp(min=1e-300)).max())
+    return float("inf") if math.isnan(share) else share
+
+
+def _told(verdict: Verdict, whose: str) -> Verdict:
+    return Verdict(
+        verdict.passed,
+        f"{whose}: {verdict.detail}",
+        verdict.numbers,
+        verdict.share,
+        verdict.calls,
+        verdict.row,
+    )

@@ -13,8 +13,14 @@ from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.conformance import cases, compare
 from sdp_ref.conformance.cases import chain, dense, diagonal, full, linear
 from sdp_ref.conformance.compare import within
-from sdp_ref.conformance.state import generators, seed_globally
-from sdp_ref.conformance.subject import NotApplicable, Prediction, Subject, as_prediction
+from sdp_ref.conformance.subject import (
+    NotApplicable,
+    Prediction,
+    Subject,
+    as_prediction,
+    generators,
+    seed_globally,
+)
 from sdp_ref.conformance.trial import Case, Verdict
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.gaussian import AnyGaussian

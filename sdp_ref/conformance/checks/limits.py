@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from sdp_ref.activations import activation
 from sdp_ref.conformance import cases, compare, reference
-from sdp_ref.conformance.cases import chain, dense, diagonal, full, linear
-from sdp_ref.conformance.ops import OPS
+from sdp_ref.conformance.cases import OPS, chain, dense, diagonal, full, linear
 from sdp_ref.conformance.subject import NotApplicable, Subject
 from sdp_ref.conformance.trial import Case, Judge, Verdict
 from sdp_ref.laws import DiagonalGaussian, Gaussian

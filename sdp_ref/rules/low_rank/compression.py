@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdp_ref.rules.full.joint import Rows
+from sdp_ref.rules.joint import Rows
 
 Values = dict[int, Tensor]
 

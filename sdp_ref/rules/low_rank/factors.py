@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdp_ref.rules.full.joint import Rows
+from sdp_ref.rules.joint import Rows
 from sdp_ref.rules.low_rank.compression import Expansion, Values
 
 _SEED = 0

@@ -15,8 +15,8 @@ from sdp_ref.graph import trace
 from sdp_ref.graph.ops import MatrixProduct, Multiply
 from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, joined, noted, unchecked
 from sdp_ref.rules.base import as_gaussian
-from sdp_ref.rules.full.products import ProductStep
-from sdp_ref.rules.full.rule import FullCovarianceRule
+from sdp_ref.rules.full import FullCovarianceRule
+from sdp_ref.rules.joint_ops import ProductStep
 from sdp_ref.rules.low_rank.factors import Factors
 from sdp_ref.rules.low_rank.steps import ElementwiseFactors, FactorStep, factor_step
 
@@ -52,7 +52,7 @@ class LowRank(FullCovarianceRule):
     fallback : str
         See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
     max_bytes : int
-        See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
+        See :class:`~sdp_ref.rules.full.FullCovarianceRule`.
     """
 
     name: ClassVar[str] = "low_rank"

@@ -13,10 +13,8 @@ from sdp_ref.activations import Activation
 from sdp_ref.activations.relu import ReLU
 from sdp_ref.errors import NoFormulaError, NoFormulaForLawError, NoLinearPartError
 from sdp_ref.graph.ops import MatrixProduct
-from sdp_ref.rules.full.joint import Rows
-from sdp_ref.rules.full.nonlinear import MaximumStep, VectorNormStep
-from sdp_ref.rules.full.products import ProductStep
-from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, LinearStep
+from sdp_ref.rules.joint import AffineStep, CopyStep, JointStep, LinearStep, Rows
+from sdp_ref.rules.joint_ops import MaximumStep, ProductStep, VectorNormStep
 from sdp_ref.rules.low_rank.compression import adjoint
 from sdp_ref.rules.low_rank.factors import Factors, Image
 

@@ -15,7 +15,7 @@ import sdp_ref as sr
 from sdp_ref.activations import ACTIVATIONS, Activation, activation, activation_of
 from sdp_ref.activations.elementwise import OPERATORS
 from sdp_ref.activations.pointwise import Apply, Pointwise, Quadrature, Straight
-from sdp_ref.activations.prelu import PReLU
+from sdp_ref.activations.relu import PReLU
 from sdp_ref.errors import NoFormulaError
 
 from .test_activations import NAMES as OTHERS

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.jacobian.hessian import hessian_of
+from sdp_ref.jacobian.jacobian import hessian_of
 from tests.sdp_ref.jacobian.test_jacobian import randomised
 
 SMOOTH = (nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus)

@@ -11,8 +11,8 @@ import sdp_ref as sr
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.graph.ops import MatrixProduct, Multiply
 from sdp_ref.rules import MomentMatching
-from sdp_ref.rules.full.elementwise import elementwise_input
-from sdp_ref.rules.full.products import ProductStep
+from sdp_ref.rules.joint import elementwise_input
+from sdp_ref.rules.joint_ops import ProductStep
 
 DOUBLE = torch.float64
 PLENTY = 4096

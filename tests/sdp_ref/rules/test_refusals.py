@@ -11,8 +11,7 @@ from sdp_ref.activations.pointwise import Apply
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph import ops
 from sdp_ref.graph.trace import Step
-from sdp_ref.rules import LowRank, MarginalSDP, MomentMatching
-from sdp_ref.rules.marginal import linearized
+from sdp_ref.rules import LowRank, MarginalSDP, MomentMatching, marginal
 
 DOUBLE = torch.float64
 HINT = "; fallback=linearise takes it for its derivative at the mean"
@@ -171,7 +170,7 @@ def test_what_a_handler_refuses_is_linearised_if_the_fallback_says_so(case, monk
     kind, make, x, message = case
     x = x if isinstance(x, sr.Law) else independent(*x)
     monkeypatch.setattr("sdp_ref.graph.affine._DENSE", 80)
-    monkeypatch.setattr(linearized, "_MOST", 80)
+    monkeypatch.setattr(marginal, "_MOST", 80)
     monkeypatch.setattr(type(activation_of(nn.Tanh())), "_covariance", Activation._covariance)
 
     def rule(**options):

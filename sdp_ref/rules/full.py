@@ -7,40 +7,107 @@ the output, and its covariance with values that are read later follows from Stei
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from sdp_ref.activations import ELEMENTWISE, activation_of
+from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
 from sdp_ref.errors import CovarianceSizeError, NoFormulaError, NoLinearPartError
 from sdp_ref.graph import trace
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, max_pool, softmax_dim
-from sdp_ref.graph.ops import (
-    Add,
-    Cat,
-    MatrixProduct,
-    Maximum,
-    MaximumOfPairs,
-    Multiply,
-    Quotient,
-    VectorNorm,
-)
+from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Maximum, MaximumOfPairs, Multiply, Quotient, VectorNorm
 from sdp_ref.jacobian.local import linear_part
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import as_gaussian
-from sdp_ref.rules.full.budget import Budget
-from sdp_ref.rules.full.elementwise import ElementwiseStep
-from sdp_ref.rules.full.joint import Joint, Rows
-from sdp_ref.rules.full.linearized import NormStep, SoftmaxStep, linearised
-from sdp_ref.rules.full.nonlinear import MaximumStep, VectorNormStep
-from sdp_ref.rules.full.products import ProductStep
-from sdp_ref.rules.full.schedule import scheduled
-from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, MeanStep
+from sdp_ref.rules.joint import (
+    AffineStep,
+    Budget,
+    CopyStep,
+    ElementwiseStep,
+    Joint,
+    JointStep,
+    MeanStep,
+    Rows,
+)
+from sdp_ref.rules.joint_ops import (
+    MaximumStep,
+    NormStep,
+    ProductStep,
+    SoftmaxStep,
+    VectorNormStep,
+    linearised,
+)
 from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, LayerwiseRule
+
+
+@dataclass(frozen=True)
+class Move:
+    """A step, or several steps that apply the same function and are taken together.
+
+    The results are numbered from `number` on; `places` are their numbers in the net. `inputs` has one value
+    per step if there are several steps. `unneeded` are the values that are not read afterwards.
+    """
+
+    operation: JointStep
+    number: int
+    inputs: tuple[int, ...]
+    path: str
+    unneeded: frozenset[int]
+    places: tuple[int, ...]
+
+
+def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> list[Move]:
+    """Order the steps so that a function that occurs in several branches is applied to all of them at once.
+
+    The covariance between its results is then as accurate as that within each. If no function can be shared,
+    the order is that of the net.
+    """
+    groups = _groups(steps, [_function(*pair) for pair in zip(steps, operations, strict=True)])
+    if all(len(group) == 1 for group in groups):
+        groups = [[i] for i in range(len(steps))]
+    order = [i for group in groups for i in group]
+    number = {0: 0} | {i + 1: place for place, i in enumerate(order, start=1)}
+    moved = [replace(steps[i], inputs=tuple(number[v] for v in steps[i].inputs)) for i in order]
+    unneeded = trace.last_uses(moved)
+    moves, at = [], 0
+    for group in groups:
+        taken = moved[at : at + len(group)]
+        gone = frozenset[int]().union(*unneeded[at : at + len(group)])
+        inputs = tuple(v for step in taken for v in step.inputs)
+        places = tuple(i + 1 for i in group)
+        moves.append(Move(operations[group[0]], at + 1, inputs, taken[0].path, gone, places))
+        at += len(group)
+    return moves
+
+
+def _function(step: trace.Step, operation: JointStep) -> Activation | None:
+    """Return the elementwise function of a step if it is registered and the same for all components."""
+    if type_before_parametrizations(step.module) not in ELEMENTWISE:
+        return None
+    activation = activation_of(step.module)
+    return activation if activation.uniform and isinstance(operation, ElementwiseStep) else None
+
+
+def _groups(steps: Sequence[trace.Step], functions: Sequence[Activation | None]) -> list[list[int]]:
+    """Schedule all other steps as early as possible, then one function for all values that wait for it."""
+    done, waiting, groups = {0}, list(range(len(steps))), []
+    while waiting:
+        ready = [i for i in waiting if done.issuperset(steps[i].inputs)]
+        first = next((i for i in ready if functions[i] is None), ready[0])
+        function = functions[first]
+        group = [first] if function is None else [i for i in ready if functions[i] == function]
+        seen: dict[tuple[int, ...], int] = {}
+        for i in group:
+            seen.setdefault(steps[i].inputs, i)
+        groups.append(sorted(group, key=lambda i: (seen[steps[i].inputs] != i, i)))
+        done.update(i + 1 for i in group)
+        waiting = [i for i in waiting if i not in group]
+    return groups
+
 
 _DEFAULT_BYTES = 4 * 2**30
 
