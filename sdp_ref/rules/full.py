@@ -6,6 +6,7 @@ the output, and its covariance with values that are read later follows from Stei
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -41,7 +42,7 @@ from sdp_ref.rules.joint_ops import (
     VectorNormStep,
     linearised,
 )
-from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, LayerwiseRule
+from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, LayerwiseRule, inherited
 
 
 @dataclass(frozen=True)
@@ -131,13 +132,13 @@ class FullCovarianceRule(LayerwiseRule):
     temporaries: ClassVar[int] = 16
     """Peak number of matrices (B, n, n) that an elementwise handler needs, including the result."""
 
-    _derivatives: ClassVar[dict[type[nn.Module], Callable[..., Tensor]]] = {}
+    _derivatives: ClassVar[ChainMap[type[nn.Module], Callable[..., Tensor]]] = ChainMap()
 
     max_bytes: int = field(default=_DEFAULT_BYTES, kw_only=True)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._derivatives = {}
+        cls._derivatives = inherited(cls, "_derivatives")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -216,7 +217,7 @@ class FullCovarianceRule(LayerwiseRule):
         with self.taking(step.path, place):
             if len(step.inputs) != 1:
                 raise NoFormulaError(f"{kind.__name__} of several values")
-        return ElementwiseStep(handler, step.module, self.declared("_derivatives", kind), self.temporaries)
+        return ElementwiseStep(handler, step.module, self._derivatives.get(kind), self.temporaries)
 
 
 def _begun(rule: str, law: Law) -> Joint:
