@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sdp_ref.rules.full import FullCovarianceRule
     from sdp_ref.rules.layerwise import LayerwiseRule
     from sdp_ref.rules.linearization import SDP
-    from sdp_ref.rules.low_rank.rule import LowRank
+    from sdp_ref.rules.low_rank import LowRank
     from sdp_ref.rules.marginal import MarginalRule, MarginalSDP
     from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
     from sdp_ref.rules.points import Cubature, DividedDifference, PointRule, Unscented

@@ -28,21 +28,82 @@ from sdp_ref.rules.joint import (
     AffineStep,
     Budget,
     CopyStep,
-    ElementwiseStep,
     Joint,
     JointStep,
     MeanStep,
     Rows,
+    copied,
 )
 from sdp_ref.rules.joint_ops import (
     MaximumStep,
     NormStep,
-    ProductStep,
     SoftmaxStep,
     VectorNormStep,
     linearised,
+    product_step,
 )
 from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, LayerwiseRule, inherited
+
+
+@dataclass(frozen=True)
+class ElementwiseStep(JointStep):
+    """An elementwise function of one value, or of several values at once.
+
+    `handler` maps the law of the value, or of all values concatenated, to that of the result, and needs up to
+    `temporaries` matrices. `derivative` is E[f'(X)] from the module, the mean and the variance of X, or None
+    if there is no formula. The covariance with values that are read later is Cov(f(X), Y) = E[f'(X)] Cov(X,
+    Y) (Stein's lemma).
+    """
+
+    handler: Callable[[Gaussian], Law]
+    module: nn.Module
+    derivative: Callable[[nn.Module, Tensor, Tensor], Tensor] | None
+    temporaries: int
+
+    def take(
+        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
+    ) -> None:
+        """Add the results for `inputs` as the values `number`, `number` + 1, ..."""
+        values = tuple(dict.fromkeys(inputs))
+        sizes = [joint.size(v) for v in values]
+        n = sum(sizes)
+        budget.fit(joint, n, built=self.temporaries, entries=n * sum(joint.size(v) for v in others))
+        law = joint.law(values[0]) if len(values) == 1 else joint.law_of_all(values)
+        slope = self._mean_derivative(law) if others else None
+        out = self.handler(law)
+        if not isinstance(out, Gaussian):
+            raise NoFormulaError(f"a handler that returns a {type(out).__name__}")
+        if len(values) == 1:
+            means, blocks, slopes = [out.mean], [[out.covariance]], [slope]
+        else:
+            means = [
+                m.reshape(joint.means[v].shape) for m, v in zip(out.mean.split(sizes, 1), values, strict=True)
+            ]
+            blocks = [list(rows.split(sizes, 2)) for rows in out.covariance.split(sizes, 1)]
+            slopes = [None] * len(values) if slope is None else list(slope.split(sizes, 1))
+        made: dict[int, int] = {}
+        for result, value in enumerate(inputs, start=number):
+            if value in made:  # the same function of the same value
+                there = (*others, *range(number, result))
+                copied(joint, budget, result, made[value], there, joint.means[made[value]])
+                continue
+            k = values.index(value)
+            cross = {made[v]: blocks[values.index(v)][k] for v in made}
+            if (derivative := slopes[k]) is not None:
+                cross |= {v: joint.block(v, value) * derivative.unsqueeze(1) for v in others}
+            joint.add(result, means[k], blocks[k][k], cross)
+            made[value] = result
+
+    def _mean_derivative(self, law: Gaussian) -> Tensor:
+        if self.derivative is None:
+            raise NoFormulaError(
+                f"{type(self.module).__name__} beside a residual branch, for want of its mean derivative "
+                "(declare it with mean_derivatives)"
+            )
+        variance = law.covariance.diagonal(dim1=-2, dim2=-1)
+        clamped = variance.clamp(min=0).reshape(law.mean.shape)
+        slope = self.derivative(self.module, law.mean, clamped).flatten(1)
+        return torch.where(variance < 0, 0.0, slope)  # a point mass, as in `elementwise_input`
 
 
 @dataclass(frozen=True)
@@ -259,7 +320,7 @@ def _cat(_rule: FullCovarianceRule, module: Cat) -> JointStep:
 
 @FullCovarianceRule.prepares(Multiply, MatrixProduct)
 def _product(_rule: FullCovarianceRule, module: Multiply | MatrixProduct) -> JointStep:
-    return ProductStep(module)
+    return product_step(module)
 
 
 @FullCovarianceRule.prepares(Maximum)

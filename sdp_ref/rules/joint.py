@@ -18,10 +18,18 @@ from torch import Tensor, nn
 from sdp_ref.errors import CovarianceSizeError, NoFormulaError, NoLinearPartError
 from sdp_ref.graph.affine import Affine, Elementwise, LinearMap, Normalisation, Rearrangement
 from sdp_ref.graph.ops import Shift
-from sdp_ref.laws import Gaussian, Law, unchecked
+from sdp_ref.laws import Gaussian, unchecked
 
 Rows = Callable[..., Tensor]
 """Linear part of an op: maps one matrix of rows (B, R, *event) per input to (B, R, *out)."""
+
+
+_CHUNK = 2**24  # entries of images of components in memory at once
+_MOST = 2**29
+"""Largest linear part, in entries, that is evaluated component by component: more would take hours."""
+_SAME = 1e-9
+_ROWS = 128
+"""Number of components whose covariances beyond the first order are computed, as a sample of all."""
 
 
 class Live(Protocol):
@@ -40,6 +48,41 @@ class Live(Protocol):
 
     def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
         """Covariances of corresponding components of two values, both broadcast to an event, (B, *shape)."""
+
+
+class Factored(Live, Protocol):
+    """Live values as m_v + L_v z + sqrt(d_v) e_v, with one standard normal z for all and an e_v for each.
+
+    `factors` has the L_v as rows (B, R, *event) and `remainders` the d_v (B, *event).
+    """
+
+    factors: dict[int, Tensor]
+    remainders: dict[int, Tensor]
+
+    @property
+    def latent(self) -> int:
+        """Number of components of z, R."""
+
+    def variance(self, value: int) -> Tensor:
+        """Variances (B, *event) of a value."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """Result of an op on factored values.
+
+    `rows` is the linear part, from rows (B, R, *event) of each input to (B, R, *out), and `linear` (B, *out)
+    the variances of the linear part. The excess of `variance` over these is independent. If `parallel`,
+    independent components remain independent. `beyond` is this op's term in that of
+    :class:`~sdp_ref.laws.CompressedGaussian`.
+    """
+
+    mean: Tensor
+    rows: Rows
+    linear: Tensor
+    variance: Tensor
+    parallel: bool
+    beyond: Tensor | float = 0.0
 
 
 class Joint:
@@ -185,10 +228,12 @@ class Budget:
             )
 
 
-class JointStep(ABC):
-    """An op that maps the joint law of its inputs and of the values that are read later."""
+class JointStep:
+    """An op on the joint law of its inputs and of the values that are read later.
 
-    @abstractmethod
+    Rules with covariance matrices call :meth:`take`, those with factors :meth:`image`.
+    """
+
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
@@ -196,10 +241,20 @@ class JointStep(ABC):
 
         Raises :class:`~sdp_ref.CovarianceSizeError` if the matrices do not fit in the budget.
         """
+        raise NotImplementedError
+
+    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+        """Compute the result of the op from factored values."""
+        raise NotImplementedError
 
 
-class LinearStep(JointStep):
-    """An op that is linear up to a constant and, optionally, additional moments."""
+class LinearStep(JointStep, ABC):
+    """An op that is linear up to a constant and, optionally, additional moments.
+
+    If `single`, each component of the output reads at most one component of each value.
+    """
+
+    single = False
 
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
@@ -231,14 +286,58 @@ class LinearStep(JointStep):
         mean: Tensor,
         covariance: Tensor,
     ) -> tuple[Tensor, Tensor]:
+        """Add the additional moments to mean and covariance."""
         return mean, covariance
+
+    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+        mean, rows = self.bound(factors, inputs)
+        _check_event(mean)
+        linear = self.squares(factors, inputs, rows, mean)
+        if factors.latent:
+            linear = linear + rows(*(factors.factors[v] for v in inputs)).square().sum(1)
+        shift, more = self.beyond(factors, inputs, linear)
+        parallel = self.single and _parallel(factors, inputs, rows, mean.shape[1:])
+        omitted = self.omitted(factors, inputs, rows, linear + more)
+        return Image(mean + shift, rows, linear, linear + more, parallel, omitted)
+
+    def squares(self, factors: Factored, inputs: tuple[int, ...], rows: Rows, mean: Tensor) -> Tensor:
+        """Variances (B, *out) of the output from the remainders."""
+        total = torch.zeros_like(mean)
+        for value in dict.fromkeys(inputs):
+            root = factors.remainders[value].sqrt().unsqueeze(1)
+            if self.single:
+                total = total + _alone(factors, inputs, value, rows, root).square().sum(1)
+                continue
+            n = factors.size(value)
+            if n * mean[0].numel() > _MOST:
+                raise NoFormulaError(
+                    f"a Jacobian of {mean[0].numel()} by {n} components, more than {_MOST:,} entries"
+                )
+            chunk = max(1, _CHUNK // max(1, len(mean) * max(n, mean[0].numel())))
+            for places in torch.arange(n, device=mean.device).split(chunk):
+                basis = nn.functional.one_hot(places, n).to(mean).reshape(1, -1, *root.shape[2:]) * root
+                total = total + _alone(factors, inputs, value, rows, basis).square().sum(1)
+        return total
+
+    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Additional means and variances of the output, without covariances."""
+        return torch.zeros_like(linear), torch.zeros_like(linear)
+
+    def omitted(
+        self,
+        factors: Factored,  # noqa: ARG002
+        inputs: tuple[int, ...],  # noqa: ARG002
+        rows: Rows,  # noqa: ARG002
+        variance: Tensor,  # noqa: ARG002
+    ) -> Tensor | float:
+        """Share of the covariances that the linear part omits, as in :class:`Image`."""
+        return 0.0
 
 
 class MeanStep(LinearStep):
     """An op that is linear given the means of its inputs.
 
-    `bind` maps the means to the mean of the output and the linear part. If `single`, each component of the
-    output reads at most one component of each value.
+    `bind` maps the means to the mean of the output and the linear part.
     """
 
     def __init__(self, bind: Callable[..., tuple[Tensor, Rows]], single: bool = False) -> None:
@@ -252,7 +351,7 @@ class AffineStep(LinearStep):
     """An affine op of one value, with shortcuts for common cases."""
 
     def __init__(self, op: Affine) -> None:
-        self.op = op
+        self.op, self.single = op, op.diagonal
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
         def rows(x: Tensor) -> Tensor:
@@ -277,6 +376,13 @@ class AffineStep(LinearStep):
             joint.replace(value, number, self.op.value(mean), spread)
         else:
             super().take(joint, budget, number, inputs, others)
+
+    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+        self.op.check(factors.means[inputs[0]])
+        return super().image(factors, inputs)
+
+    def squares(self, factors: Factored, inputs: tuple[int, ...], rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
+        return self.op.spread(factors.remainders[inputs[0]], 2)
 
     def _leaves_covariance(self, mean: Tensor) -> bool:
         if isinstance(self.op, Rearrangement):
@@ -305,6 +411,10 @@ class CopyStep(JointStep):
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
         copied(joint, budget, number, inputs[0], others, joint.means[inputs[0]])
+
+    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+        variance = factors.variance(inputs[0])
+        return Image(factors.means[inputs[0]], lambda x: x, variance, variance, parallel=True)
 
 
 def copied(
@@ -338,62 +448,67 @@ def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
     return law.mean.flatten(1), covariance
 
 
-@dataclass(frozen=True)
-class ElementwiseStep(JointStep):
-    """An elementwise function of one value, or of several values at once.
+def adjoint(rows: Rows, events: list[torch.Size], cotangents: Tensor) -> tuple[Tensor, ...]:
+    """Transpose of a linear map of several values, applied to rows (B, q, *out)."""
+    with torch.enable_grad():
+        shapes = ((*cotangents.shape[:2], *event) for event in events)
+        inputs = [
+            torch.zeros(shape, dtype=cotangents.dtype, device=cotangents.device, requires_grad=True)
+            for shape in shapes
+        ]
+        image = rows(*inputs)
+    if not image.requires_grad:  # it does not depend on the inputs
+        return tuple(torch.zeros_like(each, requires_grad=False) for each in inputs)
+    found = torch.autograd.grad(image, inputs, cotangents, allow_unused=True, materialize_grads=True)
+    return tuple(each.detach() for each in found)
 
-    `handler` maps the law of the value, or of all values concatenated, to that of the result, and needs up to
-    `temporaries` matrices. `derivative` is E[f'(X)] from the module, the mean and the variance of X, or None
-    if there is no formula. The covariance with values that are read later is Cov(f(X), Y) = E[f'(X)] Cov(X,
-    Y) (Stein's lemma).
+
+def omitted_share(
+    covariances: Callable[[Tensor], tuple[Tensor, Tensor]], variance: Tensor, at_a_time: int
+) -> Tensor:
+    """Frobenius norm of omitted covariances, relative to that of all."""
+    n, top = variance.shape[1], variance.amax(1)
+    # squares of values far from 1 may over- or underflow
+    unit = torch.where(top > 0, top, 1.0)[:, None, None]
+    generator = torch.Generator().manual_seed(0)
+    some = torch.arange(n) if n <= _ROWS else torch.randperm(n, generator=generator)[:_ROWS]
+    missing, there = variance.new_zeros(2, len(variance))
+    for part in some.split(at_a_time):
+        kept, left_out = covariances(part)
+        own = torch.arange(len(part)), part
+        kept[:, *own], left_out[:, *own] = variance[:, part], 0.0
+        missing = missing + (left_out / unit).square().sum((1, 2))
+        there = there + (kept / unit).square().sum((1, 2))
+    whole = missing + there
+    return torch.where(whole > 0, missing / torch.where(whole > 0, whole, 1.0), 0.0).sqrt()
+
+
+def _alone(factors: Factored, inputs: tuple[int, ...], value: int, rows: Rows, given: Tensor) -> Tensor:
+    """Image of rows (B, R, *event) of one value, with those of the others zero."""
+    batch, count = given.shape[:2]
+    return rows(
+        *(given if v == value else given.new_zeros(batch, count, *factors.means[v].shape[1:]) for v in inputs)
+    )
+
+
+@torch.no_grad()
+def _parallel(factors: Factored, inputs: tuple[int, ...], rows: Rows, out: torch.Size) -> bool:
+    """Whether no component of an input is read twice, as in overlapping windows or copies.
+
+    The linear part A of each input then has a diagonal A A^T, which is tested on two random vectors.
     """
+    generator = torch.Generator().manual_seed(0)
+    for value in dict.fromkeys(inputs):
+        mean = factors.means[value]
+        given = torch.rand(1, 2, *out, generator=generator, dtype=mean.dtype) + 0.5
+        given = given.to(mean.device).expand(len(mean), *given.shape[1:])
 
-    handler: Callable[[Gaussian], Law]
-    module: nn.Module
-    derivative: Callable[[nn.Module, Tensor, Tensor], Tensor] | None
-    temporaries: int
+        def alone(x: Tensor, value: int = value) -> Tensor:
+            return _alone(factors, inputs, value, rows, x)
 
-    def take(
-        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
-    ) -> None:
-        """Add the results for `inputs` as the values `number`, `number` + 1, ..."""
-        values = tuple(dict.fromkeys(inputs))
-        sizes = [joint.size(v) for v in values]
-        n = sum(sizes)
-        budget.fit(joint, n, built=self.temporaries, entries=n * sum(joint.size(v) for v in others))
-        law = joint.law(values[0]) if len(values) == 1 else joint.law_of_all(values)
-        slope = self._mean_derivative(law) if others else None
-        out = self.handler(law)
-        if not isinstance(out, Gaussian):
-            raise NoFormulaError(f"a handler that returns a {type(out).__name__}")
-        if len(values) == 1:
-            means, blocks, slopes = [out.mean], [[out.covariance]], [slope]
-        else:
-            means = [
-                m.reshape(joint.means[v].shape) for m, v in zip(out.mean.split(sizes, 1), values, strict=True)
-            ]
-            blocks = [list(rows.split(sizes, 2)) for rows in out.covariance.split(sizes, 1)]
-            slopes = [None] * len(values) if slope is None else list(slope.split(sizes, 1))
-        made: dict[int, int] = {}
-        for result, value in enumerate(inputs, start=number):
-            if value in made:  # the same function of the same value
-                there = (*others, *range(number, result))
-                copied(joint, budget, result, made[value], there, joint.means[made[value]])
-                continue
-            k = values.index(value)
-            cross = {made[v]: blocks[values.index(v)][k] for v in made}
-            if (derivative := slopes[k]) is not None:
-                cross |= {v: joint.block(v, value) * derivative.unsqueeze(1) for v in others}
-            joint.add(result, means[k], blocks[k][k], cross)
-            made[value] = result
-
-    def _mean_derivative(self, law: Gaussian) -> Tensor:
-        if self.derivative is None:
-            raise NoFormulaError(
-                f"{type(self.module).__name__} beside a residual branch, for want of its mean derivative "
-                "(declare it with mean_derivatives)"
-            )
-        variance = law.covariance.diagonal(dim1=-2, dim2=-1)
-        clamped = variance.clamp(min=0).reshape(law.mean.shape)
-        slope = self.derivative(self.module, law.mean, clamped).flatten(1)
-        return torch.where(variance < 0, 0.0, slope)  # a point mass, as in `elementwise_input`
+        (back,) = adjoint(alone, [mean.shape[1:]], given)
+        image = alone(back)
+        first, second = (image / given).unbind(1)
+        if not torch.allclose(first, second, rtol=_SAME, atol=_SAME * float(first.abs().max())):
+            return False
+    return True

@@ -14,22 +14,39 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.activations.relu import ReLU
+from sdp_ref.errors import NoFormulaForLawError
 from sdp_ref.graph.nonlinear import Norm, mean_field, root_moments, softmax_dim
-from sdp_ref.graph.ops import MatrixProduct, Maximum, Multiply, VectorNorm, pointwise
+from sdp_ref.graph.ops import MatrixProduct, Maximum, VectorNorm, pointwise
 from sdp_ref.jacobian.local import in_dtype, linear_part
 from sdp_ref.laws import Gaussian, unchecked
-from sdp_ref.rules.joint import Budget, Joint, LinearStep, Live, MeanStep, Rows, elementwise_input
+from sdp_ref.rules.joint import (
+    Budget,
+    Factored,
+    Joint,
+    LinearStep,
+    Live,
+    MeanStep,
+    Rows,
+    elementwise_input,
+    omitted_share,
+)
+
+Blocks = tuple[Tensor, Tensor, Tensor]
+"""Covariances (B, n, n') of the first value, of the second, and between the two."""
+
+Events = tuple[torch.Size, torch.Size]
 
 
 class ProductStep(LinearStep):
-    """A product of two values, elementwise or of matrices.
+    """An elementwise product of two values.
 
     Mean, covariance, and covariances with values that are read later are exact under a jointly Gaussian law.
     """
 
-    def __init__(self, module: Multiply | MatrixProduct) -> None:
+    single = True
+
+    def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self.quadratic = _of_matrices if isinstance(module, MatrixProduct) else _elementwise
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
         left, right = (joint.means[v] for v in inputs)
@@ -41,15 +58,8 @@ class ProductStep(LinearStep):
 
         return self.module(left, right), rows
 
-    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:
-        a, b = (joint.size(v) for v in inputs)
-        m = mean[0].numel()
-        if not isinstance(self.module, MatrixProduct):
-            return 4 * m * m
-        left, right = (joint.means[v] for v in inputs)
-        repeats = math.prod(mean.shape[1:-2])
-        a, b = (repeats * math.prod(each.shape[-2:]) for each in (left, right))
-        return a * a + b * b + 2 * a * b + 2 * m * m
+    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
+        return 4 * mean[0].numel() ** 2
 
     def completed(
         self, joint: Joint, inputs: tuple[int, ...], mean: Tensor, covariance: Tensor
@@ -61,33 +71,97 @@ class ProductStep(LinearStep):
         more, square = self.quadratic(events, mean.shape[1:], blocks)
         return mean + more.reshape(mean.shape), covariance + square
 
+    def quadratic(self, events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
+        """Contribution of covariances to mean (B, m) and covariance (B, m, m) of the product."""
+        left, right, both = broadcast(blocks, *(places_in(event, out) for event in events))
+        return both.diagonal(dim1=1, dim2=2), left * right + both * both.mT
 
-Blocks = tuple[Tensor, Tensor, Tensor]
-"""Covariances (B, n, n') of the first value, of the second, and between the two."""
+    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = inputs
+        both = factors.side_by_side(a, b, linear.shape[1:])
+        return both, factors.variance(a) * factors.variance(b) + both.square()
 
-Events = tuple[torch.Size, torch.Size]
+    @torch.no_grad()
+    def omitted(
+        self, factors: Factored, inputs: tuple[int, ...], rows: Rows, variance: Tensor
+    ) -> Tensor | float:
+        """Share of Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z) for products XY and ZW."""
+        if not factors.latent:
+            return 0.0
+        image = rows(*(factors.factors[v] for v in inputs)).flatten(2)
+        shape = (*image.shape[:2], *variance.shape[1:])
+        left, right = (factors.factors[v].expand(shape).flatten(2) for v in inputs)
+
+        def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
+            def between(one: Tensor, other: Tensor) -> Tensor:
+                return one[:, :, some].mT @ other
+
+            more = between(left, left) * between(right, right) + between(left, right) * between(right, left)
+            return between(image, image), more
+
+        return omitted_share(covariances, variance.flatten(1), factors.latent)
 
 
-def _elementwise(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
-    """Contribution of covariances to mean (B, m) and covariance (B, m, m) of an elementwise product."""
-    left, right, both = broadcast(blocks, *(places_in(event, out) for event in events))
-    return both.diagonal(dim1=1, dim2=2), left * right + both * both.mT
+class MatrixProductStep(ProductStep):
+    """A product of matrices (*heads, i, j) and (*heads, j, k), with the same properties."""
+
+    single = False
+
+    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:
+        m = mean[0].numel()
+        left, right = (joint.means[v] for v in inputs)
+        repeats = math.prod(mean.shape[1:-2])
+        a, b = (repeats * math.prod(matrix.shape[-2:]) for matrix in (left, right))
+        return a * a + b * b + 2 * a * b + 2 * m * m
+
+    def quadratic(self, events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
+        heads, (i, k), j = out[:-2], out[-2:], events[0][-1]
+        h = math.prod(heads)
+        of_left = places_in(events[0], (*heads, i, j))
+        of_right = places_in(events[1], (*heads, j, k))
+        left, right, both = broadcast(blocks, of_left, of_right)
+        left = left.reshape(-1, h, i, j, h, i, j)
+        right = right.reshape(-1, h, j, k, h, j, k)
+        both = both.reshape(-1, h, i, j, h, j, k)
+        mean = torch.einsum("bhijhjk->bhik", both).flatten(1)
+        square = torch.einsum("bhijgpl,bhjkglq->bhikgpq", left, right)
+        square = square + torch.einsum("bhijglq,bgplhjk->bhikgpq", both, both)
+        return mean, square.reshape(-1, mean.shape[1], mean.shape[1])
+
+    def squares(self, factors: Factored, inputs: tuple[int, ...], rows: Rows, mean: Tensor) -> Tensor:
+        a, b = inputs
+        if a == b:
+            return super().squares(factors, inputs, rows, mean)
+        left, right = (factors.remainders[v] for v in inputs)
+        return left @ factors.means[b].square() + factors.means[a].square() @ right
+
+    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = inputs
+        if a == b and bool((factors.remainders[a] > 0).any()):
+            raise NoFormulaForLawError("a product of matrices of a value with itself")
+        left, right = factors.factors[a], factors.factors[b]
+        of_left, of_right = factors.remainders[a], factors.remainders[b]
+        mean = torch.zeros_like(linear)
+        variance = of_left @ factors.variance(b) + left.square().sum(1) @ of_right
+        for k in range(factors.latent):
+            here, there = left[:, k : k + 1] @ right, left @ right[:, k : k + 1]
+            mean = mean + here[:, k]
+            variance = variance + here.square().sum(1) + (here * there).sum(1)
+        return mean, variance
+
+    def omitted(
+        self,
+        factors: Factored,  # noqa: ARG002
+        inputs: tuple[int, ...],  # noqa: ARG002
+        rows: Rows,  # noqa: ARG002
+        variance: Tensor,  # noqa: ARG002
+    ) -> float:
+        """Unknown for matrices, and not counted."""
+        return 0.0
 
 
-def _of_matrices(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
-    """The same as :func:`_elementwise` for matrices (*heads, i, j) and (*heads, j, k)."""
-    heads, (i, k), j = out[:-2], out[-2:], events[0][-1]
-    h = math.prod(heads)
-    of_left = places_in(events[0], (*heads, i, j))
-    of_right = places_in(events[1], (*heads, j, k))
-    left, right, both = broadcast(blocks, of_left, of_right)
-    left = left.reshape(-1, h, i, j, h, i, j)
-    right = right.reshape(-1, h, j, k, h, j, k)
-    both = both.reshape(-1, h, i, j, h, j, k)
-    mean = torch.einsum("bhijhjk->bhik", both).flatten(1)
-    square = torch.einsum("bhijgpl,bhjkglq->bhikgpq", left, right)
-    square = square + torch.einsum("bhijglq,bgplhjk->bhikgpq", both, both)
-    return mean, square.reshape(-1, mean.shape[1], mean.shape[1])
+def product_step(module: nn.Module) -> ProductStep:
+    return MatrixProductStep(module) if isinstance(module, MatrixProduct) else ProductStep(module)
 
 
 def places_in(event: torch.Size, out: tuple[int, ...]) -> Tensor | None:
@@ -116,6 +190,7 @@ class MaximumStep(LinearStep):
     Cov(X, Z) + P(Y > X) Cov(Y, Z), by Stein's lemma.
     """
 
+    single = True
     temporaries = 16
 
     def __init__(self, module: Maximum) -> None:
@@ -151,6 +226,13 @@ class MaximumStep(LinearStep):
         ramps = ReLU().mean_covariance(difference, between)[1]
         passed = ReLU().mean_derivative(difference, between.diagonal(dim1=1, dim2=2))
         return mean, covariance + ramps - passed.unsqueeze(2) * between * passed.unsqueeze(1)
+
+    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Add the difference between the variance of a ramp and that of its linear part."""
+        difference, variance = self.apart(factors, inputs)
+        ramp = ReLU().mean_variance(difference, variance)[1]
+        passed = ReLU().mean_derivative(difference, variance)
+        return torch.zeros_like(ramp), ramp - passed.square() * variance
 
     @staticmethod
     def _difference(joint: Joint, inputs: tuple[int, ...], shape: torch.Size) -> Gaussian:
@@ -192,6 +274,14 @@ class VectorNormStep(LinearStep):
         slope = self._moments(joint, value)[1].unsqueeze(2)
         squared = self._summed(2 * joint.block(value, value).square(), joint.means[value])
         return mean, covariance + slope * squared * slope.mT
+
+    def squares(self, factors: Factored, inputs: tuple[int, ...], rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
+        _, gain, _ = self.lengths(factors, inputs)
+        return self.module.summed(gain.square() * factors.remainders[inputs[0]])
+
+    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:
+        _, _, more = self.lengths(factors, inputs)
+        return torch.zeros_like(linear), more
 
     def lengths(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
         """Mean lengths (B, *out), weights of the linear part (B, *event), remaining variances (B, *out)."""

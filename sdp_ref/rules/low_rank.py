@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations import ELEMENTWISE, activation_of
-from sdp_ref.errors import CovarianceSizeError
+from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
+from sdp_ref.errors import CovarianceSizeError, NoFormulaError
 from sdp_ref.graph import trace
 from sdp_ref.graph.ops import MatrixProduct, Multiply
 from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, joined, noted, unchecked
 from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.factors import Factors
 from sdp_ref.rules.full import FullCovarianceRule
-from sdp_ref.rules.joint_ops import ProductStep
-from sdp_ref.rules.low_rank.factors import Factors
-from sdp_ref.rules.low_rank.steps import ElementwiseFactors, FactorStep, factor_step
+from sdp_ref.rules.joint import Factored, Image, JointStep, omitted_share
+from sdp_ref.rules.joint_ops import product_step
 
 _NUMBER = 8  # bytes per number
 _ROUNDING = 1e-12  # relative to the norm of a covariance matrix
@@ -35,7 +35,7 @@ class LowRank(FullCovarianceRule):
     moment matching takes them between different branches, and through a product of two values by its linear
     part: of an even function of a centred value (abs, a square) nothing of them is left. An op that mixes
     components turns the diagonal into as many columns of L, which are compressed
-    (:mod:`~sdp_ref.rules.low_rank.compression`). In either way covariances are lost, and variances are not.
+    (:mod:`~sdp_ref.rules.factors`). In either way covariances are lost, and variances are not.
     With as many columns as the live values have components no compression loses any, and the rule is moment
     matching with these covariances. Copies that a convolution pads with count as independent in variances.
 
@@ -67,16 +67,16 @@ class LowRank(FullCovarianceRule):
             raise ValueError(f"low_rank needs columns, a whole number above 0, got {self.columns!r}")
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
-        factor_steps = [
-            self._factor_step(place, *pair)
-            for place, pair in enumerate(zip(steps, operations, strict=True), start=1)
-        ]
+        for number, (step, operation) in enumerate(zip(steps, operations, strict=True), start=1):
+            with self.taking(step.path, number):
+                if not isinstance(operation, JointStep):
+                    raise NoFormulaError("a handler of the law of one value")
         done = trace.last_uses(steps)
 
         def walked(x: Law) -> Law:
             factors = self._begun(x)
             for number, (step, operation, gone) in enumerate(
-                zip(steps, factor_steps, done, strict=True), start=1
+                zip(steps, operations, done, strict=True), start=1
             ):
                 with self.taking(step.path, number):
                     image = operation.image(factors, step.inputs)
@@ -94,10 +94,6 @@ class LowRank(FullCovarianceRule):
             return joined([propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])])
 
         return propagate
-
-    def _factor_step(self, place: int, step: trace.Step, handler: Any) -> FactorStep:
-        with self.taking(step.path, place):
-            return factor_step(handler)
 
     def _begun(self, x: Law) -> Factors:
         law = self.start(x)
@@ -138,14 +134,55 @@ class LowRank(FullCovarianceRule):
         return noted(law, compressed if lost > _ROUNDING else [])
 
 
+class _FirstOrder(JointStep):
+    """An elementwise function with the first term of its covariances, E[f'(X)] E[f'(Y)] Cov(X, Y).
+
+    Means and variances are exact. E[f'(X)]^2 Var X is at most Var f(X) (Cacoullos 1982), so the variance in
+    addition to the linear part is not negative.
+    """
+
+    def __init__(self, activation: Activation) -> None:
+        self.activation = activation
+
+    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+        (value,) = inputs
+        before = factors.variance(value)
+        mean, variance = self.activation.mean_variance(factors.means[value], before)
+        slope = self.activation.mean_derivative(factors.means[value], before)
+        linear = slope.square() * before
+        beyond = self._omitted(factors.factors[value].flatten(2), before, slope, variance)
+        return Image(mean, lambda x: x * slope.unsqueeze(1), linear, variance, True, beyond)
+
+    @staticmethod
+    @torch.no_grad()
+    def _omitted(factor: Tensor, before: Tensor, slope: Tensor, variance: Tensor) -> Tensor | float:
+        """Share of the covariances beyond the first order.
+
+        By their Hermite series, the covariance of f(X) and f(Y) beyond the first order is at most the square
+        of the correlation of X and Y times the standard deviations of their parts beyond the first order.
+        """
+        if not factor.shape[1]:
+            return 0.0
+        moves = before > 0
+        inverse = torch.where(moves, torch.where(moves, before, 1.0).rsqrt(), 0.0)
+        standard, image = (factor * each.flatten(1).unsqueeze(1) for each in (inverse, slope))
+        own = (variance - slope.square() * before).clamp(min=0).sqrt().flatten(1).unsqueeze(1)
+
+        def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
+            correlation = standard[:, :, some].mT @ standard
+            return image[:, :, some].mT @ image, correlation.square() * own[:, :, some].mT * own
+
+        return omitted_share(covariances, variance.flatten(1), factor.shape[1])
+
+
 _FIRST = "with covariances of first order"
 
 
 @LowRank.prepares(*ELEMENTWISE, note=_FIRST)
-def _elementwise(_rule: LowRank, module: nn.Module) -> FactorStep:
-    return ElementwiseFactors(activation_of(module))
+def _elementwise(_rule: LowRank, module: nn.Module) -> JointStep:
+    return _FirstOrder(activation_of(module))
 
 
 @LowRank.prepares(Multiply, MatrixProduct, note=_FIRST)
-def _product(_rule: LowRank, module: Multiply | MatrixProduct) -> ProductStep:
-    return ProductStep(module)
+def _product(_rule: LowRank, module: Multiply | MatrixProduct) -> JointStep:
+    return product_step(module)
