@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_ref.activations.base import Activation
-from sdp_ref.activations.numerics.covariances import ramp_covariance
-from sdp_ref.activations.numerics.normal import cdf, ramp_moments, repeated_integrals
+from sdp_ref.activations.numerics.normal import cdf, ramp_covariance, ramp_moments, repeated_integrals
 from sdp_ref.errors import NoFormulaError
 
 

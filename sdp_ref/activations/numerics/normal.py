@@ -8,6 +8,8 @@ integral over c of smooth positive functions, and not a difference of two large 
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -271,3 +273,69 @@ def _polynomial(coefficients: list[Tensor], t: Tensor) -> Tensor:
     for coefficient in reversed(rest):
         torch.addcmul(coefficient, value, t, out=value)
     return value
+
+
+_UNDERFLOW = 40.0  # exp(-40^2 / 2) is 0 in float64
+
+
+def pairs(mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices i < j of all pairs of a layer (B, n), each of shape (P,)."""
+    n = mean.shape[-1]
+    i, j = torch.triu_indices(n, n, 1, device=mean.device)
+    return i, j
+
+
+def off_points(covariance: Tensor, point: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """Covariances of the pairs (B, P), with equal gradients for both triangles and zero at point masses."""
+    c = 0.5 * covariance[:, i, j] + 0.5 * covariance[:, j, i]
+    return torch.where(point[:, i] | point[:, j], 0.0, c)
+
+
+def assembled(values: Tensor, i: Tensor, j: Tensor, n: int) -> Tensor:
+    """Symmetric matrices (B, n, n) from the values (B, P) of their pairs i < j, zero on the diagonal."""
+    place = torch.full((n, n), len(i), device=values.device)
+    place[i, j] = place[j, i] = torch.arange(len(i), device=values.device)
+    return torch.cat([values, values.new_zeros(len(values), 1)], -1)[:, place]
+
+
+def ramp_covariance(
+    mean: Tensor,
+    variance: Tensor,
+    covariance: Tensor,
+    slopes: Sequence[float | Tensor],
+    corners: Sequence[float] = (0.0,),
+) -> Tensor:
+    """Covariances of a continuous piecewise linear function; scale equivariant if its only corner is 0."""
+    i, j = pairs(mean)
+    point = variance == 0
+    s = torch.where(point, 1.0, variance).sqrt()
+    bends = [
+        (torch.where(point, 0.0, (mean - corner) / s), right - left)
+        for corner, (left, right) in zip(corners, itertools.pairwise(slopes), strict=True)
+    ]
+    rho = off_points(covariance, point, i, j) / s[:, i] / s[:, j]
+    # clamp without zeroing the gradient where rounding exceeds 1
+    rho = rho + (rho.clamp(-1, 1) - rho).detach()
+    bent = []
+    for (h, of_i), (k, of_j) in itertools.product(bends, repeat=2):
+        h_i, h_j = h[:, i], k[:, j]
+        reached = torch.maximum(h_i.abs(), h_j.abs()) < _UNDERFLOW
+        # If one unit of a pair never reaches its corner, the density there is 0.
+        bend = by_correlation(_ramp_bend, torch.where(reached, rho, torch.nan), h_i, h_j, rho)
+        bent.append((_product(of_i, of_j, i, j), bend))
+    mean_slope = slopes[0] + functools.reduce(torch.add, [bend * cdf(h) for h, bend in bends])
+    unit = rho * mean_slope[:, i] * mean_slope[:, j]
+    for weight, bend in bent:
+        unit = unit + weight * bend
+    return assembled(unit * s[:, i] * s[:, j], i, j, mean.shape[-1])
+
+
+def _product(a: float | Tensor, b: float | Tensor, i: Tensor, j: Tensor) -> float | Tensor:
+    """a[i] b[j], where each of a and b is one value for all units or a tensor with one per unit."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a[i] * b[j]
+    return a**2 if a is b else a * b  # a power and a product may differ in the last digit
+
+
+def _ramp_bend(h: Tensor, k: Tensor, rho: Tensor, count: int, limit: float) -> Tensor:
+    return price_integral(h, k, rho, 2, count, limit)

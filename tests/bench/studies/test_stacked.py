@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 import sdp_ref as sr
 from sdp_bench.bench.studies.uci import stacked
