@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sdp_ref.activations.numerics.covariances import assembled, off_points, pairs
-from sdp_ref.activations.numerics.normal import gauss_legendre, pdf, recomputed
+from sdp_ref.activations.numerics.normal import assembled, gauss_legendre, off_points, pairs, pdf, recomputed
 
 _KNOTS = (0.0, 2.0, 6.0, 14.0, 40.0)  # the non-linearities bend within a few units of 0
 _PANELS = 14  # panels across the range of the law, in addition to the knots
