@@ -20,11 +20,9 @@ from sdp_ref.laws import Law, unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
 from sdp_ref.rules.base import Rule
 
-CALL = "y = rule.propagate(net, x)\nprint(y.mean, y.covariance)"
 
-
-def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
-    """Python code that builds `net` and `x` and calls the rule."""
+def as_code(net: nn.Module, x: Law, rule: Any, check: str, seed: int) -> str:
+    """Python code that builds `net` and `x`, calls the rule, and repeats the check."""
     dtype = str(x.location.dtype)
     lines = ["import torch", "from torch import nn", "import sdp_ref as sr"]
     lines += ["torch.set_printoptions(precision=10)"]
@@ -44,7 +42,8 @@ def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
     built_in = isinstance(rule, Rule) and type(rule).__module__.startswith("sdp_ref.")
     spec = getattr(rule, "spec", None) or getattr(rule, "name", "?")
     lines += [f"rule = sr.rule({spec!r})" if built_in else f"# rule: yours, {spec!r}"]
-    return "\n".join([*lines, *(calls or CALL).splitlines()])
+    lines += ["y = rule.propagate(net, x)", "print(y.mean, y.covariance)"]
+    return "\n".join([*lines, f"print(sr.check_rule(rule, only={check!r}, seed={seed}))"])
 
 
 def _is_own(net: nn.Module) -> bool:
@@ -92,16 +91,14 @@ processors.
 class Verdict:
     """Result of one case.
 
-    For a failure, `detail` contains the two differing values, `calls` Python code that shows it, given `net`,
-    `x` and `rule`, and `row` the index of the law that failed. `share` is the largest ratio of error and
-    tolerance.
+    For a failure, `detail` contains the two differing values, and `row` is the index of the law that failed.
+    `share` is the largest ratio of error and tolerance.
     """
 
     passed: bool
     detail: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
     share: float = 0.0
-    calls: str = ""
     row: int | None = None
 
 
@@ -210,7 +207,7 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
             judged += x.batch
             if not verdict.passed:
                 x, verdict = _smallest(case, verdict)
-                example = as_code(net, x, subject.rule, verdict.calls)
+                example = as_code(net, x, subject.rule, check.name, seed)
                 return result("failed", verdict.detail, verdict, example)
             worst = max(worst, verdict, key=lambda v: v.share)
             net = x = None
@@ -223,7 +220,7 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
         if net is not None and x is not None:
             rows = (row for row in range(x.batch) if _raises_alone(subject, net, x, row, error))
             row = next(rows, None)
-            example = as_code(net, x if row is None else x[row], subject.rule)
+            example = as_code(net, x if row is None else x[row], subject.rule, check.name, seed)
         ended = ", which would end the process" if isinstance(error, SystemExit) else ""
         kind = on_one_line(type(error).__name__)
         return result("failed", f"raised {kind}{ended}: {text}", Verdict(False), example)

@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,6 @@ from sdp_ref.errors import UndefinedError
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.gaussian import AnyGaussian
 
-_DTYPE = "y = rule.propagate(net, x)\nprint(x.location.dtype, y.mean.dtype, y.covariance.dtype)"
-
 
 def dtype(subject: Subject, seed: int) -> Iterator[Case]:
     """Mean and covariance have the dtype of the input."""
@@ -41,7 +39,7 @@ def dtype(subject: Subject, seed: int) -> Iterator[Case]:
         for name, value in (("mean", got.mean), ("covariance", got.covariance)):
             if value.dtype != x.location.dtype:
                 text = f"an input of {x.location.dtype} gives a {name} of {value.dtype}"
-                return Verdict(False, text, calls=_DTYPE)
+                return Verdict(False, text)
         return Verdict(True)
 
     for kind in (torch.float32, torch.float64):
@@ -59,17 +57,12 @@ def precision(subject: Subject, seed: int) -> Iterator[Case]:
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         exact = subject.estimate(net, x)
         single = subject.estimate(copy.deepcopy(net).float(), x.to(torch.float32))
-        return within(single, like(exact, simulated(subject, net, x), relative=_SINGLE), _PRECISION)
+        return within(single, like(exact, simulated(subject, net, x), relative=_SINGLE))
 
     for net, x in cases.generic(subject, seed):
         # representable in float32, so that both results are for the same law
         yield Case(copy.deepcopy(net).float().double(), x.to(torch.float32).to(torch.float64), judge)
 
-
-_PRECISION = (
-    "y = rule.propagate(net.float(), x.to(torch.float32))\nz = rule.propagate(net.double(), x)\n"
-    "print(y.mean, z.mean, y.covariance, z.covariance, sep='\\n')"
-)
 
 _ASYMMETRY = 1e-10
 """Relative to the standard deviations: far above the rounding of J S J^T, far below an error in a formula."""
@@ -89,8 +82,7 @@ def symmetry(subject: Subject, seed: int) -> Iterator[Case]:
         error = float(gap.max())
         numbers = {"error": error, "tolerance": _ASYMMETRY * float(s.max()) ** 2}
         text = f"C and its transpose differ by {error:.3g}"
-        calls = "y = rule.propagate(net, x)\nprint(y.covariance - y.covariance.mT)"
-        return Verdict(False, text, numbers, worst, calls)
+        return Verdict(False, text, numbers, worst)
 
     for net, x in cases.generic(subject, seed):
         yield Case(net, x, judge)
@@ -116,9 +108,8 @@ def semidefinite(subject: Subject, seed: int) -> Iterator[Case]:
         if smallest >= numbers["tolerance"]:
             return Verdict(True, numbers=numbers, share=max(0.0, -float(relative[row])) / _INDEFINITE)
         kind = "eigenvalue" if got.full else "variance"
-        calls = "y = rule.propagate(net, x)\nprint(torch.linalg.eigvalsh(y.covariance))"
         text = f"smallest {kind} {smallest:.3g} beside a largest of {largest:.3g}"
-        return Verdict(False, text, numbers, calls=calls, row=row)
+        return Verdict(False, text, numbers, row=row)
 
     yield from (Case(net, x, judge) for net, x in cases.generic(subject, seed))
     for name in cases.representative(subject):
@@ -222,11 +213,7 @@ def inputs_kept(subject: Subject, seed: int) -> Iterator[Case]:
             if getattr(x, name) is not v:
                 changed.append("identity")
             if changed:
-                calls = (
-                    f"kept, before = x.{name}, x.{name}.clone()\nrule.propagate(net, x)\n"
-                    f"print(before)\nprint(kept, kept.requires_grad, kept.grad, kept is x.{name})"
-                )
-                return Verdict(False, f"{name} of the input changed: {', '.join(changed)}", calls=calls)
+                return Verdict(False, f"{name} of the input changed: {', '.join(changed)}")
         return Verdict(True)
 
     for net, x in cases.generic(subject, seed):
@@ -244,16 +231,8 @@ def net_kept(subject: Subject, seed: int) -> Iterator[Case]:
         if not changed:
             return Verdict(True)
         name = changed[0]
-        calls = (
-            "import copy\nbefore = copy.deepcopy(net)\nrule.propagate(net, x)\n"
-            "for a, b in zip(before.modules(), net.modules()):\n"
-            "    print(a.training, b.training, a._forward_hooks, b._forward_hooks)\n"
-            "for (name, a), (_, b) in zip(before.named_parameters(), net.named_parameters()):\n"
-            "    print(name, a.requires_grad, b.requires_grad, a.grad, b.grad)\n"
-            "print(before.state_dict(), net.state_dict())"
-        )
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        return Verdict(False, f"{name} of the net changed{more}", calls=calls)
+        return Verdict(False, f"{name} of the net changed{more}")
 
     def prepared(net: nn.Module, *, training: bool) -> nn.Module:
         net = copy.deepcopy(net).requires_grad_()
@@ -311,12 +290,6 @@ def law(subject: Subject, seed: int) -> Iterator[Case]:
         yield Case(net, x, judge)
 
 
-_MOMENTS = (
-    "y = rule.propagate(net, x)\ndrawn = y.sample(8192, torch.Generator().manual_seed(0)).flatten(2)\n"
-    "print(drawn.mean(0), y.mean)\nprint(torch.cov(drawn[:, 0].mT), y.covariance)"
-)
-
-
 def _drawn(found: Law, got: Prediction) -> Verdict | None:
     try:
         draws = found.sample(DRAWS, torch.Generator().manual_seed(0)).detach().flatten(2).double()
@@ -331,19 +304,9 @@ def _drawn(found: Law, got: Prediction) -> Verdict | None:
         (squares.mean(1) / DRAWS).sqrt(), ((fourth - second.square()).clamp(min=0) / DRAWS).sqrt()
     )
     verdict = compare.within(
-        Prediction(mean, second, got.full), compare.expected(got.mean, got.covariance, errors), _MOMENTS
+        Prediction(mean, second, got.full), compare.expected(got.mean, got.covariance, errors)
     )
-    return _told(verdict, "of its draws")
-
-
-_DENSITY = (
-    "y = rule.propagate(net, x)\ntorch.manual_seed(0)\n"
-    "wide = torch.distributions.MultivariateNormal(y.mean[0], 2 * y.covariance[0])\n"
-    "points = torch.cat([wide.sample((8192,)), y.sample(8192)[:, 0]])\n"
-    "own, other = y.log_prob(points.unsqueeze(1))[:, 0].exp(), wide.log_prob(points).exp()\n"
-    "weights = own / (own / 2 + other / 2)\n"
-    "print(weights.mean(), 'must be 1', (weights.unsqueeze(1) * points).mean(0), y.mean)"
-)
+    return replace(verdict, detail=f"of its draws: {verdict.detail}")
 
 
 def _integrated(found: Law, got: Prediction) -> Verdict | None:
@@ -377,20 +340,9 @@ def _integrated(found: Law, got: Prediction) -> Verdict | None:
         f"{float(error[:, 1:].max()):.3g}"
     )
     numbers = {"error": float(error.max()), "tolerance": float(tolerance.max())}
-    return Verdict(share <= 1, text, numbers, share, _DENSITY)
+    return Verdict(share <= 1, text, numbers, share)
 
 
 def _share(error: Tensor, tolerance: Tensor) -> float:
     share = float((error / tolerance.clamp(min=1e-300)).max())
     return float("inf") if math.isnan(share) else share
-
-
-def _told(verdict: Verdict, whose: str) -> Verdict:
-    return Verdict(
-        verdict.passed,
-        f"{whose}: {verdict.detail}",
-        verdict.numbers,
-        verdict.share,
-        verdict.calls,
-        verdict.row,
-    )

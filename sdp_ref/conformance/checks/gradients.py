@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -93,59 +92,13 @@ def _repeats(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Non
         raise NotApplicable("it does not repeat itself (see determinism): differences would be noise")
 
 
-def _code(
-    subject: Subject, x: AnyGaussian, leaf: str, step: float | None = None, index: tuple[int, ...] = ()
-) -> str:
-    """Code that prints the gradient in a leaf and, given a step, the finite difference."""
-    lines = []
-    if hasattr(subject.rule, "create_graph"):
-        if dataclasses.is_dataclass(subject.rule):
-            lines += ["import dataclasses", "rule = dataclasses.replace(rule, create_graph=True)"]
-        else:
-            lines += ["rule.create_graph = True"]
-    if isinstance(x, DiagonalGaussian):
-        second, law = "x.variance", "sr.DiagonalGaussian(mean, second)"
-    elif "factor" in leaf:
-        second, law = "torch.linalg.cholesky(x.covariance)", "sr.Gaussian(mean, second @ second.mT)"
-    else:
-        second, law = "x.covariance", "sr.Gaussian(mean, second)"
-    own = {"mean": "mean"}.get(leaf, "second" if leaf in _SECOND else f"net.get_parameter({leaf!r})")
-    lines += [
-        f"mean, second = x.mean.clone().requires_grad_(), {second}.clone().requires_grad_()",
-        f"leaf = {own}  # the {leaf}",
-        "def total():  # of mean and covariance, with random weights",
-        f"    y = rule.propagate(net, {law})",
-        "    g = torch.Generator().manual_seed(0)",
-        "    m, c = y.mean.flatten(1), y.covariance",
-        "    a, b = (torch.rand(v.shape, generator=g, dtype=torch.float64) + 0.5 for v in (m, c))",
-        "    return (a * m).sum() + ((b + b.mT) / 2 * c).sum()",
-        "(got,) = torch.autograd.grad(total(), leaf, allow_unused=True)",
-    ]
-    if step is None:
-        return "\n".join([*lines, "print(got)"])
-    lines += [
-        f"index, step = {index}, {step:g}",
-        "leaf.data[index] += step",
-        "above = total()",
-        "leaf.data[index] -= 2 * step",
-        "below = total()",
-        "got = torch.zeros(()) if got is None else got[index]",
-        "want = ((above - below) / (2 * step)).detach()",
-        "print('gradient', got, 'finite differences', want)",
-    ]
-    return "\n".join(lines)
-
-
-_SECOND = ("variance", "factor of the covariance", "covariance")
-
-
 def _has_graph(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verdict:
     values, law_of = _leaves(x)
     got = subject.predict(net, law_of([v.requires_grad_() for v in values]), rule)
     if got.mean.requires_grad and got.covariance.requires_grad:
         return Verdict(True)
     text = "it declares that it is differentiable, and mean or covariance carries no graph"
-    return Verdict(False, text, calls=_code(subject, x, "mean"))
+    return Verdict(False, text)
 
 
 def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verdict:
@@ -163,7 +116,7 @@ def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaus
         got = torch.zeros_like(leaf) if gradient is None else gradient
         if not bool(torch.isfinite(got).all()):
             text = f"the gradient in the {name} is not finite"
-            return Verdict(False, text, calls=_code(subject, x, name))
+            return Verdict(False, text)
         best = Verdict(False, share=float("inf"))
         for step in _STEPS:
             want = _differences(subject, rule, net, leaf, lambda: law_of(leaves), step)
@@ -182,14 +135,13 @@ def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaus
                     f"in the {name} the gradient is {numbers['got']:.6g}, "
                     f"finite differences give {numbers['expected']:.6g}"
                 )
-                index = tuple(int(i) for i in np.unravel_index(at, leaf.shape))
-                best = Verdict(share <= 1, text, numbers, share, _code(subject, x, name, step, index))
+                best = Verdict(share <= 1, text, numbers, share)
             if best.passed:
                 break
         if not best.passed:
             return best
         worst = max(worst, best, key=lambda v: v.share)
-    return dataclasses.replace(worst, calls="")
+    return worst
 
 
 def _differences(
@@ -216,7 +168,7 @@ def _finite(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verd
     for name, gradient in zip(names, found, strict=True):
         if gradient is not None and not bool(torch.isfinite(gradient).all()):
             text = f"at a singular input the gradient in the {name} is not finite"
-            return Verdict(False, text, calls=_code(subject, x, name))
+            return Verdict(False, text)
     return Verdict(True)
 
 
@@ -264,29 +216,10 @@ def sampling_error(subject: Subject, _seed: int) -> Iterator[Case]:
                 for before, after in itertools.pairwise(errors)
             )
             text = f"errors relative to the standard deviations are {told} samples"
-            return Verdict(good, text, numbers, calls=calls)
-
-        calls = _sampling_code(subject, mean, variance)
+            return Verdict(good, text, numbers)
 
         x = DiagonalGaussian(tensor([[u.mean for u in layer]]), tensor([[1.0] * 16]))
         return Case(units(name, 16), x, judge)
 
     for name in cases.representative(subject):
         yield case(name)
-
-
-def _sampling_code(subject: Subject, mean: Tensor, variance: Tensor) -> str:
-    set_it = (
-        "other = dataclasses.replace(rule, samples=k)"
-        if dataclasses.is_dataclass(subject.rule)
-        else "other = copy.copy(rule)\n    other.samples = k"
-    )
-    return (
-        "import copy\nimport dataclasses\n"
-        f"mean = torch.tensor({mean.tolist()}, dtype=torch.float64)\n"
-        f"variance = torch.tensor({variance.tolist()}, dtype=torch.float64)\n"
-        f"for k in {LEVELS}:\n    {set_it}\n    y = other.propagate(net, x)\n"
-        "    a = (y.mean - mean) / variance.sqrt()\n    b = (y.covariance - torch.diag_embed(variance))\n"
-        "    b = b / variance.sqrt().unsqueeze(2) / variance.sqrt().unsqueeze(1)\n"
-        "    print(k, a.square().mean().sqrt(), b.square().mean().sqrt())"
-    )
