@@ -288,18 +288,11 @@ def _begun(rule: str, law: Law) -> Joint:
     return Joint(full.mean, covariance=full.covariance)
 
 
-@FullCovarianceRule.prepares(*AFFINE)
-def _affine(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
+def _affine(module: nn.Module) -> JointStep:
     return AffineStep(AFFINE[type_before_parametrizations(module)](module))
 
 
-@FullCovarianceRule.prepares(*IDENTITIES)
-def _identity(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
-    return CopyStep()
-
-
-@FullCovarianceRule.prepares(Add)
-def _add(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
+def _add(_module: nn.Module) -> JointStep:
     def bind(a: Tensor, b: Tensor) -> tuple[Tensor, Rows]:
         if a.ndim != b.ndim:
             shapes = f"{tuple(a.shape[1:])} and {tuple(b.shape[1:])}"
@@ -309,8 +302,7 @@ def _add(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
     return MeanStep(bind, single=True)
 
 
-@FullCovarianceRule.prepares(Cat)
-def _cat(_rule: FullCovarianceRule, module: Cat) -> JointStep:
+def _cat(module: Any) -> JointStep:
     def bind(*means: Tensor) -> tuple[Tensor, Rows]:
         dim = module.dim % means[0].ndim + 1  # rows have an additional dimension
         return module(*means), lambda *rows: torch.cat(rows, dim)
@@ -318,34 +310,7 @@ def _cat(_rule: FullCovarianceRule, module: Cat) -> JointStep:
     return MeanStep(bind, single=True)
 
 
-@FullCovarianceRule.prepares(Multiply, MatrixProduct)
-def _product(_rule: FullCovarianceRule, module: Multiply | MatrixProduct) -> JointStep:
-    return product_step(module)
-
-
-@FullCovarianceRule.prepares(Maximum)
-@FullCovarianceRule.prepares(MaximumOfPairs, note="by pairs")
-def _maximum(_rule: FullCovarianceRule, module: Maximum) -> JointStep:
-    return MaximumStep(module)
-
-
-@FullCovarianceRule.prepares(VectorNorm, note="by its mean square")
-def _vector_norm(_rule: FullCovarianceRule, module: VectorNorm) -> JointStep:
-    return VectorNormStep(module)
-
-
-@FullCovarianceRule.prepares(Quotient, Attention, note="linearised")
-def _linearised(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
-    return linearised(module)
-
-
-@FullCovarianceRule.prepares(nn.Softmax, note="by mean field")
-def _softmax(_rule: FullCovarianceRule, module: nn.Softmax) -> JointStep:
-    return SoftmaxStep(module)
-
-
-@FullCovarianceRule.prepares(nn.LogSoftmax, note="linearised")
-def _log_softmax(_rule: FullCovarianceRule, module: nn.LogSoftmax) -> JointStep:
+def _log_softmax(module: Any) -> JointStep:
     def bind(mean: Tensor) -> tuple[Tensor, Rows]:
         softmax_dim(module, mean)
         return linear_part(module, [mean])
@@ -353,13 +318,7 @@ def _log_softmax(_rule: FullCovarianceRule, module: nn.LogSoftmax) -> JointStep:
     return MeanStep(bind)
 
 
-@FullCovarianceRule.prepares(*NORMS, note="linearised with its mean scale")
-def _norm(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
-    return NormStep(module)
-
-
-@FullCovarianceRule.prepares(*MAX_POOLS, note="by its largest mean")
-def _max_pool(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
+def _max_pool(module: nn.Module) -> JointStep:
     """Select the component with the largest mean of each window, as in the paper's section on MaxPool."""
 
     def bind(mean: Tensor) -> tuple[Tensor, Rows]:
@@ -373,6 +332,27 @@ def _max_pool(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
         return maxima, rows
 
     return MeanStep(bind, single=True)
+
+
+_STEPS: list[tuple[Callable[[Any], JointStep], tuple[type[nn.Module], ...], str]] = [
+    (_affine, tuple(AFFINE), ""),
+    (lambda _module: CopyStep(), IDENTITIES, ""),
+    (_add, (Add,), ""),
+    (_cat, (Cat,), ""),
+    (product_step, (Multiply, MatrixProduct), ""),
+    (MaximumStep, (Maximum,), ""),
+    (MaximumStep, (MaximumOfPairs,), "by pairs"),
+    (VectorNormStep, (VectorNorm,), "by its mean square"),
+    (linearised, (Quotient, Attention), "linearised"),
+    (SoftmaxStep, (nn.Softmax,), "by mean field"),
+    (_log_softmax, (nn.LogSoftmax,), "linearised"),
+    (NormStep, NORMS, "linearised with its mean scale"),
+    (_max_pool, MAX_POOLS, "by its largest mean"),
+]
+"""Functions that make the step of a module, the modules' classes, and the approximation."""
+
+for _make, _kinds, _note in _STEPS:
+    FullCovarianceRule.prepares(*_kinds, note=_note)(lambda _rule, module, make=_make: make(module))
 
 
 @FullCovarianceRule.mean_derivatives(*ELEMENTWISE)

@@ -25,8 +25,6 @@ from sdp_ref.graph.nonlinear import (
     Attention,
     Norm,
     max_pool,
-    mean_field,
-    root_moments,
     softmax_dim,
 )
 from sdp_ref.graph.ops import (
@@ -88,62 +86,7 @@ def raised(factor: Tensor, exponent: float) -> Tensor:
     return factor.abs() if exponent == 1 else power(factor.abs(), exponent)
 
 
-def linear_product(module: nn.Module, a: Law, b: Law) -> Law:
-    """Linearised product of two values, elementwise or of matrices; a value times itself is its square."""
-    location = module(a.location, b.location)
-    (left, right), exponent, back = additive(a, b)
-    by_left, by_right = (raised(law.location, exponent) for law in (a, b))
-    if a is b and not isinstance(module, MatrixProduct):
-        return with_spread(a, location, back(left * raised(2 * a.location, exponent)))
-    return with_spread(a, location, back(module(left, by_right) + module(by_left, right)))
-
-
-def product_moments(module: nn.Module, a: DiagonalGaussian, b: DiagonalGaussian) -> Law:
-    """Mean and variance of a product of two values, elementwise or of matrices.
-
-    Exact for independent components, Var XY = E[X]^2 Var Y + E[Y]^2 Var X + Var X Var Y, and for the
-    square of a value, Var X^2 = 4 E[X]^2 Var X + 2 Var(X)^2.
-    """
-    mean: Tensor = module(a.mean, b.mean)
-    if a is b and not isinstance(module, MatrixProduct):
-        variance = a.variance * (4 * a.mean.square() + 2 * a.variance)
-        return unchecked(DiagonalGaussian, mean + a.variance, variance)
-    first = module(a.variance, b.mean.square() + b.variance)
-    return unchecked(DiagonalGaussian, mean, first + module(a.mean.square(), b.variance))
-
-
-def linear_quotient(module: nn.Module, a: Law, b: Law) -> Law:
-    """Linearised a / b; a value divided by itself is 1."""
-    location = module(a.location, b.location)
-    if a is b:
-        return with_spread(a, location, 0 * additive(a)[0][0])
-    (above, below), exponent, back = additive(a, b)
-    by_above = raised(1 / b.location, exponent)
-    return with_spread(a, location, back(above * by_above + below * raised(location, exponent) * by_above))
-
-
-def maximum_moments(a: DiagonalGaussian, b: DiagonalGaussian) -> Law:
-    """Mean and variance of the larger of two values, exact for independent components.
-
-    Clark (1961), "The greatest of a finite set of random variables": max(X, Y) = X + (Y - X)_+, with X the
-    one with the larger mean, and Cov(X, (Y - X)_+) = -P(Y > X) Var X by Stein's lemma.
-    """
-    if a is b:
-        return a
-    first = a.mean >= b.mean
-    means, variances = (
-        torch.broadcast_tensors(*pair) for pair in ((a.mean, b.mean), (a.variance, b.variance))
-    )
-    (high, low), (of_high, of_low) = (
-        (torch.where(first, x, y), torch.where(first, y, x)) for x, y in (means, variances)
-    )
-    both = of_high + of_low
-    gain, spread = ReLU().mean_variance(low - high, both)
-    passed = torch.where(both > 0, ReLU().mean_derivative(low - high, both), 0.0)
-    return unchecked(DiagonalGaussian, high + gain, of_high * (1 - 2 * passed) + spread)
-
-
-_CHUNK = 2**24  # entries of a batch of Jacobians
+CHUNK = 2**24  # entries of a batch of Jacobians
 _MOST = 2**28  # entries of one Jacobian
 
 
@@ -161,80 +104,7 @@ def linearised(module: nn.Module, *laws: Law) -> Law:
     return with_spread(laws[0], function(*points), back(total))
 
 
-def softmax(module: nn.Softmax, law: Law) -> Law:
-    """Softmax; the spread of each output combines those of all inputs by its row of the Jacobian."""
-    x, dim = law.location, softmax_dim(module, law.location)
-
-    def jacobian(rows: Tensor) -> Tensor:
-        p = torch.softmax(rows, -1)
-        off = (
-            -p.unsqueeze(-1) * p.unsqueeze(-2) * (1 - torch.eye(p.shape[-1], dtype=p.dtype, device=p.device))
-        )
-        return off - torch.diag_embed(off.sum(-1))  # p (1 - p) without cancellation at p = 1
-
-    spread = spread_of(law).movedim(dim, -1)
-    through = _through(jacobian, x.movedim(dim, -1), spread, law).movedim(-1, dim)
-    return with_spread(law, module(x), through)
-
-
-def softmax_by_mean_field(module: nn.Softmax, law: DiagonalGaussian) -> Law:
-    dim = softmax_dim(module, law.location)
-    x, variance = (each.movedim(dim, -1) for each in (law.mean, law.variance))
-    n = _fitting(x.shape[-1])
-    step = max(1, _CHUNK // max(1, n * n))
-    parts = []
-    for m, v in zip(x.reshape(-1, n).split(step), variance.reshape(-1, n).split(step), strict=True):
-        p, jacobian = mean_field(m, v.unsqueeze(2) + v.unsqueeze(1))
-        parts.append(torch.stack([p, (jacobian.square() @ v.unsqueeze(2)).squeeze(2)]))
-    mean, through = (each.reshape(x.shape).movedim(-1, dim) for each in torch.cat(parts, 1))
-    return with_spread(law, mean, through)
-
-
-def log_softmax(module: nn.LogSoftmax, law: Law) -> Law:
-    """X - log sum exp x, whose Jacobian is I - 1 p^T."""
-    dim = softmax_dim(module, law.location)
-    location = module(law.location)
-    (measure,), exponent, back = additive(law)
-    p = raised(location.exp(), exponent)
-    own = raised(torch.expm1(location), exponent)  # 1 - p
-    total = measure * own + ((measure * p).sum(dim, keepdim=True) - measure * p).clamp(min=0)
-    return with_spread(law, location, back(total))
-
-
-def layer_norm(module: nn.LayerNorm, law: Law) -> Law:
-    x, dims = law.location, len(module.normalized_shape)
-    if dims >= x.ndim:
-        raise NoLinearPartError("a LayerNorm over the batch dimension")
-
-    def jacobian(rows: Tensor) -> Tensor:
-        n = rows.shape[-1]
-        centred = rows - rows.mean(-1, keepdim=True)
-        inverse = (centred.square().mean(-1, keepdim=True) + module.eps).rsqrt()
-        z = centred * inverse
-        eye = torch.eye(n, dtype=rows.dtype, device=rows.device)
-        return inverse.unsqueeze(-1) * (eye - (1 + z.unsqueeze(-1) * z.unsqueeze(-2)) / n)
-
-    through = _through(jacobian, x.flatten(-dims), spread_of(law).flatten(-dims), law).reshape(x.shape)
-    if module.weight is not None:
-        gain = module.weight
-        through = through * (gain.square() if isinstance(law, DiagonalGaussian) else gain.abs())
-    return with_spread(law, module(x), through)
-
-
-def norm(module: nn.Module, law: Law) -> Law:
-    """Any norm of :data:`~sdp_ref.graph.nonlinear.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores."""
-    return _normalised(Norm.of(module, law.location), law, 0.0)
-
-
-def norm_at_mean_scale(module: nn.Module, law: DiagonalGaussian) -> Law:
-    """Same as :func:`norm`, with s^2 the mean square under the law instead of that at the mean."""
-    form = Norm.of(module, law.location)
-    variance = form.grouped(law.variance)
-    extra = variance.mean(-1, keepdim=True) * (1 - 1 / variance.shape[-1] if form.centred else 1)
-    return _normalised(form, law, extra)
-
-
-def _normalised(form: Norm, law: Law, extra: Tensor | float) -> Law:
+def normalised(form: Norm, law: Law, extra: Tensor | float) -> Law:
     x = law.location
     z, inverse = form.scores(x, extra)
     spread, n, one = form.grouped(spread_of(law)), z.shape[-1], 1.0 if form.centred else 0.0
@@ -260,44 +130,6 @@ def _measure(gain: Tensor | None, law: Law) -> Tensor | None:
     return gain.square() if isinstance(law, DiagonalGaussian) else gain.abs()
 
 
-def vector_norm(module: VectorNorm, law: Law) -> Law:
-    """Euclidean length r with Jacobian x^T / r; at location 0, where it is undefined, the spread is 0."""
-    x, location = law.location, module(law.location)
-    whole = location if module.keepdim else VectorNorm(module.dims, True)(x)
-    (measure,), exponent, back = additive(law)
-    slope = torch.where(whole > 0, x / torch.where(whole > 0, whole, 1.0), 0.0)
-    return with_spread(law, location, back(module.summed(raised(slope, exponent) * measure)))
-
-
-def vector_norm_by_its_square(module: VectorNorm, law: DiagonalGaussian) -> Law:
-    """Euclidean length by the moments of its square; see :func:`~sdp_ref.graph.nonlinear.root_moments`."""
-    x, v = law.mean, law.variance
-    square, variance = module.summed(x.square() + v), module.summed(v * (4 * x.square() + 2 * v))
-    mean, spread = root_moments(square, variance)
-    return with_spread(law, mean, spread)
-
-
-def attention(module: Attention, q: Law, k: Law, v: Law) -> Law:
-    """Scaled dot-product attention, in closed form.
-
-    With weights A and outputs o = A v: d o_ld / d v_jd = A_lj and d o_ld / d score_lj = A_lj (v_jd - o_ld).
-    """
-    if len({id(q), id(k), id(v)}) < 3:
-        return linearised(module, q, k, v)
-    location = module(q.location, k.location, v.location)
-    measures, exponent, back = additive(q, k, v)
-    weights, factor = module.weights(q.location, k.location), module.factor(q.location)
-    heads = [
-        each.flatten(0, -3)
-        for each in (location, weights, *measures, q.location * factor, k.location * factor, v.location)
-    ]
-    step = max(1, _CHUNK // max(1, weights.shape[-1] * math.prod(location.shape[-2:])))
-    parts = [
-        _through_heads(exponent, *part) for part in zip(*(each.split(step) for each in heads), strict=True)
-    ]
-    return with_spread(q, location, back(torch.cat(parts).reshape(location.shape)))
-
-
 def _through_heads(exponent: float, *head: Tensor) -> Tensor:
     """Measures of the outputs of some attention heads, (heads, queries, values)."""
     location, weights, of_q, of_k, of_v, q, k, v = head
@@ -312,8 +144,8 @@ def _through_heads(exponent: float, *head: Tensor) -> Tensor:
 
 def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, law: Law) -> Tensor:
     """Spreads of J x for independent components, with a Jacobian (n, n) for each of the rows `x` (..., n)."""
-    n = _fitting(x.shape[-1])
-    step = max(1, _CHUNK // max(1, n * n))
+    n = fitting(x.shape[-1])
+    step = max(1, CHUNK // max(1, n * n))
     parts = []
     for rows, s in zip(x.reshape(-1, n).split(step), spread.reshape(-1, n).split(step), strict=True):
         matrix = jacobian(rows)
@@ -325,7 +157,7 @@ def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, la
     return torch.cat(parts).reshape(x.shape)
 
 
-def _fitting(n: int) -> int:
+def fitting(n: int) -> int:
     """Return the length of a row, or raise if its Jacobian is too large."""
     if n * n > _MOST:
         raise NoFormulaError(f"a Jacobian of {n} by {n} components, more than {_MOST:,} entries")
@@ -400,42 +232,112 @@ def _max_pool(_rule: MarginalRule, module: nn.Module, law: Law) -> Law:
 
 @MarginalRule.handles(Multiply, MatrixProduct, note="linearised")
 def _product(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> Law:
-    return linear_product(module, a, b)
+    """Linearised product of two values, elementwise or of matrices; a value times itself is its square."""
+    location = module(a.location, b.location)
+    (left, right), exponent, back = additive(a, b)
+    by_left, by_right = (raised(law.location, exponent) for law in (a, b))
+    if a is b and not isinstance(module, MatrixProduct):
+        return with_spread(a, location, back(left * raised(2 * a.location, exponent)))
+    return with_spread(a, location, back(module(left, by_right) + module(by_left, right)))
 
 
 @MarginalRule.handles(Quotient, note="linearised")
 def _quotient(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> Law:
-    return linear_quotient(module, a, b)
+    """Linearised a / b; a value divided by itself is 1."""
+    location = module(a.location, b.location)
+    if a is b:
+        return with_spread(a, location, 0 * additive(a)[0][0])
+    (above, below), exponent, back = additive(a, b)
+    by_above = raised(1 / b.location, exponent)
+    return with_spread(a, location, back(above * by_above + below * raised(location, exponent) * by_above))
 
 
 @MarginalRule.handles(nn.Softmax, note="linearised")
 def _softmax(_rule: MarginalRule, module: nn.Softmax, law: Law) -> Law:
-    return softmax(module, law)
+    """Softmax; the spread of each output combines those of all inputs by its row of the Jacobian."""
+    x, dim = law.location, softmax_dim(module, law.location)
+
+    def jacobian(rows: Tensor) -> Tensor:
+        p = torch.softmax(rows, -1)
+        off = (
+            -p.unsqueeze(-1) * p.unsqueeze(-2) * (1 - torch.eye(p.shape[-1], dtype=p.dtype, device=p.device))
+        )
+        return off - torch.diag_embed(off.sum(-1))  # p (1 - p) without cancellation at p = 1
+
+    spread = spread_of(law).movedim(dim, -1)
+    through = _through(jacobian, x.movedim(dim, -1), spread, law).movedim(-1, dim)
+    return with_spread(law, module(x), through)
 
 
 @MarginalRule.handles(nn.LogSoftmax, note="linearised")
 def _log_softmax(_rule: MarginalRule, module: nn.LogSoftmax, law: Law) -> Law:
-    return log_softmax(module, law)
+    """X - log sum exp x, whose Jacobian is I - 1 p^T."""
+    dim = softmax_dim(module, law.location)
+    location = module(law.location)
+    (measure,), exponent, back = additive(law)
+    p = raised(location.exp(), exponent)
+    own = raised(torch.expm1(location), exponent)  # 1 - p
+    total = measure * own + ((measure * p).sum(dim, keepdim=True) - measure * p).clamp(min=0)
+    return with_spread(law, location, back(total))
 
 
 @MarginalRule.handles(*NORMS, note="linearised")
 def _norm(_rule: MarginalRule, module: nn.Module, law: Law) -> Law:
-    return norm(module, law)
+    """Any norm of :data:`~sdp_ref.graph.nonlinear.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores."""
+    return normalised(Norm.of(module, law.location), law, 0.0)
 
 
 @MarginalRule.handles(nn.LayerNorm, note="linearised")
 def _layer_norm(_rule: MarginalRule, module: nn.LayerNorm, law: Law) -> Law:
-    return layer_norm(module, law)
+    x, dims = law.location, len(module.normalized_shape)
+    if dims >= x.ndim:
+        raise NoLinearPartError("a LayerNorm over the batch dimension")
+
+    def jacobian(rows: Tensor) -> Tensor:
+        n = rows.shape[-1]
+        centred = rows - rows.mean(-1, keepdim=True)
+        inverse = (centred.square().mean(-1, keepdim=True) + module.eps).rsqrt()
+        z = centred * inverse
+        eye = torch.eye(n, dtype=rows.dtype, device=rows.device)
+        return inverse.unsqueeze(-1) * (eye - (1 + z.unsqueeze(-1) * z.unsqueeze(-2)) / n)
+
+    through = _through(jacobian, x.flatten(-dims), spread_of(law).flatten(-dims), law).reshape(x.shape)
+    if module.weight is not None:
+        gain = module.weight
+        through = through * (gain.square() if isinstance(law, DiagonalGaussian) else gain.abs())
+    return with_spread(law, module(x), through)
 
 
 @MarginalRule.handles(Attention, note="linearised")
 def _attention(_rule: MarginalRule, module: Attention, q: Law, k: Law, v: Law) -> Law:
-    return attention(module, q, k, v)
+    """Scaled dot-product attention, in closed form.
+
+    With weights A and outputs o = A v: d o_ld / d v_jd = A_lj and d o_ld / d score_lj = A_lj (v_jd - o_ld).
+    """
+    if len({id(q), id(k), id(v)}) < 3:
+        return linearised(module, q, k, v)
+    location = module(q.location, k.location, v.location)
+    measures, exponent, back = additive(q, k, v)
+    weights, factor = module.weights(q.location, k.location), module.factor(q.location)
+    heads = [
+        each.flatten(0, -3)
+        for each in (location, weights, *measures, q.location * factor, k.location * factor, v.location)
+    ]
+    step = max(1, CHUNK // max(1, weights.shape[-1] * math.prod(location.shape[-2:])))
+    parts = [
+        _through_heads(exponent, *part) for part in zip(*(each.split(step) for each in heads), strict=True)
+    ]
+    return with_spread(q, location, back(torch.cat(parts).reshape(location.shape)))
 
 
 @MarginalRule.handles(VectorNorm, note="linearised")
 def _vector_norm(_rule: MarginalRule, module: VectorNorm, law: Law) -> Law:
-    return vector_norm(module, law)
+    """Euclidean length r with Jacobian x^T / r; at location 0, where it is undefined, the spread is 0."""
+    x, location = law.location, module(law.location)
+    whole = location if module.keepdim else VectorNorm(module.dims, True)(x)
+    (measure,), exponent, back = additive(law)
+    slope = torch.where(whole > 0, x / torch.where(whole > 0, whole, 1.0), 0.0)
+    return with_spread(law, location, back(module.summed(raised(slope, exponent) * measure)))
 
 
 @dataclass(frozen=True)
