@@ -100,8 +100,7 @@ class Members(Mapping[str, Kind]):
         self._found = found
 
     def __getitem__(self, name: str) -> Kind:
-        kind: Kind = self._found[name][0].load()
-        return kind
+        return self._found[name][0].load()
 
     def written(self, name: str, attribute: str, kind: type[T]) -> T:
         """Read a class attribute from the source of a class or its nearest base, without importing it.

@@ -56,8 +56,7 @@ class Quotient(nn.Module):
 
 class Length(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-        return length
+        return torch.linalg.vector_norm(x, dim=1, keepdim=True)
 
 
 class Attention(nn.Module):
@@ -117,8 +116,7 @@ class Residual(nn.Module):
         self.branch = branch
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.branch(x)
-        return y
+        return x + self.branch(x)
 
 
 IMAGE = (1, 3, 3)

@@ -56,8 +56,7 @@ class Affine(ABC):
 
     def value(self, x: Tensor) -> Tensor:
         """Return A x + b for x of shape (N, *event), in the dtype of `x`."""
-        y: Tensor = self.module(x)
-        return y
+        return self.module(x)
 
     @abstractmethod
     def weight(self, x: Tensor) -> Tensor:
@@ -108,8 +107,7 @@ class Affine(ABC):
         key = (weight, weight._version, weight.data_ptr(), exponent)
         if self._cache is None or not _same(self._cache[0], key):
             self._cache = (key, _raised(weight.detach(), exponent))
-        kept: Tensor = self._cache[1]
-        return kept
+        return self._cache[1]
 
 
 def _like(x: Tensor, like: Tensor) -> Tensor:
@@ -186,8 +184,7 @@ class Rearrangement(Affine):
         return torch.ones((), dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        y: Tensor = self.module(x)
-        return y
+        return self.module(x)
 
 
 class Padding(Rearrangement):
@@ -196,10 +193,8 @@ class Padding(Rearrangement):
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
         m = self.module
         if isinstance(m, Pad) and m.mode != "constant":
-            y: Tensor = m(x)
-            return y
-        zeros: Tensor = Pad(m.pad if isinstance(m, Pad) else m.padding)(x)
-        return zeros
+            return m(x)
+        return Pad(m.pad if isinstance(m, Pad) else m.padding)(x)
 
 
 _DENSE = 2**26
@@ -226,8 +221,7 @@ class Dense(Affine):
         return y.reshape(len(x), *shape)
 
     def rows(self, x: Tensor) -> Tensor:
-        y: Tensor = self.module(x) - self.module(torch.zeros_like(x[:1]))
-        return y
+        return self.module(x) - self.module(torch.zeros_like(x[:1]))
 
 
 class Interpolation(Affine):
@@ -255,8 +249,7 @@ class Interpolation(Affine):
         return x
 
     def rows(self, x: Tensor) -> Tensor:
-        y: Tensor = self.module(x)
-        return y
+        return self.module(x)
 
     def _matrices(self, x: Tensor) -> list[Tensor]:
         """For each dimension, the image (out, in) of its basis, constant along the others."""
@@ -275,8 +268,7 @@ class LinearMap(Affine):
         return F.linear(x, self.module.weight.to(x.dtype), cast(self.module.bias, x))
 
     def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
-        weight: Tensor = self.module.weight
-        return weight
+        return self.module.weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.linear(x, weight)
@@ -316,8 +308,7 @@ class Convolution(Affine):
         return self._convolved(x, self.module.weight.to(x.dtype), cast(self.module.bias, x))
 
     def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
-        weight: Tensor = self.module.weight
-        return weight
+        return self.module.weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         return self._convolved(x, weight, None)
@@ -373,8 +364,7 @@ class Normalisation(Affine):
     def value(self, x: Tensor) -> Tensor:
         m = self.module
         mean, variance = m.running_mean.to(x.dtype), m.running_var.to(x.dtype)
-        y: Tensor = F.batch_norm(x, mean, variance, cast(m.weight, x), cast(m.bias, x), False, 0.0, m.eps)
-        return y
+        return F.batch_norm(x, mean, variance, cast(m.weight, x), cast(m.bias, x), False, 0.0, m.eps)
 
     def weight(self, x: Tensor) -> Tensor:
         root = (self.module.running_var.to(x.dtype) + self.module.eps).sqrt()
@@ -396,15 +386,13 @@ class AveragePool(Affine):
 
     def weight(self, x: Tensor) -> Tensor:
         ones = torch.ones_like(x[:1, :1])
-        weight: Tensor = self.module(ones) / self._summed(ones)  # (inside / divisor) / inside
-        return weight
+        return self.module(ones) / self._summed(ones)  # (inside / divisor) / inside
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         return self._summed(x) * weight
 
     def rows(self, x: Tensor) -> Tensor:
-        y: Tensor = self.module(x)
-        return y
+        return self.module(x)
 
     def _summed(self, x: Tensor) -> Tensor:
         m = self.module
@@ -428,12 +416,10 @@ class AdaptiveAveragePool(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         # A mean times its count, since torch has no adaptive sum.
-        y: Tensor = self.module(x) * self._counts(x) * weight
-        return y
+        return self.module(x) * self._counts(x) * weight
 
     def rows(self, x: Tensor) -> Tensor:
-        y: Tensor = self.module(x)
-        return y
+        return self.module(x)
 
     def _counts(self, x: Tensor) -> Tensor:
         """Numbers of inputs per output: window i of m over n is [i n // m, ceil((i + 1) n / m))."""
@@ -457,12 +443,10 @@ class MeanOver(Affine):
         return torch.full((), 1 / count, dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        y: Tensor = x.sum(self.module.dims, self.module.keepdim) * weight
-        return y
+        return x.sum(self.module.dims, self.module.keepdim) * weight
 
     def rows(self, x: Tensor) -> Tensor:
-        y: Tensor = self.module(x)
-        return y
+        return self.module(x)
 
 
 class SumOver(Affine):
@@ -470,8 +454,7 @@ class SumOver(Affine):
         return torch.ones((), dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        y: Tensor = self.module(x)
-        return y
+        return self.module(x)
 
 
 def _space(module: nn.Module) -> int:

@@ -267,8 +267,7 @@ class Replay:
 
         function = _IN_ANY_MEMORY.get(self.entry.function, self.entry.function)
         result: Any = function(*put(self.entry.args), **put(self.entry.kwargs))
-        output: Tensor = result[self.which] if isinstance(result, tuple | list) else result
-        return output
+        return result[self.which] if isinstance(result, tuple | list) else result
 
     @torch.no_grad()
     def sources(self) -> tuple[Layout, list[Source]] | None:

@@ -35,8 +35,7 @@ def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, F
             return value.new_zeros(len(value), 0, *value.shape[1:])
 
         def one(*tangents: Tensor) -> Tensor:
-            pushed: Tensor = torch.func.jvp(function, points, tangents)[1]
-            return pushed
+            return torch.func.jvp(function, points, tangents)[1]
 
         widest = max(each[0].numel() for each in (value, *points))
         chunk = max(1, _CHUNK // max(1, len(value) * widest))
@@ -128,8 +127,7 @@ def _columns(function: Function, points: Sequence[Tensor], value: Tensor) -> Ite
             def of(x: Tensor) -> Tensor:
                 return function(*points[:place], x, *points[place + 1 :])
 
-            pushed: Tensor = torch.func.jvp(of, (point,), (tangent,))[1]
-            return pushed
+            return torch.func.jvp(of, (point,), (tangent,))[1]
 
         for first in range(0, n, chunk):
             size = min(chunk, n - first)
@@ -175,5 +173,4 @@ def in_dtype(module: nn.Module, *values: Tensor) -> Tensor:
         module = copy.copy(module)  # shallow: parameters are shared
         vars(module).update(plain)
     own = {**cast(module.named_parameters()), **cast(module.named_buffers())}
-    y: Tensor = functional_call(module, own, values) if own else module(*values)
-    return y
+    return functional_call(module, own, values) if own else module(*values)

@@ -35,8 +35,7 @@ class Standard:
 def _normal(uniform: Tensor) -> Tensor:
     import torch
 
-    quantiles: Tensor = torch.special.ndtri(uniform)
-    return quantiles
+    return torch.special.ndtri(uniform)
 
 
 def _cauchy(uniform: Tensor) -> Tensor:
@@ -61,8 +60,7 @@ def stable(alpha: float) -> Standard:
         angle = math.pi * (angle - 0.5)
         exponential = -(-other).log1p()
         tail = (((1 - alpha) * angle).cos() / exponential).pow((1 - alpha) / alpha)
-        draws: Tensor = (alpha * angle).sin() / angle.cos().pow(1 / alpha) * tail
-        return draws
+        return (alpha * angle).sin() / angle.cos().pow(1 / alpha) * tail
 
     return Standard("stable", draw, 2, alpha)
 
@@ -193,8 +191,7 @@ class Law:
         uniform = torch.rand(shape, generator=generator, dtype=torch.float64) * (1 - 2.0**-53) + 2.0**-54
         noise = self.standard.from_uniform(uniform).to(self.location.device)
         rows = [self[row].push()(noise[:, row]) for row in range(self.batch)]
-        drawn: Tensor = torch.stack(rows, 1).unflatten(2, self.event_shape)
-        return drawn
+        return torch.stack(rows, 1).unflatten(2, self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:  # noqa: ARG002
         """Return the log-density at `value` of shape (..., B, *event), shape (..., B), float64.

@@ -168,8 +168,7 @@ class ForeignLaw(Law):
         return torch.stack([each for _, each in sorted(done, key=operator.itemgetter(0))], len(lead))
 
     def _density(self, rows: Tensor) -> Tensor:
-        density: Tensor = self.given.log_prob(rows)
-        return density
+        return self.given.log_prob(rows)
 
     def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
         raise NotImplementedError
@@ -238,8 +237,7 @@ class TorchLaw(ForeignLaw):
 
         def draws(uniform: Tensor) -> Tensor:
             inner = uniform.double().unflatten(1, self.event_shape).unsqueeze(1)
-            drawn: Tensor = base.icdf(inner)[:, row].flatten(1).to(place)
-            return drawn
+            return base.icdf(inner)[:, row].flatten(1).to(place)
 
         return draws
 
@@ -281,8 +279,7 @@ class TorchLaw(ForeignLaw):
     @property
     def _here(self) -> Distribution:
         """The distribution on the device of the law."""
-        whole: Distribution = _placed(self.given, self.centre.device)
-        return whole
+        return _placed(self.given, self.centre.device)
 
 
 class SampledLaw(ForeignLaw):

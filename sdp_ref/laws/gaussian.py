@@ -263,8 +263,7 @@ def above(tail: Callable[[Tensor], Tensor], location: Tensor, scale: Tensor, val
 def _normal_tail(value: Tensor) -> Tensor:
     import torch
 
-    tail: Tensor = torch.special.ndtr(-value)
-    return tail
+    return torch.special.ndtr(-value)
 
 
 def _definite(law: Gaussian | DiagonalGaussian) -> Tensor:

@@ -182,8 +182,7 @@ class Mixture(Law):
         ).T
         drawn = self.components.sample(samples, generator).unflatten(1, (self.batch, self.pieces))
         rows = torch.arange(samples).unsqueeze(1), torch.arange(self.batch), which
-        chosen: Tensor = drawn[rows]
-        return chosen
+        return drawn[rows]
 
     def log_prob(self, value: Tensor) -> Tensor:
         import torch
@@ -247,13 +246,11 @@ class Mixture(Law):
         return unchecked(cls, torch.cat(weights), joined(components))
 
     def _split(self, values: Tensor) -> Tensor:
-        split: Tensor = values.unflatten(0, self.weights.shape)
-        return split
+        return values.unflatten(0, self.weights.shape)
 
     def _average(self, values: Tensor) -> Tensor:
         weights = self.weights.reshape(self.weights.shape + (1,) * (values.ndim - 1))
-        average: Tensor = (weights * self._split(values)).sum(1)
-        return average
+        return (weights * self._split(values)).sum(1)
 
 
 def joined(laws: Sequence[LawT]) -> LawT:

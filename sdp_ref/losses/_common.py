@@ -139,8 +139,7 @@ class _LogNdtr(Function):
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
-        value: Tensor = torch.special.log_ndtr(z)
-        return value
+        return torch.special.log_ndtr(z)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], _output: Tensor) -> None:
@@ -149,8 +148,7 @@ class _LogNdtr(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (z,) = ctx.saved_tensors
-        product: Tensor = gradient * _Ratio.apply(z)
-        return product
+        return gradient * _Ratio.apply(z)
 
 
 class _Ratio(Function):
@@ -160,8 +158,7 @@ class _Ratio(Function):
     def forward(z: Tensor) -> Tensor:
         # phi / Phi = sqrt(2 / pi) exp(-z^2 / 2) / erfc(-z / sqrt 2). Both underflow in the tail, but their
         # ratio, computed from erfcx(x) = exp(x^2) erfc(x), does not.
-        ratio: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(-z / math.sqrt(2))
-        return ratio
+        return math.sqrt(2 / math.pi) / torch.special.erfcx(-z / math.sqrt(2))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], _output: Tensor) -> None:
@@ -171,26 +168,22 @@ class _Ratio(Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (z,) = ctx.saved_tensors
         ratio: Tensor = _Ratio.apply(z)
-        product: Tensor = -gradient * ratio * (z + ratio)
-        return product
+        return -gradient * ratio * (z + ratio)
 
 
 def widen(x: Tensor) -> Tensor:
     """Convert `x` to float64, with a gradient that saturates at the limit of its own dtype."""
-    wide: Tensor = _Widen.apply(x)
-    return wide
+    return _Widen.apply(x)
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert `x` to `dtype`, saturated at :func:`limit`."""
-    value: Tensor = _Narrow.apply(x, dtype)
-    return value
+    return _Narrow.apply(x, dtype)
 
 
 def log_ndtr(z: Tensor) -> Tensor:
     """Logarithm of the standard normal distribution function, with accurate gradients in both tails."""
-    value: Tensor = _LogNdtr.apply(z)
-    return value
+    return _LogNdtr.apply(z)
 
 
 def root(x: Tensor) -> Tensor:

@@ -147,8 +147,7 @@ def _combined(factor: Tensor, columns: Tensor) -> Tensor:
 
 
 def _orthonormal(columns: Tensor) -> Tensor:
-    basis: Tensor = torch.linalg.qr(columns)[0]
-    return basis
+    return torch.linalg.qr(columns)[0]
 
 
 def _identity(like: Values) -> Values:

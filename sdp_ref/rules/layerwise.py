@@ -135,8 +135,7 @@ class LayerwiseRule(Rule):
 
         @cache
         def operation(number: int, linear: bool) -> Handler:
-            handler: Handler = self._operation(steps[number - 1], number, linear)
-            return handler
+            return self._operation(steps[number - 1], number, linear)
 
         def prepared(linear: frozenset[int]) -> Callable[[Law], Law]:
             """Prepare the walk that linearises the steps with these numbers."""

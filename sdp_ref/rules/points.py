@@ -69,8 +69,7 @@ def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
         noise = normals * x.standard_deviation.flatten(1).unsqueeze(1)
     else:
         noise = normals @ x.factor().mT
-    points: Tensor = x.mean.unsqueeze(1) + noise.unflatten(2, x.event_shape).to(x.mean.dtype)
-    return points
+    return x.mean.unsqueeze(1) + noise.unflatten(2, x.event_shape).to(x.mean.dtype)
 
 
 Array = NDArray[np.float64]

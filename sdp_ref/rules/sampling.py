@@ -150,8 +150,7 @@ class MonteCarlo(Rule):
             uniform = torch.special.ndtr(self._normals(x, x.variates * x.standard.uniforms))
             noise = x.standard.from_uniform(uniform)
             each = [x[row].push()(noise[row]) for row in range(x.batch)]
-            drawn: Tensor = torch.stack(each).unflatten(2, x.event_shape)
-            return drawn
+            return torch.stack(each).unflatten(2, x.event_shape)
         if self.sampler != "mc":
             raise UnsupportedError(self.name, f"the sampler {self.sampler} with {x.described}")
         rows = seeds_of_rows(self.name, self.seed, x.batch)
@@ -179,8 +178,7 @@ def _sobol(seed: Any, samples: int, dimension: int) -> Tensor:
     word = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
     points = SobolEngine(dimension, scramble=True, seed=word).draw(samples, dtype=torch.float64)
     # scrambled points are on a grid of 2^-30; use midpoints, since the quantile at the left end 0 is infinite
-    normals: Tensor = torch.special.ndtri(points + 2.0**-31)
-    return normals
+    return torch.special.ndtri(points + 2.0**-31)
 
 
 def _antithetic(seed: Any, samples: int, dimension: int) -> Tensor:
@@ -194,8 +192,7 @@ def _whitened(seed: Any, samples: int, dimension: int) -> Tensor:
     normals = _independent(seed, samples, dimension)
     normals = normals - normals.mean(0)
     factor = torch.linalg.cholesky(normals.mT @ normals / samples)
-    whitened: Tensor = torch.linalg.solve_triangular(factor, normals.mT, upper=False).mT
-    return whitened
+    return torch.linalg.solve_triangular(factor, normals.mT, upper=False).mT
 
 
 def _lattice(seed: Any, samples: int, dimension: int) -> Tensor:
@@ -203,8 +200,7 @@ def _lattice(seed: Any, samples: int, dimension: int) -> Tensor:
     points = np.outer(np.arange(samples), _korobov(samples, dimension)) / samples
     points = (points + generator.random(dimension)) % 1
     # midpoints of the grid of numpy's uniform numbers, so that none is 0
-    normals: Tensor = torch.special.ndtri(torch.from_numpy(points * (1 - 2.0**-53) + 2.0**-54))
-    return normals
+    return torch.special.ndtri(torch.from_numpy(points * (1 - 2.0**-53) + 2.0**-54))
 
 
 @functools.lru_cache

@@ -312,8 +312,7 @@ class _Turn:
         turns = np.linalg.eigh(scatter + level[..., None, None] * ranks)[1][..., ::-1]
         # Choose the sign for which the outputs increase, so that pieces on either side keep their order.
         grows = (turns.swapaxes(-1, -2) @ slopes).sum(3) >= 0
-        turned: Array = axes @ (turns * np.where(grows, 1.0, -1.0)[:, :, None])
-        return turned
+        return axes @ (turns * np.where(grows, 1.0, -1.0)[:, :, None])
 
 
 def _measured(evaluate: Evaluate, weights: Array, centres: Array, axes: Array, turn: _Turn | None) -> Pieces:

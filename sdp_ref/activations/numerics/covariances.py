@@ -78,8 +78,7 @@ def mixture_for(slope_error: float, *, silu: bool) -> LogisticMixture:
 def _upper_tail(z: np.ndarray) -> np.ndarray:
     from scipy.special import ndtr
 
-    tail: np.ndarray = ndtr(-z)
-    return tail
+    return ndtr(-z)
 
 
 def _kolmogorov_density(k: np.ndarray) -> np.ndarray:
@@ -91,8 +90,7 @@ def _kolmogorov_density(k: np.ndarray) -> np.ndarray:
     lower = np.minimum(k, 1.0)
     q = ((2 * j - 1) * np.pi) ** 2 / 8
     theta = np.exp(-q / lower**2) * (2 * q / lower**4 - 1 / lower**2)
-    density: np.ndarray = np.where(k < 1, np.sqrt(2 * np.pi) * theta.sum(axis=0), series)
-    return density
+    return np.where(k < 1, np.sqrt(2 * np.pi) * theta.sum(axis=0), series)
 
 
 def _gauss_rule(y: np.ndarray, weights: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray]:
@@ -174,8 +172,7 @@ def gated(
         mu_i, mu_j = a * (x - r * y) * inverse, b * (y - r * x) * inverse
         across = a * b * r * inverse
         own = (1 + a * a * inverse - mu_i * mu_i) * (1 + b * b * inverse - mu_j * mu_j)
-        both: Tensor = own + 2 * across * (across + 2 * mu_i * mu_j)
-        return both
+        return own + 2 * across * (across + 2 * mu_i * mu_j)
 
     bend = price_integral(h, k, c[:, None, None] / product, 2, count, limit, factor)
     return c * slope_i * slope_j + (bend * product) @ weights @ weights

@@ -41,8 +41,7 @@ def pdf(h: Tensor) -> Tensor:
 
 def cdf(h: Tensor) -> Tensor:
     """Distribution function of the standard normal law, with small relative error in the left tail."""
-    phi: Tensor = 0.5 * torch.special.erfc(h * -math.sqrt(0.5))  # 1 + erf is 0 below h = -8.3
-    return phi
+    return 0.5 * torch.special.erfc(h * -math.sqrt(0.5))  # 1 + erf is 0 below h = -8.3
 
 
 class _RepeatedIntegrals(torch.autograd.Function):

@@ -138,8 +138,7 @@ def _tangent(value: Tensor, *slopes: tuple[Tensor, Tensor]) -> Tensor:
     for slope, x in slopes:
         if x.requires_grad:
             flat += [slope.detach(), x.reshape(*x.shape, *[1] * (value.ndim - x.ndim)).expand_as(value)]
-    result: Tensor = _Tangent.apply(value, *flat) if flat else value  # type: ignore[no-untyped-call]
-    return result
+    return _Tangent.apply(value, *flat) if flat else value  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +176,7 @@ def _primitive(count: int) -> np.ndarray:
     values = np.polynomial.legendre.legvander(x, count)
     upper = np.stack([(values[:, k + 1] - values[:, max(k - 1, 0)]) / (2 * k + 1) for k in range(count)], 1)
     upper[:, 0] = x + 1
-    half: np.ndarray = np.linalg.solve(values[:, :count].T, upper.T).T / 2
-    return half
+    return np.linalg.solve(values[:, :count].T, upper.T).T / 2
 
 
 def _around(curve: Curve, knots: Sequence[float]) -> list[float]:

@@ -150,8 +150,7 @@ class _Prepared:
     def propagate(self, net: nn.Module, x: AnyGaussian) -> Law:
         predict = self.rule.prepare(net)
         predict(cases.shrunk(x, 2.0))
-        law: Law = predict(x)
-        return law
+        return predict(x)
 
 
 def prepare(subject: Subject, seed: int) -> Iterator[Case]:

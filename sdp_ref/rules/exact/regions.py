@@ -295,8 +295,7 @@ class Regions:
         low, high = distance.min(0), distance.max(0)
         point, _ = nearest(cell.vertices, self.radius)
         here = planes[:, :-1] @ point + planes[:, -1]
-        above: Flags = np.where((low < -ON) & (high > ON), here >= 0, high >= -low)
-        return above
+        return np.where((low < -ON) & (high > ON), here >= 0, high >= -low)
 
     def _hang(self, cell: Cell, number: int) -> None:
         """Store a region or a cut at the cell's position in the tree of cuts."""

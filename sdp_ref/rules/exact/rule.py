@@ -109,8 +109,7 @@ def _coarse(simplices: Array, edges: Array, areas: Array, outer: Flags, allowed:
 
 def _edges(simplices: Array) -> Array:
     i, j = np.triu_indices(simplices.shape[1], 1)
-    lengths: Array = np.square(simplices[:, i] - simplices[:, j]).sum(2)
-    return lengths
+    return np.square(simplices[:, i] - simplices[:, j]).sum(2)
 
 
 def _halved(simplices: Array, edges: Array) -> Array:
@@ -158,8 +157,7 @@ def _areas(simplices: Array) -> Array:
     n = simplices.shape[2]
     sides = simplices[:, 1:] - simplices[:, :1]
     gram = sides @ sides.transpose(0, 2, 1)
-    areas: Array = np.sqrt(np.maximum(np.linalg.det(gram), 0)) / math.factorial(n - 1)
-    return areas
+    return np.sqrt(np.maximum(np.linalg.det(gram), 0)) / math.factorial(n - 1)
 
 
 def _potential(square: Array, n: int, outer: Flags) -> Array:
@@ -174,8 +172,7 @@ def _potential(square: Array, n: int, outer: Flags) -> Array:
     sphere = 2 * math.pi ** (n / 2) / math.gamma(n / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         h = share / (sphere * square ** (n / 2))
-    finite: Array = np.where((square < 1e-12) & ~outer[:, None], (2 * math.pi) ** (-n / 2) / n, h)
-    return finite
+    return np.where((square < 1e-12) & ~outer[:, None], (2 * math.pi) ** (-n / 2) / n, h)
 
 
 @functools.cache
@@ -360,8 +357,7 @@ def _whitened(x: Gaussian | DiagonalGaussian) -> Tensor:
         columns = x.factor()[0]
         sizes = columns.norm(dim=0)
         columns = columns[:, sizes > _NO_NOISE * sizes.max()]
-    rows: Tensor = torch.cat([columns.mT, mean.flatten(1)]).unflatten(1, mean.shape[1:]).unsqueeze(0)
-    return rows
+    return torch.cat([columns.mT, mean.flatten(1)]).unflatten(1, mean.shape[1:]).unsqueeze(0)
 
 
 def _pushed(maps: Array, within: Array) -> tuple[Array, Array]:
@@ -408,8 +404,7 @@ def _add(_rule: Exact, _module: nn.Module, a: Tensor, b: Tensor) -> Tensor:
 
 @Exact.handles(Cat)
 def _cat(_rule: Exact, module: Cat, *values: Tensor) -> Tensor:
-    both: Tensor = module(*(value.flatten(0, 1) for value in values)).unflatten(0, values[0].shape[:2])
-    return both
+    return module(*(value.flatten(0, 1) for value in values)).unflatten(0, values[0].shape[:2])
 
 
 @Exact.prepares(nn.ReLU, nn.LeakyReLU)
