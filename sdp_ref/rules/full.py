@@ -26,11 +26,11 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.joint import (
     AffineStep,
-    Budget,
     CopyStep,
     Joint,
     JointStep,
     MeanStep,
+    Numbers,
     Rows,
     copied,
 )
@@ -60,14 +60,12 @@ class ElementwiseStep(JointStep):
     derivative: Callable[[nn.Module, Tensor, Tensor], Tensor] | None
     temporaries: int
 
-    def take(
-        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
-    ) -> None:
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         """Add the results for `inputs` as the values `number`, `number` + 1, ..."""
         values = tuple(dict.fromkeys(inputs))
         sizes = [joint.size(v) for v in values]
         n = sum(sizes)
-        budget.fit(joint, n, built=self.temporaries, entries=n * sum(joint.size(v) for v in others))
+        joint.fit(n, built=self.temporaries, entries=n * sum(joint.size(v) for v in others))
         law = joint.law(values[0]) if len(values) == 1 else joint.law_of_all(values)
         slope = self._mean_derivative(law) if others else None
         out = self.handler(law)
@@ -85,7 +83,7 @@ class ElementwiseStep(JointStep):
         for result, value in enumerate(inputs, start=number):
             if value in made:  # the same function of the same value
                 there = (*others, *range(number, result))
-                copied(joint, budget, result, made[value], there, joint.means[made[value]])
+                copied(joint, result, made[value], there, joint.means[made[value]])
                 continue
             k = values.index(value)
             cross = {made[v]: blocks[values.index(v)][k] for v in made}
@@ -116,10 +114,10 @@ class Move:
 
     operation: JointStep
     number: int
-    inputs: tuple[int, ...]
+    inputs: Numbers
     path: str
     unneeded: frozenset[int]
-    places: tuple[int, ...]
+    places: Numbers
 
 
 def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> list[Move]:
@@ -162,7 +160,7 @@ def _groups(steps: Sequence[trace.Step], functions: Sequence[Activation | None])
         first = next((i for i in ready if functions[i] is None), ready[0])
         function = functions[first]
         group = [first] if function is None else [i for i in ready if functions[i] == function]
-        seen: dict[tuple[int, ...], int] = {}
+        seen: dict[Numbers, int] = {}
         for i in group:
             seen.setdefault(steps[i].inputs, i)
         groups.append(sorted(group, key=lambda i: (seen[steps[i].inputs] != i, i)))
@@ -246,15 +244,21 @@ class FullCovarianceRule(LayerwiseRule):
         last = len(steps)
 
         def walked(x: Law) -> Law:
-            joint = _begun(self.name, self.start(x))
+            law = self.start(x)
+            if isinstance(law, DiagonalGaussian):
+                joint = Joint(self.name, self.max_bytes, law.mean, variance=law.variance)
+            else:
+                full = as_gaussian(self.name, law)
+                joint = Joint(self.name, self.max_bytes, full.mean, covariance=full.covariance)
             for move in moves:
                 others = tuple(v for v in joint.live if v not in move.unneeded)
-                budget = Budget(self.name, move.path, self.max_bytes)
+                joint.path = move.path
                 with self.taking(move.path, *move.places):
-                    move.operation.take(joint, budget, move.number, move.inputs, others)
+                    move.operation.take(joint, move.number, move.inputs, others)
                 joint.drop(move.unneeded)
             built = 0 if joint.independent(last) is None else 1
-            Budget(self.name, "", self.max_bytes).fit(joint, joint.size(last), built=built)
+            joint.path = ""
+            joint.fit(joint.size(last), built=built)
             return self.finish(joint.law(last), x)
 
         def propagate(x: Law) -> Law:
@@ -279,13 +283,6 @@ class FullCovarianceRule(LayerwiseRule):
             if len(step.inputs) != 1:
                 raise NoFormulaError(f"{kind.__name__} of several values")
         return ElementwiseStep(handler, step.module, self._derivatives.get(kind), self.temporaries)
-
-
-def _begun(rule: str, law: Law) -> Joint:
-    if isinstance(law, DiagonalGaussian):
-        return Joint(law.mean, variance=law.variance)
-    full = as_gaussian(rule, law)
-    return Joint(full.mean, covariance=full.covariance)
 
 
 def _affine(module: nn.Module) -> JointStep:

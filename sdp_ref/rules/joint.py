@@ -23,6 +23,9 @@ from sdp_ref.laws import Gaussian, unchecked
 Rows = Callable[..., Tensor]
 """Linear part of an op: maps one matrix of rows (B, R, *event) per input to (B, R, *out)."""
 
+Numbers = tuple[int, ...]
+"""Numbers of values."""
+
 
 _CHUNK = 2**24  # entries of images of components in memory at once
 _MOST = 2**29
@@ -90,24 +93,48 @@ class Joint:
 
     Value 0 is the input of the net, given by its mean (B, *event), float64, and its covariance (B, n, n), or
     its variance (B, *event) if its components are independent. The matrix is then built only when an op needs
-    it.
+    it. `rule` may use `max_bytes` at each op; `path` is that of the current one, for messages.
     """
 
     def __init__(
-        self, mean: Tensor, *, covariance: Tensor | None = None, variance: Tensor | None = None
+        self,
+        rule: str,
+        max_bytes: float,
+        mean: Tensor,
+        *,
+        covariance: Tensor | None = None,
+        variance: Tensor | None = None,
     ) -> None:
+        self.rule, self.max_bytes, self.path = rule, max_bytes, ""
         self.means = {0: mean}
         self._variances = {} if variance is None else {0: variance.flatten(1)}
         # Only pairs i <= j; the others are their transposes.
         self._blocks = {} if covariance is None else {(0, 0): covariance}
 
     @property
-    def live(self) -> tuple[int, ...]:
+    def live(self) -> Numbers:
         return tuple(self.means)
 
     @property
     def entries(self) -> int:
         return sum(block.numel() for block in self._blocks.values())
+
+    def fit(self, n: int, *, built: int = 1, entries: int = 0) -> None:
+        """Raise a CovarianceSizeError if an op on n components needs more memory than allowed.
+
+        It builds `built` matrices of n by n components, and `entries` other numbers, for each law.
+        """
+        batch = len(next(iter(self.means.values())))
+        needed = _NUMBER * (self.entries + batch * (built * n * n + entries))
+        if needed > self.max_bytes:
+            raise CovarianceSizeError(
+                self.rule,
+                f"covariances of {batch} x {n} x {n} components: they would take {needed:,} bytes with what "
+                f"computing them needs, more than its max_bytes={self.max_bytes:,}",
+                self.path,
+                needed,
+                _HINT,
+            )
 
     def independent(self, value: int) -> Tensor | None:
         """Variances (B, n) of a value whose matrix has not been built, otherwise None."""
@@ -206,44 +233,20 @@ _NUMBER = 8  # bytes per number
 _HINT = "rule 'low_rank' carries covariances as factors of low rank, which fit"
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Memory that a rule may use at one op of a net."""
-
-    rule: str
-    path: str
-    max_bytes: float
-
-    def fit(self, joint: Joint, n: int, *, built: int = 1, entries: int = 0) -> None:
-        batch = len(next(iter(joint.means.values())))
-        needed = _NUMBER * (joint.entries + batch * (built * n * n + entries))
-        if needed > self.max_bytes:
-            raise CovarianceSizeError(
-                self.rule,
-                f"covariances of {batch} x {n} x {n} components: they would take {needed:,} bytes with what "
-                f"computing them needs, more than its max_bytes={self.max_bytes:,}",
-                self.path,
-                needed,
-                _HINT,
-            )
-
-
 class JointStep:
     """An op on the joint law of its inputs and of the values that are read later.
 
     Rules with covariance matrices call :meth:`take`, those with factors :meth:`image`.
     """
 
-    def take(
-        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
-    ) -> None:
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         """Add value `number`, computed from `inputs`, and its covariance with `others` to the joint law.
 
-        Raises :class:`~sdp_ref.CovarianceSizeError` if the matrices do not fit in the budget.
+        Raises :class:`~sdp_ref.CovarianceSizeError` if the matrices do not fit in memory.
         """
         raise NotImplementedError
 
-    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
         """Compute the result of the op from factored values."""
         raise NotImplementedError
 
@@ -256,40 +259,38 @@ class LinearStep(JointStep, ABC):
 
     single = False
 
-    def take(
-        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
-    ) -> None:
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         mean, rows = self.bound(joint, inputs)
         _check_event(mean)
         m = mean[0].numel()
         partners = dict.fromkeys((*others, *inputs))
         fresh = sum(joint.size(v) ** 2 for v in partners if joint.independent(v) is not None)
         fresh += self.entries(joint, inputs, mean)
-        budget.fit(joint, m, entries=fresh + sum(joint.size(v) * m for v in partners))
+        joint.fit(m, entries=fresh + sum(joint.size(v) * m for v in partners))
         cross = joint.linear_cross(inputs, rows, partners)
         covariance = joint.linear_covariance(inputs, rows, cross)
         mean, covariance = self.completed(joint, inputs, mean, covariance)
         joint.add(number, mean, covariance, {v: cross[v] for v in others})
 
     @abstractmethod
-    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         """Return the mean of the output and the linear part."""
 
-    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         """Number of entries per input of the batch that :meth:`completed` allocates."""
         return 0
 
     def completed(
         self,
         joint: Joint,  # noqa: ARG002
-        inputs: tuple[int, ...],  # noqa: ARG002
+        inputs: Numbers,  # noqa: ARG002
         mean: Tensor,
         covariance: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Add the additional moments to mean and covariance."""
         return mean, covariance
 
-    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
         mean, rows = self.bound(factors, inputs)
         _check_event(mean)
         linear = self.squares(factors, inputs, rows, mean)
@@ -300,7 +301,7 @@ class LinearStep(JointStep, ABC):
         omitted = self.omitted(factors, inputs, rows, linear + more)
         return Image(mean + shift, rows, linear, linear + more, parallel, omitted)
 
-    def squares(self, factors: Factored, inputs: tuple[int, ...], rows: Rows, mean: Tensor) -> Tensor:
+    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
         """Variances (B, *out) of the output from the remainders."""
         total = torch.zeros_like(mean)
         for value in dict.fromkeys(inputs):
@@ -319,17 +320,11 @@ class LinearStep(JointStep, ABC):
                 total = total + _alone(factors, inputs, value, rows, basis).square().sum(1)
         return total
 
-    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Additional means and variances of the output, without covariances."""
         return torch.zeros_like(linear), torch.zeros_like(linear)
 
-    def omitted(
-        self,
-        factors: Factored,  # noqa: ARG002
-        inputs: tuple[int, ...],  # noqa: ARG002
-        rows: Rows,  # noqa: ARG002
-        variance: Tensor,  # noqa: ARG002
-    ) -> Tensor | float:
+    def omitted(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> Tensor | float:  # noqa: ARG002
         """Share of the covariances that the linear part omits, as in :class:`Image`."""
         return 0.0
 
@@ -343,7 +338,7 @@ class MeanStep(LinearStep):
     def __init__(self, bind: Callable[..., tuple[Tensor, Rows]], single: bool = False) -> None:
         self.bind, self.single = bind, single
 
-    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         return self.bind(*(joint.means[i] for i in inputs))
 
 
@@ -353,35 +348,33 @@ class AffineStep(LinearStep):
     def __init__(self, op: Affine) -> None:
         self.op, self.single = op, op.diagonal
 
-    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         def rows(x: Tensor) -> Tensor:
             y = self.op.rows(x.flatten(0, 1))
             return y.reshape(*x.shape[:2], *y.shape[1:])
 
         return self.op.value(joint.means[inputs[0]]), rows
 
-    def take(
-        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
-    ) -> None:
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         (value,) = inputs
         mean = joint.means[value]
         self.op.check(mean)
         variance = joint.independent(value)
         if self._leaves_covariance(mean):
-            copied(joint, budget, number, value, others, self.op.value(mean))
+            copied(joint, number, value, others, self.op.value(mean))
         elif isinstance(self.op, LinearMap) and mean.ndim == 2:
-            self._multiplied(joint, budget, number, value, others)
+            self._multiplied(joint, number, value, others)
         elif variance is not None and self._is_diagonal(mean) and not others:
             spread = self.op.spread(variance.reshape(mean.shape), 2)
             joint.replace(value, number, self.op.value(mean), spread)
         else:
-            super().take(joint, budget, number, inputs, others)
+            super().take(joint, number, inputs, others)
 
-    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
         self.op.check(factors.means[inputs[0]])
         return super().image(factors, inputs)
 
-    def squares(self, factors: Factored, inputs: tuple[int, ...], rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
+    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
         return self.op.spread(factors.remainders[inputs[0]], 2)
 
     def _leaves_covariance(self, mean: Tensor) -> bool:
@@ -393,40 +386,34 @@ class AffineStep(LinearStep):
         scales = isinstance(self.op, Normalisation | Elementwise)
         return scales and self.op.value(mean[:1]).shape == mean[:1].shape
 
-    def _multiplied(
-        self, joint: Joint, budget: Budget, number: int, value: int, others: tuple[int, ...]
-    ) -> None:
+    def _multiplied(self, joint: Joint, number: int, value: int, others: Numbers) -> None:
         """Multiply by the weight matrix, without building the input's covariance matrix if it is diagonal."""
         weight = self.op.module.weight.double()
         m, n = weight.shape
         variance, mean = joint.independent(value), self.op.value(joint.means[value])
-        budget.fit(joint, m, entries=m * n + sum(joint.size(v) * m for v in others))
+        joint.fit(m, entries=m * n + sum(joint.size(v) * m for v in others))
         left = weight @ joint.block(value, value) if variance is None else weight * variance.unsqueeze(1)
         cross = {v: left.mT if v == value else joint.block(v, value) @ weight.mT for v in others}
         joint.add(number, mean, left @ weight.mT, cross)
 
 
 class CopyStep(JointStep):
-    def take(
-        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
-    ) -> None:
-        copied(joint, budget, number, inputs[0], others, joint.means[inputs[0]])
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        copied(joint, number, inputs[0], others, joint.means[inputs[0]])
 
-    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
         variance = factors.variance(inputs[0])
         return Image(factors.means[inputs[0]], lambda x: x, variance, variance, parallel=True)
 
 
-def copied(
-    joint: Joint, budget: Budget, number: int, value: int, others: tuple[int, ...], mean: Tensor
-) -> None:
+def copied(joint: Joint, number: int, value: int, others: Numbers, mean: Tensor) -> None:
     """Add a value with the covariance of another, without computing or copying it."""
     _check_event(mean)
     if value not in others:
         joint.rename(value, number, mean)
         return
     if joint.independent(value) is not None:
-        budget.fit(joint, joint.size(value))
+        joint.fit(joint.size(value))
     joint.add(number, mean, joint.block(value, value), {v: joint.block(v, value) for v in others})
 
 
@@ -483,7 +470,7 @@ def omitted_share(
     return torch.where(whole > 0, missing / torch.where(whole > 0, whole, 1.0), 0.0).sqrt()
 
 
-def _alone(factors: Factored, inputs: tuple[int, ...], value: int, rows: Rows, given: Tensor) -> Tensor:
+def _alone(factors: Factored, inputs: Numbers, value: int, rows: Rows, given: Tensor) -> Tensor:
     """Image of rows (B, R, *event) of one value, with those of the others zero."""
     batch, count = given.shape[:2]
     return rows(
@@ -492,7 +479,7 @@ def _alone(factors: Factored, inputs: tuple[int, ...], value: int, rows: Rows, g
 
 
 @torch.no_grad()
-def _parallel(factors: Factored, inputs: tuple[int, ...], rows: Rows, out: torch.Size) -> bool:
+def _parallel(factors: Factored, inputs: Numbers, rows: Rows, out: torch.Size) -> bool:
     """Whether no component of an input is read twice, as in overlapping windows or copies.
 
     The linear part A of each input then has a diagonal A A^T, which is tested on two random vectors.

@@ -20,12 +20,12 @@ from sdp_ref.graph.ops import MatrixProduct, Maximum, VectorNorm, pointwise
 from sdp_ref.jacobian.local import in_dtype, linear_part
 from sdp_ref.laws import Gaussian, unchecked
 from sdp_ref.rules.joint import (
-    Budget,
     Factored,
     Joint,
     LinearStep,
     Live,
     MeanStep,
+    Numbers,
     Rows,
     elementwise_input,
     omitted_share,
@@ -48,7 +48,7 @@ class ProductStep(LinearStep):
     def __init__(self, module: nn.Module) -> None:
         self.module = module
 
-    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         left, right = (joint.means[v] for v in inputs)
 
         def rows(of_left: Tensor, of_right: Tensor) -> Tensor:
@@ -58,11 +58,11 @@ class ProductStep(LinearStep):
 
         return self.module(left, right), rows
 
-    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         return 4 * mean[0].numel() ** 2
 
     def completed(
-        self, joint: Joint, inputs: tuple[int, ...], mean: Tensor, covariance: Tensor
+        self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Add the contribution of the covariances to mean and covariance."""
         a, b = inputs
@@ -76,15 +76,13 @@ class ProductStep(LinearStep):
         left, right, both = broadcast(blocks, *(places_in(event, out) for event in events))
         return both.diagonal(dim1=1, dim2=2), left * right + both * both.mT
 
-    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:
         a, b = inputs
         both = factors.side_by_side(a, b, linear.shape[1:])
         return both, factors.variance(a) * factors.variance(b) + both.square()
 
     @torch.no_grad()
-    def omitted(
-        self, factors: Factored, inputs: tuple[int, ...], rows: Rows, variance: Tensor
-    ) -> Tensor | float:
+    def omitted(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> Tensor | float:
         """Share of Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z) for products XY and ZW."""
         if not factors.latent:
             return 0.0
@@ -107,7 +105,7 @@ class MatrixProductStep(ProductStep):
 
     single = False
 
-    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:
         m = mean[0].numel()
         left, right = (joint.means[v] for v in inputs)
         repeats = math.prod(mean.shape[1:-2])
@@ -128,14 +126,14 @@ class MatrixProductStep(ProductStep):
         square = square + torch.einsum("bhijglq,bgplhjk->bhikgpq", both, both)
         return mean, square.reshape(-1, mean.shape[1], mean.shape[1])
 
-    def squares(self, factors: Factored, inputs: tuple[int, ...], rows: Rows, mean: Tensor) -> Tensor:
+    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
         a, b = inputs
         if a == b:
             return super().squares(factors, inputs, rows, mean)
         left, right = (factors.remainders[v] for v in inputs)
         return left @ factors.means[b].square() + factors.means[a].square() @ right
 
-    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:
         a, b = inputs
         if a == b and bool((factors.remainders[a] > 0).any()):
             raise NoFormulaForLawError("a product of matrices of a value with itself")
@@ -149,13 +147,7 @@ class MatrixProductStep(ProductStep):
             variance = variance + here.square().sum(1) + (here * there).sum(1)
         return mean, variance
 
-    def omitted(
-        self,
-        factors: Factored,  # noqa: ARG002
-        inputs: tuple[int, ...],  # noqa: ARG002
-        rows: Rows,  # noqa: ARG002
-        variance: Tensor,  # noqa: ARG002
-    ) -> float:
+    def omitted(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> float:  # noqa: ARG002
         """Unknown for matrices, and not counted."""
         return 0.0
 
@@ -164,7 +156,7 @@ def product_step(module: nn.Module) -> ProductStep:
     return MatrixProductStep(module) if isinstance(module, MatrixProduct) else ProductStep(module)
 
 
-def places_in(event: torch.Size, out: tuple[int, ...]) -> Tensor | None:
+def places_in(event: torch.Size, out: Numbers) -> Tensor | None:
     """Index of the source component of each broadcast component; None for the identity."""
     if tuple(event) == tuple(out):
         return None
@@ -196,7 +188,7 @@ class MaximumStep(LinearStep):
     def __init__(self, module: Maximum) -> None:
         self.module = module
 
-    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         difference, variance = self.apart(joint, inputs)
         gain = ReLU().mean_variance(difference, variance)[0]
         passed = ReLU().mean_derivative(difference, variance).unsqueeze(1)
@@ -206,7 +198,7 @@ class MaximumStep(LinearStep):
 
         return joint.means[inputs[1]] + gain, rows
 
-    def apart(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    def apart(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Tensor]:
         """Mean and variance of the difference of the values, (B, *out)."""
         a, b = inputs
         shape = self.module(joint.means[a], joint.means[b]).shape[1:]
@@ -215,11 +207,11 @@ class MaximumStep(LinearStep):
         variance = joint.side_by_side(a, a, shape) + joint.side_by_side(b, b, shape) - 2 * both
         return difference, variance.clamp(min=0)
 
-    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         return self.temporaries * mean[0].numel() ** 2
 
     def completed(
-        self, joint: Joint, inputs: tuple[int, ...], mean: Tensor, covariance: Tensor
+        self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Add the difference between the covariance of ramps and that of their linear parts."""
         difference, between = elementwise_input(self._difference(joint, inputs, mean.shape))
@@ -227,7 +219,7 @@ class MaximumStep(LinearStep):
         passed = ReLU().mean_derivative(difference, between.diagonal(dim1=1, dim2=2))
         return mean, covariance + ramps - passed.unsqueeze(2) * between * passed.unsqueeze(1)
 
-    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Add the difference between the variance of a ramp and that of its linear part."""
         difference, variance = self.apart(factors, inputs)
         ramp = ReLU().mean_variance(difference, variance)[1]
@@ -235,7 +227,7 @@ class MaximumStep(LinearStep):
         return torch.zeros_like(ramp), ramp - passed.square() * variance
 
     @staticmethod
-    def _difference(joint: Joint, inputs: tuple[int, ...], shape: torch.Size) -> Gaussian:
+    def _difference(joint: Joint, inputs: Numbers, shape: torch.Size) -> Gaussian:
         """Law of the difference of the values, both broadcast to `shape`."""
         a, b = inputs
         places = (places_in(joint.means[v].shape[1:], shape[1:]) for v in inputs)
@@ -255,7 +247,7 @@ class VectorNormStep(LinearStep):
     def __init__(self, module: VectorNorm) -> None:
         self.module = module
 
-    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         length, gain, _ = self.lengths(joint, inputs)
 
         def rows(x: Tensor) -> Tensor:
@@ -263,11 +255,11 @@ class VectorNormStep(LinearStep):
 
         return length, rows
 
-    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         return 3 * joint.size(inputs[0]) ** 2
 
     def completed(
-        self, joint: Joint, inputs: tuple[int, ...], mean: Tensor, covariance: Tensor
+        self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Add the contribution of squared covariances."""
         (value,) = inputs
@@ -275,15 +267,15 @@ class VectorNormStep(LinearStep):
         squared = self._summed(2 * joint.block(value, value).square(), joint.means[value])
         return mean, covariance + slope * squared * slope.mT
 
-    def squares(self, factors: Factored, inputs: tuple[int, ...], rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
+    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
         _, gain, _ = self.lengths(factors, inputs)
         return self.module.summed(gain.square() * factors.remainders[inputs[0]])
 
-    def beyond(self, factors: Factored, inputs: tuple[int, ...], linear: Tensor) -> tuple[Tensor, Tensor]:
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:
         _, _, more = self.lengths(factors, inputs)
         return torch.zeros_like(linear), more
 
-    def lengths(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    def lengths(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Tensor, Tensor]:
         """Mean lengths (B, *out), weights of the linear part (B, *event), remaining variances (B, *out)."""
         (value,) = inputs
         mean = joint.means[value]
@@ -341,7 +333,7 @@ class NormStep(LinearStep):
     def __init__(self, module: nn.Module) -> None:
         self.module = module
 
-    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         (value,) = inputs
         mean = joint.means[value]
         form = Norm.of(self.module, mean)
@@ -372,15 +364,13 @@ class SoftmaxStep(LinearStep):
     def __init__(self, module: nn.Softmax) -> None:
         self.module = module
 
-    def take(
-        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
-    ) -> None:
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         mean = joint.means[inputs[0]]
         n = mean.shape[softmax_dim(self.module, mean)]
-        budget.fit(joint, joint.size(inputs[0]), entries=5 * n * joint.size(inputs[0]))
-        super().take(joint, budget, number, inputs, others)
+        joint.fit(joint.size(inputs[0]), entries=5 * n * joint.size(inputs[0]))
+        super().take(joint, number, inputs, others)
 
-    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         (value,) = inputs
         mean = joint.means[value]
         dim = softmax_dim(self.module, mean) % mean.ndim

@@ -17,7 +17,7 @@ from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, joined, note
 from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.factors import Factors
 from sdp_ref.rules.full import FullCovarianceRule
-from sdp_ref.rules.joint import Factored, Image, JointStep, omitted_share
+from sdp_ref.rules.joint import Factored, Image, JointStep, Numbers, omitted_share
 from sdp_ref.rules.joint_ops import product_step
 
 _NUMBER = 8  # bytes per number
@@ -144,7 +144,7 @@ class _FirstOrder(JointStep):
     def __init__(self, activation: Activation) -> None:
         self.activation = activation
 
-    def image(self, factors: Factored, inputs: tuple[int, ...]) -> Image:
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
         (value,) = inputs
         before = factors.variance(value)
         mean, variance = self.activation.mean_variance(factors.means[value], before)
