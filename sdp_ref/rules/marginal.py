@@ -231,7 +231,7 @@ def _max_pool(_rule: MarginalRule, module: nn.Module, law: Law) -> Law:
 
 
 @MarginalRule.handles(Multiply, MatrixProduct, note="linearised")
-def _product(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> Law:
+def linear_product(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> Law:
     """Linearised product of two values, elementwise or of matrices; a value times itself is its square."""
     location = module(a.location, b.location)
     (left, right), exponent, back = additive(a, b)

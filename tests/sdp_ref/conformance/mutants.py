@@ -150,9 +150,7 @@ class Unsquared(MarginalMomentMatching):
     """Leaves out Var X Var Y of a product."""
 
 
-@Unsquared.handles(Multiply)
-def _linear_product(_rule, module, a, b):
-    return linear_product(module, a, b)
+Unsquared.handles(Multiply)(linear_product)
 
 
 @dataclass(frozen=True, eq=False)
