@@ -195,7 +195,7 @@ class Powers(Quadrature):
         """The exponents 2, 1/2, -1/2 and -1 have their own modules."""
         others = {2: Square, 0.5: Sqrt, -0.5: Rsqrt, -1: Reciprocal}
         if not isinstance(exponent, int | float):
-            raise NoFormulaError(f"{name} with an exponent that is no number")
+            raise NoFormulaError(f"{name} with an exponent that is not a number")
         if exponent in others:
             return others[exponent]().eval()
         if exponent < 1 or exponent != int(exponent):

@@ -41,7 +41,7 @@ class Hardtanh(Straight):
         low, high = bounds.get("min"), bounds.get("max")
         low, high = -math.inf if low is None else low, math.inf if high is None else high
         if not _are_numbers(low, high):
-            raise NoFormulaError(f"{name} with a bound that is no number")
+            raise NoFormulaError(f"{name} with a bound that is not a number")
         if not low < high:
             raise NoFormulaError(f"{name} from {low} to {high}")
         return nn.Hardtanh(low, high).eval()

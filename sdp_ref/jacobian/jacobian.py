@@ -288,6 +288,6 @@ class _NoKinks(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "").strip("_").removesuffix("_with_indices")
         if name in self._KINKED:
-            hint = "unscented, cubature and moment_matching look further than the mean"
-            raise NoFormulaError(f"{name}, whose slope jumps, which no second derivative sees; {hint}")
+            hint = "unscented, cubature and moment_matching evaluate more than the derivatives at the mean"
+            raise NoFormulaError(f"{name}, which has a kink that second derivatives do not include; {hint}")
         return func(*args, **(kwargs or {}))

@@ -325,7 +325,7 @@ def _checked_draws(given: Any, samples: int, generator: torch.Generator | None) 
             f"got {tuple(draws.shape)}"
         )
     if not bool(torch.isfinite(draws).all()):
-        raise ValueError(f"a {kind} gives draws that are not finite")
+        raise ValueError(f"a {kind} returns samples that are not finite")
     return draws.detach()
 
 

@@ -95,7 +95,7 @@ class ElementwiseStep(JointStep):
     def _mean_derivative(self, law: Gaussian) -> Tensor:
         if self.derivative is None:
             raise NoFormulaError(
-                f"{type(self.module).__name__} beside a residual branch, for want of its mean derivative "
+                f"{type(self.module).__name__} next to a residual branch, without its mean derivative "
                 "(declare it with mean_derivatives)"
             )
         variance = law.covariance.diagonal(dim1=-2, dim2=-1)

@@ -30,7 +30,7 @@ from sdp_ref.rules.marginal import CHUNK, MarginalRule, fitting, normalised, wit
 class MarginalMomentMatching(MarginalRule):
     """Exact mean and variance of each unit, layer by layer; correlations are dropped.
 
-    At max-pooling, which has no closed form, it does as marginal SDP does.
+    At max-pooling, which has no closed form, it takes the component with the largest mean.
 
     Parameters
     ----------
@@ -155,10 +155,10 @@ def _marginal_softmax(_rule: MarginalMomentMatching, module: nn.Softmax, law: Di
 class MomentMatching(FullCovarianceRule):
     """Exact mean and full covariance of each layer's output given a Gaussian input to the layer.
 
-    At max-pooling, which has no closed form, it takes the component of the largest mean, as SDP does.
-    Branches whose non-linearities are of one kind are taken through them at once. Between values that have
-    been through different ones since they parted, the covariance is the first term of its series, E[f'(X)]
-    E[g'(Y)] Cov(X, Y).
+    At max-pooling, which has no closed form, it takes the component with the largest mean, as SDP does.
+    A non-linearity that occurs in several branches is applied to all of them at once. If two values passed
+    through different non-linearities since they branched, their covariance is the first term of its series,
+    E[f'(X)] E[g'(Y)] Cov(X, Y).
 
     Parameters
     ----------

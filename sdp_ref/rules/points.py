@@ -79,13 +79,13 @@ _MOST_POINTS = 10**6
 
 @dataclass(frozen=True)
 class Cubature(PointRule):
-    """Moments by points that are exact for polynomials of the input up to a degree.
+    """Moments from weighted points that integrate polynomials of the input exactly, up to a degree.
 
-    The mean is exact where the net is such a polynomial, the covariance where its square is. Of n components
+    The mean is exact if the net is such a polynomial, and the covariance if its square is. For n components,
     "spherical" takes 2 n points at degree 3 and 2 n^2 + 1 at degree 5, "tensor" ((degree + 1) / 2)^n
-    (Gauss and Hermite's in each direction), "sparse" a number that grows with n as n^((degree - 1) / 2)
+    (Gauss-Hermite nodes in each direction), and "sparse" a number that grows with n as n^((degree - 1) / 2)
     (Smolyak's sum of small tensor grids). "spherical" of degree 5 for more than 4 components, and "sparse",
-    have negative weights: a covariance may then be indefinite.
+    have negative weights, with which a covariance may be indefinite.
 
     Parameters
     ----------
@@ -202,8 +202,8 @@ class DividedDifference(Rule):
     The net is evaluated at the mean and at mean +- h s_i, for the columns s_i of a square root of the
     covariance (the axes of a diagonal one). With a_i = (f+ - f-) / 2 and d_i = (f+ + f-) / 2 - f the mean is
     f + sum d_i / h^2 and the covariance sum a_i a_i^T / h^2 + (h^2 - 1) / h^4 sum d_i d_i^T. The covariance
-    is positive semi-definite, and exact for sums of quadratic functions of one axis each where h^2 = 3. What
-    two axes do together is not seen.
+    is positive semi-definite. With h^2 = 3 it is exact for sums of quadratic functions of one axis each.
+    Interactions between axes are ignored.
 
     Parameters
     ----------
@@ -254,8 +254,8 @@ class Unscented(PointRule):
 
     Points mean +- sqrt(n + lambda) times the columns of a square root of the covariance (the symmetric axes
     of a diagonal one), weights 1 / (2 (n + lambda)), and the mean itself with weight lambda / (n + lambda),
-    lambda = alpha^2 (n + kappa) - n. In the covariance the output at the mean has 1 - alpha^2 + beta more:
-    with kappa and beta of at least 0 it is positive semi-definite.
+    lambda = alpha^2 (n + kappa) - n. In the covariance, the weight of the output at the mean is larger by 1 -
+    alpha^2 + beta. With kappa and beta of at least 0 the covariance is positive semi-definite.
 
     Parameters
     ----------
@@ -263,8 +263,7 @@ class Unscented(PointRule):
         At least 0. By default max(0, 3 - n), which matches the fourth moments of a Gaussian if possible.
     alpha : float
         Distance of the points, as a multiple of sqrt(n + kappa): 1, as first published, or less, often 0.001.
-        Differences of outputs are divided by its square, so a net in float32 has no digits left for small
-        values.
+        Differences of outputs are divided by its square, so small values leave no digits of a float32 net.
     beta : float
         At least 0, depends on the fourth moments: 2 is best for a Gaussian with small `alpha`.
 

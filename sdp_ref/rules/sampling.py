@@ -49,9 +49,9 @@ def seeds_of_rows(rule: str, seed: int | Sequence[int], batch: int) -> Sequence[
 class MonteCarlo(Rule):
     """The Gaussian with mean and covariance of k samples of the output.
 
-    Deviations from the samples' own mean are smaller than those from the true one by the variance of that
-    mean, which is added: k - 1 is the divisor for independent draws, and pairs are the draws where they are
-    antithetic. The mean of the other samplers' draws hardly varies, and the divisor is k.
+    The covariance is corrected for the variance of the sample mean: the divisor is k - 1 for independent
+    samples, with pairs as samples if they are antithetic. For the other samplers the mean hardly varies, and
+    the divisor is k.
 
     Parameters
     ----------
@@ -246,11 +246,11 @@ _SAMPLERS: Mapping[str, Callable[[Any, int, int], Tensor]] = {
 class ControlVariate(MonteCarlo):
     """Mean and covariance of k samples of the output, with a linear function of the input as control variate.
 
-    Of f(X) = f(mu) + A (X - mu) + R only R is sampled: the linear part has the mean f(mu) and the covariance
-    A S A^T. With A by least squares over the samples the bias is of order 1 / k, and the variance hardly ever
-    above that without it. With the Jacobian at mu for A the mean is unbiased, and with independent draws so
-    is the covariance; but that may be indefinite, and where the net bends within the noise it is less steady
-    than that of the plain estimate.
+    Only R in f(X) = f(mu) + A (X - mu) + R is sampled; the linear part has the mean f(mu) and the covariance
+    A S A^T. If A is fitted to the samples by least squares, the bias is of order 1 / k, and the variance is
+    rarely larger than without the control variate. If A is the Jacobian at mu, the mean is unbiased, and with
+    independent samples so is the covariance. The latter may be indefinite, and its variance is larger than
+    that of plain Monte Carlo if the net is far from linear within the noise.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ class ControlVariate(MonteCarlo):
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # of one coefficient only
         if self.coefficient == "regression":
             return {}
-        unsteady = "its error is larger than that of plain draws where the net bends within the noise"
+        unsteady = "its error exceeds that of plain samples if the net is far from linear within the noise"
         return {
             "positive-semidefinite": "the sampled part of the covariance may be negative",
             "permutation": unsteady,
@@ -300,7 +300,7 @@ class ControlVariate(MonteCarlo):
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         def propagate(x: Law) -> Law:
             if not isinstance(x, Gaussian | DiagonalGaussian):
-                raise UnsupportedError(self.name, f"{type(x).__name__} input: its draws are Gaussian")
+                raise UnsupportedError(self.name, f"{type(x).__name__} input: it samples Gaussian laws only")
             if self.coefficient == "regression" and self.samples < max(1, self._block) * (x.dimension + 2):
                 raise UnsupportedError(
                     self.name, f"a regression of {self.samples} samples on {x.dimension} inputs"

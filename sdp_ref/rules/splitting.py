@@ -373,17 +373,18 @@ def _scatter(rows: Array) -> Array:
 
 @dataclass(frozen=True)
 class Split(Rule):
-    """The mixture of what a base rule makes of narrower pieces of the input's law.
+    """The mixture of a base rule's predictions for narrower pieces of the input's law.
 
-    A Gaussian law is nearly a mixture of k narrower ones, and a net is nearer to what a rule makes of it over
-    a narrow law than over a wide one. Pieces are split where the net bends most: each along the axis with the
-    largest second difference, in units of the covariance that the piece has at the output. A law over which
-    the net does not bend stays whole, and has the base's own prediction. The pieces of a Gaussian have its
-    mean and covariance together, so what is exact on affine nets stays so.
+    A Gaussian law is nearly a mixture of k narrower ones, for which the approximations of a rule are more
+    accurate. Pieces are split where the net is most non-linear: each along the axis with the largest second
+    difference, relative to the covariance of the piece at the output. A law over which the net is linear is
+    not split, and the prediction is that of the base. The pieces of a Gaussian have its mean and covariance
+    in total, so a base that is exact for affine nets remains exact.
 
     Cauchy and symmetric alpha-stable laws are split along their components into narrower ones of their
-    family, by X = m + (1 - w)^(1/alpha) s Z1 + w^(1/alpha) s Z2 with points in the stead of Z1. Any other law
-    with a covariance stands for the Gaussian that has it, and a mixture is split component by component.
+    family, by X = m + (1 - w)^(1/alpha) s Z1 + w^(1/alpha) s Z2 with points in place of Z1. Any other law
+    with a covariance is replaced by the Gaussian with its moments, and a mixture is split component by
+    component.
 
     Parameters
     ----------
@@ -397,7 +398,8 @@ class Split(Rule):
     -----
     For inputs of more than 16 components the directions are the leading right singular vectors of J L,
     for J the Jacobian at the location and L L^T the covariance, that is, directions that affect the outputs.
-    The choice of the pieces is not differentiated. The predictions for them are, if those of the base are.
+    Gradients ignore the choice of the pieces; predictions for the pieces are differentiable if those of the
+    base are.
 
     References
     ----------

@@ -99,7 +99,7 @@ def semidefinite(subject: Subject, seed: int) -> Iterator[Case]:
         got = subject.predict(net, x).detached()
         c = got.covariance.double()
         if not bool(torch.isfinite(c).all()):
-            raise NotApplicable("its covariance is not finite (see the checks that ask for that)")
+            raise NotApplicable("its covariance is not finite (see the checks of finiteness)")
         values = torch.linalg.eigvalsh((c + c.mT) / 2) if got.full else got.variance.double().sort().values
         relative = values[:, 0] / values[:, -1].clamp(min=1e-300)
         row = int(relative.argmin())
@@ -108,7 +108,7 @@ def semidefinite(subject: Subject, seed: int) -> Iterator[Case]:
         if smallest >= numbers["tolerance"]:
             return Verdict(True, numbers=numbers, share=max(0.0, -float(relative[row])) / _INDEFINITE)
         kind = "eigenvalue" if got.full else "variance"
-        text = f"smallest {kind} {smallest:.3g} beside a largest of {largest:.3g}"
+        text = f"smallest {kind} {smallest:.3g} and largest {largest:.3g}"
         return Verdict(False, text, numbers, row=row)
 
     yield from (Case(net, x, judge) for net, x in cases.generic(subject, seed))
@@ -279,10 +279,10 @@ def law(subject: Subject, seed: int) -> Iterator[Case]:
         found = subject.rule.propagate(net, x)
         got = as_prediction(found, x).detached()
         if isinstance(found, Gaussian | DiagonalGaussian):
-            raise NotApplicable("its results are Gaussian laws, which mean and covariance tell all of")
+            raise NotApplicable("its results are Gaussian, so mean and covariance determine them")
         verdicts = [each for each in (_drawn(found, got), _integrated(found, got)) if each is not None]
         if not verdicts:
-            raise NotApplicable("its results have neither draws nor a density that is known")
+            raise NotApplicable("its results have neither samples nor a known density")
         failed = [each for each in verdicts if not each.passed]
         return failed[0] if failed else max(verdicts, key=lambda each: each.share)
 
@@ -306,7 +306,7 @@ def _drawn(found: Law, got: Prediction) -> Verdict | None:
     verdict = compare.within(
         Prediction(mean, second, got.full), compare.expected(got.mean, got.covariance, errors)
     )
-    return replace(verdict, detail=f"of its draws: {verdict.detail}")
+    return replace(verdict, detail=f"of its samples: {verdict.detail}")
 
 
 def _integrated(found: Law, got: Prediction) -> Verdict | None:
@@ -336,7 +336,7 @@ def _integrated(found: Law, got: Prediction) -> Verdict | None:
     tolerance = compare.STANDARD_ERRORS * integrand.std(0) / (2 * DRAWS) ** 0.5 + compare.RELATIVE * one
     share = _share(error, tolerance)
     text = (
-        f"its density integrates to {float(weights.mean()):.6g}, and the mean that it has is off by "
+        f"its density integrates to {float(weights.mean()):.6g}, and the error of its mean is "
         f"{float(error[:, 1:].max()):.3g}"
     )
     numbers = {"error": float(error.max()), "tolerance": float(tolerance.max())}

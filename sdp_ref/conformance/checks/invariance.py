@@ -110,7 +110,7 @@ def batch(subject: Subject, seed: int) -> Iterator[Case]:
             want = compare.like(subject.estimate(net, alone), compare.simulated(subject, net, alone))
             verdict = within(part, want)
             if not verdict.passed:
-                text = f"row {row} of {x.batch}, beside the others: {verdict.detail}"
+                text = f"row {row} of {x.batch}, compared with the law alone: {verdict.detail}"
                 return replace(verdict, detail=text, row=None)
         return verdict
 

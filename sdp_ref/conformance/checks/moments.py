@@ -281,7 +281,7 @@ def _in_company(subject: Subject, seed: int) -> Iterator[Case]:
             want = compare.like(subject.estimate(alone, x), compare.simulated(subject, alone, x))
             verdict = compare.within(part, want)
             if not verdict.passed:
-                text = f"output {i} beside the others, against alone: {verdict.detail}"
+                text = f"output {i} compared with the same output alone: {verdict.detail}"
                 return replace(verdict, detail=text)
         return verdict
 

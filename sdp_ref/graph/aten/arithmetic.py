@@ -106,18 +106,18 @@ def clamp(call: Call, x: Any, min: Any = None, max: Any = None) -> Value:
     for bound, pick in ((min, of_two(1)), (max, of_two(-1))):
         if isinstance(bound, Value):
             if min is not None and max is not None:
-                raise NoFormulaError("clamp between two bounds of which one is a value")
+                raise NoFormulaError("clamp with two bounds, one of them a value")
             return pick(call, x, bound)
     layout, ndim = held(as_value(x)), len(call.shape)
     bounds = [torch.as_tensor(call.constant(b, ndim, layout)) for b in (min, max) if b is not None]
     if len(bounds) == 1:
         if not bool(bounds[0].isfinite().all()):
-            raise NoFormulaError("clamp by bounds of which one is infinite")
+            raise NoFormulaError("clamp by bounds that include an infinite one")
         half = (0.0, math.inf) if max is None else (-math.inf, 0.0)
         return _clipped(call, x, half, bounds[0], None)
     low, high = bounds
     if not bool((low < high).all()) or not bool((high - low).isfinite().all()):
-        raise NoFormulaError("clamp between bounds of which one is not below the other, or infinite")
+        raise NoFormulaError("clamp between bounds that are infinite or not increasing")
     return _clipped(call, x, (0.0, 1.0), low, high - low)
 
 

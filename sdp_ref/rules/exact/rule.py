@@ -222,12 +222,12 @@ _NO_NOISE = 1e-7
 class Exact(LayerwiseRule):
     """The law itself, for nets that are affine in pieces and Gaussian noise in at most 5 inputs.
 
-    A net of affine ops, ReLU and LeakyReLU is affine on each of a number of polytopes. The rule makes all
-    that come as near to the mean as a share `mass` of the noise is: it cuts those of a layer where units of
-    the next are zero. The law of the output is then a mixture of Gaussians, each cut off at the faces of a
-    polytope and mapped. Farther out the polytopes go on to infinity, and the affine functions with them, so
-    that the result is the law of a function that is the net but for a mass of at most 1 - `mass`. Its moments
-    are integrals over the faces.
+    A net of affine ops, ReLU and LeakyReLU is affine on each of a number of polytopes. The rule computes all
+    polytopes within the ball that holds a share `mass` of the noise, by cutting those of a layer where units
+    of the next one are zero. The law of the output is then a mixture of Gaussians, each truncated to a
+    polytope and mapped. Outside the ball, the polytopes and their affine functions are continued to infinity.
+    The result is therefore the law of a function that equals the net except for a mass of at most 1 - `mass`.
+    Its moments are integrals over the faces of the polytopes.
 
     Parameters
     ----------
@@ -277,7 +277,9 @@ class Exact(LayerwiseRule):
     def start(self, x: Law) -> Gaussian | DiagonalGaussian:
         """Require a Gaussian input."""
         if not isinstance(x, Gaussian | DiagonalGaussian):
-            raise UnsupportedError(self.name, f"{type(x).__name__} input; it is for Gaussian ones")
+            raise UnsupportedError(
+                self.name, f"{type(x).__name__} input; the rule takes Gaussian inputs only"
+            )
         return x
 
     def walk(self, steps: Sequence[Step], operations: Sequence[Any]) -> Callable[[Law], Law]:

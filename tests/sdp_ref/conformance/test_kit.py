@@ -307,7 +307,7 @@ class WiderInCompany(Matched):
 
 def test_an_output_in_company_is_compared_with_it_alone():
     found = sr.check_rule(WiderInCompany(), only="diagonal")["diagonal"]
-    assert "beside the others, against alone" in found.detail
+    assert "compared with the same output alone" in found.detail
 
 
 class Coupled(Matched):

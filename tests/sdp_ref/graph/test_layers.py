@@ -592,7 +592,7 @@ def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
     assert torch.allclose(y.covariance, expected.covariance, rtol=1e-9, atol=1e-30)
 
     residual = Beside(nn.RReLU()).eval()
-    with pytest.raises(sr.UnsupportedError, match=r"RReLU beside a residual branch.*mean_derivatives"):
+    with pytest.raises(sr.UnsupportedError, match=r"RReLU next to a residual branch.*mean_derivatives"):
         sr.propagate(residual, x, Mine())
 
     @Mine.mean_derivatives(nn.RReLU)

@@ -129,7 +129,7 @@ REFUSED = {
         "the mean derivative of where",
     ),
     "no covariances": ("moment_matching", lambda: one(nn.Tanh()), (3,), "covariances of"),
-    "no mean derivative": (Mine, residual, (3,), "beside a residual branch"),
+    "no mean derivative": (Mine, residual, (3,), "next to a residual branch"),
     "a full handler of several values": (Mine, lambda: one(Bend(), 2), (3,), "Bend of several values"),
     "a handler of a law, low rank": (Low, lambda: one(Bend()), (3,), "a handler of the law of one value"),
     "a handler with another result": (Without, lambda: one(Bend()), (3,), "returns a DiagonalGaussian"),
