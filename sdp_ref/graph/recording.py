@@ -456,6 +456,29 @@ def _as_it_was(device: torch.device) -> Iterator[None]:
         yield
 
 
+_ATTENTION = threading.Lock()
+_OPEN: list[bool] = []  # the setting of torch that the outermost caller restores, once for each open context
+
+
+@contextmanager
+def by_ordinary_attention() -> Iterator[None]:
+    """Disable torch's fast path of attention layers, so that a net is one function.
+
+    torch takes it without gradients only. Its outputs differ where a mask hides a token or is a bias.
+    """
+    backend = torch.backends.mha
+    with _ATTENTION:
+        _OPEN.append(_OPEN[0] if _OPEN else backend.get_fastpath_enabled())
+        backend.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        with _ATTENTION:
+            enabled = _OPEN.pop()
+            if not _OPEN:
+                backend.set_fastpath_enabled(enabled)
+
+
 @contextmanager
 def _by_ordinary_ops() -> Iterator[None]:
     """Compute attention and recurrent layers by ordinary ops instead of fused inference kernels."""

@@ -251,7 +251,9 @@ class RightDerivative(TorchFunctionMode):
         return x.copy_(result) if in_place else result
 
 
-def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+def hessian_of(
+    net: Net, x: Tensor, spread: Tensor | None = None
+) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
     """Value and Jacobian of a net that works row by row, and a function for products with its Hessians."""
 
     def smooth(v: Tensor) -> Tensor:
@@ -261,7 +263,7 @@ def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], 
 
     with torch.enable_grad():
         start = x.detach().requires_grad_().clone()
-        value, jacobian = jacobian_of(smooth, start, create_graph=True)
+        value, jacobian = jacobian_of(smooth, start, create_graph=True, spread=spread)
         rows = jacobian.flatten(2)
 
     def product(vectors: Tensor) -> Tensor:

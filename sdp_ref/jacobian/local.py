@@ -155,7 +155,9 @@ def _jacobian(function: Function, points: Sequence[Tensor]) -> Tensor:
         return function(*(p.reshape(x.shape) for p, x in zip(parts, points, strict=True)))
 
     side = torch.cat([each.flatten(1) for each in points], 1)
-    return jacobian_of(of, side, create_graph=torch.is_grad_enabled())[1].flatten(2)
+    size = side.detach().abs()
+    size = size + size.mean(1, keepdim=True)
+    return jacobian_of(of, side, create_graph=torch.is_grad_enabled(), spread=size)[1].flatten(2)
 
 
 def in_dtype(module: nn.Module, *values: Tensor) -> Tensor:

@@ -68,6 +68,8 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     import torch
     from torch import nn
 
+    from sdp_ref.graph.recording import by_ordinary_attention
+
     if not isinstance(x, Law):
         try:
             x = law_of(x)
@@ -86,7 +88,8 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
             f"{x.location.device}; bring them together with net.to(...) or x.to(...)"
         )
     try:
-        law = rule.propagate(net, x)
+        with by_ordinary_attention():
+            law = rule.propagate(net, x)
         law = law if isinstance(law, Law) else law_of(law)
     except UnsupportedError:
         raise

@@ -56,7 +56,7 @@ class SDP(Rule):
         return {}
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Check modules; the first call of the result also compares the Jacobian with differences."""
+        """Check modules. The first call of the result compares the Jacobian with differences of the net."""
         for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
             coupled = isinstance(module, nn.modules.batchnorm._BatchNorm)
             if coupled and (module.training or module.running_mean is None):

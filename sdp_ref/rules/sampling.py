@@ -331,7 +331,10 @@ class ControlVariate(MonteCarlo):
         """The net at the means, (B, m), and its slopes by standard normals, (B, m, n); both float64."""
         with self.at():
             value, jacobian = jacobian_of(
-                lambda v: check_outputs(x.mean, net(v)), x.mean, create_graph=torch.is_grad_enabled()
+                lambda v: check_outputs(v, net(v)),
+                x.mean,
+                create_graph=torch.is_grad_enabled(),
+                spread=x.spread,
             )
         return value.flatten(1).double(), jacobian.flatten(2).double() @ x.factor()
 

@@ -49,7 +49,7 @@ class Frame:
         if n <= MOST:
             steps = law.factor() if scales is None else torch.diag_embed(scales)
             return cls(law, steps, not axes)
-        jacobian = jacobian_of(net, law.location.detach())[1].flatten(2).double()
+        jacobian = jacobian_of(net, law.location.detach(), spread=law.spread)[1].flatten(2).double()
         # Rows of J L, for L a factor of the covariance.
         rows = jacobian @ law.factor().detach() if scales is None else jacobian * scales.detach().unsqueeze(1)
         if axes:
