@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, ClassVar
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws.base import CAUCHY, Law, Push, Standard, check_pair, require, stable, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, above, scaled
+from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from torch.distributions import Distribution
+
+else:
+    torch = deferred("torch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +142,6 @@ class SymmetricStable(Law):
 
 
 def _cauchy_tail(value: Tensor) -> Tensor:
-    import torch
-
     return torch.atan2(torch.ones_like(value), value) / math.pi
 
 
@@ -149,8 +151,6 @@ def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
     They are (sum_j abs(w_ij)^alpha s_j^alpha)^(1/alpha). Each sum is taken relative to its largest term, so
     that no power of a term over- or underflows.
     """
-    import torch
-
     terms = weight.abs() * bounded(scale).unsqueeze(-2)
     largest = bounded(terms.amax(-1, keepdim=True))
     safe = torch.where(largest > 0, largest, torch.ones_like(largest))
@@ -166,8 +166,6 @@ def bounded(scale: Tensor) -> Tensor:
 
 def power(x: Tensor, exponent: float) -> Tensor:
     """Return x**exponent for x >= 0, with gradient 0 at 0, where a power below 1 has an infinite gradient."""
-    import torch
-
     positive = ~(x <= 0)  # not `x > 0`, so that NaN stays NaN
     return torch.where(positive, torch.where(positive, x, 1.0).pow(exponent), 0.0)
 
@@ -230,7 +228,6 @@ class Shape:
 
     def tail(self, value: Tensor) -> Tensor:
         """Return the probabilities of exceeding the values, float64."""
-        import torch
         from scipy.special import stdtr
 
         match self.name:
@@ -283,8 +280,6 @@ class LocationScale(Law):
 
     @property
     def covariance(self) -> Tensor:
-        import torch
-
         return torch.diag_embed(self.variance.flatten(1))
 
     @property
@@ -298,8 +293,6 @@ class LocationScale(Law):
         """Raise if a scale is 0."""
         if bool((self.scale <= 0).any()):
             raise UndefinedError(f"{self.described} with a scale of 0 has no density")
-        import torch
-
         location, scale = self.location.double(), self.scale.double()
         if self.shape.name == "uniform":  # torch raises for values outside the support
             inside = (value.double() - location).abs() <= scale
@@ -329,7 +322,6 @@ def _uniform(probability: Tensor, df: float) -> Tensor:  # noqa: ARG001
 
 
 def _student(probability: Tensor, df: float) -> Tensor:
-    import torch
     from scipy.special import stdtrit
 
     return torch.from_numpy(stdtrit(df, probability.double().cpu().numpy())).to(probability.device)

@@ -20,6 +20,7 @@ from sdp_ref.laws.base import (
     unchecked,
 )
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
+from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Indices = NDArray[np.intp]
 
+else:
+    torch = deferred("torch")
 
 _SUM = 1e-5  # tolerance for the sum of the weights: float32 sums of a thousand are off by 1e-6
 _VALUES = 2**24  # numbers in memory at once while a density is computed: 128 MB
@@ -77,8 +80,6 @@ class Mixture(Law):
 
         The components must be of one family, except that full and diagonal Gaussians can be combined.
         """
-        import torch
-
         laws = list(components)
         if not laws or not all(isinstance(law, Law) for law in laws):
             raise ValueError("components must be one law or more")
@@ -145,8 +146,6 @@ class Mixture(Law):
         return 1 + self.components.variates * (inner.uniforms if inner else 1)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        import torch
-
         inner = self.components.standard
         if inner is None:
             raise UndefinedError(f"{self.described} is not known as a map of standard variates")
@@ -173,8 +172,6 @@ class Mixture(Law):
         return draws
 
     def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
-        import torch
-
         if self.standard is not None:
             return super().sample(samples, generator)
         which = torch.multinomial(
@@ -185,8 +182,6 @@ class Mixture(Law):
         return drawn[rows]
 
     def log_prob(self, value: Tensor) -> Tensor:
-        import torch
-
         event = self.event_shape
         values = value.expand(*value.shape[: value.ndim - len(event) - 1], self.batch, *event)
         flat = values.reshape(-1, self.batch, *event)
@@ -209,7 +204,6 @@ class Mixture(Law):
         return mixed.reshape(values.shape)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        import torch
         from torch.distributions import Categorical, MixtureSameFamily
 
         shape = torch.Size((*batch, self.pieces))
@@ -232,8 +226,6 @@ class Mixture(Law):
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """Concatenate mixtures; those with fewer components repeat their last one with weight 0."""
-        import torch
-
         mixtures = [law for law in laws if isinstance(law, Mixture)]
         most = max(law.pieces for law in mixtures)
         weights, components = [], []
@@ -386,8 +378,6 @@ class PiecewiseGaussian(Law):
         return max(int(each.maps.shape[2]) - 1 for each in self.pieces)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        import torch
-
         pieces = self.pieces[0]
         place = self.mean.device if device is None else device
         kind = self.mean.dtype if dtype is None else dtype
@@ -404,8 +394,6 @@ class PiecewiseGaussian(Law):
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """Concatenate laws of one event shape."""
-        import torch
-
         each: list[Any] = list(laws)
         if len({law.event_shape for law in each}) > 1:
             raise UndefinedError("laws of different shapes do not make one batch")
