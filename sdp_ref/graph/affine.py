@@ -50,6 +50,9 @@ class Affine(ABC):
     diagonal = False
     """Whether each output depends on the corresponding input only."""
 
+    homogeneous = False
+    """Whether the module has no constant term, so that it maps rows itself."""
+
     def __init__(self, module: nn.Module) -> None:
         self.module: Any = module
         self._cache: tuple[Any, ...] | None = None
@@ -71,7 +74,7 @@ class Affine(ABC):
 
     def rows(self, x: Tensor) -> Tensor:
         """Return A x for x of shape (N, *event), in the dtype of `x`."""
-        return self.linear(x, self.weight(x).to(x.dtype))
+        return self.module(x) if self.homogeneous else self.linear(x, self.weight(x).to(x.dtype))
 
     def spread(self, x: Tensor, exponent: Power) -> Tensor:
         """Return abs(A)^exponent x, with an elementwise power, for x of shape (N, *event)."""
@@ -227,6 +230,8 @@ class Dense(Affine):
 class Interpolation(Affine):
     """Resizing of images: one matrix per spatial dimension, whose product is A."""
 
+    homogeneous = True
+
     def check(self, x: Tensor) -> None:
         if x.ndim < 3:
             check_ndim(self.module, x, 3)
@@ -247,9 +252,6 @@ class Interpolation(Affine):
         for dim, (shape, part) in enumerate(zip(shapes, parts, strict=True), start=2):
             x = torch.tensordot(x, part.reshape(shape), ([dim], [1])).movedim(-1, dim)
         return x
-
-    def rows(self, x: Tensor) -> Tensor:
-        return self.module(x)
 
     def _matrices(self, x: Tensor) -> list[Tensor]:
         """For each dimension, the image (out, in) of its basis, constant along the others."""
@@ -381,6 +383,8 @@ class AveragePool(Affine):
     All entries of a row of A are equal, so a power of this weight is the power of all entries.
     """
 
+    homogeneous = True
+
     def check(self, x: Tensor) -> None:
         check_ndim(self.module, x, _space(self.module) + 2)
 
@@ -390,9 +394,6 @@ class AveragePool(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         return self._summed(x) * weight
-
-    def rows(self, x: Tensor) -> Tensor:
-        return self.module(x)
 
     def _summed(self, x: Tensor) -> Tensor:
         m = self.module
@@ -408,6 +409,8 @@ class AveragePool(Affine):
 
 
 class AdaptiveAveragePool(Affine):
+    homogeneous = True
+
     def check(self, x: Tensor) -> None:
         check_ndim(self.module, x, _space(self.module) + 2)
 
@@ -417,9 +420,6 @@ class AdaptiveAveragePool(Affine):
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         # A mean times its count, since torch has no adaptive sum.
         return self.module(x) * self._counts(x) * weight
-
-    def rows(self, x: Tensor) -> Tensor:
-        return self.module(x)
 
     def _counts(self, x: Tensor) -> Tensor:
         """Numbers of inputs per output: window i of m over n is [i n // m, ceil((i + 1) n / m))."""
@@ -436,6 +436,8 @@ class AdaptiveAveragePool(Affine):
 
 
 class MeanOver(Affine):
+    homogeneous = True
+
     def weight(self, x: Tensor) -> Tensor:
         count = 1
         for d in self.module.dims:
@@ -444,9 +446,6 @@ class MeanOver(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         return x.sum(self.module.dims, self.module.keepdim) * weight
-
-    def rows(self, x: Tensor) -> Tensor:
-        return self.module(x)
 
 
 class SumOver(Affine):

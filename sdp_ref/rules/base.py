@@ -261,23 +261,7 @@ def as_marginal(rule: str, x: Law) -> Law:
 
 @dataclass(frozen=True)
 class Traits:
-    """Metadata of a rule for tables, figures and statistics.
-
-    Attributes
-    ----------
-    label : str
-        Display name, with the parameters.
-    colour : str or None
-        As ``#rrggbb``; None lets the figure choose.
-    sampling : int or None
-        Number of samples of the net that it draws, 0 if unknown; None for deterministic rules.
-    marginal : bool
-        Whether it drops the correlations between the units of a layer.
-    reference : bool
-        Whether it is derived from the oracle itself and therefore not ranked.
-    rank : int
-        Sort key in tables.
-    """
+    """Metadata of a rule for tables, figures and statistics; see the attributes of :class:`Rule`."""
 
     label: str
     colour: str | None = Rule.colour

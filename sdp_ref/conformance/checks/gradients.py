@@ -209,13 +209,13 @@ def sampling_error(subject: Subject, _seed: int) -> Iterator[Case]:
                 )
                 errors.append(float(torch.cat(parts).square().mean().sqrt()))
             numbers = {f"error_{k}": error for k, error in zip(LEVELS, errors, strict=True)}
-            told = ", ".join(f"{e:.3g} with {k}" for k, e in zip(LEVELS, errors, strict=True))
+            shown = ", ".join(f"{e:.3g} with {k}" for k, e in zip(LEVELS, errors, strict=True))
             good = all(
                 # below this tolerance, the result counts as exact
                 after <= _FALL * before or after <= compare.RELATIVE
                 for before, after in itertools.pairwise(errors)
             )
-            text = f"errors relative to the standard deviations are {told} samples"
+            text = f"errors relative to the standard deviations are {shown} samples"
             return Verdict(good, text, numbers)
 
         x = DiagonalGaussian(tensor([[u.mean for u in layer]]), tensor([[1.0] * 16]))
