@@ -25,13 +25,11 @@ from sdp_ref.laws import (
     law_of,
 )
 from sdp_ref.lazy import exports
-from sdp_ref.rules import Propagator, Rule, rule, rule_of, rules
-from sdp_ref.rules.base import predicted
+from sdp_ref.rules.base import Rule, propagate, rule, rules
 
 if TYPE_CHECKING:
     from sdp_ref import losses
     from sdp_ref.conformance import ConformanceReport, check_rule
-    from sdp_ref.graph.trace import Net
     from sdp_ref.module import Propagated
     from sdp_ref.rules import LayerwiseRule
 else:
@@ -61,18 +59,3 @@ __all__ = [
     "rule",
     "rules",
 ]
-
-
-def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
-    """Predict the law of ``net(X)`` for a random input X.
-
-    The net is a module or function that maps a batch (B, *event) to (B, m), row by row; it is not modified.
-    `x` is a law of batch B, or anything that :func:`law_of` accepts. The rule decides which families it
-    supports: rules based on moments accept every law with a covariance. `rule` is a name from :func:`rules`
-    or a rule object.
-
-    The result has batch B and the dtype of `x`. Rules with a full covariance return a :class:`Gaussian`;
-    marginal rules return the family of `x`. If the rule cannot handle the net or the family of `x`, it raises
-    :class:`UnsupportedError`. A result that is not finite raises a ValueError.
-    """
-    return predicted(rule_of(rule), net, x)

@@ -8,16 +8,8 @@ _LONGEST = 1000  # maximum characters of a message, which may quote a tensor
 class UnsupportedError(NotImplementedError):
     """A rule does not support an op, a net or a law.
 
-    Parameters
-    ----------
-    rule : str
-        Name of the rule.
-    op : str
-        What it does not support.
-    path : str
-        Path of the op in the net, or "" for the net as a whole.
-    hint : str
-        What the user can do, if known.
+    `op` describes what it does not support, `path` is that of the op in the net, or "" for the net as a
+    whole, and `hint` what the user can do, if known.
     """
 
     def __init__(self, rule: str, op: str, path: str = "", hint: str = "") -> None:
@@ -31,17 +23,7 @@ class UnsupportedError(NotImplementedError):
 
 
 class CovarianceSizeError(UnsupportedError):
-    """The covariance matrices of a layer need more memory than the rule may use.
-
-    Parameters
-    ----------
-    rule, op, path : str
-        As in :class:`UnsupportedError`.
-    bytes : int
-        Memory that they need.
-    hint : str
-        As in :class:`UnsupportedError`.
-    """
+    """The covariance matrices of a layer need more memory, `bytes`, than the rule may use."""
 
     def __init__(self, rule: str, op: str, path: str = "", bytes: int = 0, hint: str = "") -> None:
         super().__init__(rule, op, path, hint)

@@ -1,4 +1,4 @@
-"""Packages that import their public names on first access (PEP 562)."""
+"""Names and modules that are imported on first access: public names of packages (PEP 562), and torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -41,3 +42,13 @@ def _homes(package: str) -> dict[str, str]:
         if isinstance(statement, ast.ImportFrom)
     )
     return {alias.name: node.module or "" for node in checked for alias in node.names}
+
+
+class _Deferred(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        return vars(self).setdefault(name, getattr(import_module(self.__name__), name))
+
+
+def deferred(module: str) -> Any:
+    """Return a stand-in for a module, which is imported when an attribute is first accessed."""
+    return _Deferred(module)

@@ -35,50 +35,39 @@ class RegistryError(Exception):
 def members(package: str, base: str) -> Members[Any]:
     """Return the subclasses of `base` that the modules of a package define, by name.
 
-    Parameters
-    ----------
-    package : str
-        Import name of the package, which is searched recursively.
-    base : str
-        Module and name of the common base class, which is not imported either.
-
-    Returns
-    -------
-    Members
-        Classes by the ``name`` in their bodies, sorted by ``rank`` if they have one, then by module and
-        position in it. Classes without a ``name`` of their own, such as abstract bases, are skipped.
-
-    Raises
-    ------
-    RegistryError
-        If a name is taken twice, a class does not define an abstract member, or a file cannot be read.
+    `package` is searched recursively. `base` is the module and the name of the common base class, which
+    is not imported either. A class is listed by the ``name`` in its body, sorted by ``rank`` if it has one,
+    then by module and position in it. Classes without a ``name`` of their own, such as abstract bases, are
+    skipped.
+    Raises a RegistryError if a name is taken twice or a file cannot be read.
     """
     home, _, kind = base.rpartition(".")
-    own = [each for source in _sources(package) for each in source.classes]
-    known = [
-        *own,
-        *(each for each in _source(home).classes if home not in {one.source.module for one in own}),
-    ]
-    titles = {each.title for each in known}
-    found: dict[str, tuple[_Class, _Source]] = {}
-    for each in own:
-        lineage = _lineage(each, known)
-        if each.given.get("name") and kind in {one.title for one in lineage[1:]}:
-            if {base for one in lineage if one.title != kind for base in one.bases} <= titles:
-                each.check(lineage)  # a base from another package may define what is missing
-            _add(found, each.value("name", str), each, each.source)
-    lineages = {name: _lineage(each, known) for name, (each, _) in found.items()}
+    own = [found for module, path in _modules(package) for found in _classes(module, path)]
+    known = own if any(found.module == home for found in own) else [*own, *_classes(home, _path(home))]
+    lineages: dict[str, list[_Class]] = {}
+    for found in own:
+        lineage = _lineage(found, known)
+        if found.given.get("name") and kind in {ancestor.title for ancestor in lineage[1:]}:
+            name = found.value("name", str)
+            if name in lineages:
+                raise RegistryError(
+                    f"{found.path}: the name '{name}' is taken already, in {lineages[name][0].path}"
+                )
+            lineages[name] = lineage
     ranks = {name: _written(lineage, "rank", int) or 0 for name, lineage in lineages.items()}
-    return Members({name: lineages[name] for name in sorted(found, key=ranks.__getitem__)})
+    return Members({name: lineages[name] for name in sorted(lineages, key=ranks.__getitem__)})
 
 
 def instances(package: str, kind: type[T]) -> dict[str, T]:
     """Return the objects of type `kind` that the modules of a package define, by their attribute ``name``."""
-    found: dict[str, tuple[T, _Source]] = {}
-    for source in _sources(package):
-        for value in vars(source.load()).values() if source.makes_objects else ():
+    found: dict[str, tuple[T, Path]] = {}
+    for module, path in _modules(package):
+        for value in vars(_imported(module, path)).values() if _makes_objects(path) else ():
             if isinstance(value, kind):
-                _add(found, value.name, value, source)  # type: ignore[attr-defined]  # `kind` has a name
+                name: str = value.name  # type: ignore[attr-defined]  # `kind` has a name
+                other, place = found.setdefault(name, (value, path))
+                if other is not value:
+                    raise RegistryError(f"{path}: the name '{name}' is taken already, in {place}")
     return {name: value for name, (value, _) in found.items()}
 
 
@@ -100,7 +89,7 @@ def loaded(point: EntryPoint, kind: type[T]) -> T:
     except Exception as error:
         raise RegistryError(f"{_place(point)} cannot be loaded: {_one_line(error)}") from error
     if not isinstance(value, kind):
-        raise RegistryError(f"{_place(point)}: {point.value} is no {kind.__name__}")
+        raise RegistryError(f"{_place(point)}: {point.value} is not a {kind.__name__}")
     return value
 
 
@@ -111,8 +100,7 @@ class Members(Mapping[str, Kind]):
         self._found = found
 
     def __getitem__(self, name: str) -> Kind:
-        kind: Kind = self._found[name][0].load()
-        return kind
+        return self._found[name][0].load()
 
     def written(self, name: str, attribute: str, kind: type[T]) -> T:
         """Read a class attribute from the source of a class or its nearest base, without importing it.
@@ -121,7 +109,7 @@ class Members(Mapping[str, Kind]):
         """
         found = _written(self._found[name], attribute, kind)
         if found is None:
-            raise RegistryError(f"{self._found[name][0].source.path}: {name} has no {attribute}")
+            raise RegistryError(f"{self._found[name][0].path}: {name} has no {attribute}")
         return found
 
     def __contains__(self, name: object) -> bool:
@@ -135,137 +123,103 @@ class Members(Mapping[str, Kind]):
 
 
 @dataclass(frozen=True, eq=False)
-class _Source:
-    """A module that is read without being imported."""
+class _Class:
+    """A class as it is written: its bases by name, and the attributes that its body assigns."""
 
     module: str
     path: Path
-
-    def statements(self, hint: bytes) -> list[ast.stmt]:
-        """Return the top-level statements, or none if no line matches `hint`, because parsing is slow."""
-        try:
-            source = self.path.read_bytes()
-            return ast.parse(source).body if re.search(hint, source, re.MULTILINE) else []
-        except (OSError, SyntaxError, ValueError) as error:
-            raise RegistryError(f"{self.path} cannot be read: {_one_line(error)}") from error
-
-    @property
-    def classes(self) -> list[_Class]:
-        statements = self.statements(rb"^class\b")
-        renamed = {
-            alias.asname: alias.name
-            for statement in statements
-            if isinstance(statement, ast.ImportFrom)
-            for alias in statement.names
-            if alias.asname
-        }
-        nodes = (node for node in statements if isinstance(node, ast.ClassDef))
-        return [_Class.of(node, self, renamed) for node in nodes]
-
-    @property
-    def makes_objects(self) -> bool:
-        """Whether the module assigns the result of a call to a top-level name."""
-        statements = self.statements(rb"^[^\s#@].*=.*[(\\]")
-        values = [node.value for node in statements if isinstance(node, ast.Assign | ast.AnnAssign)]
-        each = (
-            part for value in values for part in (value.elts if isinstance(value, ast.Tuple) else [value])
-        )
-        return any(isinstance(value, ast.Call) for value in each)
-
-    def load(self) -> ModuleType:
-        try:
-            return importlib.import_module(self.module)
-        except Exception as error:
-            raise RegistryError(f"{self.path} cannot be imported: {_one_line(error)}") from error
-
-
-@dataclass(frozen=True, eq=False)
-class _Class:
-    """A class as parsed from its source: bases, literal attributes and abstract members."""
-
-    source: _Source
     title: str
     bases: tuple[str, ...]
-    given: Mapping[str, ast.expr | None]
-    open: frozenset[str]
-
-    @classmethod
-    def of(cls, node: ast.ClassDef, source: _Source, renamed: Mapping[str, str]) -> _Class:
-        given: dict[str, ast.expr | None] = {}
-        left_open = set()
-        for statement in node.body:
-            match statement:
-                case ast.Assign(targets=targets, value=value):
-                    given |= {ast.unparse(target): value for target in targets}
-                case ast.AnnAssign(target=target, value=ast.expr() as value):
-                    given[ast.unparse(target)] = value
-                case ast.AnnAssign(target=target, annotation=kind) if "ClassVar" in ast.unparse(kind):
-                    left_open.add(ast.unparse(target))
-                case ast.FunctionDef(name=name, decorator_list=marks):
-                    if any("abstractmethod" in ast.unparse(mark) for mark in marks):
-                        left_open.add(name)
-                    else:
-                        given[name] = None
-        bases = (ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases)
-        return cls(
-            source, node.name, tuple(renamed.get(base, base) for base in bases), given, frozenset(left_open)
-        )
+    given: Mapping[str, ast.expr]
 
     def value(self, name: str, kind: type[T]) -> T:
         """Return an attribute that the class body assigns."""
         node = self.given[name]
         if not (isinstance(node, ast.Constant) and isinstance(node.value, kind)):
-            raise RegistryError(
-                f"{self.source.path}: {name} of {self.title} must be written out, as {kind.__name__}"
-            )
+            text = f"{name} of {self.title} must be written out, as {kind.__name__}"
+            raise RegistryError(f"{self.path}: {text}")
         return node.value
 
-    def check(self, lineage: Sequence[_Class]) -> None:
-        """Raise a RegistryError if the class and its bases leave a member abstract."""
-        wanted = frozenset[str]().union(*(each.open for each in lineage))
-        if missing := sorted(wanted.difference(*(each.given for each in lineage))):
-            raise RegistryError(f"{self.source.path}: {self.title} lacks {', '.join(missing)}")
-
     def load(self) -> Any:
-        return getattr(self.source.load(), self.title)
+        """Import the class; raise a RegistryError if a member that its bases declare is missing."""
+        kind = getattr(_imported(self.module, self.path), self.title)
+        missing = set(getattr(kind, "__abstractmethods__", ()))
+        for base in kind.__mro__:
+            for name, note in vars(base).get("__annotations__", {}).items():
+                if "ClassVar" in str(note) and not hasattr(kind, name):
+                    missing.add(name)
+        if missing:
+            raise RegistryError(f"{self.path}: {self.title} lacks {', '.join(sorted(missing))}")
+        return kind
 
 
-def _lineage(each: _Class, known: Iterable[_Class]) -> list[_Class]:
+def _classes(module: str, path: Path) -> list[_Class]:
+    classes = []
+    for node in _statements(path, rb"^class\b"):
+        if isinstance(node, ast.ClassDef):
+            given: dict[str, ast.expr] = {}
+            for statement in node.body:
+                match statement:
+                    case ast.Assign(targets=targets, value=value):
+                        given |= {ast.unparse(target): value for target in targets}
+                    case ast.AnnAssign(target=target, value=ast.expr() as value):
+                        given[ast.unparse(target)] = value
+            bases = tuple(ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases)
+            classes.append(_Class(module, path, node.name, bases, given))
+    return classes
+
+
+def _lineage(found: _Class, known: Iterable[_Class]) -> list[_Class]:
     """Return a class and its known bases, nearest first."""
-    lineage = [each]
-    for one in lineage:  # grows during the loop
-        lineage += [other for other in known if other.title in one.bases and other not in lineage]
+    lineage = [found]
+    for kind in lineage:  # grows during the loop
+        lineage += [other for other in known if other.title in kind.bases and other not in lineage]
     return lineage
 
 
 def _written(lineage: Iterable[_Class], name: str, kind: type[T]) -> T | None:
-    return next((each.value(name, kind) for each in lineage if name in each.given), None)
+    return next((found.value(name, kind) for found in lineage if name in found.given), None)
 
 
-def _add(found: dict[str, tuple[T, _Source]], name: str, value: T, source: _Source) -> None:
-    other, place = found.setdefault(name, (value, source))
-    if other is not value:
-        raise RegistryError(f"{source.path}: the name '{name}' is taken already, in {place.path}")
+def _makes_objects(path: Path) -> bool:
+    """Whether a module assigns the result of a call to a top-level name."""
+    statements = _statements(path, rb"^[^\s#@].*=.*[(\\]")
+    values = [node.value for node in statements if isinstance(node, ast.Assign | ast.AnnAssign)]
+    parts = (part for value in values for part in (value.elts if isinstance(value, ast.Tuple) else [value]))
+    return any(isinstance(part, ast.Call) for part in parts)
 
 
-def _source(module: str) -> _Source:
+def _statements(path: Path, hint: bytes) -> list[ast.stmt]:
+    """Return the top-level statements, or none if no line matches `hint`, because parsing is slow."""
+    try:
+        source = path.read_bytes()
+        return ast.parse(source).body if re.search(hint, source, re.MULTILINE) else []
+    except (OSError, SyntaxError, ValueError) as error:
+        raise RegistryError(f"{path} cannot be read: {_one_line(error)}") from error
+
+
+def _imported(module: str, path: Path) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        raise RegistryError(f"{path} cannot be imported: {_one_line(error)}") from error
+
+
+def _path(module: str) -> Path:
     spec = find_spec(module)
     if spec is None or spec.origin is None:
-        raise RegistryError(f"there is no module {module}")
-    return _Source(module, Path(spec.origin))
+        raise RegistryError(f"module {module} does not exist")
+    return Path(spec.origin)
 
 
-def _sources(package: str) -> list[_Source]:
+def _modules(package: str) -> Iterator[tuple[str, Path]]:
     """Yield the modules of a package; a package comes before its submodules."""
-    return list(_below(package, _source(package).path.parent))
-
-
-def _below(package: str, folder: Path) -> Iterator[_Source]:
+    folder = _path(package).parent
     for found in pkgutil.iter_modules([str(folder)]):
-        module, path = f"{package}.{found.name}", folder / found.name
-        yield _Source(module, path / "__init__.py" if found.ispkg else path.with_suffix(".py"))
+        module = f"{package}.{found.name}"
+        yield module, folder / found.name / "__init__.py" if found.ispkg else folder / f"{found.name}.py"
         if found.ispkg:
-            yield from _below(module, path)
+            yield from _modules(module)
 
 
 def _place(point: EntryPoint) -> str:

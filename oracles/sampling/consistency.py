@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sdp_bench.oracles.sampling.forward import Network
-from sdp_ref.graph.attention import by_ordinary_attention
+from sdp_ref.graph.recording import by_ordinary_attention
 
 _ALIKE = 1e-3  # relative to the change over the noise: rounding is smaller, another function differs by more
 _ROUNDINGS = 1000.0  # times the machine precision of the largest output: for constants and large offsets

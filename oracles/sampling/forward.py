@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.graph.attention import by_ordinary_attention
+from sdp_ref.graph.recording import by_ordinary_attention
 
 Network = Callable[[Tensor], Tensor]
 T = TypeVar("T")

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from sdp_ref.laws.standard import Standard
+from sdp_ref.laws.base import Standard
 
 Seed = int | np.random.SeedSequence
 Block = NDArray[np.floating[Any]]  # shape (rows, dimension)

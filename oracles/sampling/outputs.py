@@ -25,7 +25,7 @@ from sdp_bench.oracles.sampling.noise import (
     variates_of,
 )
 from sdp_ref.laws import Law
-from sdp_ref.laws.standard import NORMAL, Standard
+from sdp_ref.laws.base import NORMAL, Standard
 
 Sampler = Literal["mc", "sobol"]
 

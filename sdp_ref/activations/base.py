@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.numerics.covariances import with_diagonal
 from sdp_ref.errors import NoFormulaError
 
 TOLERANCE = 1e-6
@@ -148,7 +147,8 @@ class Activation(ABC):
         variance = wide.diagonal(dim1=-2, dim2=-1)
         m, v = self._mean_variance(wide_mean, variance)
         c = self._covariance(wide_mean, variance, wide, tolerance)
-        return m.to(mean.dtype), with_diagonal(c, v).to(mean.dtype)
+        eye = torch.eye(v.shape[-1], dtype=torch.bool, device=v.device)
+        return m.to(mean.dtype), torch.where(eye, v[:, :, None], c).to(mean.dtype)
 
     @abstractmethod
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.activations.base import Activation
-from sdp_ref.activations.numerics.covariances import ramp_covariance
-from sdp_ref.activations.numerics.curves import (
+from sdp_ref.activations.numerics.normal import ramp_covariance
+from sdp_ref.activations.numerics.quadrature import (
     KNOTS,
     PANELS,
     Curve,

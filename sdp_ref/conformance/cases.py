@@ -1,8 +1,4 @@
-"""Small nets with short weights, and input laws for them.
-
-Nets are ordered by size, starting with one unit, so that the first failing case is the smallest. Weights have
-two digits, so that a reported case is readable.
-"""
+"""Ops that read several components of a vector, for the checks beyond layers of units."""
 
 from __future__ import annotations
 
@@ -12,12 +8,81 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.conformance import reference
 from sdp_ref.conformance.subject import Subject
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 from sdp_ref.laws.gaussian import AnyGaussian
+
+
+class Product(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :2] * x[:, 2:]
+
+
+class Square(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x
+
+
+class MatrixProduct(nn.Module):
+    """The first two components, as a row, times the other four, as a matrix."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x[:, :2].reshape(-1, 1, 2) @ x[:, 2:].reshape(-1, 2, 2)).flatten(1)
+
+
+class Maximum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :2].maximum(x[:, 2:])
+
+
+class Minimum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :2].minimum(x[:, 2:])
+
+
+class Largest(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.amax(1, keepdim=True)
+
+
+class Quotient(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :2] / x[:, 2:]
+
+
+class Length(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, dim=1, keepdim=True)
+
+
+class Attention(nn.Module):
+    """One query of width 1, two keys, two values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = x[:, :1, None], x[:, 1:3, None], x[:, 3:, None]
+        return F.scaled_dot_product_attention(q, k, v).flatten(1)
+
+
+OPS: dict[str, nn.Module] = {
+    "product": Product(),
+    "square": Square(),
+    "matrix product": MatrixProduct(),
+    "maximum": Maximum(),
+    "minimum": Minimum(),
+    "largest": Largest(),
+    "quotient": Quotient(),
+    "length": Length(),
+    "softmax": nn.Softmax(1),
+    "log softmax": nn.LogSoftmax(1),
+    "layer norm": nn.LayerNorm(3, elementwise_affine=False),
+    "RMS norm": nn.RMSNorm(3, eps=1e-5, elementwise_affine=False),
+    "attention": Attention(),
+}
+
 
 WIDTHS = ((1, 1, 1), (2, 2, 2), (3, 3, 2), (4, 4, 3, 2))
 """Inputs, hidden units, outputs. No layer is wider than the previous one, so that no covariance is singular;
@@ -51,8 +116,7 @@ class Residual(nn.Module):
         self.branch = branch
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.branch(x)
-        return y
+        return x + self.branch(x)
 
 
 IMAGE = (1, 3, 3)

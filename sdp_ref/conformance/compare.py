@@ -109,7 +109,7 @@ def like(other: Prediction, errors: StandardErrors | None, *, relative: float = 
     return expected(other.mean, other.covariance, errors, relative=relative)
 
 
-def within(got: Prediction, want: Expected, calls: str = "") -> Verdict:
+def within(got: Prediction, want: Expected) -> Verdict:
     """Compare a result with its tolerances; for a marginal one, only the diagonal."""
     pairs: list[tuple[str, Tensor, Tensor, Tensor]] = [("mean", got.mean, want.mean, want.mean_tolerance)]
     if got.full:
@@ -123,7 +123,7 @@ def within(got: Prediction, want: Expected, calls: str = "") -> Verdict:
     for name, value, reference, tolerance in pairs:
         if value.shape != reference.shape:
             text = f"{name} has shape {tuple(value.shape)}, not {tuple(reference.shape)}"
-            return Verdict(False, text, calls=calls)
+            return Verdict(False, text)
         error = (value.double() - reference).abs()
         # results that are not finite have the largest error; 0 / 0 is agreement
         share = torch.where(error <= tolerance, error / tolerance.clamp(min=1e-300), error / tolerance)
@@ -142,5 +142,5 @@ def within(got: Prediction, want: Expected, calls: str = "") -> Verdict:
                 f"{name}[{place}] is {numbers['got']:.6g}, must be {numbers['expected']:.6g} "
                 f"to within {numbers['tolerance']:.2g}"
             )
-            worst = Verdict(at_worst <= 1, text, numbers, at_worst, calls, int(index[0]))
+            worst = Verdict(at_worst <= 1, text, numbers, at_worst, int(index[0]))
     return worst

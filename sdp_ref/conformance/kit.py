@@ -7,19 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sdp_ref.conformance.checks import (
-    diagonal,
-    form,
-    gradients,
-    invariance,
-    laws,
-    limits,
-    moments,
-    mutation,
-    sampling,
-    second_order,
-    several,
-)
+from sdp_ref.conformance.checks import form, gradients, invariance, limits, moments
 from sdp_ref.conformance.report import CheckResult, ConformanceReport
 from sdp_ref.conformance.subject import Subject
 from sdp_ref.conformance.trial import Check, run
@@ -32,33 +20,35 @@ CHECKS: tuple[Check, ...] = (
     Check("zero-variance", "Is a point mass mapped to f(x), without variance?", limits.point_masses),
     Check("scale", "Does c X give c f(X) for homogeneous nets, c from 1e-6 to 1e6?", invariance.scale),
     Check("permutation", "Does it follow the order of inputs, units, outputs?", invariance.permutation),
-    Check("batch", "Is a law's result the same whatever stands beside it?", invariance.batch),
+    Check("batch", "Is a law's result independent of the rest of the batch?", invariance.batch),
     Check("determinism", "Does the same call give the same numbers?", invariance.determinism),
-    Check("prepare", "Does `prepare`, where there is one, give what `propagate` gives?", invariance.prepare),
-    Check("threads", "Does the number of threads not matter?", invariance.threads),
-    Check("global-rng", "Does it leave the global generators alone?", invariance.global_generators),
-    Check("dtype", "Has the result the dtype of the input?", form.dtype),
-    Check("precision", "Are its answers in float32 those in float64?", form.precision),
+    Check("prepare", "Does `prepare`, if it exists, equal `propagate`?", invariance.prepare),
+    Check("threads", "Is the result independent of the number of threads?", invariance.threads),
+    Check(
+        "global-rng", "Does it leave the global random generators unchanged?", invariance.global_generators
+    ),
+    Check("dtype", "Does the result have the dtype of the input?", form.dtype),
+    Check("precision", "Do results in float32 and float64 agree?", form.precision),
     Check("symmetry", "Is the covariance symmetric?", form.symmetry),
     Check("positive-semidefinite", "Is the covariance positive semi-definite?", form.semidefinite),
-    Check("diagonal", "Is a unit's variance that of the law whose mean it gives?", diagonal.diagonal),
+    Check("diagonal", "Is a unit's variance consistent with its mean?", moments.diagonal),
     Check("mean-shift", "Do covariances respond to the mean?", moments.mean_shift),
     Check("far-tails", "Is it finite at abs(mean / std) = 40?", form.far_tails),
     Check("perfect-correlation", "Is it finite at correlations of +-1?", form.perfect_correlation),
     Check("rank-deficiency", "Is it finite at singular covariances?", form.deficient_rank),
     Check("moments", "Claimed: are mean and covariance exact after one layer?", moments.joint_moments),
     Check("marginal-moments", "Claimed: are mean and variance of a unit exact?", moments.marginal_moments),
-    Check("several", "Claimed: are products, maxima, norms, softmax as near as stated?", several.several),
+    Check("several", "Claimed: are products, maxima, norms, softmax as accurate as stated?", moments.several),
     Check(
         "second-order",
-        "Claimed: is the mean right to second order in the noise?",
-        second_order.second_order,
+        "Claimed: is the mean correct to second order in the noise?",
+        moments.second_order,
     ),
-    Check("sampling-error", "Does the error of a sampling rule fall with samples?", sampling.sampling_error),
-    Check("law", "Have its draws and its density the moments that it tells?", laws.law),
-    Check("gradients", "Are gradients finite, and those of finite differences?", gradients.gradients),
-    Check("inputs-kept", "Is the input law left as it was?", mutation.inputs_kept),
-    Check("net-kept", "Is the net left as it was?", mutation.net_kept),
+    Check("sampling-error", "Does the error of a sampling rule fall with samples?", gradients.sampling_error),
+    Check("law", "Do samples and density match the reported moments?", form.law),
+    Check("gradients", "Are gradients finite and equal to finite differences?", gradients.gradients),
+    Check("inputs-kept", "Is the input law unchanged?", form.inputs_kept),
+    Check("net-kept", "Is the net unchanged?", form.net_kept),
 )
 
 

@@ -50,7 +50,7 @@ class Moments:
 
 
 def of_op(name: str) -> Sequence[Moments]:
-    """Reference moments of an op in :data:`~sdp_ref.conformance.ops.OPS`, independent components first."""
+    """Reference moments of an op in :data:`~sdp_ref.conformance.cases.OPS`, independent components first."""
     return [Moments(**row) for row in _read("ops.json")[name]]
 
 
@@ -87,8 +87,7 @@ def _table() -> dict[str, tuple[Pair, ...]]:
 @functools.cache
 def _read(name: str) -> dict[str, list[dict[str, Any]]]:
     text = resources.files("sdp_ref.conformance").joinpath(name).read_text(encoding="utf-8")
-    found: dict[str, list[dict[str, Any]]] = json.loads(text)
-    return found
+    return json.loads(text)
 
 
 def _pair(row: dict[str, Any]) -> Pair:

@@ -18,25 +18,14 @@ _WIDTH = 108
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of one check.
+    """Result of one check, and the `question` that it answers.
 
-    Attributes
-    ----------
-    name, question : str
-        The check, and the property that it tests.
-    status : {"passed", "failed", "skipped"}
-    detail : str
-        The observation, or the reason why the check could not run.
-    numbers : Mapping of str to float
-        ``cases`` is the number of judged cases; for a failure ``error`` and ``tolerance`` are those of the
-        entry with the largest error.
-    example : str or None
-        For a failure: Python code that builds the smallest failing net and input law and calls `rule`.
-    known : str or None
-        For a failure that the rule declares in ``known_faults``: the reason.
-    seconds : float
-    same_as : str or None
-        For a failure: an earlier check that failed for the same reason.
+    `detail` is the observation, or the reason why the check could not run. `numbers` has the number of judged
+    ``cases``; for a failure ``error`` and ``tolerance`` are those of the entry with the largest error.
+
+    For a failure, `example` is Python code that builds the smallest failing net and input law, calls the rule
+    and repeats the check; `known` is the reason if the rule declares the failure in ``known_faults``; and
+    `same_as` is an earlier check that failed for the same reason.
     """
 
     name: str
@@ -82,15 +71,8 @@ class CheckResult:
 class ConformanceReport:
     """Result of :func:`sdp_ref.check_rule`; ``print`` shows it as a table.
 
-    Attributes
-    ----------
-    rule : str
-        Name of the rule, with its parameters if it declares them.
-    checks : tuple of CheckResult
-    seed : int
-        Seed of the cases.
-    kit : int
-        Version of the kit, :data:`VERSION`.
+    `rule` is the name of the rule, with its parameters if it declares them, `seed` that of the cases, and
+    `kit` the :data:`VERSION` of the kit.
     """
 
     rule: str

@@ -1,22 +1,62 @@
-"""The rule under test: its declarations, and its predictions in one form."""
+"""Isolation of checks from global state."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+import random
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.conformance.reference import known
-from sdp_ref.conformance.state import seed_globally
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Law, Mixture
+
+
+def seed_globally(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  the legacy global state is what a rule might read
+    random.seed(seed)
+
+
+def generators() -> tuple[Any, ...]:
+    """State of the global generators, in a comparable form."""
+    _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    numpy_state = (np.asarray(keys).tobytes(), *rest)
+    return bytes(torch.default_generator.get_state().numpy()), numpy_state, random.getstate()
+
+
+@contextmanager
+def preserved() -> Iterator[None]:
+    """Restore generators, default dtype, grad mode and thread count; silence warnings.
+
+    Warnings of a rule, such as about dropped covariances, are not test results.
+    """
+    torch_state = torch.default_generator.get_state()
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    dtype, threads, grad = torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()
+    try:
+        with warnings.catch_warnings(), torch.inference_mode(False), torch.enable_grad():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.default_generator.set_state(torch_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
 
 DRAWS = 2**13
 """Number of samples of a sampling rule in comparisons with exact values: enough for the central limit theorem

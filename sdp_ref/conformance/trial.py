@@ -1,21 +1,85 @@
-"""Execution of one check: cases from small to large, until one fails."""
+"""Python code that reproduces a net and an input law."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from sdp_ref.conformance.code import as_code
+from sdp_ref.conformance.cases import Residual
 from sdp_ref.conformance.report import CheckResult, Status
-from sdp_ref.conformance.state import preserved
-from sdp_ref.conformance.subject import NotApplicable, Subject
+from sdp_ref.conformance.subject import NotApplicable, Subject, preserved
 from sdp_ref.errors import UnsupportedError, message_of, on_one_line
-from sdp_ref.laws import unchecked
+from sdp_ref.laws import Law, unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
+from sdp_ref.rules.base import Rule
+
+
+def as_code(net: nn.Module, x: Law, rule: Any, check: str, seed: int) -> str:
+    """Python code that builds `net` and `x`, calls the rule, and repeats the check."""
+    dtype = str(x.location.dtype)
+    lines = ["import torch", "from torch import nn", "import sdp_ref as sr"]
+    lines += ["torch.set_printoptions(precision=10)"]
+    own = dict.fromkeys(type(m) for m in net.modules() if _is_own(m))
+    if own:
+        lines += ["from torch import Tensor", "from torch.nn import functional as F"]
+    for kind in own:
+        lines += ["", "", *inspect.getsource(kind).splitlines(), "", ""]
+    lines += [f"net = {_module(net)}.to({dtype}).{'train' if net.training else 'eval'}()"]
+    state = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
+    if state:
+        lines += ["net.load_state_dict({"]
+        lines += [f"    {name!r}: {_tensor(value)}," for name, value in state.items()]
+        lines += ["}, strict=False)"]
+    parts = ", ".join(_tensor(v) if isinstance(v, Tensor) else repr(v) for v in _values(x))
+    lines += [f"x = sr.{type(x).__name__}({parts})"]
+    built_in = isinstance(rule, Rule) and type(rule).__module__.startswith("sdp_ref.")
+    spec = getattr(rule, "spec", None) or getattr(rule, "name", "?")
+    lines += [f"rule = sr.rule({spec!r})" if built_in else f"# rule: yours, {spec!r}"]
+    lines += ["y = rule.propagate(net, x)", "print(y.mean, y.covariance)"]
+    return "\n".join([*lines, f"print(sr.check_rule(rule, only={check!r}, seed={seed}))"])
+
+
+def _is_own(net: nn.Module) -> bool:
+    """Whether a module's class is defined by the kit rather than by torch."""
+    return type(net).__module__.startswith("sdp_ref.")
+
+
+def _module(net: nn.Module) -> str:
+    namespace = "" if _is_own(net) else "nn."
+    return f"{namespace}{type(net).__name__}({_arguments(net)})"
+
+
+def _arguments(net: nn.Module) -> str:
+    text = ""
+    match net:
+        case nn.Sequential():
+            text = ", ".join(_module(child) for child in net)
+        case Residual():
+            text = _module(net.branch)
+        case nn.Linear():
+            text = f"{net.in_features}, {net.out_features}"
+        case nn.Flatten():
+            text = ""
+        case _:
+            text = net.extra_repr()
+    return text
+
+
+def _values(x: Law) -> list[Any]:
+    return [getattr(x, f.name) for f in fields(x)]
+
+
+def _tensor(value: Tensor) -> str:
+    # float32 numbers are exact in float64, so this text reproduces all bits
+    return f"torch.tensor({value.detach().to(torch.float64).tolist()}, dtype={value.dtype})"
+
 
 _NOTABLE = 1e-3
 """Share of a tolerance above which a report prints it: smaller ones may be rounding, which differs between
@@ -27,16 +91,14 @@ processors.
 class Verdict:
     """Result of one case.
 
-    For a failure, `detail` contains the two differing values, `calls` Python code that shows it, given `net`,
-    `x` and `rule`, and `row` the index of the law that failed. `share` is the largest ratio of error and
-    tolerance.
+    For a failure, `detail` contains the two differing values, and `row` is the index of the law that failed.
+    `share` is the largest ratio of error and tolerance.
     """
 
     passed: bool
     detail: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
     share: float = 0.0
-    calls: str = ""
     row: int | None = None
 
 
@@ -145,7 +207,7 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
             judged += x.batch
             if not verdict.passed:
                 x, verdict = _smallest(case, verdict)
-                example = as_code(net, x, subject.rule, verdict.calls)
+                example = as_code(net, x, subject.rule, check.name, seed)
                 return result("failed", verdict.detail, verdict, example)
             worst = max(worst, verdict, key=lambda v: v.share)
             net = x = None
@@ -158,7 +220,7 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
         if net is not None and x is not None:
             rows = (row for row in range(x.batch) if _raises_alone(subject, net, x, row, error))
             row = next(rows, None)
-            example = as_code(net, x if row is None else x[row], subject.rule)
+            example = as_code(net, x if row is None else x[row], subject.rule, check.name, seed)
         ended = ", which would end the process" if isinstance(error, SystemExit) else ""
         kind = on_one_line(type(error).__name__)
         return result("failed", f"raised {kind}{ended}: {text}", Verdict(False), example)

@@ -120,8 +120,7 @@ class VectorNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if any(d % x.ndim == 0 for d in self.dims):
             raise NoLinearPartError("a norm over the batch")
-        length: Tensor = torch.linalg.vector_norm(x, 2, self.dims, self.keepdim)
-        return length
+        return torch.linalg.vector_norm(x, 2, self.dims, self.keepdim)
 
     def summed(self, x: Tensor) -> Tensor:
         """Sum over the dimensions of the norm, for `x` (..., *event) with any leading dimensions."""

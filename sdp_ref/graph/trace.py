@@ -1,6 +1,6 @@
 """Tracing: a net as a list of steps, with every op represented by a module.
 
-The net is run on batches of two sizes (:mod:`sdp_ref.graph.tape.recording`), and the two tapes are
+The net is run on batches of two sizes (:mod:`sdp_ref.graph.recording`), and the two tapes are
 compared: their differences show what depends on the batch. Each value is converted to shape (N, *event),
 regardless of the batch dimension in the net. A layer-wise rule therefore needs one handler per op, and no
 handlers for ops that only move components.
@@ -24,14 +24,22 @@ from sdp_ref.errors import NoFormulaError, message_of
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.aten.call import Call
 from sdp_ref.graph.aten.table import KNOWN, builder_of
+from sdp_ref.graph.nonlinear import MAX_POOLS
 from sdp_ref.graph.ops import Unknown
-from sdp_ref.graph.pooling import MAX_POOLS
-from sdp_ref.graph.step import Step, last_uses
-from sdp_ref.graph.tape.entries import Entry, Ref, Span, Tape, UntraceableError, leaves
-from sdp_ref.graph.tape.fusion import Fusion
-from sdp_ref.graph.tape.layout import Layout, batch_dimension, row_of
-from sdp_ref.graph.tape.recording import record
-from sdp_ref.graph.tape.replay import Multiple, PerExample, Replay, Value, Varies
+from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, leaves, record
+from sdp_ref.graph.replay import (
+    Fusion,
+    Layout,
+    Multiple,
+    PerExample,
+    Replay,
+    Step,
+    Value,
+    Varies,
+    batch_dimension,
+    last_uses,
+    row_of,
+)
 
 __all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
 from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
-from sdp_ref.laws.stable import power
+from sdp_ref.laws.location_scale import power
 
 Function = Callable[..., Tensor]
 
@@ -32,8 +35,7 @@ def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, F
             return value.new_zeros(len(value), 0, *value.shape[1:])
 
         def one(*tangents: Tensor) -> Tensor:
-            pushed: Tensor = torch.func.jvp(function, points, tangents)[1]
-            return pushed
+            return torch.func.jvp(function, points, tangents)[1]
 
         widest = max(each[0].numel() for each in (value, *points))
         chunk = max(1, _CHUNK // max(1, len(value) * widest))
@@ -125,8 +127,7 @@ def _columns(function: Function, points: Sequence[Tensor], value: Tensor) -> Ite
             def of(x: Tensor) -> Tensor:
                 return function(*points[:place], x, *points[place + 1 :])
 
-            pushed: Tensor = torch.func.jvp(of, (point,), (tangent,))[1]
-            return pushed
+            return torch.func.jvp(of, (point,), (tangent,))[1]
 
         for first in range(0, n, chunk):
             size = min(chunk, n - first)
@@ -157,3 +158,21 @@ def _jacobian(function: Function, points: Sequence[Tensor]) -> Tensor:
     size = side.detach().abs()
     size = size + size.mean(1, keepdim=True)
     return jacobian_of(of, side, create_graph=torch.is_grad_enabled(), spread=size)[1].flatten(2)
+
+
+def in_dtype(module: nn.Module, *values: Tensor) -> Tensor:
+    """Output of a module in the dtype of its values, whatever that of its parameters is."""
+    dtype = values[0].dtype
+
+    def cast(tensors: Any) -> dict[str, Tensor]:
+        return {
+            name: value.to(dtype)
+            for name, value in tensors
+            if isinstance(value, Tensor) and value.is_floating_point() and value.dtype != dtype
+        }
+
+    if plain := cast(vars(module).items()):
+        module = copy.copy(module)  # shallow: parameters are shared
+        vars(module).update(plain)
+    own = {**cast(module.named_parameters()), **cast(module.named_buffers())}
+    return functional_call(module, own, values) if own else module(*values)

@@ -11,10 +11,8 @@ from sdp_ref.laws.base import Law, noted, unchecked
 from sdp_ref.laws.empirical import Empirical, Quantiles
 from sdp_ref.laws.foreign import law_of
 from sdp_ref.laws.gaussian import CompressedGaussian, DiagonalGaussian, Gaussian
-from sdp_ref.laws.location_scale import LocationScale, Shape
-from sdp_ref.laws.mixture import Mixture, joined
-from sdp_ref.laws.piecewise import Pieces, PiecewiseGaussian
-from sdp_ref.laws.stable import Cauchy, SymmetricStable
+from sdp_ref.laws.location_scale import Cauchy, LocationScale, Shape, SymmetricStable
+from sdp_ref.laws.mixture import Mixture, Pieces, PiecewiseGaussian, joined
 
 __all__ = [
     "Cauchy",

@@ -1,4 +1,4 @@
-"""The base class of all laws, and validation of their fields."""
+"""Standard variates, which laws map to samples: different laws can share one set of random numbers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,62 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.standard import Standard
+from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from torch.distributions import Distribution
+
+else:
+    torch = deferred("torch")
+
+
+@dataclass(frozen=True)
+class Standard:
+    """Independent standard variates that are functions of uniform numbers.
+
+    `name` is ``normal``, ``cauchy``, ``stable`` or ``uniform``. `from_uniform` maps uniform numbers inside
+    (0, 1), shape (..., uniforms k), to k variates, shape (..., k). If `uniforms` is 1, it is the quantile
+    function. `alpha` is the stability of a stable law.
+    """
+
+    name: str
+    from_uniform: Callable[[Tensor], Tensor]
+    uniforms: int = 1
+    alpha: float = 2.0
+
+
+def _normal(uniform: Tensor) -> Tensor:
+    return torch.special.ndtri(uniform)
+
+
+def _cauchy(uniform: Tensor) -> Tensor:
+    return (math.pi * (uniform - 0.5)).tan()
+
+
+NORMAL = Standard("normal", _normal)
+CAUCHY = Standard("cauchy", _cauchy)
+UNIFORM = Standard("uniform", lambda uniform: uniform)
+
+
+def stable(alpha: float) -> Standard:
+    """Symmetric alpha-stable variates with characteristic function exp(-abs(t)^alpha).
+
+    References
+    ----------
+    Chambers, Mallows and Stuck, "A method for simulating stable random variables", JASA 1976.
+    """
+
+    def draw(uniform: Tensor) -> Tensor:
+        angle, other = uniform.unflatten(-1, (-1, 2)).unbind(-1)
+        angle = math.pi * (angle - 0.5)
+        exponential = -(-other).log1p()
+        tail = (((1 - alpha) * angle).cos() / exponential).pow((1 - alpha) / alpha)
+        return (alpha * angle).sin() / angle.cos().pow(1 / alpha) * tail
+
+    return Standard("stable", draw, 2, alpha)
+
 
 LawT = TypeVar("LawT", bound="Law")
 Push = Callable[["Tensor"], "Tensor"]
@@ -98,8 +148,6 @@ class Law:
 
         The standard deviation, the scale if no variance exists, or 1.
         """
-        import torch
-
         try:
             return self.variance.detach().clamp(min=0).sqrt()
         except UndefinedError:
@@ -134,8 +182,6 @@ class Law:
         The `generator` must be on the CPU; by default the global one is used. Laws that cannot be sampled
         raise :class:`~sdp_ref.UndefinedError`.
         """
-        import torch
-
         if self.standard is None or not self.joint:
             raise UndefinedError(f"{self.described} cannot be sampled")
         shape = samples, self.batch, self.standard.uniforms * self.variates
@@ -143,8 +189,7 @@ class Law:
         uniform = torch.rand(shape, generator=generator, dtype=torch.float64) * (1 - 2.0**-53) + 2.0**-54
         noise = self.standard.from_uniform(uniform).to(self.location.device)
         rows = [self[row].push()(noise[:, row]) for row in range(self.batch)]
-        drawn: Tensor = torch.stack(rows, 1).unflatten(2, self.event_shape)
-        return drawn
+        return torch.stack(rows, 1).unflatten(2, self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:  # noqa: ARG002
         """Return the log-density at `value` of shape (..., B, *event), shape (..., B), float64.
@@ -182,15 +227,12 @@ class Law:
         With `derived`, conditions on derived quantities are included, such as the variances in a covariance
         matrix.
         """
-        import torch
-        from torch import Tensor
-
         checks: list[Check] = []
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Law):
                 checks += value.soundness(derived=derived)
-            elif isinstance(value, Tensor):
+            elif isinstance(value, torch.Tensor):
                 checks.append((torch.isfinite(value.detach()).all(), f"{field.name} is not finite".__str__))
         own = {field.name for field in fields(self)}
         for name in self.negative:
@@ -217,22 +259,18 @@ class Law:
 
     def to(self: LawT, *args: Any, **kwargs: Any) -> LawT:
         """Move or cast every tensor as :meth:`torch.Tensor.to` does."""
-        from torch import Tensor
-
         moved = (getattr(self, f.name) for f in fields(self))
         law = unchecked(
-            type(self), *(v.to(*args, **kwargs) if isinstance(v, Tensor | Law) else v for v in moved)
+            type(self), *(v.to(*args, **kwargs) if isinstance(v, torch.Tensor | Law) else v for v in moved)
         )
         return noted(law, self.notes)
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """Concatenate laws of this class along the batch; see :func:`joined`."""
-        import torch
-        from torch import Tensor
 
         def both(values: list[Any]) -> Any:
-            if isinstance(values[0], Tensor):
+            if isinstance(values[0], torch.Tensor):
                 return torch.cat(values)
             if any(value != values[0] for value in values):
                 described = " and ".join(sorted({law.described for law in laws}))
@@ -262,9 +300,7 @@ def noted(law: LawT, notes: Sequence[str]) -> LawT:
 
 
 def _row(value: Any, index: slice) -> Any:
-    from torch import Tensor
-
-    return value[index] if isinstance(value, Tensor) else value
+    return value[index] if isinstance(value, torch.Tensor) else value
 
 
 _COMPILED = (
@@ -277,8 +313,6 @@ Check = tuple["Tensor", Callable[[], str]]
 
 def require(*checks: Check) -> None:
     """Raise a ValueError for the first failed check, with one device synchronisation for all checks."""
-    import torch
-
     if torch.compiler.is_compiling():
         for sound, _ in checks:
             torch._assert_async(sound, _COMPILED)
@@ -289,8 +323,6 @@ def require(*checks: Check) -> None:
 
 def _failed(checks: Sequence[Check]) -> Iterator[Callable[[], str]]:
     """Yield the messages of failed checks, with one device synchronisation for all checks."""
-    import torch
-
     sounds = [sound for sound, _ in checks]
     on_host = all(sound.device.type == "cpu" for sound in sounds)
     for sound, (_, said) in zip(sounds if on_host else torch.stack(sounds).tolist(), checks, strict=True):
@@ -299,8 +331,6 @@ def _failed(checks: Sequence[Check]) -> Iterator[Callable[[], str]]:
 
 
 def finite(name: str, value: Tensor) -> Check:
-    import torch
-
     sound = torch.isfinite(value.detach()).all()
     return sound, lambda: f"{name} must be finite, but has NaN or infinite entries"
 
@@ -314,9 +344,7 @@ def check_tensor(name: str, value: object, location: Tensor | None = None) -> Te
 
 def check_kind(name: str, value: object, location: Tensor | None = None) -> Tensor:
     """Require a floating-point tensor with the dtype and device of `location`; its values are not read."""
-    from torch import Tensor
-
-    if not isinstance(value, Tensor):
+    if not isinstance(value, torch.Tensor):
         raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}")
     if not value.is_floating_point():
         raise ValueError(f"{name} must have a floating-point dtype, got {value.dtype}")

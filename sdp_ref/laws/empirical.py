@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, LawT, Push, check_tensor, unchecked
-from sdp_ref.laws.standard import UNIFORM, Standard
+from sdp_ref.laws.base import UNIFORM, Law, LawT, Push, Standard, check_tensor, unchecked
+from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
     from torch import Tensor
+else:
+    torch = deferred("torch")
 
 _SUM = 1e-5  # tolerance for the sum of the weights
 
@@ -100,8 +102,6 @@ class Empirical(Law):
         return 1
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        import torch
-
         points = self.samples[0].detach().flatten(1).to(device, dtype)
         if self.weights is None:
             return lambda uniform: points[(uniform[:, 0].to(points.device) * len(points)).long()]
@@ -115,8 +115,6 @@ class Empirical(Law):
         return draws
 
     def survival(self, value: Tensor) -> Tensor:
-        import torch
-
         points = self.samples.detach().double()
         weights = (
             self.weights if self.weights is not None else points.new_ones(points.shape[:2]) / points.shape[1]
@@ -129,8 +127,6 @@ class Empirical(Law):
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """Concatenate laws; those with fewer points repeat their last one with weight 0."""
-        import torch
-
         each = [law for law in laws if isinstance(law, Empirical)]
         most = max(law.samples.shape[1] for law in each)
         if all(law.weights is None and law.samples.shape[1] == most for law in each):
@@ -216,8 +212,6 @@ class Quantiles(Law):
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
         """Return the quantile functions, which map each component separately."""
-        import torch
-
         place = self.values.device if device is None else device
         kind = self.values.dtype if dtype is None else dtype
         levels = self.levels.detach().double().cpu()
@@ -233,8 +227,6 @@ class Quantiles(Law):
         return draws
 
     def survival(self, value: Tensor) -> Tensor:
-        import torch
-
         rows = self.batch, *self.event_shape
         flat = value.double().expand(*value.shape[: value.ndim - len(rows)], *rows)
         asked = flat.reshape(-1, self.batch * self.dimension).mT.contiguous()
@@ -253,8 +245,6 @@ class Quantiles(Law):
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """Concatenate laws with the same levels."""
-        import torch
-
         each = [law for law in laws if isinstance(law, Quantiles)]
         if any(not torch.equal(law.levels, each[0].levels) for law in each):
             raise UndefinedError("laws of quantiles at different levels do not make one batch")
@@ -262,8 +252,6 @@ class Quantiles(Law):
 
     def _integral(self, ends: Tensor, values: Tensor, power: int) -> Tensor:
         """Integrate a power of the quantile function, with values `ends` at the levels."""
-        import torch
-
         shape = (-1,) + (1,) * (self.values.ndim - 2)
         inner = self.levels.diff().reshape(shape)
         low, high = values[:, :-1], values[:, 1:]

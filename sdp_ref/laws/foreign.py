@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, Push, unchecked
+from sdp_ref.laws.base import UNIFORM, Law, Push, Standard, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
-from sdp_ref.laws.location_scale import LocationScale, Shape
+from sdp_ref.laws.location_scale import Cauchy, LocationScale, Shape
 from sdp_ref.laws.mixture import Mixture
-from sdp_ref.laws.stable import Cauchy
-from sdp_ref.laws.standard import UNIFORM, Standard
+from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from torch.distributions import Distribution
+else:
+    torch = deferred("torch")
 
 _PEEK = 1024  # number of samples that estimate the median of a law without a mean
 
@@ -145,8 +146,6 @@ class ForeignLaw(Law):
     @classmethod
     def join(cls, laws: Any) -> Any:
         """Concatenate rows of one wrapped object."""
-        import torch
-
         if any(law.given is not laws[0].given for law in laws):
             raise UndefinedError(f"{laws[0].described} cannot be joined with others to one batch")
         chosen = tuple(row for law in laws for row in law.chosen)
@@ -154,8 +153,6 @@ class ForeignLaw(Law):
 
     def _each(self, function: Callable[[Tensor], Tensor], value: Tensor, trailing: int) -> Tensor:
         """Evaluate a function of the whole batch, (..., whole, *event), at values of the chosen rows."""
-        import torch
-
         event, places = self.event_shape, range(self.batch)
         lead = value.shape[: value.ndim - len(event) - 1]
         values = value.to(self.centre).expand(*lead, self.batch, *event).movedim(len(lead), 0)
@@ -170,15 +167,12 @@ class ForeignLaw(Law):
         return torch.stack([each for _, each in sorted(done, key=operator.itemgetter(0))], len(lead))
 
     def _density(self, rows: Tensor) -> Tensor:
-        density: Tensor = self.given.log_prob(rows)
-        return density
+        return self.given.log_prob(rows)
 
     def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
         raise NotImplementedError
 
     def _asked(self, name: str) -> Tensor:
-        import torch
-
         try:
             found = getattr(self.given, name, None)
         except NotImplementedError:
@@ -207,7 +201,6 @@ class TorchLaw(ForeignLaw):
     @property
     def covariance(self) -> Tensor:
         """The covariance that torch gives, or the diagonal one of independent components."""
-        import torch
         from torch.distributions import Independent
 
         if hasattr(self.given, "covariance_matrix"):
@@ -221,7 +214,6 @@ class TorchLaw(ForeignLaw):
     @property
     def standard(self) -> Standard | None:
         """Uniform if torch has the quantile functions of independent components."""
-        import torch
         from torch.distributions import Independent
 
         if not isinstance(self.given, Independent) or self.given.base_dist.event_shape:
@@ -240,8 +232,7 @@ class TorchLaw(ForeignLaw):
 
         def draws(uniform: Tensor) -> Tensor:
             inner = uniform.double().unflatten(1, self.event_shape).unsqueeze(1)
-            drawn: Tensor = base.icdf(inner)[:, row].flatten(1).to(place)
-            return drawn
+            return base.icdf(inner)[:, row].flatten(1).to(place)
 
         return draws
 
@@ -263,8 +254,6 @@ class TorchLaw(ForeignLaw):
 
     def _density(self, rows: Tensor) -> Tensor:
         """Return the density, which is 0 outside the support, where torch raises."""
-        import torch
-
         given: Any = self._here
         inside = given.support.check(rows)
         some = _seeded(given, 1, torch.Generator().manual_seed(0))[0].to(rows.device)
@@ -283,8 +272,7 @@ class TorchLaw(ForeignLaw):
     @property
     def _here(self) -> Distribution:
         """The distribution on the device of the law."""
-        whole: Distribution = _placed(self.given, self.centre.device)
-        return whole
+        return _placed(self.given, self.centre.device)
 
 
 class SampledLaw(ForeignLaw):
@@ -299,8 +287,6 @@ class SampledLaw(ForeignLaw):
 
     def _density(self, rows: Tensor) -> Tensor:
         """Evaluate the density on the device of the samples, since the wrapped object cannot be moved."""
-        import torch
-
         home = _checked_draws(self.given, 1, torch.Generator().manual_seed(0)).device
         return super()._density(rows.to(home)).to(rows.device)
 
@@ -309,20 +295,15 @@ class SampledLaw(ForeignLaw):
 
 
 def _sampled(given: Any) -> SampledLaw:
-    import torch
-
     draws = _checked_draws(given, _PEEK, torch.Generator().manual_seed(0))
     return SampledLaw(given, draws.median(0).values)
 
 
 def _checked_draws(given: Any, samples: int, generator: torch.Generator | None) -> Tensor:
     """Draw samples from a user's object, and check their shape and dtype."""
-    import torch
-    from torch import Tensor
-
     kind = type(given).__name__
     draws = given.sample(samples, generator)
-    if not isinstance(draws, Tensor) or not draws.is_floating_point():
+    if not isinstance(draws, torch.Tensor) or not draws.is_floating_point():
         raise ValueError(f"sample of a {kind} gives no floating-point tensor but a {type(draws).__name__}")
     if draws.ndim < 3 or len(draws) != samples or not draws.shape[1]:
         raise ValueError(
@@ -330,14 +311,12 @@ def _checked_draws(given: Any, samples: int, generator: torch.Generator | None) 
             f"got {tuple(draws.shape)}"
         )
     if not bool(torch.isfinite(draws).all()):
-        raise ValueError(f"a {kind} gives draws that are not finite")
+        raise ValueError(f"a {kind} returns samples that are not finite")
     return draws.detach()
 
 
 def _seeded(distribution: Distribution, samples: int, generator: torch.Generator | None) -> Tensor:
     """Sample with torch's global generator, which is seeded from `generator` and restored afterwards."""
-    import torch
-
     # All laws are sampled on the CPU, so that samples do not depend on the device.
     distribution = _placed(distribution, "cpu")
     if generator is None:
@@ -350,24 +329,21 @@ def _seeded(distribution: Distribution, samples: int, generator: torch.Generator
 
 def _placed(given: Distribution, device: torch.device | str) -> Any:
     """Return a copy of a torch distribution on a device (they have no ``to``), or itself if it is there."""
-    from torch import Tensor
-
     done: dict[int, tuple[Any, Any]] = {}
     placed = _copied(given, device, done)
-    moved = any(isinstance(part, Tensor) and part is not copied for part, copied in done.values())
+    moved = any(isinstance(part, torch.Tensor) and part is not copied for part, copied in done.values())
     return placed if moved else given
 
 
 def _copied(part: Any, device: torch.device | str, done: dict[int, tuple[Any, Any]]) -> Any:
     """Copy a part of a distribution to a device; `done` maps the id of each part to the part and its copy."""
-    from torch import Tensor
     from torch.distributions import Distribution, Transform
 
     if id(part) in done:  # a transform and its inverse refer to each other
         return done[id(part)][1]
     if isinstance(part, list | tuple):
         return type(part)(_copied(each, device, done) for each in part)
-    if isinstance(part, Tensor):
+    if isinstance(part, torch.Tensor):
         done[id(part)] = part, part.to(device)
     elif isinstance(part, Distribution | Transform):
         copied = object.__new__(type(part))  # copy.copy drops a transform's reference to its inverse

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws.base import (
+    NORMAL,
     Law,
     Push,
+    Standard,
     check_kind,
     check_location,
     check_pair,
@@ -18,12 +20,14 @@ from sdp_ref.laws.base import (
     finite,
     require,
 )
-from sdp_ref.laws.standard import NORMAL, Standard
+from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from torch.distributions import Distribution
+else:
+    torch = deferred("torch")
 
 _ASYMMETRY = 1e-6  # relative to the largest diagonal entry; float32 products are symmetric to about 1e-7
 _INDEFINITE = 1e-6  # relative to the largest eigenvalue; float32 products of a factor reach about 1e-7
@@ -46,8 +50,6 @@ class Gaussian(Law):
     covariance: Tensor
 
     def __post_init__(self) -> None:
-        import torch
-
         check_location("mean", self.mean)
         check_kind("covariance", self.covariance, self.mean)
         n = self.dimension
@@ -97,8 +99,6 @@ class Gaussian(Law):
         return NORMAL
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        import torch
-
         location = self.mean.detach().reshape(-1).to(device, dtype)
         factor = self.factor()[0].detach().T.to(location)
         return lambda noise: torch.addmm(location, noise.to(location), factor)
@@ -126,8 +126,6 @@ class Gaussian(Law):
         are clipped to zero. Its gradient then omits the rotation of the eigenvectors, whose derivative need
         not exist.
         """
-        import torch
-
         covariance = self.covariance.double()
         factor: Tensor
         factor, failed = torch.linalg.cholesky_ex(covariance)
@@ -227,14 +225,10 @@ class DiagonalGaussian(Law):
 
     @property
     def covariance(self) -> Tensor:
-        import torch
-
         return torch.diag_embed(self.variance.flatten(1))
 
     def factor(self) -> Tensor:
         """Return a matrix F with F F^T = covariance, shape (B, n, n), float64."""
-        import torch
-
         return torch.diag_embed(self.standard_deviation.flatten(1))
 
 
@@ -242,8 +236,6 @@ def scaled(
     location: Tensor, scale: Tensor, device: torch.device | str | None, dtype: torch.dtype | None
 ) -> Push:
     """Return the map z -> location + scale z for variates of shape (rows, n) and parameters of batch one."""
-    import torch
-
     centre = location.detach().reshape(-1).to(device, dtype)
     spread = scale.detach().reshape(-1).to(centre)
     return lambda noise: torch.addcmul(centre, noise.to(centre), spread)
@@ -251,8 +243,6 @@ def scaled(
 
 def above(tail: Callable[[Tensor], Tensor], location: Tensor, scale: Tensor, value: Tensor) -> Tensor:
     """Return P(X > value) for location-scale laws; a scale of 0 is a point mass."""
-    import torch
-
     centred, scale = value.double() - location.double(), scale.double()
     point = scale <= 0
     spread = tail(centred / torch.where(point, 1.0, scale))
@@ -260,16 +250,11 @@ def above(tail: Callable[[Tensor], Tensor], location: Tensor, scale: Tensor, val
 
 
 def _normal_tail(value: Tensor) -> Tensor:
-    import torch
-
-    tail: Tensor = torch.special.ndtr(-value)
-    return tail
+    return torch.special.ndtr(-value)
 
 
 def _definite(law: Gaussian | DiagonalGaussian) -> Tensor:
     """Cholesky factor, shape (B, n, n), or standard deviations, shape (B, n); raise where it is singular."""
-    import torch
-
     factor: Tensor
     if isinstance(law, DiagonalGaussian):
         factor, failed = law.standard_deviation.flatten(1), law.variance <= 0
@@ -281,8 +266,6 @@ def _definite(law: Gaussian | DiagonalGaussian) -> Tensor:
 
 
 def _log_density(law: Gaussian | DiagonalGaussian, value: Tensor) -> Tensor:
-    import torch
-
     factor = _definite(law)
     centred = (value.double() - law.mean.double()).flatten(value.ndim - len(law.event_shape))
     if isinstance(law, DiagonalGaussian):
@@ -301,7 +284,5 @@ AnyGaussian = Gaussian | DiagonalGaussian
 
 def _sqrt(x: Tensor) -> Tensor:
     """Square root of the positive part, with gradient 0 instead of infinity at 0."""
-    import torch
-
     positive = x > 0
     return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)

@@ -13,18 +13,28 @@ tensor(0.2877)
 
 from __future__ import annotations
 
-from sdp_ref.losses.certificates import OrthonormalCertificates
-from sdp_ref.losses.dirichlet_output import dirichlet, dirichlet_nll, dirichlet_probabilities
-from sdp_ref.losses.entropies import entropy, softmax_entropy
-from sdp_ref.losses.likelihoods import cauchy_nll, gaussian_jitter, gaussian_nll
-from sdp_ref.losses.pairwise import (
+from sdp_ref.losses.classification import (
+    OrthonormalCertificates,
+    dirichlet,
+    dirichlet_nll,
+    dirichlet_probabilities,
+    entropy,
     pairwise_log_probabilities,
     pairwise_loss,
     pairwise_probabilities,
     pairwise_scores,
+    softmax_entropy,
 )
-from sdp_ref.losses.pnn import pnn_nll, pnn_variance, sdp_pnn
-from sdp_ref.losses.quantiles import pinball, sqr_input
+from sdp_ref.losses.regression import (
+    cauchy_nll,
+    gaussian_jitter,
+    gaussian_nll,
+    pinball,
+    pnn_nll,
+    pnn_variance,
+    sdp_pnn,
+    sqr_input,
+)
 
 __all__ = [
     "OrthonormalCertificates",

@@ -1,4 +1,4 @@
-"""The interface of propagation rules."""
+"""The interface of propagation rules, their look-up by name, and the function that applies one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -23,6 +23,7 @@ from sdp_ref.laws import (
     unchecked,
 )
 from sdp_ref.laws.base import require
+from sdp_ref.registry import members
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +43,21 @@ class Propagator(Protocol):
         """Predict the law of ``net(X)`` for X of law `x`."""
 
 
+def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
+    """Predict the law of ``net(X)`` for a random input X.
+
+    The net is a module or function that maps a batch (B, *event) to (B, m), row by row; it is not modified.
+    `x` is a law of batch B, or anything that :func:`law_of` accepts. The rule decides which families it
+    supports: rules based on moments accept every law with a covariance. `rule` is a name from :func:`rules`
+    or a rule object.
+
+    The result has batch B and the dtype of `x`. Rules with a full covariance return a :class:`Gaussian`;
+    marginal rules return the family of `x`. If the rule cannot handle the net or the family of `x`, it raises
+    :class:`UnsupportedError`. A result that is not finite raises a ValueError.
+    """
+    return predicted(rule_of(rule), net, x)
+
+
 def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     """Return the law that a rule predicts for ``net(X)``, after validating net, input and result.
 
@@ -52,12 +68,13 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     import torch
     from torch import nn
 
-    from sdp_ref.graph.attention import by_ordinary_attention
+    from sdp_ref.graph.recording import by_ordinary_attention
 
-    try:
-        x = law_of(x)
-    except ValueError as error:
-        raise ValueError(f"x must be a law such as sdp_ref.Gaussian: {error}") from None
+    if not isinstance(x, Law):
+        try:
+            x = law_of(x)
+        except ValueError as error:
+            raise ValueError(f"x must be a law such as sdp_ref.Gaussian: {error}") from None
     if not callable(net):
         raise ValueError(f"net must be a torch module or a function, got {type(net).__name__}")
     weight = (
@@ -72,7 +89,8 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
         )
     try:
         with by_ordinary_attention():
-            law = law_of(rule.propagate(net, x))
+            law = rule.propagate(net, x)
+        law = law if isinstance(law, Law) else law_of(law)
     except UnsupportedError:
         raise
     except RuntimeError as error:  # torch's errors about shapes and dtypes
@@ -239,3 +257,109 @@ def as_marginal(rule: str, x: Law) -> Law:
         stacklevel=2,
     )
     return unchecked(DiagonalGaussian, x.mean, x.variance)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Metadata of a rule for tables, figures and statistics; see the attributes of :class:`Rule`."""
+
+    label: str
+    colour: str | None = Rule.colour
+    sampling: int | None = None
+    marginal: bool = Rule.marginal
+    reference: bool = Rule.reference
+    rank: int = Rule.rank
+
+
+def traits(rule: Propagator) -> Traits:
+    """Return the metadata of any rule, from its attributes of these names.
+
+    A rule that has a ``seed`` but does not declare the number of samples counts as sampling, since its
+    results may depend on the seed.
+    """
+    sampling = getattr(rule, "sampling", 0 if hasattr(rule, "seed") else None)
+    return Traits(
+        label=str(getattr(rule, "label", rule.name)),
+        colour=getattr(rule, "colour", Rule.colour),
+        sampling=None if sampling is None else int(sampling),
+        marginal=bool(getattr(rule, "marginal", Rule.marginal)),
+        reference=bool(getattr(rule, "reference", Rule.reference)),
+        rank=int(getattr(rule, "rank", Rule.rank)),
+    )
+
+
+_RULES: Mapping[str, type[Rule]] = members("sdp_ref.rules", "sdp_ref.rules.base.Rule")
+
+
+def rules() -> tuple[str, ...]:
+    """Names of the built-in rules, in the order of tables."""
+    return tuple(_RULES)
+
+
+def rule(name: str, **parameters: Any) -> Rule:
+    """Return a rule by name.
+
+    `name` is one of :func:`rules`, optionally with parameters as text, such as ``"monte_carlo:samples=100"``.
+    Keyword arguments are parameters, too, such as ``samples=100``. Unknown names and invalid parameters raise
+    a ValueError.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"a rule is named by a string such as 'sdp', got {name!r}")
+    name, _, text = name.partition(":")
+    kind = _kind(name)
+    given = {**parse_parameters(name, text), **parameters} if text else parameters
+    known = [f.name for f in fields(kind)]
+    for key in given:
+        if key not in known:
+            accepted = f"its parameters are {', '.join(known)}" if known else "it takes none"
+            raise ValueError(f"rule '{name}' has no parameter '{key}'; {accepted}")
+    return kind(**{key: _part(kind, key, value) for key, value in given.items()})
+
+
+@cache
+def _kind(name: str) -> type[Rule]:
+    if name not in _RULES:
+        raise ValueError(f"unknown rule '{name}'; choose from {', '.join(_RULES)}")
+    return _RULES[name]
+
+
+def rule_of(chosen: str | Propagator) -> Propagator:
+    """Return a rule object as it is, or look up a name as :func:`rule` does."""
+    if isinstance(chosen, str):
+        return rule(chosen)
+    if not isinstance(chosen, Propagator):
+        raise ValueError(f"rule must be a name or an object with name and propagate(net, x), got {chosen!r}")
+    return chosen
+
+
+def _part(kind: type[Rule], key: str, value: Any) -> Any:
+    """Build a parameter that is itself a rule from its spec; return other parameters unchanged."""
+    (own,) = (field for field in fields(kind) if field.name == key)
+    if not (own.metadata.get("rule") and isinstance(value, str)):
+        return value
+    try:
+        return rule(value)
+    except ValueError as error:
+        raise ValueError(f"{key} of {kind.name}: {error}") from None
+
+
+def parse_parameters(name: str, text: str) -> dict[str, Any]:
+    """Parse the text ``key=value,...`` for the rule `name`; values become bool, int, float or str."""
+    parsed: dict[str, Any] = {}
+    for item in text.split(","):
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"rule '{name}': parameters are written key=value, got '{item}'")
+        parsed[key.strip()] = _value(value.strip())
+    return parsed
+
+
+def _value(text: str) -> Any:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.numerics.normal_integrals import cdf
+from sdp_ref.activations.numerics.normal import cdf
 from sdp_ref.activations.relu import ReLU
 from sdp_ref.laws import Gaussian, Law, joined, unchecked
 from sdp_ref.rules.base import as_gaussian
-from sdp_ref.rules.full.elementwise import elementwise_input
-from sdp_ref.rules.full.rule import FullCovarianceRule
+from sdp_ref.rules.full import FullCovarianceRule
+from sdp_ref.rules.joint import elementwise_input
 
 _MEANS = ("propagated", "regular", "regular_covariance")
 
@@ -51,7 +51,7 @@ class DVIA(FullCovarianceRule):
         The last two reproduce the DVIA column of Petersen et al. (2024), Table 28, which "propagated"
         does not.
     max_bytes : int
-        See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
+        See :class:`~sdp_ref.rules.full.FullCovarianceRule`.
     """
 
     name: ClassVar[str] = "dvia"

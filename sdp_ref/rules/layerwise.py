@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -31,7 +32,6 @@ from sdp_ref.rules.base import Rule
 Handler = Callable[..., Any]
 Maker = Callable[..., Handler]
 HandlerT = TypeVar("HandlerT", bound=Handler)
-MadeT = TypeVar("MadeT")
 
 _FALLBACKS = ("none", "linearise")
 _HINT = "fallback=linearise takes it for its derivative at the mean"
@@ -54,14 +54,14 @@ class LayerwiseRule(Rule):
     linear: ClassVar[bool] = False
     """Whether the rule linearises all ops; linearisation is then part of the rule and not noted."""
 
-    _handlers: ClassVar[dict[type[nn.Module], Maker]] = {}
-    _approximations: ClassVar[dict[type[nn.Module], str]] = {}
+    _handlers: ClassVar[ChainMap[type[nn.Module], tuple[Maker, str]]] = ChainMap()
+    """Makers of handlers and their notes, with those of the bases."""
 
     fallback: str = field(default="none", kw_only=True)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._handlers, cls._approximations = {}, {}
+        cls._handlers = inherited(cls, "_handlers")
 
     def __post_init__(self) -> None:
         if self.fallback not in _FALLBACKS:
@@ -97,8 +97,7 @@ class LayerwiseRule(Rule):
         """
 
         def register(make: HandlerT) -> HandlerT:
-            cls._handlers.update(dict.fromkeys(kinds, make))
-            cls._approximations.update(dict.fromkeys(kinds, note))
+            cls._handlers.update(dict.fromkeys(kinds, (make, note)))
             return make
 
         return register
@@ -119,45 +118,32 @@ class LayerwiseRule(Rule):
             at = x.location
             key = (at.shape[1:], at.dtype, at.device, getattr(net, "training", False))
             if key not in walks:
-                walks[key] = self.prepare_steps(self.steps(net, at))
+                walks[key] = self.prepare_steps(self._traced(net, at))
             return walks[key](x)
 
         return propagate
 
     def examine(self, net: Net, x: Law) -> None:
         """Trace the net and find a handler for each op."""
-        self.prepare_steps(self.steps(net, x.location))
+        self.prepare_steps(self._traced(net, x.location))
 
     def prepare_steps(self, steps: Sequence[trace.Step]) -> Callable[[Law], Law]:
         """Do the same as :meth:`prepare` for a net given as its steps; the last one is the output.
 
         The returned function maps the law of value 0 to that of the last one, and notes the approximations.
         """
-        operations = self._operations(steps)
+
+        @cache
+        def operation(number: int, linear: bool) -> Handler:
+            return self._operation(steps[number - 1], number, linear)
 
         def prepared(linear: frozenset[int]) -> Callable[[Law], Law]:
-            walk, notes = self.walk(steps, operations(linear)), self._notes(steps, linear)
+            """Prepare the walk that linearises the steps with these numbers."""
+            operations = [operation(number, number in linear) for number in range(1, len(steps) + 1)]
+            walk, notes = self.walk(steps, operations), self._notes(steps, linear)
             return lambda x: noted(walk(x), notes)
 
-        first, walk = self._despite(prepared)
-        walks = {first: walk}
-
-        def propagate(x: Law, linear: frozenset[int]) -> Law:
-            while True:
-                try:
-                    if linear not in walks:
-                        walks[linear] = prepared(linear)
-                    return walks[linear](x)
-                except _RefusedError as refusal:
-                    more = self._instead(refusal, linear)
-                    if refusal.by_law and x.batch > 1:
-                        break
-                    linear = linear | more
-            # Split in halves: linearise only those laws of a batch that require it.
-            half = x.batch // 2
-            return joined([propagate(x[:half], linear), propagate(x[half:], linear)])
-
-        return partial(propagate, linear=first)
+        return prepared(frozenset()) if self.fallback == "none" else _with_fallback(prepared)
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Handler]) -> Callable[[Law], Law]:
         """Return a function of the input's law that applies the operation of each step."""
@@ -176,20 +162,10 @@ class LayerwiseRule(Rule):
 
         return propagate
 
-    def operations(self, net: Net, like: Tensor) -> tuple[list[trace.Step], list[Handler]]:
-        """Return the steps of a net in order, and this rule's operation at each of them.
-
-        `like` has the shape of the inputs. An operation maps the laws of a step's inputs to that of its
-        output, unless a subclass defines it otherwise. Raises :class:`~sdp_ref.UnsupportedError` if the net
-        cannot be traced or an op has no handler.
-        """
-        steps = self.steps(net, like)
-        return steps, self._despite(self._operations(steps))[1]
-
-    def steps(self, net: Net, like: Tensor) -> list[trace.Step]:
+    def _traced(self, net: Net, like: Tensor) -> list[trace.Step]:
         """Trace a net for inputs of the shape of `like`."""
         try:
-            return trace.trace(net, like, self._whole())
+            return trace.trace(net, like, frozenset(self._handlers))
         except trace.UntraceableError as error:
             raise UnsupportedError(self.name, str(error)) from error
 
@@ -206,49 +182,31 @@ class LayerwiseRule(Rule):
         return type(self).linearise is not LayerwiseRule.linearise
 
     @contextmanager
-    def taking(self, path: str, *places: int) -> Iterator[None]:
-        """Context for steps at `places`, whose errors are raised as a _RefusedError for the fallback.
+    def taking(self, path: str, *numbers: int) -> Iterator[None]:
+        """Context for the steps with these numbers, which completes errors by the path and the rule's name.
 
-        A :class:`~sdp_ref.CovarianceSizeError` is not converted.
+        With a fallback, the error of steps that it may linearise is raised as a _LinearisableError. A
+        :class:`~sdp_ref.CovarianceSizeError` is not converted.
         """
         try:
             yield
         except CovarianceSizeError:
             raise
         except (NoFormulaError, UnsupportedError) as error:
-            raise _RefusedError(error, path, frozenset(places)) from None
+            linearisable = self._linearises and not isinstance(error, NoLinearPartError)
+            hint = _HINT if linearisable and self.fallback == "none" else ""
+            if isinstance(error, UnsupportedError):  # raised by a handler
+                refusal = UnsupportedError(error.rule, error.op, error.path or path, error.hint or hint)
+            else:
+                refusal = UnsupportedError(self.name, str(error), path, hint)
+            if not linearisable or self.fallback == "none":
+                raise refusal from None
+            by_law = isinstance(error, NoFormulaForLawError)
+            raise _LinearisableError(refusal, frozenset(numbers), by_law) from None
 
-    def _despite(self, attempt: Callable[[frozenset[int]], MadeT]) -> tuple[frozenset[int], MadeT]:
-        """Repeat an attempt, linearising more steps until it succeeds; return these and the result."""
-        linear: frozenset[int] = frozenset()
-        while True:
-            try:
-                return linear, attempt(linear)
-            except _RefusedError as refusal:
-                linear |= self._instead(refusal, linear)
-
-    def _instead(self, refusal: _RefusedError, linear: frozenset[int]) -> frozenset[int]:
-        """Return the steps to linearise after an error, or raise it."""
-        can = refusal.linearisable and self._linearises
-        if not can or self.fallback == "none" or refusal.places <= linear:
-            hint = _HINT if can and self.fallback == "none" else ""
-            raise refusal.unsupported(self.name, hint) from None
-        return refusal.places
-
-    def _operations(self, steps: Sequence[trace.Step]) -> Callable[[frozenset[int]], list[Handler]]:
-        """Return a function from the set of linearised steps to the operations; each is prepared once."""
-
-        @cache
-        def operation(place: int, linear: bool) -> Handler:
-            handler: Handler = self._operation(steps[place - 1], place, linear)
-            return handler
-
-        return lambda linear: [operation(place, place in linear) for place in range(1, len(steps) + 1)]
-
-    def _operation(self, step: trace.Step, place: int, linear: bool) -> Any:
+    def _operation(self, step: trace.Step, number: int, linear: bool) -> Any:
         module, kind = step.module, type_before_parametrizations(step.module)
-        make: Maker | None = self.declared("_handlers", kind)
-        with self.taking(step.path, place):
+        with self.taking(step.path, number):
             if isinstance(module, nn.modules.dropout._DropoutNd) and module.training:
                 raise NoLinearPartError(f"{kind.__name__} in training mode (call net.eval())")
             if isinstance(module, Unknown) and module.function is None:
@@ -256,14 +214,15 @@ class LayerwiseRule(Rule):
             reason = self._without_formula(module)
             if linear or (reason and self.fallback == "linearise"):
                 return self.linearise(module)
-            if reason or make is None:
+            if reason:
                 raise NoFormulaError(reason)
+            make, _ = self._handlers[kind]
             return make(self, module)
 
     def _without_formula(self, module: nn.Module) -> str:
         """Describe what has no formula in a module; empty if it has one."""
         kind = type_before_parametrizations(module)
-        if isinstance(module, Unknown) or self.declared("_handlers", kind) is None:
+        if isinstance(module, Unknown) or kind not in self._handlers:
             return described(module)
         if kind not in ELEMENTWISE:
             return ""
@@ -280,47 +239,68 @@ class LayerwiseRule(Rule):
         if self.linear:
             return []
         notes = []
-        for place, step in enumerate(steps, start=1):
-            how = self.declared("_approximations", type_before_parametrizations(step.module)) or ""
-            if place in linear or self._without_formula(step.module):
+        for number, step in enumerate(steps, start=1):
+            _, how = self._handlers.get(type_before_parametrizations(step.module), (None, ""))
+            if number in linear or self._without_formula(step.module):
                 how = "linearised"
             where = f" at '{step.path}'" if step.path else ""
             if how:
                 notes.append(f"{described(step.module)} {how}{where}")
         return notes
 
-    def _whole(self) -> frozenset[type[nn.Module]]:
-        """Classes of modules that are not decomposed."""
-        return frozenset(kind for cls in type(self).__mro__ for kind in vars(cls).get("_handlers", {}))
 
-    def declared(self, table: str, kind: type[nn.Module]) -> Any:
-        """Look up a module class in a table of this class and its bases; None if it is missing."""
-        tables = (vars(cls).get(table, {}) for cls in type(self).__mro__)
-        return next((table[kind] for table in tables if kind in table), None)
+class _LinearisableError(Exception):
+    """Steps with these `numbers` were rejected, and may be linearised instead.
+
+    If `by_law`, the steps support other laws of the batch.
+    """
+
+    def __init__(self, refusal: UnsupportedError, numbers: frozenset[int], by_law: bool) -> None:
+        super().__init__(str(refusal))
+        self.refusal, self.numbers, self.by_law = refusal, numbers, by_law
+
+    def added_to(self, linear: frozenset[int]) -> frozenset[int]:
+        """Add the steps to those that are linearised already, or raise if all of them are."""
+        if self.numbers <= linear:
+            raise self.refusal from None
+        return linear | self.numbers
 
 
-class _RefusedError(Exception):
-    """Steps at some places of a net were rejected."""
+def _with_fallback(prepared: Callable[[frozenset[int]], Callable[[Law], Law]]) -> Callable[[Law], Law]:
+    """Return a function of laws that linearises the steps that need it, for those laws that need it.
 
-    def __init__(self, error: NoFormulaError | UnsupportedError, path: str, places: frozenset[int]) -> None:
-        super().__init__(str(error))
-        self.error, self.path, self.places = error, path, places
+    `prepared` maps the numbers of the linearised steps to the walk.
+    """
 
-    @property
-    def linearisable(self) -> bool:
-        """Whether they can be linearised."""
-        return not isinstance(self.error, NoLinearPartError)
+    @cache
+    def walk_of(linear: frozenset[int]) -> tuple[frozenset[int], Callable[[Law], Law]]:
+        while True:
+            try:
+                return linear, prepared(linear)
+            except _LinearisableError as error:
+                linear = error.added_to(linear)
 
-    @property
-    def by_law(self) -> bool:
-        """Whether other laws of the batch may be supported."""
-        return isinstance(self.error, NoFormulaForLawError)
+    def propagate(x: Law, linear: frozenset[int]) -> Law:
+        while True:
+            linear, walk = walk_of(linear)
+            try:
+                return walk(x)
+            except _LinearisableError as error:
+                more = error.added_to(linear)
+                if error.by_law and x.batch > 1:
+                    break
+                linear = more
+        # Split in halves: linearise only those laws of a batch that require it.
+        half = x.batch // 2
+        return joined([propagate(x[:half], linear), propagate(x[half:], linear)])
 
-    def unsupported(self, rule: str, hint: str) -> UnsupportedError:
-        error = self.error
-        if isinstance(error, UnsupportedError):  # raised by a handler
-            return UnsupportedError(error.rule, error.op, error.path or self.path, error.hint or hint)
-        return UnsupportedError(rule, str(error), self.path, hint)
+    first, _ = walk_of(frozenset())
+    return partial(propagate, linear=first)
+
+
+def inherited(rule: type[LayerwiseRule], table: str) -> ChainMap[type[nn.Module], Any]:
+    """Return an empty table of a class, backed by the tables of its bases."""
+    return ChainMap({}, *(vars(base)[table].maps[0] for base in rule.__mro__[1:] if table in vars(base)))
 
 
 def described(module: nn.Module) -> str:

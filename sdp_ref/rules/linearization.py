@@ -19,7 +19,7 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
-from sdp_ref.laws.stable import stable_scale
+from sdp_ref.laws.location_scale import stable_scale
 from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
 
 
@@ -56,7 +56,7 @@ class SDP(Rule):
         return {}
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Check modules; the first call of the result also compares the Jacobian with differences."""
+        """Check modules. The first call of the result compares the Jacobian with differences of the net."""
         for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
             coupled = isinstance(module, nn.modules.batchnorm._BatchNorm)
             if coupled and (module.training or module.running_mean is None):

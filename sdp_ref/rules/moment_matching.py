@@ -10,32 +10,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.activations.base import SHORT
+from sdp_ref.activations.relu import ReLU
 from sdp_ref.errors import UnsupportedError
-from sdp_ref.graph.norms import NORMS
+from sdp_ref.graph.nonlinear import NORMS, Norm, mean_field, root_moments, softmax_dim
 from sdp_ref.graph.ops import MatrixProduct, Maximum, MaximumOfPairs, Multiply, VectorNorm
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
 from sdp_ref.rules.base import as_gaussian
-from sdp_ref.rules.full.elementwise import elementwise_input
-from sdp_ref.rules.full.rule import FullCovarianceRule
-from sdp_ref.rules.layerwise import LayerwiseRule
-from sdp_ref.rules.marginal.linearized import (
-    norm_at_mean_scale,
-    softmax_by_mean_field,
-    vector_norm_by_its_square,
-)
-from sdp_ref.rules.marginal.products import maximum_moments, product_moments
-from sdp_ref.rules.marginal.rule import MarginalRule
+from sdp_ref.rules.full import FullCovarianceRule
+from sdp_ref.rules.joint import elementwise_input
+from sdp_ref.rules.marginal import CHUNK, MarginalRule, fitting, normalised, with_spread
 
 
 @dataclass(frozen=True)
 class MarginalMomentMatching(MarginalRule):
     """Exact mean and variance of each unit, layer by layer; correlations are dropped.
 
-    At max-pooling, which has no closed form, it does as marginal SDP does.
+    At max-pooling, which has no closed form, it takes the component with the largest mean.
 
     Parameters
     ----------
@@ -84,42 +79,86 @@ def _marginal_elementwise(
 
 @MarginalMomentMatching.handles(Multiply, MatrixProduct)
 def _marginal_product(
-    _rule: LayerwiseRule, module: nn.Module, a: DiagonalGaussian, b: DiagonalGaussian
+    _rule: MarginalMomentMatching, module: nn.Module, a: DiagonalGaussian, b: DiagonalGaussian
 ) -> Law:
-    return product_moments(module, a, b)
+    """Mean and variance of a product of two values, elementwise or of matrices.
+
+    Exact for independent components, Var XY = E[X]^2 Var Y + E[Y]^2 Var X + Var X Var Y, and for the
+    square of a value, Var X^2 = 4 E[X]^2 Var X + 2 Var(X)^2.
+    """
+    mean: Tensor = module(a.mean, b.mean)
+    if a is b and not isinstance(module, MatrixProduct):
+        variance = a.variance * (4 * a.mean.square() + 2 * a.variance)
+        return unchecked(DiagonalGaussian, mean + a.variance, variance)
+    first = module(a.variance, b.mean.square() + b.variance)
+    return unchecked(DiagonalGaussian, mean, first + module(a.mean.square(), b.variance))
 
 
 @MarginalMomentMatching.handles(Maximum)
 @MarginalMomentMatching.handles(MaximumOfPairs, note="by pairs")
 def _marginal_maximum(
-    _rule: LayerwiseRule, _module: Maximum, a: DiagonalGaussian, b: DiagonalGaussian
+    _rule: MarginalMomentMatching, _module: Maximum, a: DiagonalGaussian, b: DiagonalGaussian
 ) -> Law:
-    return maximum_moments(a, b)
+    """Mean and variance of the larger of two values, exact for independent components.
+
+    Clark (1961), "The greatest of a finite set of random variables": max(X, Y) = X + (Y - X)_+, with X the
+    one with the larger mean, and Cov(X, (Y - X)_+) = -P(Y > X) Var X by Stein's lemma.
+    """
+    if a is b:
+        return a
+    first = a.mean >= b.mean
+    means, variances = (
+        torch.broadcast_tensors(*pair) for pair in ((a.mean, b.mean), (a.variance, b.variance))
+    )
+    (high, low), (of_high, of_low) = (
+        (torch.where(first, x, y), torch.where(first, y, x)) for x, y in (means, variances)
+    )
+    both = of_high + of_low
+    gain, spread = ReLU().mean_variance(low - high, both)
+    passed = torch.where(both > 0, ReLU().mean_derivative(low - high, both), 0.0)
+    return unchecked(DiagonalGaussian, high + gain, of_high * (1 - 2 * passed) + spread)
 
 
 @MarginalMomentMatching.handles(VectorNorm, note="by its mean square")
-def _marginal_vector_norm(_rule: LayerwiseRule, module: VectorNorm, law: DiagonalGaussian) -> Law:
-    return vector_norm_by_its_square(module, law)
+def _marginal_vector_norm(_rule: MarginalMomentMatching, module: VectorNorm, law: DiagonalGaussian) -> Law:
+    """Euclidean length by the moments of its square; see :func:`~sdp_ref.graph.nonlinear.root_moments`."""
+    x, v = law.mean, law.variance
+    square, variance = module.summed(x.square() + v), module.summed(v * (4 * x.square() + 2 * v))
+    mean, spread = root_moments(square, variance)
+    return with_spread(law, mean, spread)
 
 
 @MarginalMomentMatching.handles(*NORMS, note="linearised with its mean scale")
-def _marginal_norm(_rule: LayerwiseRule, module: nn.Module, law: DiagonalGaussian) -> Law:
-    return norm_at_mean_scale(module, law)
+def _marginal_norm(_rule: MarginalMomentMatching, module: nn.Module, law: DiagonalGaussian) -> Law:
+    """Linearise with the mean square under the law as s^2, instead of that at the mean."""
+    form = Norm.of(module, law.location)
+    variance = form.grouped(law.variance)
+    extra = variance.mean(-1, keepdim=True) * (1 - 1 / variance.shape[-1] if form.centred else 1)
+    return normalised(form, law, extra)
 
 
 @MarginalMomentMatching.handles(nn.Softmax, note="by mean field")
-def _marginal_softmax(_rule: LayerwiseRule, module: nn.Softmax, law: DiagonalGaussian) -> Law:
-    return softmax_by_mean_field(module, law)
+def _marginal_softmax(_rule: MarginalMomentMatching, module: nn.Softmax, law: DiagonalGaussian) -> Law:
+    dim = softmax_dim(module, law.location)
+    x, variance = (each.movedim(dim, -1) for each in (law.mean, law.variance))
+    n = fitting(x.shape[-1])
+    step = max(1, CHUNK // max(1, n * n))
+    parts = []
+    for m, v in zip(x.reshape(-1, n).split(step), variance.reshape(-1, n).split(step), strict=True):
+        p, jacobian = mean_field(m, v.unsqueeze(2) + v.unsqueeze(1))
+        parts.append(torch.stack([p, (jacobian.square() @ v.unsqueeze(2)).squeeze(2)]))
+    mean, through = (each.reshape(x.shape).movedim(-1, dim) for each in torch.cat(parts, 1))
+    return with_spread(law, mean, through)
 
 
 @dataclass(frozen=True)
 class MomentMatching(FullCovarianceRule):
     """Exact mean and full covariance of each layer's output given a Gaussian input to the layer.
 
-    At max-pooling, which has no closed form, it takes the component of the largest mean, as SDP does.
-    Branches whose non-linearities are of one kind are taken through them at once. Between values that have
-    been through different ones since they parted, the covariance is the first term of its series, E[f'(X)]
-    E[g'(Y)] Cov(X, Y).
+    At max-pooling, which has no closed form, it takes the component with the largest mean, as SDP does.
+    A non-linearity that occurs in several branches is applied to all of them at once. If two values passed
+    through different non-linearities since they branched, their covariance is the first term of its series,
+    E[f'(X)] E[g'(Y)] Cov(X, Y).
 
     Parameters
     ----------
@@ -127,7 +166,7 @@ class MomentMatching(FullCovarianceRule):
         Largest error of a covariance without closed form (sigmoid, SiLU, tanh), relative to the two
         standard deviations of the input; from 1e-10 to 1.
     max_bytes : int
-        See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
+        See :class:`~sdp_ref.rules.full.FullCovarianceRule`.
     """
 
     name: ClassVar[str] = "moment_matching"

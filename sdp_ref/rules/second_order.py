@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from sdp_ref.graph.trace import Net
-from sdp_ref.jacobian.hessian import hessian_of
+from sdp_ref.jacobian.jacobian import hessian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
-from sdp_ref.rules.sampling import seeds
+from sdp_ref.rules.sampling import as_integer, checked_seeds, seeds_of_rows
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,19 @@ class SecondOrder(Rule):
 
     With Jacobian J and Hessians H_i of the outputs, and input covariance S, the mean is f_i + tr(H_i S) / 2
     and the covariance (J S J^T)_ij + tr(H_i S H_j S) / 2. Both are exact where the net is a quadratic
-    function. A smooth net's mean is right to second order in the noise. Its covariance is not: of the terms
-    of that order those with third derivatives are left out.
+    function. For a smooth net the mean is correct to second order in the noise. The covariance is not, since
+    it omits the terms of that order with third derivatives.
 
-    Nets with ReLU, max-pooling or another function whose slope jumps are refused: their second derivative
-    leaves out what the kinks bend, and with ReLU that is all, so that the rule would be ``sdp``. Kinks made
-    otherwise, by ``torch.where`` or ``clamp``, are not seen, and count as straight.
+    Nets with ReLU, max-pooling or another function with a kink are rejected, because second derivatives omit
+    the curvature of kinks. With ReLU they omit all of it, so that the rule would equal ``sdp``. Kinks of
+    ``torch.where`` and ``clamp`` are not detected and treated as straight.
 
-    No Hessian is built: the traces are sums of products of Hessians and vectors, of m passes backward each
-    for m outputs. Exact ones take n vectors for n inputs. With `probes` no more than k are taken: where there
-    are more inputs, k random vectors of signs estimate the traces (Hutchinson), without bias. The standard
-    error of mean i is then at most sqrt(tr(H_i S H_i S) / (2 k)), what k samples of the quadratic term alone
-    would have, and that of the second term of a variance at most sqrt(2 / k) times the term. J S J^T is exact
-    all the same. The result carries no gradient.
+    No Hessian is built. The traces are sums of Hessian-vector products, each of which takes m backward passes
+    for m outputs. Exact traces take n vectors for n inputs. With `probes`, at most k vectors are used: for
+    more inputs, k random sign vectors estimate the traces without bias (Hutchinson). The standard error of
+    mean i is then at most sqrt(tr(H_i S H_i S) / (2 k)), that of k samples of the quadratic term alone, and
+    that of the second term of a variance at most sqrt(2 / k) times the term. J S J^T remains exact. The
+    result carries no gradient.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ class SecondOrder(Rule):
     seed: int | Sequence[int] = 0
 
     def __post_init__(self) -> None:
-        probes = None if self.probes is None else seeds.integer(self.probes)
+        probes = None if self.probes is None else as_integer(self.probes)
         if self.probes is not None and (probes is None or probes < 1):
             raise ValueError(f"{self.name} needs probes of at least 1, got {self.probes!r}")
         object.__setattr__(self, "probes", probes)
-        object.__setattr__(self, "seed", seeds.checked(self.name, self.seed))
+        object.__setattr__(self, "seed", checked_seeds(self.name, self.seed))
 
     @property
     def claims(self) -> Collection[str]:  # type: ignore[override]  # of the exact rule only
@@ -73,7 +73,7 @@ class SecondOrder(Rule):
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # of the estimate only
-        drawn = "the signs belong to places, of a law in the batch and of an input in the law"
+        drawn = "the random signs depend on the index of the law in the batch and of the input in the law"
         return {} if self.probes is None else {"permutation": drawn, "batch": drawn}
 
     @property
@@ -120,7 +120,7 @@ class SecondOrder(Rule):
             for component in range(x.dimension):
                 yield blank.index_fill(1, torch.tensor(component, device=blank.device), 1.0)
             return
-        generators = [np.random.default_rng(s) for s in seeds.of_rows(self.name, self.seed, x.batch)]
+        generators = [np.random.default_rng(s) for s in seeds_of_rows(self.name, self.seed, x.batch)]
         for _ in range(self.probes):
             signs = np.stack([2.0 * each.integers(0, 2, x.dimension) - 1 for each in generators])
             yield torch.from_numpy(signs / math.sqrt(self.probes)).to(blank.device)

@@ -1,29 +1,117 @@
-"""Covariances of non-linearities of jointly normal units, for all pairs of a layer.
+"""The logistic function as a mixture of normal distribution functions.
 
-All are computed by Price's theorem, applied once or twice (Price 1958):
-
-    Cov(f(X), g(Y)) = integral_0^c E_r[f'(X) g'(Y)] dr
-                    = c E[f'(X)] E[g'(Y)] + integral_0^c (c - r) E_r[f''(X) g''(Y)] dr,
-
-E_r under covariance r. If f'' is a point mass (ramp) or a normal density times a polynomial (GELU, and
-sigmoid, tanh and SiLU as mixtures), the integrand is a bivariate normal density times a polynomial. Each pair
-i < j is computed once. Shapes are: mean and variance (B, n), covariance (B, n, n), float64. Results are
-exactly symmetric, and the caller sets their diagonal.
+If Z is standard normal and K has the Kolmogorov distribution, 2 K Z is logistic (Andrews & Mallows 1974,
+section 3; Stefanski 1991): sigmoid(x) = E[Phi(x / (2 K))]. A Gauss rule for the law of log(2 K) yields a
+short mixture, sum_i w_i Phi(x / sigma_i). With it, the moments of sigmoid, tanh and SiLU under a normal law
+are sums of closed forms and normal integrals.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from sdp_ref.activations.numerics.logistic_mixture import LogisticMixture
-from sdp_ref.activations.numerics.normal_integrals import by_correlation, cdf, pdf, price_integral
+from sdp_ref.activations.numerics.normal import (
+    assembled,
+    by_correlation,
+    cdf,
+    off_points,
+    pairs,
+    pdf,
+    price_integral,
+)
 
-_UNDERFLOW = 40.0  # exp(-40^2 / 2) is 0 in float64
+_GRID = 400
+_LOW, _HIGH = 0.12, 5.0  # the mass of K outside is below 1e-20
+_LARGEST = 24
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticMixture:
+    """sum_i weights_i Phi(x / scales_i), close to the logistic function.
+
+    The errors are the largest ones of the mixture's derivative and of that of x times the mixture.
+    """
+
+    scales: np.ndarray
+    weights: np.ndarray
+    sigmoid_slope_error: float
+    silu_slope_error: float
+
+
+@lru_cache(maxsize=32)
+def logistic_mixture(terms: int) -> LogisticMixture:
+    """Gauss rule with `terms` nodes; its errors decrease threefold per term, to 2e-8 and 1e-7 at 10 terms."""
+    # The density of log K vanishes to all orders at both ends, where equal spacing is spectrally accurate.
+    grid = np.linspace(np.log(_LOW), np.log(_HIGH), _GRID)
+    k = np.exp(grid)
+    nodes, weights = _gauss_rule(grid, k * _kolmogorov_density(k), terms)
+    scales, weights = 2 * np.exp(nodes), weights / weights.sum()
+
+    # Both errors are even or odd in x, and below 1e-26 beyond 60.
+    x = np.linspace(0, 60, 6001)[:, None]
+    z = x / scales
+    density = np.exp(-0.5 * z * z) / (scales * np.sqrt(2 * np.pi))
+    tail = 1 / (1 + np.exp(x[:, 0]))
+    slope = density @ weights - tail * (1 - tail)
+    value = _upper_tail(z) @ weights - tail
+    return LogisticMixture(
+        scales, weights, float(np.abs(slope).max()), float(np.abs(x[:, 0] * slope - value).max())
+    )
+
+
+def mixture_for(slope_error: float, *, silu: bool) -> LogisticMixture:
+    """Shortest mixture with a slope error of at most `slope_error`, or the longest available one."""
+    for terms in range(2, _LARGEST):
+        mixture = logistic_mixture(terms)
+        if (mixture.silu_slope_error if silu else mixture.sigmoid_slope_error) <= slope_error:
+            return mixture
+    return logistic_mixture(_LARGEST)
+
+
+def _upper_tail(z: np.ndarray) -> np.ndarray:
+    from scipy.special import ndtr
+
+    return ndtr(-z)
+
+
+def _kolmogorov_density(k: np.ndarray) -> np.ndarray:
+    # Two series of the same function (Jacobi's transformation of theta functions): the alternating one
+    # converges within a few terms above 1 and cancels below, where one term of the other suffices.
+    j = np.arange(1, 40)[:, None]
+    upper = np.maximum(k, 1.0)
+    series = 8 * upper * np.sum((-1.0) ** (j - 1) * j**2 * np.exp(-2 * (j * upper) ** 2), axis=0)
+    lower = np.minimum(k, 1.0)
+    q = ((2 * j - 1) * np.pi) ** 2 / 8
+    theta = np.exp(-q / lower**2) * (2 * q / lower**4 - 1 / lower**2)
+    return np.where(k < 1, np.sqrt(2 * np.pi) * theta.sum(axis=0), series)
+
+
+def _gauss_rule(y: np.ndarray, weights: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss rule of a discrete measure, by Lanczos with full orthogonalisation (Golub & Welsch 1969)."""
+    basis = [np.sqrt(weights / weights.sum())]
+    diagonal: list[float] = []
+    off: list[float] = []
+    for _ in range(terms):
+        vector = y * basis[-1]
+        diagonal.append(float(vector @ basis[-1]))
+        for _ in range(
+            2
+        ):  # cancellation in the first pass reintroduces components (Parlett 1998: twice is enough)
+            for b in basis:
+                vector = vector - (b @ vector) * b
+        off.append(float(np.linalg.norm(vector)))
+        basis.append(vector / off[-1])
+    values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off[:-1], 1) + np.diag(off[:-1], -1))
+    return values, vectors[0] ** 2 * weights.sum()
+
+
 _VARIANCE_FLOOR = 1e-8  # below it the relative error of a mixture does not depend on the variance
 
 MeanVariance = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -31,59 +119,10 @@ Terms = tuple[Tensor, Tensor]
 """Scales and weights of a mixture, each of shape (terms,)."""
 
 
-def with_diagonal(covariance: Tensor, variance: Tensor) -> Tensor:
-    """Replace the diagonal of `covariance` (B, n, n) by `variance` (B, n)."""
-    eye = torch.eye(variance.shape[-1], dtype=torch.bool, device=variance.device)
-    return torch.where(eye, variance[:, :, None], covariance)
-
-
-def ramp_covariance(
-    mean: Tensor,
-    variance: Tensor,
-    covariance: Tensor,
-    slopes: Sequence[float | Tensor],
-    corners: Sequence[float] = (0.0,),
-) -> Tensor:
-    """Covariances of a continuous piecewise linear function; scale equivariant if its only corner is 0."""
-    i, j = pairs(mean)
-    point = variance == 0
-    s = torch.where(point, 1.0, variance).sqrt()
-    bends = [
-        (torch.where(point, 0.0, (mean - corner) / s), right - left)
-        for corner, (left, right) in zip(corners, itertools.pairwise(slopes), strict=True)
-    ]
-    rho = off_points(covariance, point, i, j) / s[:, i] / s[:, j]
-    # clamp without zeroing the gradient where rounding exceeds 1
-    rho = rho + (rho.clamp(-1, 1) - rho).detach()
-    bent = []
-    for (h, of_i), (k, of_j) in itertools.product(bends, repeat=2):
-        h_i, h_j = h[:, i], k[:, j]
-        reached = torch.maximum(h_i.abs(), h_j.abs()) < _UNDERFLOW
-        # If one unit of a pair never reaches its corner, the density there is 0.
-        bend = by_correlation(_ramp_bend, torch.where(reached, rho, torch.nan), h_i, h_j, rho)
-        bent.append((_product(of_i, of_j, i, j), bend))
-    mean_slope = slopes[0] + functools.reduce(torch.add, [bend * cdf(h) for h, bend in bends])
-    unit = rho * mean_slope[:, i] * mean_slope[:, j]
-    for weight, bend in bent:
-        unit = unit + weight * bend
-    return assembled(unit * s[:, i] * s[:, j], i, j, mean.shape[-1])
-
-
-def _product(a: float | Tensor, b: float | Tensor, i: Tensor, j: Tensor) -> float | Tensor:
-    """a[i] b[j], where each of a and b is one value for all units or a tensor with one per unit."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a[i] * b[j]
-    return a**2 if a is b else a * b  # a power and a product may differ in the last digit
-
-
 def gelu_covariance(mean: Tensor, variance: Tensor, covariance: Tensor) -> Tensor:
     """Covariances of x Phi(x)."""
     one = mean.new_ones(1)
     return _over_layer(functools.partial(_over_pairs, gated, (one, one)), mean, variance, covariance)
-
-
-def _ramp_bend(h: Tensor, k: Tensor, rho: Tensor, count: int, limit: float) -> Tensor:
-    return price_integral(h, k, rho, 2, count, limit)
 
 
 def gate(
@@ -133,8 +172,7 @@ def gated(
         mu_i, mu_j = a * (x - r * y) * inverse, b * (y - r * x) * inverse
         across = a * b * r * inverse
         own = (1 + a * a * inverse - mu_i * mu_i) * (1 + b * b * inverse - mu_j * mu_j)
-        both: Tensor = own + 2 * across * (across + 2 * mu_i * mu_j)
-        return both
+        return own + 2 * across * (across + 2 * mu_i * mu_j)
 
     bend = price_integral(h, k, c[:, None, None] / product, 2, count, limit, factor)
     return c * slope_i * slope_j + (bend * product) @ weights @ weights
@@ -189,25 +227,5 @@ def like_exact(
     return rough * (scale[:, :, None] * scale[:, None, :])
 
 
-def pairs(mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices i < j of all pairs of a layer (B, n), each of shape (P,)."""
-    n = mean.shape[-1]
-    i, j = torch.triu_indices(n, n, 1, device=mean.device)
-    return i, j
-
-
-def off_points(covariance: Tensor, point: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Covariances of the pairs (B, P), with equal gradients for both triangles and zero at point masses."""
-    c = 0.5 * covariance[:, i, j] + 0.5 * covariance[:, j, i]
-    return torch.where(point[:, i] | point[:, j], 0.0, c)
-
-
 def _smoothed(variance: Tensor, scales: Tensor) -> Tensor:
     return (variance[..., None] + scales * scales).sqrt()
-
-
-def assembled(values: Tensor, i: Tensor, j: Tensor, n: int) -> Tensor:
-    """Symmetric matrices (B, n, n) from the values (B, P) of their pairs i < j, zero on the diagonal."""
-    place = torch.full((n, n), len(i), device=values.device)
-    place[i, j] = place[j, i] = torch.arange(len(i), device=values.device)
-    return torch.cat([values, values.new_zeros(len(values), 1)], -1)[:, place]

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sdp_ref.activations import ACTIVATIONS, activation
-from sdp_ref.conformance import cases
+from sdp_ref.conformance import cases, compare
 from sdp_ref.conformance.cases import chain, linear, tensor, units
 from sdp_ref.conformance.compare import like, simulated, within
-from sdp_ref.conformance.subject import NotApplicable, Subject
+from sdp_ref.conformance.subject import (
+    DRAWS,
+    NotApplicable,
+    Prediction,
+    Subject,
+    as_prediction,
+    seed_globally,
+)
 from sdp_ref.conformance.trial import Case, Judge, Verdict
+from sdp_ref.errors import UndefinedError
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.gaussian import AnyGaussian
-
-_DTYPE = "y = rule.propagate(net, x)\nprint(x.location.dtype, y.mean.dtype, y.covariance.dtype)"
 
 
 def dtype(subject: Subject, seed: int) -> Iterator[Case]:
@@ -30,7 +39,7 @@ def dtype(subject: Subject, seed: int) -> Iterator[Case]:
         for name, value in (("mean", got.mean), ("covariance", got.covariance)):
             if value.dtype != x.location.dtype:
                 text = f"an input of {x.location.dtype} gives a {name} of {value.dtype}"
-                return Verdict(False, text, calls=_DTYPE)
+                return Verdict(False, text)
         return Verdict(True)
 
     for kind in (torch.float32, torch.float64):
@@ -48,17 +57,12 @@ def precision(subject: Subject, seed: int) -> Iterator[Case]:
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         exact = subject.estimate(net, x)
         single = subject.estimate(copy.deepcopy(net).float(), x.to(torch.float32))
-        return within(single, like(exact, simulated(subject, net, x), relative=_SINGLE), _PRECISION)
+        return within(single, like(exact, simulated(subject, net, x), relative=_SINGLE))
 
     for net, x in cases.generic(subject, seed):
         # representable in float32, so that both results are for the same law
         yield Case(copy.deepcopy(net).float().double(), x.to(torch.float32).to(torch.float64), judge)
 
-
-_PRECISION = (
-    "y = rule.propagate(net.float(), x.to(torch.float32))\nz = rule.propagate(net.double(), x)\n"
-    "print(y.mean, z.mean, y.covariance, z.covariance, sep='\\n')"
-)
 
 _ASYMMETRY = 1e-10
 """Relative to the standard deviations: far above the rounding of J S J^T, far below an error in a formula."""
@@ -78,8 +82,7 @@ def symmetry(subject: Subject, seed: int) -> Iterator[Case]:
         error = float(gap.max())
         numbers = {"error": error, "tolerance": _ASYMMETRY * float(s.max()) ** 2}
         text = f"C and its transpose differ by {error:.3g}"
-        calls = "y = rule.propagate(net, x)\nprint(y.covariance - y.covariance.mT)"
-        return Verdict(False, text, numbers, worst, calls)
+        return Verdict(False, text, numbers, worst)
 
     for net, x in cases.generic(subject, seed):
         yield Case(net, x, judge)
@@ -96,7 +99,7 @@ def semidefinite(subject: Subject, seed: int) -> Iterator[Case]:
         got = subject.predict(net, x).detached()
         c = got.covariance.double()
         if not bool(torch.isfinite(c).all()):
-            raise NotApplicable("its covariance is not finite (see the checks that ask for that)")
+            raise NotApplicable("its covariance is not finite (see the checks of finiteness)")
         values = torch.linalg.eigvalsh((c + c.mT) / 2) if got.full else got.variance.double().sort().values
         relative = values[:, 0] / values[:, -1].clamp(min=1e-300)
         row = int(relative.argmin())
@@ -105,9 +108,8 @@ def semidefinite(subject: Subject, seed: int) -> Iterator[Case]:
         if smallest >= numbers["tolerance"]:
             return Verdict(True, numbers=numbers, share=max(0.0, -float(relative[row])) / _INDEFINITE)
         kind = "eigenvalue" if got.full else "variance"
-        calls = "y = rule.propagate(net, x)\nprint(torch.linalg.eigvalsh(y.covariance))"
-        text = f"smallest {kind} {smallest:.3g} beside a largest of {largest:.3g}"
-        return Verdict(False, text, numbers, calls=calls, row=row)
+        text = f"smallest {kind} {smallest:.3g} and largest {largest:.3g}"
+        return Verdict(False, text, numbers, row=row)
 
     yield from (Case(net, x, judge) for net, x in cases.generic(subject, seed))
     for name in cases.representative(subject):
@@ -188,3 +190,159 @@ def deficient_rank(subject: Subject, _seed: int) -> Iterator[Case]:
                 yield Case(units(name, n, last=last), Gaussian(mean, (b @ b.T).repeat(2, 1, 1)), judge)
         wide = chain(linear(roots[1]), activation(name).build())
         yield Case(wide, DiagonalGaussian(tensor([[0.3, 0.3]]), tensor([[1.0, 1.0]])), judge)
+
+
+def inputs_kept(subject: Subject, seed: int) -> Iterator[Case]:
+    """The tensors of the input law keep values, gradients and flags."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        tensors = {f.name: v for f in fields(x) if isinstance(v := getattr(x, f.name), Tensor)}
+        before = {name: (v.clone(), v.requires_grad, v.shape) for name, v in tensors.items()}
+        subject.predict(net, x)
+        for name, v in tensors.items():
+            value, flag, shape = before[name]
+            changed = [
+                text
+                for text, differs in (
+                    ("values", v.shape != shape or not torch.equal(v, value)),
+                    ("requires_grad", v.requires_grad != flag),
+                    (".grad", v.grad is not None),
+                )
+                if differs
+            ]
+            if getattr(x, name) is not v:
+                changed.append("identity")
+            if changed:
+                return Verdict(False, f"{name} of the input changed: {', '.join(changed)}")
+        return Verdict(True)
+
+    for net, x in cases.generic(subject, seed):
+        yield Case(net, x.to(torch.float64, copy=True), judge)
+
+
+def net_kept(subject: Subject, seed: int) -> Iterator[Case]:
+    """Weights, buffers, gradients, hooks and training flags are unchanged, in both modes of the net."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        before = _state(net)
+        subject.predict(net, x)
+        after = _state(net)
+        changed = [key for key in {**before, **after} if not _equal(before.get(key), after.get(key))]
+        if not changed:
+            return Verdict(True)
+        name = changed[0]
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        return Verdict(False, f"{name} of the net changed{more}")
+
+    def prepared(net: nn.Module, *, training: bool) -> nn.Module:
+        net = copy.deepcopy(net).requires_grad_()
+        return net.train(training)
+
+    ladder = [(net, x) for net, x in cases.generic(subject, seed)]
+    for training in (False, True):
+        for net, x in ladder:
+            yield Case(prepared(net, training=training), x, judge)
+    name = cases.representative(subject)[0]
+    for extra in (nn.BatchNorm1d(2, dtype=torch.float64), nn.Dropout(0.5)):
+        net = cases.dense((2, 2, 1), name, seed)
+        with_extra = chain(net[0], extra, activation(name).build(), net[2])
+        yield Case(prepared(with_extra, training=False), cases.diagonal(2, seed), judge)
+
+
+def _state(net: nn.Module) -> dict[str, Any]:
+    state: dict[str, Any] = {"structure": [type(module).__name__ for module in net.modules()]}
+    for path, module in net.named_modules():
+        at = f"'{path}'" if path else "the whole"
+        state[f"training flag of {at}"] = module.training
+        for name, value in vars(module).items():
+            if name.endswith("hooks"):
+                state[f"{name.strip('_')} of {at}"] = len(value)
+    for kind, named in (("parameter", net.named_parameters()), ("buffer", net.named_buffers())):
+        for name, value in named:
+            state[f"{kind} {name}"] = value.detach().clone()
+            state[f"requires_grad of {name}"] = value.requires_grad
+            state[f"gradient of {name}"] = None if value.grad is None else value.grad.clone()
+    return state
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return type(a) is type(b) and a == b
+
+
+def law(subject: Subject, seed: int) -> Iterator[Case]:
+    """Samples have the reported mean and covariance, and the density integrates to one and to that mean."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        seed_globally(0)
+        found = subject.rule.propagate(net, x)
+        got = as_prediction(found, x).detached()
+        if isinstance(found, Gaussian | DiagonalGaussian):
+            raise NotApplicable("its results are Gaussian, so mean and covariance determine them")
+        verdicts = [each for each in (_drawn(found, got), _integrated(found, got)) if each is not None]
+        if not verdicts:
+            raise NotApplicable("its results have neither samples nor a known density")
+        failed = [each for each in verdicts if not each.passed]
+        return failed[0] if failed else max(verdicts, key=lambda each: each.share)
+
+    for net, x in cases.generic(subject, seed):
+        yield Case(net, x, judge)
+
+
+def _drawn(found: Law, got: Prediction) -> Verdict | None:
+    try:
+        draws = found.sample(DRAWS, torch.Generator().manual_seed(0)).detach().flatten(2).double()
+    except UndefinedError:
+        return None
+    mean = draws.mean(0)
+    centred = (draws - mean).movedim(0, 1)
+    squares = centred.square()
+    second = centred.mT @ centred / DRAWS
+    fourth = squares.mT @ squares / DRAWS
+    errors = compare.StandardErrors(
+        (squares.mean(1) / DRAWS).sqrt(), ((fourth - second.square()).clamp(min=0) / DRAWS).sqrt()
+    )
+    verdict = compare.within(
+        Prediction(mean, second, got.full), compare.expected(got.mean, got.covariance, errors)
+    )
+    return replace(verdict, detail=f"of its samples: {verdict.detail}")
+
+
+def _integrated(found: Law, got: Prediction) -> Verdict | None:
+    """Integrals of the density by importance sampling, half from the law itself and half from a Gaussian.
+
+    The Gaussian has twice the covariance. Thanks to the samples from the law itself, no weight exceeds two,
+    however narrow the components of a mixture are.
+    """
+    factor, failed = torch.linalg.cholesky_ex(2 * got.covariance.double())
+    if not got.full or bool(failed.any()):
+        return None
+    generator, event = torch.Generator().manual_seed(1), found.event_shape
+    noise = torch.randn((DRAWS, *got.mean.shape), generator=generator, dtype=torch.float64)
+    centre, dtype = got.mean.double(), found.location.dtype
+    try:
+        own = found.sample(DRAWS, generator).detach().flatten(2).double()
+        points = torch.cat([centre + (factor @ noise.unsqueeze(-1)).squeeze(-1), own])
+        density = found.log_prob(points.unflatten(2, event).to(dtype)).detach()
+    except UndefinedError:
+        return None
+    wide = torch.distributions.MultivariateNormal(centre, scale_tril=factor).log_prob(points)
+    weights = 2 / (1 + (wide - density).exp())
+    integrand = torch.cat([weights.unsqueeze(2), weights.unsqueeze(2) * (points - centre)], 2)
+    one = torch.zeros(centre.shape[0], 1 + centre.shape[1], dtype=torch.float64)
+    one[:, 0] = 1
+    error = (integrand.mean(0) - one).abs()
+    tolerance = compare.STANDARD_ERRORS * integrand.std(0) / (2 * DRAWS) ** 0.5 + compare.RELATIVE * one
+    share = _share(error, tolerance)
+    text = (
+        f"its density integrates to {float(weights.mean()):.6g}, and the error of its mean is "
+        f"{float(error[:, 1:].max()):.3g}"
+    )
+    numbers = {"error": float(error.max()), "tolerance": float(tolerance.max())}
+    return Verdict(share <= 1, text, numbers, share)
+
+
+def _share(error: Tensor, tolerance: Tensor) -> float:
+    share = float((error / tolerance.clamp(min=1e-300)).max())
+    return float("inf") if math.isnan(share) else share

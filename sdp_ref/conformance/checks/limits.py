@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from sdp_ref.activations import activation
 from sdp_ref.conformance import cases, compare, reference
-from sdp_ref.conformance.cases import chain, dense, diagonal, full, linear
-from sdp_ref.conformance.ops import OPS
+from sdp_ref.conformance.cases import OPS, chain, dense, diagonal, full, linear
 from sdp_ref.conformance.subject import NotApplicable, Subject
 from sdp_ref.conformance.trial import Case, Judge, Verdict
 from sdp_ref.laws import DiagonalGaussian, Gaussian
@@ -65,7 +64,7 @@ def small_noise(subject: Subject, seed: int) -> Iterator[Case]:
         for kind in cases.structured(name, seed) if sizes else ():
             yield from _small(partial(_structured, kind, name), judge, seed)
         for kind in cases.CONVOLUTIONS if name in cases.representative(subject)[:1] else ():
-            net, x = _away_from_kinks(partial(_convolved, kind, name), seed)
+            net, x = _away_from_kinks(partial(cases.convolved, kind, name), seed)
             yield Case(net, x, judge)
     for name, module in OPS.items():
         mean = cases.tensor([reference.of_op(name)[0].mean])
@@ -82,10 +81,6 @@ def _layers(widths: tuple[int, ...], name: str, seed: int) -> Made:
 
 def _structured(kind: str, name: str, seed: int) -> Made:
     return cases.structured(name, seed)[kind]
-
-
-def _convolved(kind: str, name: str, seed: int) -> Made:
-    return cases.convolved(kind, name, seed)
 
 
 def _small(make: Callable[[int], Made], judge: Judge, seed: int) -> Iterator[Case]:

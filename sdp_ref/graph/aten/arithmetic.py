@@ -1,29 +1,201 @@
-"""Sums, products and quotients, of values and of constants."""
+"""Sums, products, quotients, maxima, minima and lengths, of values and of constants."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from sdp_ref.activations.roots import Reciprocal
+from sdp_ref.activations.straight import Abs, Hardtanh
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.aten.call import Call, as_value, fixed, held, last
-from sdp_ref.graph.aten.layers import linear_layer
-from sdp_ref.graph.aten.moves import linear_function
-from sdp_ref.graph.aten.norms import normalised
-from sdp_ref.graph.attention import Attention
+from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed, held, last, place
+from sdp_ref.graph.aten.layers import linear_function, linear_layer
+from sdp_ref.graph.nonlinear import Attention
 from sdp_ref.graph.ops import (
     Add,
+    Cat,
     Divide,
     MatrixProduct,
+    Maximum,
+    MaximumOfPairs,
     Multiply,
     Quotient,
     Rearrange,
+    Reshape,
     Scale,
     Shift,
+    Sum,
+    VectorNorm,
 )
-from sdp_ref.graph.tape.replay import PerExample, Value
+from sdp_ref.graph.replay import PerExample, Value
+
+
+def of_two(sign: int) -> Builder:
+    """``torch.maximum``, or ``torch.minimum`` for a sign of -1."""
+
+    def build(call: Call, a: Any, b: Any) -> Value:
+        if isinstance(a, Value) and isinstance(b, Value):
+            a, b = (_signed(call, sign, each) for each in call.together(a, b))
+            return call.made(_signed(call, sign, call.emit(Maximum(), a, b)))
+        value, bound = (a, b) if isinstance(a, Value) else (b, a)
+        return clamp(call, value, bound, None) if sign > 0 else clamp(call, value, None, bound)
+
+    return build
+
+
+def over(sign: int) -> Builder:
+    """``torch.amax``, or ``torch.amin`` for a sign of -1; the values of ``torch.max`` over a dimension."""
+
+    def build(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Value:
+        dims = [dim] if isinstance(dim, int) else dim
+        dims = list(dims) if dims else list(range(len(as_value(x).shape)))
+        places = [place(x, d, "a maximum") for d in dims]
+        ndim = len(x.event) + 1
+        kept = [1 if d - ndim in places else x.event[d - 1] for d in range(1, ndim)]
+        shape = kept if keepdim else [n for d, n in enumerate(kept, start=1) if d - ndim not in places]
+        rows = _signed(call, sign, x)
+        if places != [-1]:
+            rows = call.emit(Rearrange("movedim", lambda t: _last(t, places)), rows)
+        for n in _halved(math.prod(x.event[d] for d in places)):
+            rows = _of_pairs(call, rows, n)
+        found = Reshape("reshape", lambda t: t.reshape(len(t), *shape))
+        return call.made(_signed(call, sign, call.emit(found, rows)))
+
+    return build
+
+
+def _last(x: Tensor, places: list[int]) -> Tensor:
+    """Flatten dimensions of a tensor to its last one."""
+    count = len(places)
+    return x.movedim(places, list(range(-count, 0))).flatten(-count)
+
+
+def _halved(n: int) -> list[int]:
+    """Lengths of the rows whose halves are compared successively."""
+    lengths = []
+    while n > 1:
+        lengths.append(n)
+        n = n // 2 + n % 2
+    return lengths
+
+
+def _of_pairs(call: Call, rows: Value, n: int) -> Value:
+    """Maxima of the first and the second half of rows, and the remaining element, if any."""
+
+    def part(start: int, stop: int) -> Value:
+        return call.emit(Rearrange("slice", lambda t: t[..., start:stop]), rows)
+
+    half = n // 2
+    kind = MaximumOfPairs if n > 2 else Maximum
+    larger = call.emit(kind(), part(0, half), part(half, 2 * half))
+    return call.emit(Cat(-1), larger, part(2 * half, n)) if n % 2 else larger
+
+
+def _signed(call: Call, sign: int, value: Value) -> Value:
+    if sign > 0:
+        return value
+    return Value(call.emit(Scale(-1), value).index, value.layout, value.shape)
+
+
+def clamp(call: Call, x: Any, min: Any = None, max: Any = None) -> Value:
+    """``torch.clamp`` with a constant for each component, or with one value."""
+    for bound, pick in ((min, of_two(1)), (max, of_two(-1))):
+        if isinstance(bound, Value):
+            if min is not None and max is not None:
+                raise NoFormulaError("clamp with two bounds, one of them a value")
+            return pick(call, x, bound)
+    layout, ndim = held(as_value(x)), len(call.shape)
+    bounds = [torch.as_tensor(call.constant(b, ndim, layout)) for b in (min, max) if b is not None]
+    if len(bounds) == 1:
+        if not bool(bounds[0].isfinite().all()):
+            raise NoFormulaError("clamp by bounds that include an infinite one")
+        half = (0.0, math.inf) if max is None else (-math.inf, 0.0)
+        return _clipped(call, x, half, bounds[0], None)
+    low, high = bounds
+    if not bool((low < high).all()) or not bool((high - low).isfinite().all()):
+        raise NoFormulaError("clamp between bounds that are infinite or not increasing")
+    return _clipped(call, x, (0.0, 1.0), low, high - low)
+
+
+def _clipped(call: Call, x: Value, bounds: tuple[float, float], shift: Tensor, scale: Tensor | None) -> Value:
+    """Clip (x - shift) / scale with two numbers, and invert the transformation."""
+    module = Hardtanh(*bounds).build()
+    value = call.with_constant(Shift, x, -shift)
+    if scale is not None:
+        value = call.with_constant(Divide, value, scale)
+    value = call.made(call.emit(module, value), value.layout)
+    if scale is not None:
+        value = call.with_constant(Scale, value, scale)
+    return call.with_constant(Shift, value, shift)
+
+
+_NO_LENGTH = 1e-4
+"""Largest lower bound of a length that counts as numerical protection; larger ones are clamps."""
+
+
+def vector_norm(
+    call: Call,
+    x: Any,
+    ord: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,  # noqa: ARG001  a cast is to the precision of who asks
+) -> Value:
+    dims = [dim] if isinstance(dim, int) else dim
+    dims = list(dims) if dims else list(range(len(as_value(x).shape)))
+    if ord == 2:
+        return call.made(call.emit(VectorNorm([place(x, d, "a norm") for d in dims], keepdim), x))
+    if ord not in (1, math.inf, -math.inf):
+        raise NoFormulaError(f"a norm of order {ord}")
+    sizes = Value(call.emit(Abs(), x).index, held(x), x.shape)
+    if ord == 1:
+        return call.made(call.emit(Sum([place(x, d, "a norm") for d in dims], keepdim), sizes))
+    return over(1 if ord > 0 else -1)(call, sizes, dims, keepdim)
+
+
+def normalised(call: Call, above: Value, below: Value) -> Value | None:
+    """Express x divided by its own length, as in ``F.normalize``, as an RMSNorm, which has better moments."""
+    found = _length_of(call, above, below)
+    if found is None or found[1] > _NO_LENGTH:
+        return None
+    dims, least = found
+    n = math.prod(above.event[d] for d in dims)
+    count = len(dims)
+    ends = list(range(-count, 0))
+    sizes = tuple(above.event[d] for d in dims)
+    norm = nn.RMSNorm(sizes, eps=least**2 / n, elementwise_affine=False)
+    steps: list[nn.Module] = [norm, Scale(1 / math.sqrt(n))]
+    if dims != ends:
+        there: Callable[[Tensor], Tensor] = lambda t: t.movedim(dims, ends)  # noqa: E731
+        back: Callable[[Tensor], Tensor] = lambda t: t.movedim(ends, dims)  # noqa: E731
+        steps = [Rearrange("movedim", there), *steps, Rearrange("movedim", back)]
+    value = above
+    for step in steps:
+        value = call.emit(step, value)
+    return call.made(value)
+
+
+def _length_of(call: Call, above: Value, below: Value) -> tuple[list[int], float] | None:
+    """Dimensions over which a value is divided by its length, and the lower bound of the length."""
+    least, index = 0.0, below.index
+    while index:
+        step = call.steps[index - 1]
+        module = step.module
+        if isinstance(module, VectorNorm):
+            whole = module.keepdim and step.inputs == (above.index,)
+            return (sorted(module.dims), least) if whole else None
+        expands = isinstance(module, Rearrange) and module.text in ("expand", "expand_as")
+        if isinstance(module, nn.Hardtanh) and module.min_val >= 0 and module.max_val == math.inf:
+            least = float(module.min_val)
+        elif not expands:
+            return None
+        (index,) = step.inputs
+    return None
 
 
 def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:

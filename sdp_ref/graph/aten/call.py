@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.ops import Folded, Reshape
-from sdp_ref.graph.step import Step
-from sdp_ref.graph.tape.entries import Ref
-from sdp_ref.graph.tape.layout import Layout
-from sdp_ref.graph.tape.replay import Multiple, PerExample, Replay, Value
+from sdp_ref.graph.recording import Ref
+from sdp_ref.graph.replay import Layout, Multiple, PerExample, Replay, Step, Value
 
 _N = 2  # number of examples that test whether a constant is the same for all
 

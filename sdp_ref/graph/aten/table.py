@@ -12,11 +12,11 @@ from torch import nn
 
 from sdp_ref.activations.base import Activation
 from sdp_ref.activations.elementwise import OPERATORS
-from sdp_ref.graph.aten import arithmetic, extremes, layers, moves, norms
+from sdp_ref.graph.aten import arithmetic, layers
 from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed
 from sdp_ref.graph.ops import Mean, Sum
-from sdp_ref.graph.tape.entries import Entry, overwritten
-from sdp_ref.graph.tape.replay import Value
+from sdp_ref.graph.recording import Entry, overwritten
+from sdp_ref.graph.replay import Value
 
 
 def _elementwise(kind: type[Activation], name: str) -> Builder:
@@ -80,22 +80,22 @@ _TABLE: dict[str, Builder] = {
     "mm": arithmetic.matmul,
     "bmm": arithmetic.matmul,
     "addmm": arithmetic.addmm,
-    **dict.fromkeys(("maximum", "max.other"), extremes.of_two(1)),
-    **dict.fromkeys(("minimum", "min.other"), extremes.of_two(-1)),
-    **dict.fromkeys(("amax", "max.default", "max.dim"), extremes.over(1)),
-    **dict.fromkeys(("amin", "min.default", "min.dim"), extremes.over(-1)),
-    "clamp.Tensor": extremes.clamp,
-    "clamp_min.Tensor": extremes.clamp,
-    "clamp_max.Tensor": lambda call, x, bound: extremes.clamp(call, x, None, bound),
-    "linalg_vector_norm": norms.vector_norm,
+    **dict.fromkeys(("maximum", "max.other"), arithmetic.of_two(1)),
+    **dict.fromkeys(("minimum", "min.other"), arithmetic.of_two(-1)),
+    **dict.fromkeys(("amax", "max.default", "max.dim"), arithmetic.over(1)),
+    **dict.fromkeys(("amin", "min.default", "min.dim"), arithmetic.over(-1)),
+    "clamp.Tensor": arithmetic.clamp,
+    "clamp_min.Tensor": arithmetic.clamp,
+    "clamp_max.Tensor": lambda call, x, bound: arithmetic.clamp(call, x, None, bound),
+    "linalg_vector_norm": arithmetic.vector_norm,
     "scaled_dot_product_attention": arithmetic.attention,
-    "cat": moves.cat,
-    "dropout": moves.dropout,
-    "feature_dropout": moves.dropout,
-    "alpha_dropout": moves.dropout,
-    "feature_alpha_dropout": moves.dropout,
+    "cat": layers.cat,
+    "dropout": layers.dropout,
+    "feature_dropout": layers.dropout,
+    "alpha_dropout": layers.dropout,
+    "feature_alpha_dropout": layers.dropout,
     **dict.fromkeys(
-        ("detach", "to", "_to_copy", "type_as", "float", "double", "lift_fresh", "positive"), moves.same
+        ("detach", "to", "_to_copy", "type_as", "float", "double", "lift_fresh", "positive"), layers.same
     ),
     **dict.fromkeys(
         [
@@ -172,10 +172,10 @@ _TABLE: dict[str, Builder] = {
             "fill",
             "zero",
         ],
-        moves.rearranged,
+        layers.rearranged,
     ),
-    "cumsum": moves.cumulated,
-    "col2im": moves.folded,
+    "cumsum": layers.cumulated,
+    "col2im": layers.folded,
     **dict.fromkeys(
         [
             "upsample_linear1d",
@@ -185,7 +185,7 @@ _TABLE: dict[str, Builder] = {
             "_upsample_bilinear2d_aa",
             "_upsample_bicubic2d_aa",
         ],
-        moves.interpolated,
+        layers.interpolated,
     ),
 }
 KNOWN = frozenset(name.partition(".")[0] for name in _TABLE)

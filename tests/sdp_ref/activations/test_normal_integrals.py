@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from sdp_ref.activations.numerics import normal_integrals
-from sdp_ref.activations.numerics.logistic_mixture import logistic_mixture, mixture_for
-from sdp_ref.activations.numerics.normal_integrals import (
+from sdp_ref.activations.numerics import normal
+from sdp_ref.activations.numerics.covariances import logistic_mixture, mixture_for
+from sdp_ref.activations.numerics.normal import (
     by_correlation,
     gauss_legendre,
     price_integral,
@@ -87,7 +87,7 @@ def test_pairs_do_not_depend_on_how_they_are_chunked(monkeypatch: pytest.MonkeyP
         return price_integral(x, y, r, 2, count, limit)
 
     whole = by_correlation(kernel, rho, h, k, rho)
-    monkeypatch.setattr(normal_integrals, "_ELEMENTS", 100)
+    monkeypatch.setattr(normal, "_ELEMENTS", 100)
     torch.testing.assert_close(by_correlation(kernel, rho, h, k, rho), whole, rtol=1e-13, atol=1e-17)
     assert whole[3] == 0
     assert (whole[rho.nan_to_num() != 0] > 0).all()
@@ -95,7 +95,7 @@ def test_pairs_do_not_depend_on_how_they_are_chunked(monkeypatch: pytest.MonkeyP
 
 def test_recomputing_gives_the_plain_gradient() -> None:
     x = torch.linspace(0.1, 1, 5, dtype=torch.float64, requires_grad=True)
-    (got,) = torch.autograd.grad(normal_integrals.recomputed(torch.exp, x).sum(), x)
+    (got,) = torch.autograd.grad(normal.recomputed(torch.exp, x).sum(), x)
     torch.testing.assert_close(got, x.exp())
 
 

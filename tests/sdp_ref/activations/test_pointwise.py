@@ -15,7 +15,7 @@ import sdp_ref as sr
 from sdp_ref.activations import ACTIVATIONS, Activation, activation, activation_of
 from sdp_ref.activations.elementwise import OPERATORS
 from sdp_ref.activations.pointwise import Apply, Pointwise, Quadrature, Straight
-from sdp_ref.activations.prelu import PReLU
+from sdp_ref.activations.relu import PReLU
 from sdp_ref.errors import NoFormulaError
 
 from .test_activations import NAMES as OTHERS
@@ -471,7 +471,7 @@ def test_operators_are_modules(
 @pytest.mark.parametrize(
     ("op", "arguments", "message"),
     [
-        ("clamp", (torch.zeros(1),), "bound that is no number"),
+        ("clamp", (torch.zeros(1),), "bound that is not a number"),
         ("clamp", (2.0, 1.0), "from 2.0 to 1.0"),
         ("pow.Tensor_Scalar", (1.7,), r"x \*\* 1.7"),
         ("elu", (1.0, 2.0, 3.0), "scale 2.0"),

@@ -18,7 +18,7 @@ from sdp_ref.activations import activation
 from sdp_ref.graph.ops import Multiply
 from sdp_ref.laws import unchecked
 from sdp_ref.rules import MarginalMomentMatching
-from sdp_ref.rules.marginal.products import linear_product
+from sdp_ref.rules.marginal import linear_product
 
 
 def normal_pdf(h):
@@ -150,9 +150,7 @@ class Unsquared(MarginalMomentMatching):
     """Leaves out Var X Var Y of a product."""
 
 
-@Unsquared.handles(Multiply)
-def _linear_product(_rule, module, a, b):
-    return linear_product(module, a, b)
+Unsquared.handles(Multiply)(linear_product)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from torch import nn
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.commands.check_rule import check_rule as command
-from sdp_ref.conformance.checks import second_order
+from sdp_ref.conformance.checks import moments
 from tests.sdp_ref.conformance.mutants import Gated, Marginal
 
 ROOT_EXAMPLE = "docs/examples/second_order.py"
@@ -151,7 +151,7 @@ def test_half_the_trace_is_that_of_a_quadratic_net():
     matrix = torch.tensor([[2.0, 0.5], [0.5, -1.0]], dtype=torch.float64)
     covariance = torch.tensor([[[1.0, 0.3], [0.3, 2.0]]], dtype=torch.float64)
     x = sr.Gaussian(torch.tensor([[0.7, -0.2]], dtype=torch.float64), covariance)
-    half, scale = second_order.half_trace(lambda v: torch.einsum("bi,ij,bj->b", v, matrix, v).unsqueeze(1), x)
+    half, scale = moments.half_trace(lambda v: torch.einsum("bi,ij,bj->b", v, matrix, v).unsqueeze(1), x)
     # H = 2 A, so 1/2 tr(H S) = tr(A S)
     assert float(half) == pytest.approx(float((matrix @ covariance[0]).trace()), rel=1e-8)
     assert float(scale) >= abs(float(half))

@@ -19,6 +19,12 @@ from tests.sdp_ref.conformance.mutants import MUTANTS, SOUND, Gated, Marginal, M
 NAMES = [check.name for check in CHECKS]
 
 
+@pytest.fixture(autouse=True)
+def _print_options():
+    yield
+    torch.set_printoptions(profile="default")  # examples set the precision
+
+
 def test_every_check_has_a_mutant():
     assert set(MUTANTS) == set(NAMES)
     assert len(NAMES) == len(set(NAMES))
@@ -37,7 +43,7 @@ def test_a_mutant_is_caught_by_its_check_with_an_example_that_runs(check, capsys
     exec(found.example, names)
     assert isinstance(names["x"], sr.Law)
     assert names["x"].batch == 1 or check == "batch"
-    assert capsys.readouterr().out
+    assert f"FAILED   {check}" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -226,6 +232,100 @@ def test_failures_for_other_reasons_are_told_each():
     report = sr.check_rule(Broken(), only=("affine", "small-noise"))
     assert len(report.causes) == 2
     assert "one reason" not in report.verdict
+
+
+class VarianceLeft(Gated):
+    """The gradient in the variances is lost; that in the mean is right."""
+
+    name = "variance-left"
+    graph = True
+
+    def propagate(self, net, x):
+        if isinstance(x, sr.DiagonalGaussian):
+            x = sr.DiagonalGaussian(x.mean, x.variance.detach())
+        return super().propagate(net, x)
+
+
+class WeightLeft(Gated):
+    """The weights' gradient is halved."""
+
+    name = "weight-left"
+    graph = True
+
+    def linear(self, net, w, b, mean, covariance):
+        return super().linear(net, (w + w.detach()) / 2, b, mean, covariance)
+
+
+class FactorLeft(Gated):
+    """The covariance's gradient is halved where the inputs are correlated."""
+
+    name = "factor-left"
+    graph = True
+
+    def propagate(self, net, x):
+        if isinstance(x, sr.Gaussian):
+            x = sr.Gaussian(x.mean, (x.covariance + x.covariance.detach()) / 2)
+        return super().propagate(net, x)
+
+
+@pytest.mark.parametrize(
+    ("rule", "leaf"),
+    [(VarianceLeft(), "variance"), (FactorLeft(), "factor of the covariance"), (WeightLeft(), "0.weight")],
+)
+def test_the_gradient_that_is_wrong_is_the_one_that_is_named(rule, leaf):
+    found = sr.check_rule(rule, only="gradients")["gradients"]
+    assert found.detail.startswith(f"in the {leaf} the gradient is ")
+    assert found.numbers["error"] > found.numbers["tolerance"]
+
+
+class RootAtZero(Gated):
+    """Right gradients, but not finite at a point mass."""
+
+    name = "root-at-zero"
+    graph = True
+
+    def outer(self, d, covariance):
+        v = covariance.diagonal(dim1=1, dim2=2)
+        s = v.sqrt()
+        return super().outer(d, covariance + torch.diag_embed(s * s - v))
+
+
+def test_a_gradient_that_is_not_finite_is_named():
+    found = sr.check_rule(RootAtZero(), only="gradients")["gradients"]
+    assert found.detail.startswith("at a singular input the gradient in the ")
+
+
+class WiderInCompany(Matched):
+    """Adds to the variance of each of several outputs."""
+
+    name = "wider-in-company"
+
+    def law(self, mean, covariance):
+        n = mean.shape[1]
+        return super().law(mean, covariance * (1 + 0.01 * (n - 1)))
+
+
+def test_an_output_in_company_is_compared_with_it_alone():
+    found = sr.check_rule(WiderInCompany(), only="diagonal")["diagonal"]
+    assert "compared with the same output alone" in found.detail
+
+
+class Coupled(Matched):
+    """Variances grow with the batch, by the same number for every law, from three laws on."""
+
+    name = "coupled"
+
+    def law(self, mean, covariance):
+        return super().law(mean, covariance * (1 + 0.01 * max(0, len(mean) - 2)))
+
+
+@pytest.mark.parametrize("check", ["diagonal", "batch"])
+def test_only_the_laws_that_a_failure_needs_are_printed(check):
+    rule = Coupled()
+    found = sr.check_rule(rule, only=check)[check]
+    names = {"rule": rule}
+    exec(found.example, names)
+    assert names["x"].batch == 3
 
 
 def test_a_rule_may_say_that_it_is_not_differentiable():

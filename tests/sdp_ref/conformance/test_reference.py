@@ -10,7 +10,7 @@ from scipy import integrate, special
 
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.conformance import reference
-from sdp_ref.conformance.ops import OPS
+from sdp_ref.conformance.cases import OPS
 
 FUNCTIONS = {
     "relu": lambda x: max(x, 0.0),

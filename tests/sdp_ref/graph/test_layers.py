@@ -283,7 +283,7 @@ def test_functions_that_are_not_what_they_are_said_to_be_are_refused(monkeypatch
     turned = ops.Interpolate(lambda v: v.mT.cumsum(-1))
     with pytest.raises(sr.UnsupportedError, match="does not take the dimensions of space one by one"):
         predict(one_step(turned), x, "marginal_sdp")
-    monkeypatch.setattr("sdp_ref.graph.affine.functions._DENSE", 80)
+    monkeypatch.setattr("sdp_ref.graph.affine._DENSE", 80)
     total = ops.LinearFunction("cumsum", lambda v: v.cumsum(1))
     with pytest.raises(sr.UnsupportedError, match="cumsum with a matrix of 9 by 9 components, more than 80"):
         predict(one_step(total), x, "marginal_sdp")
@@ -592,7 +592,7 @@ def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
     assert torch.allclose(y.covariance, expected.covariance, rtol=1e-9, atol=1e-30)
 
     residual = Beside(nn.RReLU()).eval()
-    with pytest.raises(sr.UnsupportedError, match=r"RReLU beside a residual branch.*mean_derivatives"):
+    with pytest.raises(sr.UnsupportedError, match=r"RReLU next to a residual branch.*mean_derivatives"):
         sr.propagate(residual, x, Mine())
 
     @Mine.mean_derivatives(nn.RReLU)

@@ -342,7 +342,7 @@ def test_the_bound_of_memory_can_be_set_and_is_no_part_of_a_rules_name():
 def test_convolutions_of_many_rows_are_taken_in_chunks(monkeypatch, gradient):
     net, x = seeded(nn.Conv2d(2, 3, 3, padding=1)), gaussian((2, 4, 4), batch=3)
     whole = sr.propagate(net, x, "moment_matching")
-    monkeypatch.setattr("sdp_ref.graph.affine.layers.CHUNK", 2000)
+    monkeypatch.setattr("sdp_ref.graph.affine.CHUNK", 2000)
     with torch.set_grad_enabled(gradient):
         chunked = sr.propagate(net, x, "moment_matching")
     assert chunked.covariance.requires_grad == gradient

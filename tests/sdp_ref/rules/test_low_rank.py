@@ -11,8 +11,8 @@ import sdp_ref as sr
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.graph.ops import MatrixProduct, Multiply
 from sdp_ref.rules import MomentMatching
-from sdp_ref.rules.full.elementwise import elementwise_input
-from sdp_ref.rules.full.products import ProductStep
+from sdp_ref.rules.joint import elementwise_input
+from sdp_ref.rules.joint_ops import product_step
 
 DOUBLE = torch.float64
 PLENTY = 4096
@@ -40,17 +40,18 @@ def _first_order(_rule, module):
     return propagate
 
 
-class FirstOrderProduct(ProductStep):
-    """A product whose covariances are those of its linear part; its variances are exact."""
-
-    def completed(self, joint, inputs, mean, covariance):
-        mean, full = super().completed(joint, inputs, mean, covariance)
-        return mean, covariance + torch.diag_embed((full - covariance).diagonal(dim1=1, dim2=2))
-
-
 @FirstOrder.prepares(Multiply, MatrixProduct)
 def _first_order_product(_rule, module):
-    return FirstOrderProduct(module)
+    """A product whose covariances are those of its linear part; its variances are exact."""
+    step = product_step(module)
+    exact = step.completed
+
+    def completed(joint, inputs, mean, covariance):
+        mean, full = exact(joint, inputs, mean, covariance)
+        return mean, covariance + torch.diag_embed((full - covariance).diagonal(dim1=1, dim2=2))
+
+    step.completed = completed
+    return step
 
 
 class Residual(nn.Module):

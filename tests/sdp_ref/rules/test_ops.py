@@ -15,11 +15,10 @@ from torch.nn import functional as F
 
 import sdp_ref as sr
 from sdp_ref.graph import ops, trace
-from sdp_ref.graph.attention import Attention
+from sdp_ref.graph.nonlinear import Attention
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import joined, noted
-from sdp_ref.rules import MarginalMomentMatching, MomentMatching
-from sdp_ref.rules.marginal import linearized
+from sdp_ref.rules import MarginalMomentMatching, MomentMatching, marginal
 
 FULL = ("moment_matching", "dvia")
 MARGINAL = ("marginal_sdp", "marginal_moment_matching")
@@ -644,7 +643,7 @@ def test_attention_head_by_head_is_the_same(rule, monkeypatch):
     steps, event = LINEARISED["attention"]
     x = independent(event, batch=2)
     whole = predict(rule, steps, x)
-    monkeypatch.setattr(linearized, "_CHUNK", 1)
+    monkeypatch.setattr(marginal, "CHUNK", 1)
     assert torch.allclose(predict(rule, steps, x).variance, whole.variance, rtol=1e-13)
 
 

@@ -11,8 +11,7 @@ from sdp_ref.activations.pointwise import Apply
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph import ops
 from sdp_ref.graph.trace import Step
-from sdp_ref.rules import LowRank, MarginalSDP, MomentMatching
-from sdp_ref.rules.marginal import linearized
+from sdp_ref.rules import LowRank, MarginalSDP, MomentMatching, marginal
 
 DOUBLE = torch.float64
 HINT = "; fallback=linearise takes it for its derivative at the mean"
@@ -130,7 +129,7 @@ REFUSED = {
         "the mean derivative of where",
     ),
     "no covariances": ("moment_matching", lambda: one(nn.Tanh()), (3,), "covariances of"),
-    "no mean derivative": (Mine, residual, (3,), "beside a residual branch"),
+    "no mean derivative": (Mine, residual, (3,), "next to a residual branch"),
     "a full handler of several values": (Mine, lambda: one(Bend(), 2), (3,), "Bend of several values"),
     "a handler of a law, low rank": (Low, lambda: one(Bend()), (3,), "a handler of the law of one value"),
     "a handler with another result": (Without, lambda: one(Bend()), (3,), "returns a DiagonalGaussian"),
@@ -170,8 +169,8 @@ REFUSED = {
 def test_what_a_handler_refuses_is_linearised_if_the_fallback_says_so(case, monkeypatch):
     kind, make, x, message = case
     x = x if isinstance(x, sr.Law) else independent(*x)
-    monkeypatch.setattr("sdp_ref.graph.affine.functions._DENSE", 80)
-    monkeypatch.setattr(linearized, "_MOST", 80)
+    monkeypatch.setattr("sdp_ref.graph.affine._DENSE", 80)
+    monkeypatch.setattr(marginal, "_MOST", 80)
     monkeypatch.setattr(type(activation_of(nn.Tanh())), "_covariance", Activation._covariance)
 
     def rule(**options):

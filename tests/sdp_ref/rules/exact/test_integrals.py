@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from sdp_ref.rules.exact.cells import Cell, nearest
-from sdp_ref.rules.exact.integrals import grundmann_moeller, moments
+from sdp_ref.rules.exact.regions import Cell, nearest
+from sdp_ref.rules.exact.rule import grundmann_moeller, moments
 
 FAR = 6.0
 

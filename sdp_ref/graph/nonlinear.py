@@ -1,0 +1,228 @@
+"""Ops that read several components: attention, norms, max-pooling, softmax, and roots of sums of squares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from sdp_ref.errors import NoFormulaError, NoLinearPartError
+
+
+class Attention(nn.Module):
+    """softmax(q k^T scale + mask) v, as ``F.scaled_dot_product_attention`` without dropout.
+
+    The mask is boolean or added to the scores, without a batch dimension or with a first dimension of 1.
+    """
+
+    def __init__(
+        self, is_causal: bool = False, scale: float | None = None, mask: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.is_causal, self.scale, self.mask = is_causal, scale, mask
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self._check(q, k, v)
+        return self.weights(q, k) @ v
+
+    def factor(self, q: Tensor) -> float:
+        return 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
+
+    def weights(self, q: Tensor, k: Tensor) -> Tensor:
+        """Weight of each key for each query, (N, *heads, queries, keys); 0 for queries that see no key."""
+        scores = q @ k.mT * self.factor(q)
+        mask = self._mask(scores)
+        if mask is None:
+            return scores.softmax(-1)
+        scores = scores + mask
+        blind = torch.isneginf(mask).all(-1, keepdim=True)
+        return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+
+    def _mask(self, scores: Tensor) -> Tensor | None:
+        """Additive mask of the scores."""
+        mask = self.mask
+        if self.is_causal:
+            if mask is not None:
+                raise NoLinearPartError("attention that is causal and has a mask")
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if mask is None:
+            return None
+        if mask.ndim > scores.ndim or (mask.ndim == scores.ndim and mask.shape[0] != 1):
+            raise NoLinearPartError("attention with a mask that has a batch dimension")
+        mask = mask.to(scores.device)
+        if mask.dtype == torch.bool:
+            return torch.zeros(mask.shape).to(scores).masked_fill(~mask, -math.inf)
+        return mask.to(scores)
+
+    @staticmethod
+    def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
+        if not (q.ndim == k.ndim == v.ndim >= 3) or not (q.shape[1:-2] == k.shape[1:-2] == v.shape[1:-2]):
+            shapes = " and ".join(str(tuple(each.shape[1:])) for each in (q, k, v))
+            raise NoLinearPartError(f"attention over values of shapes {shapes}")
+
+
+_SERIES = 300.0  # shape above which log gamma cancels and the series is accurate to all digits
+
+
+def root_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the square root of a gamma variable with this mean and variance.
+
+    A sum of squares of Gaussian variables is approximated by a gamma variable (Satterthwaite 1946), which is
+    exact if they are independent and centred with equal variances. With the shape k = mean^2 / variance, the
+    root has the mean sqrt(mean / k) Gamma(k + 1/2) / Gamma(k), and the mean of its square is exact.
+    """
+    wide, spread = mean.double(), variance.double()
+    point = (spread <= 0) | (wide <= 0)
+    m, v = torch.where(point, 1.0, wide), torch.where(point, 1.0, spread)
+    k = m * (m / v)
+    small = k.clamp(max=_SERIES)
+    ratio = torch.exp(torch.lgamma(small + 0.5) - torch.lgamma(small)) / small.sqrt()
+    t = 1 / k.clamp(min=_SERIES)
+    # Tricomi and Erdelyi (1951): Gamma(k + 1/2) / (Gamma(k) sqrt(k)), and one minus its square
+    series = 1 - t / 8 + t**2 / 128 + 5 * t**3 / 1024
+    rest = t / 4 - t**2 / 32 - t**3 / 128
+    far = k > _SERIES
+    share = torch.where(far, rest, 1 - ratio.square())
+    root = wide.clamp(min=0)
+    root = torch.where(point, root.clamp(min=torch.finfo(torch.float64).tiny), root).sqrt()
+    root_mean = torch.where(point, root, m.sqrt() * torch.where(far, series, ratio))
+    return root_mean.to(mean.dtype), torch.where(point, 0.0, m * share).to(mean.dtype)
+
+
+_INSTANCE = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+NORMS = (nn.LayerNorm, nn.GroupNorm, *_INSTANCE, nn.RMSNorm)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Groups of components, each divided by the root of its mean square: (x - mean) / sqrt(square + eps).
+
+    `groups` is the number of consecutive groups per row; if `centred`, the mean of each is subtracted first.
+    `gain` and `shift` are applied to the result, broadcast over an event.
+    """
+
+    groups: int
+    centred: bool
+    eps: float
+    gain: Tensor | None = None
+    shift: Tensor | None = None
+
+    @classmethod
+    def of(cls, module: nn.Module, x: Tensor) -> Norm:
+        """Form of a module for inputs like `x`, (N, *event)."""
+        m: Any = module
+        kind = type(module).__name__
+        gain, shift = (
+            None if each is None else each.to(x.dtype) for each in (m.weight, getattr(m, "bias", None))
+        )
+        if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            dims = len(m.normalized_shape)
+            if dims >= x.ndim:
+                raise NoLinearPartError(f"a {kind} over the batch dimension")
+            if tuple(x.shape[-dims:]) != tuple(m.normalized_shape):
+                raise NoLinearPartError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
+            eps = torch.finfo(x.dtype).eps if m.eps is None else m.eps
+            groups = x[0].numel() // max(1, x[0].flatten(-dims).shape[-1])
+            return cls(groups, isinstance(module, nn.LayerNorm), eps, gain, shift)
+        channels = m.num_channels if isinstance(module, nn.GroupNorm) else m.num_features
+        if x.ndim < 2 or (isinstance(module, _INSTANCE) and x.ndim != int(kind[-2]) + 2):
+            raise NoLinearPartError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
+        if isinstance(module, nn.GroupNorm):
+            groups = m.num_groups
+        elif m.track_running_stats:
+            # running it in training mode would change its statistics
+            refused = NoLinearPartError if m.training else NoFormulaError
+            raise refused(f"{kind} with running statistics (a BatchNorm does the same)")
+        else:
+            groups = x.shape[1]
+        shape = channels, *[1] * (x.ndim - 2)
+        return cls(
+            groups, True, m.eps, *(None if each is None else each.reshape(shape) for each in (gain, shift))
+        )
+
+    def grouped(self, x: Tensor) -> Tensor:
+        """Components by group, (..., groups, n); of `x` (N, *event) or (N, R, n)."""
+        return x.reshape(*x.shape[:1], self.groups, -1)
+
+    def scores(self, x: Tensor, extra: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
+        """Normalised components before gain and shift, and the reciprocal of the divisor."""
+        rows = self.grouped(x)
+        if self.centred:
+            rows = rows - rows.mean(-1, keepdim=True)
+        inverse = (rows.square().mean(-1, keepdim=True) + self.eps + extra).rsqrt()
+        return rows * inverse, inverse
+
+    def finished(self, scores: Tensor, like: Tensor) -> Tensor:
+        """Apply gain and shift to scores, in the shape of `like`."""
+        y = scores.reshape(like.shape)
+        y = y if self.gain is None else y * self.gain
+        return y if self.shift is None else y + self.shift
+
+
+_POOLS: dict[type[nn.Module], Any] = {
+    nn.MaxPool1d: (3, F.max_pool1d),
+    nn.MaxPool2d: (4, F.max_pool2d),
+    nn.MaxPool3d: (5, F.max_pool3d),
+}
+_ADAPTIVE: dict[type[nn.Module], Any] = {
+    nn.AdaptiveMaxPool1d: (3, F.adaptive_max_pool1d),
+    nn.AdaptiveMaxPool2d: (4, F.adaptive_max_pool2d),
+    nn.AdaptiveMaxPool3d: (5, F.adaptive_max_pool3d),
+}
+MAX_POOLS = (*_POOLS, *_ADAPTIVE)
+
+
+def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Maxima over windows, and their indices within a channel.
+
+    The paper's section on MaxPool maps (mu, sigma) to (max mu, sigma at the arg max): the linearisation at
+    the location.
+    """
+    kind = type(module).__name__
+    dimensions, pool = next(form for each, form in (_POOLS | _ADAPTIVE).items() if isinstance(module, each))
+    if x.ndim != dimensions:
+        raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
+    if module.return_indices:
+        raise NoLinearPartError(f"{kind} with return_indices")
+    m: Any = module
+    if isinstance(module, tuple(_ADAPTIVE)):
+        maxima, index = pool(x, m.output_size, return_indices=True)
+    else:
+        options = (m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode)
+        maxima, index = pool(x, *options, return_indices=True)
+    return maxima, index
+
+
+# E logistic(d) under noise of variance V is approximately logistic(d / sqrt(1 + pi V / 8))
+_LAMBDA = math.pi / 8
+_LOWEST = -1e30  # replaces scores of -inf, whose differences would be NaN
+
+
+def softmax_dim(module: nn.Softmax | nn.LogSoftmax, x: Tensor) -> int:
+    dim = module.dim
+    if dim is None or dim % x.ndim == 0:
+        text = "without a dimension" if dim is None else "over the batch dimension"
+        raise NoLinearPartError(f"a {type(module).__name__} {text}")
+    return dim
+
+
+def mean_field(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Approximate mean of a softmax of Gaussian scores, and its derivative by the means of the scores.
+
+    p_i is proportional to 1 / sum_j exp((m_j - m_i) / sqrt(1 + pi V_ij / 8)), V_ij the variance of X_i - X_j
+    (Lu, Ie and Sha 2020, "Mean-field approximation to Gaussian-softmax integral", with all pairs). By Stein's
+    lemma the derivative of the mean is the mean of the Jacobian.
+    """
+    slope = (1 + _LAMBDA * variance).rsqrt()
+    mean = mean.clamp(min=_LOWEST)
+    shares = (slope * (mean.unsqueeze(-2) - mean.unsqueeze(-1))).softmax(-1)
+    own = shares.diagonal(dim1=-2, dim2=-1)
+    total = own.sum(-1, keepdim=True)
+    p = own / total
+    pulls = own.unsqueeze(-1) * shares * slope
+    jacobian = torch.diag_embed(pulls.sum(-1)) - pulls  # derivative of `own`
+    return p, (jacobian - p.unsqueeze(-1) * jacobian.sum(-2, keepdim=True)) / total.unsqueeze(-1)

@@ -1,0 +1,492 @@
+"""Recording of a net: every ATen op that depends on its input, in order of execution, on a tape.
+
+The net is run on actual numbers, under torch's dispatch mode and below autograd. At this level, a layer, a
+function and a method of a tensor are the same op, composite ops (``linear``, ``softmax``, attention) are
+still whole, and shapes are plain integers, so control flow may depend on them. The result of an in-place op
+becomes a new value, and so does every live view of the same memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.utils.parametrize import type_before_parametrizations
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class UntraceableError(ValueError):
+    """The net cannot be turned into a list of ops."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Reference to a value on a tape; 0 is the input of the net."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One op on a tape, with a :class:`Ref` in place of each value among its arguments.
+
+    `function` is an ATen op or :func:`overwritten`. `outputs` contains None for outputs that are not tensors,
+    and `real` states which outputs are floating-point. `path` is the innermost active module of the net, and
+    `draws` marks random results.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[int | None, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    real: tuple[bool, ...]
+    path: str
+    draws: bool = False
+
+
+@dataclass(frozen=True)
+class Span:
+    """A call of a module that a rule handles as a whole: entries ``start`` to ``stop - 1`` of the tape."""
+
+    module: nn.Module
+    inputs: tuple[int, ...]
+    output: int
+    start: int
+    stop: int
+    path: str
+
+
+@dataclass
+class Tape:
+    """The recording of a net, with its actual input `given` and output `result`."""
+
+    entries: list[Entry] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    output: int = 0
+    given: Tensor = field(default_factory=lambda: torch.empty(0))
+    result: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+def overwritten(
+    old: Tensor,
+    new: Tensor,
+    place: tuple[Any, Any, int],
+    written: tuple[Any, Any, int],
+    length: int,
+) -> Tensor:
+    """Return a view of memory after a write to another view of it."""
+    memory = torch.zeros(length, dtype=new.dtype, device=new.device)
+    memory.as_strided(*place).copy_(old)
+    memory.as_strided(*written).copy_(new)
+    return memory.as_strided(*place).clone()
+
+
+def leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, tuple | list):
+        return [tree]
+    found: list[Any] = []
+    for part in tree:
+        if isinstance(part, tuple | list | dict):
+            found.extend(leaves(part))
+        else:
+            found.append(part)
+    return found
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply a function to the leaves of nested lists, tuples and dicts."""
+    if isinstance(tree, dict):
+        return {key: mapped(function, part) for key, part in tree.items()}
+    if isinstance(tree, tuple | list):
+        return type(tree)([mapped(function, part) for part in tree])
+    return function(tree)
+
+
+_AUTOGRAD = (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView)
+_READS_NUMBERS = {"_local_scalar_dense", "is_nonzero", "item", "equal", "allclose"}
+_OF_SHAPES = frozenset(
+    ["new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"]
+)
+# running statistics in training mode, which the schema does not declare
+_WRITES_UNSAID = {"batch_norm", "native_batch_norm", "instance_norm"}
+ItemT = TypeVar("ItemT")
+_LOCK = threading.RLock()  # module hooks and torch's settings are shared by all threads
+
+
+def record(
+    net: Callable[[Tensor], Tensor], x: Tensor, known: Collection[str], whole: Collection[type]
+) -> Tape:
+    """Run a net and record its computations on its input.
+
+    `known` are the names of ATen ops that are recorded as a whole (other composite ops are decomposed), and
+    `whole` the module classes whose calls are recorded as spans. Tensors that the net modifies are restored.
+    Raises :class:`UntraceableError` if the net reads the values of its input or does not map one tensor to
+    one tensor; errors of the net itself are passed through.
+    """
+    with _LOCK, _as_it_was(x.device), _by_ordinary_ops():
+        given = x.clone()
+        recorder = _Recorder(given, known)
+        try:
+            with recorder.watching(net, whole), _below_autograd(excluded=True), recorder:
+                result = net(given)
+            shown = result.detach().clone() if isinstance(result, Tensor) else result
+        finally:
+            recorder.restore()
+        tape = recorder.tape
+        if not isinstance(result, Tensor) or result not in recorder.values:
+            raise UntraceableError("a net that does not return one tensor made from its input")
+        tape.output, tape.given, tape.result = recorder.values[result], x, shown
+        return tape
+
+
+class _Known(Generic[ItemT]):
+    """A dictionary from live tensors, by identity."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[weakref.ref[Tensor], ItemT]] = {}
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        found = self._items.get(id(tensor))
+        return found is not None and found[0]() is tensor
+
+    def __getitem__(self, tensor: Tensor) -> ItemT:
+        return self._items[id(tensor)][1]
+
+    def __setitem__(self, tensor: Tensor, item: ItemT) -> None:
+        self._items[id(tensor)] = (weakref.ref(tensor), item)
+
+
+class _Recorder(TorchDispatchMode):
+    """Records every op that reads a value, and tracks which tensors are values."""
+
+    def __init__(self, x: Tensor, known: Collection[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.known = known
+        self.tape = Tape()
+        self.count = 1
+        self.values = _Known[int]()
+        self.values[x] = 0
+        self.memory: dict[int, list[weakref.ref[Tensor]]] = {}
+        self.made = _Known[bool]()  # tensors that the net created during the run
+        # previously existing tensors that it modified, and their original contents
+        self.saved: list[tuple[Tensor, Tensor]] = []
+        self.changed: set[int] = set()  # their memory
+        self.read: set[int] = set()  # memory of constants that entries hold
+        self.path: list[str] = []
+        self.layer = [False]  # whether the active module is a torch layer, whose name describes the op
+        self._note(x)
+        self.made[x] = True
+
+    def restore(self) -> None:
+        """Restore the tensors that existed before the run and that the net modified."""
+        with torch.no_grad():
+            for tensor, before in reversed(self.saved):
+                tensor.copy_(before)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        tensors = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor)]
+        name = func._opname
+        reads = name not in _OF_SHAPES and any(t in self.values for t in tensors)
+        if reads and name in _READS_NUMBERS:
+            raise UntraceableError("a net whose control flow depends on values")
+        if name not in self.known and not func._schema.is_mutable:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        draws = torch.Tag.nondeterministic_seeded in func.tags and not _switched_off(func, args, kwargs)
+        if func._schema.is_mutable:
+            return self._write(func, args, kwargs, reads, draws)
+        if name in _WRITES_UNSAID:
+            for tensor in tensors:
+                if tensor not in self.values:
+                    self._keep(tensor)
+        if not reads and not draws:
+            with _below_autograd(excluded=False):  # constants keep their autograd history
+                return self._made(func(*args, **kwargs))
+        result = func(*args, **kwargs)
+        self._enter(func, args, kwargs, result, draws)
+        return result
+
+    def _made(self, result: Any) -> Any:
+        for tensor in leaves(result):
+            if isinstance(tensor, Tensor):
+                self.made[tensor] = True
+                self._note(tensor)
+        return result
+
+    def _note(self, tensor: Tensor) -> None:
+        """Record which tensors share memory."""
+        self.memory.setdefault(tensor.untyped_storage()._cdata, []).append(weakref.ref(tensor))
+
+    def _enter(self, func: Any, args: Any, kwargs: Any, result: Any, draws: bool) -> None:
+        outputs: list[int | None] = []
+        shapes: list[tuple[int, ...]] = []
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if not isinstance(tensor, Tensor):
+                outputs.append(None)
+                shapes.append(())
+                continue
+            if tensor in self.values and not draws:  # the op returned its input
+                outputs.append(None)
+            else:
+                outputs.append(self.count)
+                self.count += 1
+            shapes.append(tuple(tensor.shape))
+        if all(o is None for o in outputs):
+            return
+        args, kwargs = self._referring((args, kwargs))
+        made = result if isinstance(result, tuple | list) else (result,)
+        real = tuple(isinstance(t, Tensor) and t.is_floating_point() for t in made)
+        described = (tuple(outputs), tuple(shapes), real, self._place(func), draws)
+        self.tape.entries.append(Entry(func, args, kwargs, *described))
+        for tensor, index in zip(made, outputs, strict=True):
+            if index is not None:
+                self.values[tensor] = index
+        self._made(result)
+
+    def _referring(self, tree: Any) -> Any:
+        """Replace values in arguments by references, and keep the current contents of constants."""
+
+        def referred(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            if leaf in self.values:
+                return Ref(self.values[leaf])
+            memory = leaf.untyped_storage()._cdata
+            if memory in self.changed:  # it will be restored after the run
+                return leaf.clone()
+            self.read.add(memory)
+            return leaf
+
+        return mapped(referred, tree)
+
+    def _change(self, tensor: Tensor) -> None:
+        """Copy constants that entries have read before they are overwritten."""
+        memory = tensor.untyped_storage()._cdata
+        if memory not in self.read:
+            return
+        self.read.discard(memory)
+
+        def kept(leaf: Any) -> Any:
+            same = isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata == memory
+            return leaf.clone() if same else leaf
+
+        self.tape.entries = [
+            replace(entry, args=mapped(kept, entry.args), kwargs=mapped(kept, entry.kwargs))
+            for entry in self.tape.entries
+        ]
+
+    def _place(self, func: Any) -> str:
+        inside = self.path[-1] if self.path else ""
+        if inside and self.layer[-1]:
+            return inside
+        name = getattr(func, "_opname", getattr(func, "__name__", "op")).strip("_")
+        return f"{inside}.{name}" if inside else name
+
+    def _write(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reads: bool, draws: bool
+    ) -> Any:
+        """Record an in-place op as its out-of-place variant, and its effect on all views of the memory."""
+        written = [
+            value
+            for argument, value in _arguments(func, args, kwargs)
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor)
+        ]
+        for tensor in written:
+            self._keep(tensor)
+            self._change(tensor)
+        becomes = reads or draws or any(t in self.values for t in written)
+        if not becomes:
+            return self._made(func(*args, **kwargs))
+        if len(written) != 1:
+            raise UntraceableError(f"a net that writes several values at once ({func._opname})")
+        (target,) = written
+        seers = [t for r in self.memory.get(target.untyped_storage()._cdata, ()) if (t := r()) is not None]
+        others = [t for t in seers if t is not target and _overlaps(t, target)]
+        before = {id(t): Ref(self.values[t]) if t in self.values else t.clone() for t in others}
+        referring = self._referring((args, kwargs))
+        if target not in self.values:  # a constant becomes a value: keep its previous contents
+            was = target.clone()
+            referring = mapped(lambda v: was if v is target else v, referring)
+        result = func(*args, **kwargs)
+        function, given_args, given_kwargs = _out_of_place(func, referring[0], referring[1], target.shape)
+        self._append(function, given_args, given_kwargs, target, draws)
+        for other in others:
+            if _geometry(other) == _geometry(target) and other.dtype == target.dtype:
+                self.values[other] = self.values[target]
+                continue
+            length = target.untyped_storage().nbytes() // target.element_size()
+            places = (_geometry(other), _geometry(target), length)
+            self._append(
+                overwritten, (before[id(other)], Ref(self.values[target]), *places), {}, other, draws
+            )
+        return result
+
+    def _append(self, function: Any, args: Any, kwargs: Any, tensor: Tensor, draws: bool) -> None:
+        described = ((self.count,), (tuple(tensor.shape),), (tensor.is_floating_point(),))
+        path = self._place(function)
+        self.tape.entries.append(Entry(function, tuple(args), kwargs, *described, path, draws))
+        self.values[tensor] = self.count
+        self.count += 1
+        if tensor not in self.made:
+            self.made[tensor] = True
+            self._note(tensor)
+
+    def _keep(self, tensor: Tensor) -> None:
+        """Save a tensor before it is overwritten if it existed before the run."""
+        memory = tensor.untyped_storage()._cdata
+        own = any((t := r()) is not None and t in self.made for r in self.memory.get(memory, ()))
+        if not own:
+            self.changed.add(memory)
+            self.saved.append((tensor.detach(), tensor.detach().clone()))
+            self._note(tensor)
+
+    @contextmanager
+    def watching(self, net: Any, whole: Collection[type]) -> Iterator[None]:
+        """Record calls of modules in this thread, for the paths of ops and for spans."""
+        names = {id(m): name for name, m in net.named_modules()} if isinstance(net, nn.Module) else {}
+        calls: list[tuple[tuple[int, ...], int]] = []
+        thread = threading.get_ident()
+
+        def entered(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if threading.get_ident() != thread:
+                return
+            self.path.append(names.get(id(module)) or (self.path[-1] if self.path else ""))
+            self.layer.append(type(module).__module__.startswith("torch.nn") and not module._modules)
+            calls.append((self._taken(module, args, whole), len(self.tape.entries)))
+
+        def left(module: nn.Module, _args: Any, kwargs: dict[str, Any], result: Any) -> None:
+            if threading.get_ident() != thread:
+                return
+            (inputs, start), path, _ = calls.pop(), self.path.pop(), self.layer.pop()
+            if inputs and not kwargs and isinstance(result, Tensor) and result in self.values:
+                span = (inputs, self.values[result], start, len(self.tape.entries), path)
+                self.tape.spans.append(Span(module, *span))
+
+        before = register_module_forward_pre_hook(entered)
+        after = register_module_forward_hook(left, with_kwargs=True, always_call=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _taken(self, module: nn.Module, args: tuple[Any, ...], whole: Collection[type]) -> tuple[int, ...]:
+        """Values that a module reads if its call is recorded as a span; otherwise empty."""
+        hooked = module._forward_hooks or module._forward_pre_hooks
+        if type_before_parametrizations(module) not in whole or hooked or getattr(module, "inplace", False):
+            return ()
+        if not all(isinstance(a, Tensor) and a in self.values for a in args):
+            return ()
+        return tuple(self.values[a] for a in args)
+
+
+def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    for place, argument in enumerate(func._schema.arguments):
+        if place < len(args):
+            yield argument, args[place]
+        elif argument.name in kwargs:
+            yield argument, kwargs[argument.name]
+
+
+def _switched_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a random op is deterministic here: dropout in evaluation mode, attention without dropout."""
+    given = {argument.name: argument.default_value for argument in func._schema.arguments}
+    given |= {argument.name: value for argument, value in _arguments(func, args, kwargs)}
+    if "train" in given:
+        return not given["train"]
+    if "training" in given:
+        return not given["training"]
+    return func._opname == "scaled_dot_product_attention" and not given.get("dropout_p", 0.0)
+
+
+def _out_of_place(func: Any, args: Any, kwargs: Any, shape: torch.Size) -> tuple[Any, Any, Any]:
+    """Return the out-of-place variant of an in-place op."""
+    aten, name = torch.ops.aten, func._opname
+    if name == "copy_":
+        return aten.expand.default, (args[1], list(shape)), {}
+    if name.endswith("_") and hasattr(aten, name[:-1]):
+        packet = getattr(aten, name[:-1])
+        if func._overloadname in packet.overloads():
+            return getattr(packet, func._overloadname), args, kwargs
+    raise UntraceableError(f"a net that writes with {name}")
+
+
+def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+
+
+def _overlaps(a: Tensor, b: Tensor) -> bool:
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata or not a.numel() or not b.numel():
+        return False
+    if a.dtype != b.dtype:
+        return True
+    memory = torch.zeros(a.untyped_storage().nbytes() // a.element_size(), dtype=torch.bool)
+    memory.as_strided(*_geometry(a)).fill_(True)
+    return bool(memory.as_strided(*_geometry(b)).any())
+
+
+@contextmanager
+def _below_autograd(*, excluded: bool) -> Iterator[None]:
+    """Exclude autograd from dispatch, so that composite ops arrive whole, or include it again."""
+    with ExitStack() as stack:
+        for key in _AUTOGRAD:
+            stack.enter_context(torch._C._SetExcludeDispatchKeyGuard(key, excluded))
+        yield
+
+
+@contextmanager
+def _as_it_was(device: torch.device) -> Iterator[None]:
+    """Restore torch's random state."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=True):
+        yield
+
+
+_ATTENTION = threading.Lock()
+_OPEN: list[bool] = []  # the setting of torch that the outermost caller restores, once for each open context
+
+
+@contextmanager
+def by_ordinary_attention() -> Iterator[None]:
+    """Disable torch's fast path of attention layers, so that a net is one function.
+
+    torch takes it without gradients only. Its outputs differ where a mask hides a token or is a bias.
+    """
+    backend = torch.backends.mha
+    with _ATTENTION:
+        _OPEN.append(_OPEN[0] if _OPEN else backend.get_fastpath_enabled())
+        backend.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        with _ATTENTION:
+            enabled = _OPEN.pop()
+            if not _OPEN:
+                backend.set_fastpath_enabled(enabled)
+
+
+@contextmanager
+def _by_ordinary_ops() -> Iterator[None]:
+    """Compute attention and recurrent layers by ordinary ops instead of fused inference kernels."""
+    mkldnn = torch._C._get_mkldnn_enabled()
+    # torch.backends.mkldnn.flags warns about settings that it does not change
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with by_ordinary_attention():
+            yield
+    finally:
+        torch._C._set_mkldnn_enabled(mkldnn)

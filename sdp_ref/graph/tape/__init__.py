@@ -1,1 +1,0 @@
-"""Recording of a net as a tape of ATen ops, and analysis of the tape."""

@@ -1,0 +1,357 @@
+"""The base class of rules that propagate a full covariance matrix.
+
+Affine ops map covariances exactly. For an elementwise function, the rule's handler computes the moments of
+the output, and its covariance with values that are read later follows from Stein's lemma.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
+from sdp_ref.errors import CovarianceSizeError, NoFormulaError, NoLinearPartError
+from sdp_ref.graph import trace
+from sdp_ref.graph.affine import AFFINE
+from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, max_pool, softmax_dim
+from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Maximum, MaximumOfPairs, Multiply, Quotient, VectorNorm
+from sdp_ref.jacobian.local import linear_part
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
+from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.joint import (
+    AffineStep,
+    CopyStep,
+    Joint,
+    JointStep,
+    MeanStep,
+    Numbers,
+    Rows,
+    copied,
+)
+from sdp_ref.rules.joint_ops import (
+    MaximumStep,
+    NormStep,
+    SoftmaxStep,
+    VectorNormStep,
+    linearised,
+    product_step,
+)
+from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, LayerwiseRule, inherited
+
+
+@dataclass(frozen=True)
+class ElementwiseStep(JointStep):
+    """An elementwise function of one value, or of several values at once.
+
+    `handler` maps the law of the value, or of all values concatenated, to that of the result, and needs up to
+    `temporaries` matrices. `derivative` is E[f'(X)] from the module, the mean and the variance of X, or None
+    if there is no formula. The covariance with values that are read later is Cov(f(X), Y) = E[f'(X)] Cov(X,
+    Y) (Stein's lemma).
+    """
+
+    handler: Callable[[Gaussian], Law]
+    module: nn.Module
+    derivative: Callable[[nn.Module, Tensor, Tensor], Tensor] | None
+    temporaries: int
+
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        """Add the results for `inputs` as the values `number`, `number` + 1, ..."""
+        values = tuple(dict.fromkeys(inputs))
+        sizes = [joint.size(v) for v in values]
+        n = sum(sizes)
+        joint.fit(n, built=self.temporaries, entries=n * sum(joint.size(v) for v in others))
+        law = joint.law(values[0]) if len(values) == 1 else joint.law_of_all(values)
+        slope = self._mean_derivative(law) if others else None
+        out = self.handler(law)
+        if not isinstance(out, Gaussian):
+            raise NoFormulaError(f"a handler that returns a {type(out).__name__}")
+        if len(values) == 1:
+            means, blocks, slopes = [out.mean], [[out.covariance]], [slope]
+        else:
+            means = [
+                m.reshape(joint.means[v].shape) for m, v in zip(out.mean.split(sizes, 1), values, strict=True)
+            ]
+            blocks = [list(rows.split(sizes, 2)) for rows in out.covariance.split(sizes, 1)]
+            slopes = [None] * len(values) if slope is None else list(slope.split(sizes, 1))
+        made: dict[int, int] = {}
+        for result, value in enumerate(inputs, start=number):
+            if value in made:  # the same function of the same value
+                there = (*others, *range(number, result))
+                copied(joint, result, made[value], there, joint.means[made[value]])
+                continue
+            k = values.index(value)
+            cross = {made[v]: blocks[values.index(v)][k] for v in made}
+            if (derivative := slopes[k]) is not None:
+                cross |= {v: joint.block(v, value) * derivative.unsqueeze(1) for v in others}
+            joint.add(result, means[k], blocks[k][k], cross)
+            made[value] = result
+
+    def _mean_derivative(self, law: Gaussian) -> Tensor:
+        if self.derivative is None:
+            raise NoFormulaError(
+                f"{type(self.module).__name__} next to a residual branch, without its mean derivative "
+                "(declare it with mean_derivatives)"
+            )
+        variance = law.covariance.diagonal(dim1=-2, dim2=-1)
+        clamped = variance.clamp(min=0).reshape(law.mean.shape)
+        slope = self.derivative(self.module, law.mean, clamped).flatten(1)
+        return torch.where(variance < 0, 0.0, slope)  # a point mass, as in `elementwise_input`
+
+
+@dataclass(frozen=True)
+class Move:
+    """A step, or several steps that apply the same function and are taken together.
+
+    The results are numbered from `number` on; `places` are their numbers in the net. `inputs` has one value
+    per step if there are several steps. `unneeded` are the values that are not read afterwards.
+    """
+
+    operation: JointStep
+    number: int
+    inputs: Numbers
+    path: str
+    unneeded: frozenset[int]
+    places: Numbers
+
+
+def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> list[Move]:
+    """Order the steps so that a function that occurs in several branches is applied to all of them at once.
+
+    The covariance between its results is then as accurate as that within each. If no function can be shared,
+    the order is that of the net.
+    """
+    groups = _groups(steps, [_function(*pair) for pair in zip(steps, operations, strict=True)])
+    if all(len(group) == 1 for group in groups):
+        groups = [[i] for i in range(len(steps))]
+    order = [i for group in groups for i in group]
+    number = {0: 0} | {i + 1: place for place, i in enumerate(order, start=1)}
+    moved = [replace(steps[i], inputs=tuple(number[v] for v in steps[i].inputs)) for i in order]
+    unneeded = trace.last_uses(moved)
+    moves, at = [], 0
+    for group in groups:
+        taken = moved[at : at + len(group)]
+        gone = frozenset[int]().union(*unneeded[at : at + len(group)])
+        inputs = tuple(v for step in taken for v in step.inputs)
+        places = tuple(i + 1 for i in group)
+        moves.append(Move(operations[group[0]], at + 1, inputs, taken[0].path, gone, places))
+        at += len(group)
+    return moves
+
+
+def _function(step: trace.Step, operation: JointStep) -> Activation | None:
+    """Return the elementwise function of a step if it is registered and the same for all components."""
+    if type_before_parametrizations(step.module) not in ELEMENTWISE:
+        return None
+    activation = activation_of(step.module)
+    return activation if activation.uniform and isinstance(operation, ElementwiseStep) else None
+
+
+def _groups(steps: Sequence[trace.Step], functions: Sequence[Activation | None]) -> list[list[int]]:
+    """Schedule all other steps as early as possible, then one function for all values that wait for it."""
+    done, waiting, groups = {0}, list(range(len(steps))), []
+    while waiting:
+        ready = [i for i in waiting if done.issuperset(steps[i].inputs)]
+        first = next((i for i in ready if functions[i] is None), ready[0])
+        function = functions[first]
+        group = [first] if function is None else [i for i in ready if functions[i] == function]
+        seen: dict[Numbers, int] = {}
+        for i in group:
+            seen.setdefault(steps[i].inputs, i)
+        groups.append(sorted(group, key=lambda i: (seen[steps[i].inputs] != i, i)))
+        done.update(i + 1 for i in group)
+        waiting = [i for i in waiting if i not in group]
+    return groups
+
+
+_DEFAULT_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class FullCovarianceRule(LayerwiseRule):
+    """Base class of rules that propagate a full covariance matrix from layer to layer.
+
+    They compute in float64 for every dtype of the input, because thin directions of the output can have
+    variances far below the float32 rounding of the large ones. Values that are read again later, for example
+    in residual branches, are propagated as one joint Gaussian.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Memory for the covariance matrices of one step and the temporaries of computing them. A step that
+        needs more for a single input is rejected before anything is allocated; batches are split to fit. The
+        memory of autograd, if gradients are enabled, is not included.
+    """
+
+    temporaries: ClassVar[int] = 16
+    """Peak number of matrices (B, n, n) that an elementwise handler needs, including the result."""
+
+    _derivatives: ClassVar[ChainMap[type[nn.Module], Callable[..., Tensor]]] = ChainMap()
+
+    max_bytes: int = field(default=_DEFAULT_BYTES, kw_only=True)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._derivatives = inherited(cls, "_derivatives")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.max_bytes, int | float) or not self.max_bytes > 0:
+            raise ValueError(f"{self.name} needs max_bytes above 0, got {self.max_bytes!r}")
+
+    @classmethod
+    def mean_derivatives(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
+        """Register the decorated function as E[f'(X)] for elementwise modules of the given classes.
+
+        It is called as ``function(module, mean, variance)`` with float64 tensors (B, *event) and returns
+        such a tensor. It is required if a value is read again after the module, for example in a residual
+        branch; :meth:`handles` suffices in a chain.
+        """
+
+        def register(function: HandlerT) -> HandlerT:
+            cls._derivatives.update(dict.fromkeys(kinds, function))
+            return function
+
+        return register
+
+    def start(self, x: Law) -> Law:
+        """Keep independent components as they are."""
+        law = x if isinstance(x, DiagonalGaussian) else as_gaussian(self.name, x)
+        return law.to(dtype=torch.float64)
+
+    def finish(self, law: Law, x: Law) -> Law:
+        """Symmetrise away rounding errors, and convert to the dtype of `x`."""
+        full = as_gaussian(self.name, law)
+        covariance = (full.covariance + full.covariance.mT) / 2
+        return unchecked(Gaussian, full.mean, covariance).to(dtype=x.location.dtype)
+
+    def linearise(self, module: nn.Module) -> JointStep:
+        """Use forward derivatives along the rows of covariances."""
+        return linearised(module)
+
+    def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
+        """Propagate the values that are read later as one joint Gaussian."""
+        joint_steps = [
+            self._joint_step(place, *pair)
+            for place, pair in enumerate(zip(steps, operations, strict=True), start=1)
+        ]
+        moves = scheduled(steps, joint_steps)
+        last = len(steps)
+
+        def walked(x: Law) -> Law:
+            law = self.start(x)
+            if isinstance(law, DiagonalGaussian):
+                joint = Joint(self.name, self.max_bytes, law.mean, variance=law.variance)
+            else:
+                full = as_gaussian(self.name, law)
+                joint = Joint(self.name, self.max_bytes, full.mean, covariance=full.covariance)
+            for move in moves:
+                others = tuple(v for v in joint.live if v not in move.unneeded)
+                joint.path = move.path
+                with self.taking(move.path, *move.places):
+                    move.operation.take(joint, move.number, move.inputs, others)
+                joint.drop(move.unneeded)
+            built = 0 if joint.independent(last) is None else 1
+            joint.path = ""
+            joint.fit(joint.size(last), built=built)
+            return self.finish(joint.law(last), x)
+
+        def propagate(x: Law) -> Law:
+            try:
+                return walked(x)
+            except CovarianceSizeError:
+                if x.batch == 1:
+                    raise
+            # Split in halves, because the required memory is only known at the largest step.
+            parts = [propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])]
+            fields = ([getattr(part, name) for part in parts] for name in ("mean", "covariance"))
+            return unchecked(Gaussian, *(torch.cat(field) for field in fields))
+
+        return propagate
+
+    def _joint_step(self, place: int, step: trace.Step, handler: Callable[..., Any]) -> JointStep:
+        """Convert the result of a handler to a step of a joint law."""
+        if isinstance(handler, JointStep):
+            return handler
+        kind = type_before_parametrizations(step.module)
+        with self.taking(step.path, place):
+            if len(step.inputs) != 1:
+                raise NoFormulaError(f"{kind.__name__} of several values")
+        return ElementwiseStep(handler, step.module, self._derivatives.get(kind), self.temporaries)
+
+
+def _affine(module: nn.Module) -> JointStep:
+    return AffineStep(AFFINE[type_before_parametrizations(module)](module))
+
+
+def _add(_module: nn.Module) -> JointStep:
+    def bind(a: Tensor, b: Tensor) -> tuple[Tensor, Rows]:
+        if a.ndim != b.ndim:
+            shapes = f"{tuple(a.shape[1:])} and {tuple(b.shape[1:])}"
+            raise NoLinearPartError(f"a sum of values of shapes {shapes}")
+        return a + b, torch.add
+
+    return MeanStep(bind, single=True)
+
+
+def _cat(module: Any) -> JointStep:
+    def bind(*means: Tensor) -> tuple[Tensor, Rows]:
+        dim = module.dim % means[0].ndim + 1  # rows have an additional dimension
+        return module(*means), lambda *rows: torch.cat(rows, dim)
+
+    return MeanStep(bind, single=True)
+
+
+def _log_softmax(module: Any) -> JointStep:
+    def bind(mean: Tensor) -> tuple[Tensor, Rows]:
+        softmax_dim(module, mean)
+        return linear_part(module, [mean])
+
+    return MeanStep(bind)
+
+
+def _max_pool(module: nn.Module) -> JointStep:
+    """Select the component with the largest mean of each window, as in the paper's section on MaxPool."""
+
+    def bind(mean: Tensor) -> tuple[Tensor, Rows]:
+        maxima, index = max_pool(module, mean)
+        chosen = index.flatten(2).unsqueeze(1)  # (B, 1, channels, places)
+
+        def rows(x: Tensor) -> Tensor:
+            picked = x.flatten(3).gather(3, chosen.expand(-1, x.shape[1], -1, -1))
+            return picked.reshape(*x.shape[:2], *maxima.shape[1:])
+
+        return maxima, rows
+
+    return MeanStep(bind, single=True)
+
+
+_STEPS: list[tuple[Callable[[Any], JointStep], tuple[type[nn.Module], ...], str]] = [
+    (_affine, tuple(AFFINE), ""),
+    (lambda _module: CopyStep(), IDENTITIES, ""),
+    (_add, (Add,), ""),
+    (_cat, (Cat,), ""),
+    (product_step, (Multiply, MatrixProduct), ""),
+    (MaximumStep, (Maximum,), ""),
+    (MaximumStep, (MaximumOfPairs,), "by pairs"),
+    (VectorNormStep, (VectorNorm,), "by its mean square"),
+    (linearised, (Quotient, Attention), "linearised"),
+    (SoftmaxStep, (nn.Softmax,), "by mean field"),
+    (_log_softmax, (nn.LogSoftmax,), "linearised"),
+    (NormStep, NORMS, "linearised with its mean scale"),
+    (_max_pool, MAX_POOLS, "by its largest mean"),
+]
+"""Functions that make the step of a module, the modules' classes, and the approximation."""
+
+for _make, _kinds, _note in _STEPS:
+    FullCovarianceRule.prepares(*_kinds, note=_note)(lambda _rule, module, make=_make: make(module))
+
+
+@FullCovarianceRule.mean_derivatives(*ELEMENTWISE)
+def _elementwise_derivative(module: nn.Module, mean: Tensor, variance: Tensor) -> Tensor:
+    return activation_of(module).mean_derivative(mean, variance)

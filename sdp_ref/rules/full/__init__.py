@@ -1,1 +1,0 @@
-"""Rules that propagate the covariance between all values that are read later."""

@@ -1,0 +1,501 @@
+"""Joint Gaussian law of the values of a net that are read later, in blocks.
+
+A residual branch reads a value again after others have been computed from it, and the variance of the sum
+depends on their covariance. For an affine op this is Cov(A X, Y) = A Cov(X, Y); for an elementwise function f
+of jointly Gaussian X and Y it is Cov(f(X), Y) = E[f'(X)] Cov(X, Y) (Stein's lemma).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.errors import CovarianceSizeError, NoFormulaError, NoLinearPartError
+from sdp_ref.graph.affine import Affine, Elementwise, LinearMap, Normalisation, Rearrangement
+from sdp_ref.graph.ops import Shift
+from sdp_ref.laws import Gaussian, unchecked
+
+Rows = Callable[..., Tensor]
+"""Linear part of an op: maps one matrix of rows (B, R, *event) per input to (B, R, *out)."""
+
+Numbers = tuple[int, ...]
+"""Numbers of values."""
+
+
+_CHUNK = 2**24  # entries of images of components in memory at once
+_MOST = 2**29
+"""Largest linear part, in entries, that is evaluated component by component: more would take hours."""
+_SAME = 1e-9
+_ROWS = 128
+"""Number of components whose covariances beyond the first order are computed, as a sample of all."""
+
+
+class Live(Protocol):
+    """The interface through which an op reads the live values in order to be linearised."""
+
+    means: dict[int, Tensor]
+
+    def size(self, value: int) -> int:
+        """Number of components of a value."""
+
+    def within(self, value: int, places: Tensor) -> Tensor:
+        """Covariances (B, groups, n, n) within groups of components, with indices `places` (groups, n)."""
+
+    def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
+        """Sums of variances and of all covariances within groups of adjacent components, (B, groups, 1)."""
+
+    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
+        """Covariances of corresponding components of two values, both broadcast to an event, (B, *shape)."""
+
+
+class Factored(Live, Protocol):
+    """Live values as m_v + L_v z + sqrt(d_v) e_v, with one standard normal z for all and an e_v for each.
+
+    `factors` has the L_v as rows (B, R, *event) and `remainders` the d_v (B, *event).
+    """
+
+    factors: dict[int, Tensor]
+    remainders: dict[int, Tensor]
+
+    @property
+    def latent(self) -> int:
+        """Number of components of z, R."""
+
+    def variance(self, value: int) -> Tensor:
+        """Variances (B, *event) of a value."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """Result of an op on factored values.
+
+    `rows` is the linear part, from rows (B, R, *event) of each input to (B, R, *out), and `linear` (B, *out)
+    the variances of the linear part. The excess of `variance` over these is independent. If `parallel`,
+    independent components remain independent. `beyond` is this op's term in that of
+    :class:`~sdp_ref.laws.CompressedGaussian`.
+    """
+
+    mean: Tensor
+    rows: Rows
+    linear: Tensor
+    variance: Tensor
+    parallel: bool
+    beyond: Tensor | float = 0.0
+
+
+class Joint:
+    """Means and covariance blocks of the live values during the walk through a net.
+
+    Value 0 is the input of the net, given by its mean (B, *event), float64, and its covariance (B, n, n), or
+    its variance (B, *event) if its components are independent. The matrix is then built only when an op needs
+    it. `rule` may use `max_bytes` at each op; `path` is that of the current one, for messages.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        max_bytes: float,
+        mean: Tensor,
+        *,
+        covariance: Tensor | None = None,
+        variance: Tensor | None = None,
+    ) -> None:
+        self.rule, self.max_bytes, self.path = rule, max_bytes, ""
+        self.means = {0: mean}
+        self._variances = {} if variance is None else {0: variance.flatten(1)}
+        # Only pairs i <= j; the others are their transposes.
+        self._blocks = {} if covariance is None else {(0, 0): covariance}
+
+    @property
+    def live(self) -> Numbers:
+        return tuple(self.means)
+
+    @property
+    def entries(self) -> int:
+        return sum(block.numel() for block in self._blocks.values())
+
+    def fit(self, n: int, *, built: int = 1, entries: int = 0) -> None:
+        """Raise a CovarianceSizeError if an op on n components needs more memory than allowed.
+
+        It builds `built` matrices of n by n components, and `entries` other numbers, for each law.
+        """
+        batch = len(next(iter(self.means.values())))
+        needed = _NUMBER * (self.entries + batch * (built * n * n + entries))
+        if needed > self.max_bytes:
+            raise CovarianceSizeError(
+                self.rule,
+                f"covariances of {batch} x {n} x {n} components: they would take {needed:,} bytes with what "
+                f"computing them needs, more than its max_bytes={self.max_bytes:,}",
+                self.path,
+                needed,
+                _HINT,
+            )
+
+    def independent(self, value: int) -> Tensor | None:
+        """Variances (B, n) of a value whose matrix has not been built, otherwise None."""
+        return None if (value, value) in self._blocks else self._variances[value]
+
+    def block(self, i: int, j: int) -> Tensor:
+        """Covariance (B, n_i, n_j) of values `i` and `j`."""
+        if i == j and (i, i) not in self._blocks:
+            self._blocks[i, i] = torch.diag_embed(self._variances[i])
+        return self._blocks[i, j] if i <= j else self._blocks[j, i].mT
+
+    def law(self, value: int) -> Gaussian:
+        return unchecked(Gaussian, self.means[value], self.block(value, value))
+
+    def law_of_all(self, values: Sequence[int]) -> Gaussian:
+        """Joint law of several values, flattened and concatenated."""
+        mean = torch.cat([self.means[v].flatten(1) for v in values], 1)
+        rows = [torch.cat([self.block(i, j) for j in values], 2) for i in values]
+        return unchecked(Gaussian, mean, torch.cat(rows, 1))
+
+    def within(self, value: int, places: Tensor) -> Tensor:
+        variance = self.independent(value)
+        if variance is not None:
+            return torch.diag_embed(variance[:, places])
+        return self.block(value, value)[:, places.unsqueeze(2), places.unsqueeze(1)]
+
+    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
+        rows, columns = (
+            torch.arange(self.size(v)).reshape(self.means[v].shape[1:]).expand(shape).flatten()
+            for v in (one, other)
+        )
+        own = self.independent(one) if one == other else None
+        taken = self.block(one, other)[:, rows, columns] if own is None else own[:, rows]
+        return taken.reshape(-1, *shape)
+
+    def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
+        variance = self.independent(value)
+        if variance is not None:
+            trace = variance.reshape(len(variance), groups, -1).sum(-1, keepdim=True)
+            return trace, trace
+        own = self.within(value, torch.arange(self.size(value)).reshape(groups, -1))
+        trace = own.diagonal(dim1=2, dim2=3).sum(-1, keepdim=True)
+        return trace, own.sum((2, 3)).unsqueeze(-1)
+
+    def size(self, value: int) -> int:
+        return self.means[value][0].numel()
+
+    def replace(self, old: int, new: int, mean: Tensor, variance: Tensor) -> None:
+        """Replace the only value by one with independent components."""
+        if self.live != (old,):
+            raise ValueError(f"value {old} is not the only live one: {self.live}")
+        self.means, self._variances, self._blocks = {new: mean}, {new: variance.flatten(1)}, {}
+
+    def add(self, value: int, mean: Tensor, covariance: Tensor, cross: dict[int, Tensor]) -> None:
+        """Add a value, with its covariance with each live one, (B, n_live, n)."""
+        if any(other >= value for other in self.means):
+            raise ValueError(f"value {value} does not come after the live ones: {self.live}")
+        self.means[value] = mean
+        self._blocks[value, value] = covariance
+        self._blocks.update({(other, value): block for other, block in cross.items()})
+
+    def drop(self, values: Iterable[int]) -> None:
+        gone = set(values)
+        self.means = {v: mean for v, mean in self.means.items() if v not in gone}
+        self._blocks = {k: block for k, block in self._blocks.items() if not gone & set(k)}
+
+    def rename(self, old: int, new: int, mean: Tensor) -> None:
+        """Renumber value `old`, whose components keep their order in the new shape."""
+
+        def name(v: int) -> int:
+            return new if v == old else v
+
+        blocks = {}
+        for (i, j), block in self._blocks.items():
+            a, b = name(i), name(j)
+            blocks[(a, b) if a <= b else (b, a)] = block if a <= b else block.mT
+        self._blocks = blocks
+        self._variances = {name(v): variance for v, variance in self._variances.items()}
+        self.means = {name(v): m for v, m in self.means.items()} | {new: mean}
+
+    def linear_cross(self, inputs: Sequence[int], rows: Rows, others: Iterable[int]) -> dict[int, Tensor]:
+        """Covariances (B, n_other, m) of the values `others` with the image of `inputs` under `rows`."""
+        return {
+            other: rows(*(self._rows(self.block(other, i), i) for i in inputs)).flatten(2) for other in others
+        }
+
+    def linear_covariance(self, inputs: Sequence[int], rows: Rows, cross: dict[int, Tensor]) -> Tensor:
+        """Covariance (B, m, m) of the image of `inputs` under `rows`, given their covariance with it."""
+        return rows(*(self._rows(cross[i].mT, i) for i in inputs)).flatten(2)
+
+    def _rows(self, block: Tensor, value: int) -> Tensor:
+        return block.reshape(*block.shape[:2], *self.means[value].shape[1:])
+
+
+_NUMBER = 8  # bytes per number
+_HINT = "rule 'low_rank' carries covariances as factors of low rank, which fit"
+
+
+class JointStep:
+    """An op on the joint law of its inputs and of the values that are read later.
+
+    Rules with covariance matrices call :meth:`take`, those with factors :meth:`image`.
+    """
+
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        """Add value `number`, computed from `inputs`, and its covariance with `others` to the joint law.
+
+        Raises :class:`~sdp_ref.CovarianceSizeError` if the matrices do not fit in memory.
+        """
+        raise NotImplementedError
+
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
+        """Compute the result of the op from factored values."""
+        raise NotImplementedError
+
+
+class LinearStep(JointStep, ABC):
+    """An op that is linear up to a constant and, optionally, additional moments.
+
+    If `single`, each component of the output reads at most one component of each value.
+    """
+
+    single = False
+
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        mean, rows = self.bound(joint, inputs)
+        _check_event(mean)
+        m = mean[0].numel()
+        partners = dict.fromkeys((*others, *inputs))
+        fresh = sum(joint.size(v) ** 2 for v in partners if joint.independent(v) is not None)
+        fresh += self.entries(joint, inputs, mean)
+        joint.fit(m, entries=fresh + sum(joint.size(v) * m for v in partners))
+        cross = joint.linear_cross(inputs, rows, partners)
+        covariance = joint.linear_covariance(inputs, rows, cross)
+        mean, covariance = self.completed(joint, inputs, mean, covariance)
+        joint.add(number, mean, covariance, {v: cross[v] for v in others})
+
+    @abstractmethod
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        """Return the mean of the output and the linear part."""
+
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+        """Number of entries per input of the batch that :meth:`completed` allocates."""
+        return 0
+
+    def completed(
+        self,
+        joint: Joint,  # noqa: ARG002
+        inputs: Numbers,  # noqa: ARG002
+        mean: Tensor,
+        covariance: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Add the additional moments to mean and covariance."""
+        return mean, covariance
+
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
+        mean, rows = self.bound(factors, inputs)
+        _check_event(mean)
+        linear = self.squares(factors, inputs, rows, mean)
+        if factors.latent:
+            linear = linear + rows(*(factors.factors[v] for v in inputs)).square().sum(1)
+        shift, more = self.beyond(factors, inputs, linear)
+        parallel = self.single and _parallel(factors, inputs, rows, mean.shape[1:])
+        omitted = self.omitted(factors, inputs, rows, linear + more)
+        return Image(mean + shift, rows, linear, linear + more, parallel, omitted)
+
+    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
+        """Variances (B, *out) of the output from the remainders."""
+        total = torch.zeros_like(mean)
+        for value in dict.fromkeys(inputs):
+            root = factors.remainders[value].sqrt().unsqueeze(1)
+            if self.single:
+                total = total + _alone(factors, inputs, value, rows, root).square().sum(1)
+                continue
+            n = factors.size(value)
+            if n * mean[0].numel() > _MOST:
+                raise NoFormulaError(
+                    f"a Jacobian of {mean[0].numel()} by {n} components, more than {_MOST:,} entries"
+                )
+            chunk = max(1, _CHUNK // max(1, len(mean) * max(n, mean[0].numel())))
+            for places in torch.arange(n, device=mean.device).split(chunk):
+                basis = nn.functional.one_hot(places, n).to(mean).reshape(1, -1, *root.shape[2:]) * root
+                total = total + _alone(factors, inputs, value, rows, basis).square().sum(1)
+        return total
+
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Additional means and variances of the output, without covariances."""
+        return torch.zeros_like(linear), torch.zeros_like(linear)
+
+    def omitted(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> Tensor | float:  # noqa: ARG002
+        """Share of the covariances that the linear part omits, as in :class:`Image`."""
+        return 0.0
+
+
+class MeanStep(LinearStep):
+    """An op that is linear given the means of its inputs.
+
+    `bind` maps the means to the mean of the output and the linear part.
+    """
+
+    def __init__(self, bind: Callable[..., tuple[Tensor, Rows]], single: bool = False) -> None:
+        self.bind, self.single = bind, single
+
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        return self.bind(*(joint.means[i] for i in inputs))
+
+
+class AffineStep(LinearStep):
+    """An affine op of one value, with shortcuts for common cases."""
+
+    def __init__(self, op: Affine) -> None:
+        self.op, self.single = op, op.diagonal
+
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        def rows(x: Tensor) -> Tensor:
+            y = self.op.rows(x.flatten(0, 1))
+            return y.reshape(*x.shape[:2], *y.shape[1:])
+
+        return self.op.value(joint.means[inputs[0]]), rows
+
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        (value,) = inputs
+        mean = joint.means[value]
+        self.op.check(mean)
+        variance = joint.independent(value)
+        if self._leaves_covariance(mean):
+            copied(joint, number, value, others, self.op.value(mean))
+        elif isinstance(self.op, LinearMap) and mean.ndim == 2:
+            self._multiplied(joint, number, value, others)
+        elif variance is not None and self._is_diagonal(mean) and not others:
+            spread = self.op.spread(variance.reshape(mean.shape), 2)
+            joint.replace(value, number, self.op.value(mean), spread)
+        else:
+            super().take(joint, number, inputs, others)
+
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
+        self.op.check(factors.means[inputs[0]])
+        return super().image(factors, inputs)
+
+    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
+        return self.op.spread(factors.remainders[inputs[0]], 2)
+
+    def _leaves_covariance(self, mean: Tensor) -> bool:
+        if isinstance(self.op, Rearrangement):
+            return self.op.keeps_order
+        return isinstance(self.op.module, Shift) and self.op.value(mean[:1]).shape == mean[:1].shape
+
+    def _is_diagonal(self, mean: Tensor) -> bool:
+        scales = isinstance(self.op, Normalisation | Elementwise)
+        return scales and self.op.value(mean[:1]).shape == mean[:1].shape
+
+    def _multiplied(self, joint: Joint, number: int, value: int, others: Numbers) -> None:
+        """Multiply by the weight matrix, without building the input's covariance matrix if it is diagonal."""
+        weight = self.op.module.weight.double()
+        m, n = weight.shape
+        variance, mean = joint.independent(value), self.op.value(joint.means[value])
+        joint.fit(m, entries=m * n + sum(joint.size(v) * m for v in others))
+        left = weight @ joint.block(value, value) if variance is None else weight * variance.unsqueeze(1)
+        cross = {v: left.mT if v == value else joint.block(v, value) @ weight.mT for v in others}
+        joint.add(number, mean, left @ weight.mT, cross)
+
+
+class CopyStep(JointStep):
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        copied(joint, number, inputs[0], others, joint.means[inputs[0]])
+
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
+        variance = factors.variance(inputs[0])
+        return Image(factors.means[inputs[0]], lambda x: x, variance, variance, parallel=True)
+
+
+def copied(joint: Joint, number: int, value: int, others: Numbers, mean: Tensor) -> None:
+    """Add a value with the covariance of another, without computing or copying it."""
+    _check_event(mean)
+    if value not in others:
+        joint.rename(value, number, mean)
+        return
+    if joint.independent(value) is not None:
+        joint.fit(joint.size(value))
+    joint.add(number, mean, joint.block(value, value), {v: joint.block(v, value) for v in others})
+
+
+def _check_event(mean: Tensor) -> None:
+    if mean.ndim < 2:
+        raise NoLinearPartError("a value of one number a row (keep a dimension: x[:, :1])")
+
+
+def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
+    """Mean and covariance at the input of an elementwise function.
+
+    A unit with a negative variance, from rounding or from the indefinite covariance of DVIA, is treated as a
+    point mass.
+    """
+    covariance = law.covariance
+    negative = covariance.diagonal(dim1=-2, dim2=-1) < 0
+    if covariance.device.type != "cpu" or bool(negative.any()):  # avoid waiting for another device
+        covariance = covariance.masked_fill(negative.unsqueeze(-1) | negative.unsqueeze(-2), 0.0)
+    return law.mean.flatten(1), covariance
+
+
+def adjoint(rows: Rows, events: list[torch.Size], cotangents: Tensor) -> tuple[Tensor, ...]:
+    """Transpose of a linear map of several values, applied to rows (B, q, *out)."""
+    with torch.enable_grad():
+        shapes = ((*cotangents.shape[:2], *event) for event in events)
+        inputs = [
+            torch.zeros(shape, dtype=cotangents.dtype, device=cotangents.device, requires_grad=True)
+            for shape in shapes
+        ]
+        image = rows(*inputs)
+    if not image.requires_grad:  # it does not depend on the inputs
+        return tuple(torch.zeros_like(each, requires_grad=False) for each in inputs)
+    found = torch.autograd.grad(image, inputs, cotangents, allow_unused=True, materialize_grads=True)
+    return tuple(each.detach() for each in found)
+
+
+def omitted_share(
+    covariances: Callable[[Tensor], tuple[Tensor, Tensor]], variance: Tensor, at_a_time: int
+) -> Tensor:
+    """Frobenius norm of omitted covariances, relative to that of all."""
+    n, top = variance.shape[1], variance.amax(1)
+    # squares of values far from 1 may over- or underflow
+    unit = torch.where(top > 0, top, 1.0)[:, None, None]
+    generator = torch.Generator().manual_seed(0)
+    some = torch.arange(n) if n <= _ROWS else torch.randperm(n, generator=generator)[:_ROWS]
+    missing, there = variance.new_zeros(2, len(variance))
+    for part in some.split(at_a_time):
+        kept, left_out = covariances(part)
+        own = torch.arange(len(part)), part
+        kept[:, *own], left_out[:, *own] = variance[:, part], 0.0
+        missing = missing + (left_out / unit).square().sum((1, 2))
+        there = there + (kept / unit).square().sum((1, 2))
+    whole = missing + there
+    return torch.where(whole > 0, missing / torch.where(whole > 0, whole, 1.0), 0.0).sqrt()
+
+
+def _alone(factors: Factored, inputs: Numbers, value: int, rows: Rows, given: Tensor) -> Tensor:
+    """Image of rows (B, R, *event) of one value, with those of the others zero."""
+    batch, count = given.shape[:2]
+    return rows(
+        *(given if v == value else given.new_zeros(batch, count, *factors.means[v].shape[1:]) for v in inputs)
+    )
+
+
+@torch.no_grad()
+def _parallel(factors: Factored, inputs: Numbers, rows: Rows, out: torch.Size) -> bool:
+    """Whether no component of an input is read twice, as in overlapping windows or copies.
+
+    The linear part A of each input then has a diagonal A A^T, which is tested on two random vectors.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for value in dict.fromkeys(inputs):
+        mean = factors.means[value]
+        given = torch.rand(1, 2, *out, generator=generator, dtype=mean.dtype) + 0.5
+        given = given.to(mean.device).expand(len(mean), *given.shape[1:])
+
+        def alone(x: Tensor, value: int = value) -> Tensor:
+            return _alone(factors, inputs, value, rows, x)
+
+        (back,) = adjoint(alone, [mean.shape[1:]], given)
+        image = alone(back)
+        first, second = (image / given).unbind(1)
+        if not torch.allclose(first, second, rtol=_SAME, atol=_SAME * float(first.abs().max())):
+            return False
+    return True

@@ -1,0 +1,390 @@
+"""Ops of a joint law that read several components: products, maxima, lengths, norms, softmax.
+
+Moments of products follow from the theorem of Isserlis (1918). For centred X, Y, Z, W: E[XY] = Cov(X, Y), and
+Cov(XY, ZW) = Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z). Nonzero means add a linear part, which alone
+determines the covariance of a product with a third value.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.activations.relu import ReLU
+from sdp_ref.errors import NoFormulaForLawError
+from sdp_ref.graph.nonlinear import Norm, mean_field, root_moments, softmax_dim
+from sdp_ref.graph.ops import MatrixProduct, Maximum, VectorNorm, pointwise
+from sdp_ref.jacobian.local import in_dtype, linear_part
+from sdp_ref.laws import Gaussian, unchecked
+from sdp_ref.rules.joint import (
+    Factored,
+    Joint,
+    LinearStep,
+    Live,
+    MeanStep,
+    Numbers,
+    Rows,
+    elementwise_input,
+    omitted_share,
+)
+
+Blocks = tuple[Tensor, Tensor, Tensor]
+"""Covariances (B, n, n') of the first value, of the second, and between the two."""
+
+Events = tuple[torch.Size, torch.Size]
+
+
+class ProductStep(LinearStep):
+    """An elementwise product of two values.
+
+    Mean, covariance, and covariances with values that are read later are exact under a jointly Gaussian law.
+    """
+
+    single = True
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        left, right = (joint.means[v] for v in inputs)
+
+        def rows(of_left: Tensor, of_right: Tensor) -> Tensor:
+            by_right: Tensor = self.module(left.unsqueeze(1), of_right)
+            by_left: Tensor = self.module(of_left, right.unsqueeze(1))
+            return by_left + by_right
+
+        return self.module(left, right), rows
+
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+        return 4 * mean[0].numel() ** 2
+
+    def completed(
+        self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Add the contribution of the covariances to mean and covariance."""
+        a, b = inputs
+        events = joint.means[a].shape[1:], joint.means[b].shape[1:]
+        blocks = joint.block(a, a), joint.block(b, b), joint.block(a, b)
+        more, square = self.quadratic(events, mean.shape[1:], blocks)
+        return mean + more.reshape(mean.shape), covariance + square
+
+    def quadratic(self, events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
+        """Contribution of covariances to mean (B, m) and covariance (B, m, m) of the product."""
+        left, right, both = broadcast(blocks, *(places_in(event, out) for event in events))
+        return both.diagonal(dim1=1, dim2=2), left * right + both * both.mT
+
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = inputs
+        both = factors.side_by_side(a, b, linear.shape[1:])
+        return both, factors.variance(a) * factors.variance(b) + both.square()
+
+    @torch.no_grad()
+    def omitted(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> Tensor | float:
+        """Share of Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z) for products XY and ZW."""
+        if not factors.latent:
+            return 0.0
+        image = rows(*(factors.factors[v] for v in inputs)).flatten(2)
+        shape = (*image.shape[:2], *variance.shape[1:])
+        left, right = (factors.factors[v].expand(shape).flatten(2) for v in inputs)
+
+        def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
+            def between(one: Tensor, other: Tensor) -> Tensor:
+                return one[:, :, some].mT @ other
+
+            more = between(left, left) * between(right, right) + between(left, right) * between(right, left)
+            return between(image, image), more
+
+        return omitted_share(covariances, variance.flatten(1), factors.latent)
+
+
+class MatrixProductStep(ProductStep):
+    """A product of matrices (*heads, i, j) and (*heads, j, k), with the same properties."""
+
+    single = False
+
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:
+        m = mean[0].numel()
+        left, right = (joint.means[v] for v in inputs)
+        repeats = math.prod(mean.shape[1:-2])
+        a, b = (repeats * math.prod(matrix.shape[-2:]) for matrix in (left, right))
+        return a * a + b * b + 2 * a * b + 2 * m * m
+
+    def quadratic(self, events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
+        heads, (i, k), j = out[:-2], out[-2:], events[0][-1]
+        h = math.prod(heads)
+        of_left = places_in(events[0], (*heads, i, j))
+        of_right = places_in(events[1], (*heads, j, k))
+        left, right, both = broadcast(blocks, of_left, of_right)
+        left = left.reshape(-1, h, i, j, h, i, j)
+        right = right.reshape(-1, h, j, k, h, j, k)
+        both = both.reshape(-1, h, i, j, h, j, k)
+        mean = torch.einsum("bhijhjk->bhik", both).flatten(1)
+        square = torch.einsum("bhijgpl,bhjkglq->bhikgpq", left, right)
+        square = square + torch.einsum("bhijglq,bgplhjk->bhikgpq", both, both)
+        return mean, square.reshape(-1, mean.shape[1], mean.shape[1])
+
+    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
+        a, b = inputs
+        if a == b:
+            return super().squares(factors, inputs, rows, mean)
+        left, right = (factors.remainders[v] for v in inputs)
+        return left @ factors.means[b].square() + factors.means[a].square() @ right
+
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = inputs
+        if a == b and bool((factors.remainders[a] > 0).any()):
+            raise NoFormulaForLawError("a product of matrices of a value with itself")
+        left, right = factors.factors[a], factors.factors[b]
+        of_left, of_right = factors.remainders[a], factors.remainders[b]
+        mean = torch.zeros_like(linear)
+        variance = of_left @ factors.variance(b) + left.square().sum(1) @ of_right
+        for k in range(factors.latent):
+            here, there = left[:, k : k + 1] @ right, left @ right[:, k : k + 1]
+            mean = mean + here[:, k]
+            variance = variance + here.square().sum(1) + (here * there).sum(1)
+        return mean, variance
+
+    def omitted(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> float:  # noqa: ARG002
+        """Unknown for matrices, and not counted."""
+        return 0.0
+
+
+def product_step(module: nn.Module) -> ProductStep:
+    return MatrixProductStep(module) if isinstance(module, MatrixProduct) else ProductStep(module)
+
+
+def places_in(event: torch.Size, out: Numbers) -> Tensor | None:
+    """Index of the source component of each broadcast component; None for the identity."""
+    if tuple(event) == tuple(out):
+        return None
+    return torch.arange(math.prod(event)).reshape(event).expand(out).flatten()
+
+
+def broadcast(blocks: Blocks, of_left: Tensor | None, of_right: Tensor | None) -> Blocks:
+    """Covariances of two values after broadcasting, given their :func:`places_in` the result."""
+
+    def taken(block: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
+        block = block if rows is None else block[:, rows.to(block.device)]
+        return block if columns is None else block[:, :, columns.to(block.device)]
+
+    left, right, both = blocks
+    return taken(left, of_left, of_left), taken(right, of_right, of_right), taken(both, of_left, of_right)
+
+
+class MaximumStep(LinearStep):
+    """The larger of two values: max(X, Y) = Y + (X - Y)_+, with known moments.
+
+    Mean, covariance, and covariances with values that are read later are exact under a jointly Gaussian law
+    (Clark 1961, "The greatest of a finite set of random variables"): those with a third value Z are P(X > Y)
+    Cov(X, Z) + P(Y > X) Cov(Y, Z), by Stein's lemma.
+    """
+
+    single = True
+    temporaries = 16
+
+    def __init__(self, module: Maximum) -> None:
+        self.module = module
+
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        difference, variance = self.apart(joint, inputs)
+        gain = ReLU().mean_variance(difference, variance)[0]
+        passed = ReLU().mean_derivative(difference, variance).unsqueeze(1)
+
+        def rows(of_left: Tensor, of_right: Tensor) -> Tensor:
+            return passed * of_left + (1 - passed) * of_right
+
+        return joint.means[inputs[1]] + gain, rows
+
+    def apart(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the difference of the values, (B, *out)."""
+        a, b = inputs
+        shape = self.module(joint.means[a], joint.means[b]).shape[1:]
+        difference = joint.means[a] - joint.means[b]
+        both = joint.side_by_side(a, b, shape)
+        variance = joint.side_by_side(a, a, shape) + joint.side_by_side(b, b, shape) - 2 * both
+        return difference, variance.clamp(min=0)
+
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+        return self.temporaries * mean[0].numel() ** 2
+
+    def completed(
+        self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Add the difference between the covariance of ramps and that of their linear parts."""
+        difference, between = elementwise_input(self._difference(joint, inputs, mean.shape))
+        ramps = ReLU().mean_covariance(difference, between)[1]
+        passed = ReLU().mean_derivative(difference, between.diagonal(dim1=1, dim2=2))
+        return mean, covariance + ramps - passed.unsqueeze(2) * between * passed.unsqueeze(1)
+
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Add the difference between the variance of a ramp and that of its linear part."""
+        difference, variance = self.apart(factors, inputs)
+        ramp = ReLU().mean_variance(difference, variance)[1]
+        passed = ReLU().mean_derivative(difference, variance)
+        return torch.zeros_like(ramp), ramp - passed.square() * variance
+
+    @staticmethod
+    def _difference(joint: Joint, inputs: Numbers, shape: torch.Size) -> Gaussian:
+        """Law of the difference of the values, both broadcast to `shape`."""
+        a, b = inputs
+        places = (places_in(joint.means[v].shape[1:], shape[1:]) for v in inputs)
+        left, right, both = broadcast((joint.block(a, a), joint.block(b, b), joint.block(a, b)), *places)
+        mean = (joint.means[a] - joint.means[b]).flatten(1)
+        return unchecked(Gaussian, mean, left + right - both - both.mT)
+
+
+class VectorNormStep(LinearStep):
+    """Euclidean lengths, by the exact moments of their squares.
+
+    The square is approximated by a gamma variable to compute its root
+    (:func:`~sdp_ref.graph.nonlinear.root_moments`). Covariances are those of the square times a slope that
+    yields the correct standard deviation.
+    """
+
+    def __init__(self, module: VectorNorm) -> None:
+        self.module = module
+
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        length, gain, _ = self.lengths(joint, inputs)
+
+        def rows(x: Tensor) -> Tensor:
+            return self.module.summed(x * gain.unsqueeze(1))
+
+        return length, rows
+
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+        return 3 * joint.size(inputs[0]) ** 2
+
+    def completed(
+        self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Add the contribution of squared covariances."""
+        (value,) = inputs
+        slope = self._moments(joint, value)[1].unsqueeze(2)
+        squared = self._summed(2 * joint.block(value, value).square(), joint.means[value])
+        return mean, covariance + slope * squared * slope.mT
+
+    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
+        _, gain, _ = self.lengths(factors, inputs)
+        return self.module.summed(gain.square() * factors.remainders[inputs[0]])
+
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:
+        _, _, more = self.lengths(factors, inputs)
+        return torch.zeros_like(linear), more
+
+    def lengths(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean lengths (B, *out), weights of the linear part (B, *event), remaining variances (B, *out)."""
+        (value,) = inputs
+        mean = joint.means[value]
+        length, slope, beyond = self._moments(joint, value)
+        out = self.module(mean).shape
+        gain = 2 * mean * self._spread(slope.reshape(out), mean)
+        return length.reshape(out), gain, beyond.reshape(out)
+
+    def _moments(self, joint: Live, value: int) -> tuple[Tensor, Tensor, Tensor]:
+        """For each length: mean, slope of the linear part of its square, and remaining variance."""
+        mean = joint.means[value]
+        event = mean.shape[1:]
+        dims = sorted(d % mean.ndim - 1 for d in self.module.dims)
+        kept = [d for d in range(len(event)) if d not in dims]
+        places = torch.arange(joint.size(value)).reshape(event).permute(*kept, *dims)
+        places = places.reshape(math.prod(event[d] for d in kept), -1)
+        own, centre = joint.within(value, places), mean.flatten(1)[:, places]
+        squared = 2 * own.square().sum((2, 3))
+        linear = 4 * torch.einsum("bgi,bgij,bgj->bg", centre, own, centre)
+        square = (centre.square() + own.diagonal(dim1=2, dim2=3)).sum(2)
+        variance = (squared + linear).clamp(min=0)
+        length, spread = root_moments(square, variance)
+        moves = variance > 0
+        ratio = torch.where(moves, spread, 1.0) / torch.where(moves, variance, 1.0)
+        slope = torch.where(moves, ratio.sqrt(), 0.0)
+        return length, slope, slope.square() * squared
+
+    def _summed(self, matrix: Tensor, mean: Tensor) -> Tensor:
+        """Sums over the components of each pair of lengths, from (B, n, n) to (B, m, m)."""
+        half = self.module.summed(matrix.reshape(*matrix.shape[:2], *mean.shape[1:])).flatten(2).mT
+        return self.module.summed(half.reshape(*half.shape[:2], *mean.shape[1:])).flatten(2)
+
+    def _spread(self, lengths: Tensor, mean: Tensor) -> Tensor:
+        if not self.module.keepdim:
+            for dim in sorted(d % mean.ndim for d in self.module.dims):
+                lengths = lengths.unsqueeze(dim)
+        return lengths.expand_as(mean)
+
+
+def linearised(module: nn.Module) -> MeanStep:
+    """Step of any differentiable op: its value and its derivative at the means."""
+
+    def bind(*means: Tensor) -> tuple[Tensor, Rows]:
+        return linear_part(partial(in_dtype, module), means)
+
+    return MeanStep(bind, single=pointwise(module))
+
+
+class NormStep(LinearStep):
+    """A norm, linearised at its mean scale: the mean square under the law replaces that at the mean.
+
+    The module is one of :data:`~sdp_ref.graph.nonlinear.NORMS`.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        (value,) = inputs
+        mean = joint.means[value]
+        form = Norm.of(self.module, mean)
+        z, inverse = form.scores(mean, _excess(form, joint, value))
+
+        def rows(x: Tensor) -> Tensor:
+            t = x.reshape(*x.shape[:2], *z.shape[1:])
+            if form.centred:
+                t = t - t.mean(-1, keepdim=True)
+            score, divisor = z.unsqueeze(1), inverse.unsqueeze(1)
+            y = (t - score * (score * t).mean(-1, keepdim=True)) * divisor
+            y = y.reshape(x.shape)
+            return y if form.gain is None else y * form.gain
+
+        return form.finished(z, mean), rows
+
+
+def _excess(form: Norm, joint: Live, value: int) -> Tensor:
+    """Mean increase of the mean squares of groups by the noise, (B, groups, 1)."""
+    trace, total = joint.group_sums(value, form.groups)
+    n = joint.size(value) // form.groups
+    return trace / n - total / n**2 if form.centred else trace / n
+
+
+class SoftmaxStep(LinearStep):
+    """A softmax with its mean-field mean and the derivative of that."""
+
+    def __init__(self, module: nn.Softmax) -> None:
+        self.module = module
+
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        mean = joint.means[inputs[0]]
+        n = mean.shape[softmax_dim(self.module, mean)]
+        joint.fit(joint.size(inputs[0]), entries=5 * n * joint.size(inputs[0]))
+        super().take(joint, number, inputs, others)
+
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        (value,) = inputs
+        mean = joint.means[value]
+        dim = softmax_dim(self.module, mean) % mean.ndim
+        event, places = mean.shape[1:], torch.arange(joint.size(value))
+        grouped = places.reshape(event).movedim(dim - 1, -1)
+        own = joint.within(value, grouped.flatten(0, -2) if grouped.ndim > 1 else grouped.unsqueeze(0))
+        variance = own.diagonal(dim1=2, dim2=3)
+        between = variance.unsqueeze(3) + variance.unsqueeze(2) - own - own.mT
+        scores = mean.movedim(dim, -1)
+        p, jacobian = mean_field(scores.reshape(variance.shape), between.clamp(min=0))
+
+        def rows(x: Tensor) -> Tensor:
+            t = x.movedim(dim + 1, -1)
+            y = torch.einsum("bgij,brgj->brgi", jacobian, t.reshape(*t.shape[:2], *variance.shape[1:]))
+            return y.reshape(t.shape).movedim(-1, dim + 1)
+
+        return p.reshape(scores.shape).movedim(-1, dim), rows

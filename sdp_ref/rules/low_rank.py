@@ -1,0 +1,452 @@
+"""Moment matching with low-rank plus diagonal covariances, for nets whose covariances are too large.
+
+Value v is m_v + L_v z + sqrt(d_v) e_v, with one standard normal z for all values and an e_v for each.
+
+An op that mixes n independent components turns them into n columns, M = [A L, A sqrt(D)] in total. They are
+projected on a few orthonormal directions W, using products of M with vectors only, and the resulting law is
+that of M W plus independent components:
+
+    M W W^T M^T + diag(M (I - W W^T) M^T).
+
+For any W, the diagonal is not negative, since I - W W^T is positive semidefinite, and variances are those of
+M M^T: only covariances are lost. W spans the image under M^T M M^T of random directions in the output space,
+a randomised range finder with one subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4, for
+M^T), so that only products with M are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
+from sdp_ref.errors import CovarianceSizeError, NoFormulaError
+from sdp_ref.graph import trace
+from sdp_ref.graph.ops import MatrixProduct, Multiply
+from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, joined, noted, unchecked
+from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.full import FullCovarianceRule
+from sdp_ref.rules.joint import Factored, Image, JointStep, Numbers, Rows, adjoint, omitted_share
+from sdp_ref.rules.joint_ops import product_step
+
+Values = dict[int, Tensor]
+
+_PROBES = 8
+"""Number of random sign vectors that estimate the norm of the dropped part; exact for as few components."""
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """M, the map from standard normal components to the live values after an op.
+
+    `factors` (B, R, *event) are those of the values before the op, and `roots` (B, *event) the standard
+    deviations of the independent parts that become components. `others` are values that stay live unchanged.
+    The op computes value `number` from `inputs`, with linear part `rows`.
+    """
+
+    factors: Mapping[int, Tensor]
+    roots: Mapping[int, Tensor]
+    others: tuple[int, ...]
+    number: int | None = None
+    inputs: tuple[int, ...] = ()
+    rows: Rows | None = None
+
+    @property
+    def latent(self) -> int:
+        """Number of components that the values already share, R."""
+        return next(iter(self.factors.values())).shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.latent + sum(root[0].numel() for root in self.roots.values())
+
+    def image(self, sources: Mapping[int, Tensor]) -> Values:
+        """Rows of all live values, (B, q, *event) each, from those of the values before the op."""
+        live = {v: sources[v] for v in self.others}
+        if self.rows is not None and self.number is not None:
+            live[self.number] = self.rows(*(sources[v] for v in self.inputs))
+        return live
+
+    def apply(self, columns: Tensor) -> Values:
+        """M times columns, shape (B, K, q), as rows (B, q, *event) of each value."""
+        shared, *own = columns.split([self.latent, *(root[0].numel() for root in self.roots.values())], 1)
+        sources = {}
+        for v, factor in self.factors.items():
+            sources[v] = _combined(factor, shared)
+        for (v, root), part in zip(self.roots.items(), own, strict=True):
+            sources[v] = sources[v] + root.unsqueeze(1) * part.mT.reshape(sources[v].shape)
+        return self.image(sources)
+
+    def transpose(self, live: Mapping[int, Tensor]) -> Tensor:
+        """M^T times rows (B, q, *event) of all live values, shape (B, K, q)."""
+        pulled = {v: live[v] for v in self.others}
+        if self.rows is not None and self.number is not None:
+            by_input = adjoint(self.rows, [self.factors[v].shape[2:] for v in self.inputs], live[self.number])
+            for v, rows in zip(self.inputs, by_input, strict=True):
+                pulled[v] = pulled[v] + rows if v in pulled else rows
+        shared = torch.stack(
+            [
+                torch.einsum("brn,bqn->brq", self.factors[v].flatten(2), rows.flatten(2))
+                for v, rows in pulled.items()
+            ]
+        ).sum(0)
+        own = [(root.unsqueeze(1) * pulled[v]).flatten(2).mT for v, root in self.roots.items()]
+        return torch.cat([shared, *own], 1)
+
+    @torch.no_grad()
+    def basis(self, columns: int, generator: torch.Generator) -> Tensor:
+        """Orthonormal directions of M's components, shape (B, K, at most `columns`).
+
+        It is complete if there are no more components or values than columns.
+        """
+        like = self._like()
+        size = sum(value[0].numel() for value in like.values())
+        first = next(iter(like.values()))
+        if self.width <= min(size, columns):
+            return torch.eye(self.width).to(first).expand(len(first), -1, -1)
+        if size <= columns:
+            return _orthonormal(self.transpose(_identity(like)))
+        found = _orthonormal(self.transpose(_drawn(torch.randn, columns, like, generator)))
+        return _orthonormal(self.transpose(self.apply(found)))  # one subspace iteration
+
+    @torch.no_grad()
+    def dropped(
+        self, basis: Tensor, linear: Tensor | None, kept: Values, generator: torch.Generator
+    ) -> Tensor:
+        """Frobenius norm of the covariances that a basis drops, relative to that of M M^T."""
+        if basis.shape[2] == self.width:
+            return basis.new_zeros(len(basis))
+        variances = {v: self._variance(v) for v in self.others}
+        if linear is not None and self.number is not None:
+            variances[self.number] = linear
+        size = sum(value[0].numel() for value in variances.values())
+        signs = _identity(variances) if size <= _PROBES else _drawn(_signs, _PROBES, variances, generator)
+        pulled = self.transpose(signs)
+        inside = basis.mT @ pulled
+        rest = self.apply(pulled - basis @ inside)
+        whole = _norm({v: each + _combined(kept[v], inside) for v, each in rest.items()})
+        missing = {
+            v: each - (variances[v] - kept[v].square().sum(1)).unsqueeze(1) * signs[v]
+            for v, each in rest.items()
+        }
+        return torch.where(whole > 0, _norm(missing) / torch.where(whole > 0, whole, 1.0), 0.0)
+
+    def _variance(self, value: int) -> Tensor:
+        """Variance (B, *event) from M of a value that the op does not change."""
+        common = self.factors[value].square().sum(1)
+        return common + self.roots[value].square() if value in self.roots else common
+
+    def _like(self) -> Values:
+        return {
+            v: rows[:, 0]
+            for v, rows in self.image(
+                {v: f.new_zeros(len(f), 1, *f.shape[2:]) for v, f in self.factors.items()}
+            ).items()
+        }
+
+
+def _combined(factor: Tensor, columns: Tensor) -> Tensor:
+    """Combinations (B, q, *event) of rows (B, R, *event) by columns (B, R, q)."""
+    rows = torch.einsum("brn,brq->bqn", factor.flatten(2), columns)
+    return rows.reshape(*rows.shape[:2], *factor.shape[2:])
+
+
+def _orthonormal(columns: Tensor) -> Tensor:
+    return torch.linalg.qr(columns)[0]
+
+
+def _identity(like: Values) -> Values:
+    """All components of all values, one per row."""
+    sizes = [value[0].numel() for value in like.values()]
+    first = next(iter(like.values()))
+    parts = torch.eye(sum(sizes)).to(first).split(sizes, 1)
+    return {
+        v: part.reshape(1, -1, *value.shape[1:]).expand(len(value), -1, *value.shape[1:])
+        for (v, value), part in zip(like.items(), parts, strict=True)
+    }
+
+
+def _drawn(draw: Callable[..., Tensor], count: int, like: Values, generator: torch.Generator) -> Values:
+    """Random rows that are the same for each law of the batch, so that laws do not depend on each other."""
+    return {
+        v: draw(1, count, *value.shape[1:], generator=generator, dtype=value.dtype)
+        .to(value.device)
+        .expand(len(value), -1, *value.shape[1:])
+        for v, value in like.items()
+    }
+
+
+def _signs(*shape: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    return torch.randint(0, 2, shape, generator=generator).to(dtype) * 2 - 1
+
+
+def _norm(values: Values) -> Tensor:
+    return torch.stack([value.flatten(1).square().sum(1) for value in values.values()]).sum(0).sqrt()
+
+
+_SEED = 0
+_REMAINDER = 2.0**-44
+"""Remainders below this share of the variance are rounding error."""
+
+
+class Factors:
+    """Means, factors and remainders of the live values during the walk through a net.
+
+    Value 0, the input of the net, has a factor (B, R, *event), where R may be 0, and a remainder (B, *event),
+    the variances of its independent part. `columns` limits the number of columns of a factor; `dropped` and
+    `beyond` are those of :class:`~sdp_ref.laws.CompressedGaussian`.
+    """
+
+    def __init__(self, mean: Tensor, factor: Tensor, remainder: Tensor, columns: int) -> None:
+        self.columns = columns
+        self.means, self.factors, self.remainders = {0: mean}, {0: factor}, {0: remainder}
+        self.dropped, self.beyond = mean.new_zeros(2, len(mean))
+        self._generator = torch.Generator().manual_seed(
+            _SEED
+        )  # a separate generator: the result does not depend on the global one
+        if factor.shape[1] > columns:
+            self._compress(Expansion({0: factor}, {}, (0,)), None, self.means, {0: self.variance(0)})
+
+    @property
+    def latent(self) -> int:
+        return next(iter(self.factors.values())).shape[1]
+
+    @property
+    def entries(self) -> int:
+        return sum(factor.numel() for factor in self.factors.values())
+
+    def size(self, value: int) -> int:
+        return self.means[value][0].numel()
+
+    def variance(self, value: int) -> Tensor:
+        return self.factors[value].square().sum(1) + self.remainders[value]
+
+    def within(self, value: int, places: Tensor) -> Tensor:
+        factor = self.factors[value].flatten(2)[:, :, places]
+        own = torch.einsum("brgi,brgj->bgij", factor, factor)
+        return own + torch.diag_embed(self.remainders[value].flatten(1)[:, places])
+
+    def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
+        variance = self.variance(value).reshape(len(self.dropped), groups, -1)
+        factor = self.factors[value]  # it may have no columns
+        common = factor.reshape(*factor.shape[:2], *variance.shape[1:]).sum(-1).square().sum(1)
+        own = self.remainders[value].reshape(variance.shape).sum(-1)
+        return variance.sum(-1, keepdim=True), (common + own).unsqueeze(-1)
+
+    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
+        common = (self.factors[one] * self.factors[other]).sum(1)
+        own = common + self.remainders[one] if one == other else common
+        return own.expand(-1, *shape)
+
+    def push(self, number: int, inputs: Sequence[int], image: Image, others: Sequence[int]) -> None:
+        """Add the result of an op, and delete the values that are not among `others`."""
+        self.beyond = self.beyond + image.beyond
+        taken = dict.fromkeys(inputs)
+        mixed = not image.parallel or any(v in others for v in taken)
+        shared = [v for v in taken if mixed and bool((self.remainders[v] > 0).any())]
+        means = {v: self.means[v] for v in others} | {number: image.mean}
+        variances = {v: self.variance(v) for v in others} | {number: image.variance}
+        sources = {v: self.factors[v] for v in dict.fromkeys((*others, *taken))}
+        roots = {v: _root(self.remainders[v]) for v in shared}
+        expansion = Expansion(sources, roots, tuple(others), number, tuple(inputs), image.rows)
+        if shared:
+            self._compress(expansion, image.linear, means, variances)
+        else:
+            self.means, self.factors = means, expansion.image(sources)
+            self._set_remainders(variances)
+
+    def _compress(
+        self, expansion: Expansion, linear: Tensor | None, means: Values, variances: Values
+    ) -> None:
+        basis = expansion.basis(self.columns, self._generator)
+        self.means, self.factors = means, expansion.apply(basis)
+        self.dropped = self.dropped + expansion.dropped(basis, linear, self.factors, self._generator)
+        self._set_remainders(variances)
+
+    def _set_remainders(self, variances: Values) -> None:
+        """Set each remainder to the difference between the variance and that of the factor."""
+        self.remainders = {v: _remainder(variances[v], factor) for v, factor in self.factors.items()}
+
+
+def _remainder(variance: Tensor, factor: Tensor) -> Tensor:
+    rest = variance - factor.square().sum(1)
+    return torch.where(rest > _REMAINDER * variance, rest, 0.0)
+
+
+def _root(variance: Tensor) -> Tensor:
+    """Square root with gradient 0 instead of infinity at 0."""
+    positive = variance > 0
+    return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
+
+
+_NUMBER = 8  # bytes per number
+_ROUNDING = 1e-12  # relative to the norm of a covariance matrix
+_HELD = 6
+"""Number of factors of a step's values in memory: old, new, adjoint, and those of autograd."""
+
+
+@dataclass(frozen=True)
+class LowRank(FullCovarianceRule):
+    """Moment matching in which every value has the law N(mean, L L^T + diag(d)), L with few columns.
+
+    Means and variances are those of :class:`~sdp_ref.rules.MomentMatching` given the laws of an op's inputs.
+    A non-linearity keeps the first term of the series of its covariances, E[f'(X)] E[f'(Y)] Cov(X, Y), as
+    moment matching does between different branches, and a product of two values keeps its linear part. For
+    an even function of a centred value (abs, a square) this term is 0. An op that mixes components turns the
+    diagonal into as many columns of L, which are then projected on a few orthonormal directions. Both
+    approximations lose covariances and keep variances. With as many columns as the live values have
+    components, compression loses nothing. Components that a convolution copies to pad its input are treated
+    as independent in variances.
+
+    The result is a :class:`~sdp_ref.laws.CompressedGaussian`. Its `dropped` estimates the loss by
+    compression, and its `beyond` bounds that by the first term, at functions and products of components. For
+    32 hidden units and four outputs, the error of the covariances in Frobenius norm is 31 % for abs of
+    centred values and 8 % for ReLU, where `beyond` is 0.77 and 0.18; that of moment matching is 1 % (compared
+    with 200 000 samples).
+
+    Parameters
+    ----------
+    columns : int
+        Number of columns of L: its rank. With the default of 128, layers of up to 128 units in a chain are
+        exact.
+    fallback : str
+        See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
+    max_bytes : int
+        See :class:`~sdp_ref.rules.full.FullCovarianceRule`.
+    """
+
+    name: ClassVar[str] = "low_rank"
+    title: ClassVar[str] = "low-rank moment matching"
+    rank: ClassVar[int] = 35
+    claims: ClassVar[frozenset[str]] = frozenset({"marginal moments"})
+    columns: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.columns, bool) or not isinstance(self.columns, int) or self.columns < 1:
+            raise ValueError(f"low_rank needs columns, a whole number above 0, got {self.columns!r}")
+
+    def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
+        for number, (step, operation) in enumerate(zip(steps, operations, strict=True), start=1):
+            with self.taking(step.path, number):
+                if not isinstance(operation, JointStep):
+                    raise NoFormulaError("a handler of the law of one value")
+        done = trace.last_uses(steps)
+
+        def walked(x: Law) -> Law:
+            factors = self._begun(x)
+            for number, (step, operation, gone) in enumerate(
+                zip(steps, operations, done, strict=True), start=1
+            ):
+                with self.taking(step.path, number):
+                    image = operation.image(factors, step.inputs)
+                    others = [v for v in factors.means if v not in gone]
+                    self._fit(factors, image.mean, step, others)
+                    factors.push(number, step.inputs, image, others)
+            return self._ended(factors, x)
+
+        def propagate(x: Law) -> Law:
+            try:
+                return walked(x)
+            except CovarianceSizeError:
+                if x.batch == 1:
+                    raise
+            return joined([propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])])
+
+        return propagate
+
+    def _begun(self, x: Law) -> Factors:
+        law = self.start(x)
+        if isinstance(law, DiagonalGaussian):
+            return Factors(
+                law.mean, law.mean.new_zeros(law.batch, 0, *law.event_shape), law.variance, self.columns
+            )
+        full = as_gaussian(self.name, law)
+        rows = full.factor().mT.reshape(law.batch, -1, *law.event_shape)
+        return Factors(full.mean, rows, torch.zeros_like(full.mean), self.columns)
+
+    def _fit(self, factors: Factors, mean: Tensor, step: trace.Step, others: Sequence[int]) -> None:
+        batch, n = len(mean), mean[0].numel()
+        live = n + sum(factors.size(v) for v in {*others, *step.inputs})
+        needed = _NUMBER * _HELD * batch * live * min(self.columns, live)
+        if needed > self.max_bytes:
+            raise CovarianceSizeError(
+                self.name,
+                f"factors of {batch} x {live} x {min(self.columns, live)} components: they would take "
+                f"{needed:,} bytes with what computing needs, more than its max_bytes={self.max_bytes:,}",
+                step.path,
+                needed,
+                "fewer columns, or more max_bytes",
+            )
+
+    def _ended(self, factors: Factors, x: Law) -> Law:
+        ((value, mean),) = factors.means.items()
+        n = factors.size(value)
+        if (needed := _NUMBER * len(mean) * n * n) > self.max_bytes:
+            text = f"a covariance of {len(mean)} x {n} x {n} outputs: it would take {needed:,} bytes"
+            raise CovarianceSizeError(self.name, text, "", needed)
+        rows = factors.factors[value].flatten(2)
+        covariance = rows.mT @ rows + torch.diag_embed(factors.remainders[value].flatten(1))
+        law = unchecked(CompressedGaussian, mean, covariance, factors.dropped, factors.beyond)
+        law = law.to(dtype=x.location.dtype)
+        lost = float(factors.dropped.detach().max())
+        compressed = [f"covariances compressed to {self.columns} columns"]
+        return noted(law, compressed if lost > _ROUNDING else [])
+
+
+class _FirstOrder(JointStep):
+    """An elementwise function with the first term of its covariances, E[f'(X)] E[f'(Y)] Cov(X, Y).
+
+    Means and variances are exact. E[f'(X)]^2 Var X is at most Var f(X) (Cacoullos 1982), so the variance in
+    addition to the linear part is not negative.
+    """
+
+    def __init__(self, activation: Activation) -> None:
+        self.activation = activation
+
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
+        (value,) = inputs
+        before = factors.variance(value)
+        mean, variance = self.activation.mean_variance(factors.means[value], before)
+        slope = self.activation.mean_derivative(factors.means[value], before)
+        linear = slope.square() * before
+        beyond = self._omitted(factors.factors[value].flatten(2), before, slope, variance)
+        return Image(mean, lambda x: x * slope.unsqueeze(1), linear, variance, True, beyond)
+
+    @staticmethod
+    @torch.no_grad()
+    def _omitted(factor: Tensor, before: Tensor, slope: Tensor, variance: Tensor) -> Tensor | float:
+        """Share of the covariances beyond the first order.
+
+        By their Hermite series, the covariance of f(X) and f(Y) beyond the first order is at most the square
+        of the correlation of X and Y times the standard deviations of their parts beyond the first order.
+        """
+        if not factor.shape[1]:
+            return 0.0
+        moves = before > 0
+        inverse = torch.where(moves, torch.where(moves, before, 1.0).rsqrt(), 0.0)
+        standard, image = (factor * each.flatten(1).unsqueeze(1) for each in (inverse, slope))
+        own = (variance - slope.square() * before).clamp(min=0).sqrt().flatten(1).unsqueeze(1)
+
+        def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
+            correlation = standard[:, :, some].mT @ standard
+            return image[:, :, some].mT @ image, correlation.square() * own[:, :, some].mT * own
+
+        return omitted_share(covariances, variance.flatten(1), factor.shape[1])
+
+
+_FIRST = "with covariances of first order"
+
+
+@LowRank.prepares(*ELEMENTWISE, note=_FIRST)
+def _elementwise(_rule: LowRank, module: nn.Module) -> JointStep:
+    return _FirstOrder(activation_of(module))
+
+
+@LowRank.prepares(Multiply, MatrixProduct, note=_FIRST)
+def _product(_rule: LowRank, module: Multiply | MatrixProduct) -> JointStep:
+    return product_step(module)

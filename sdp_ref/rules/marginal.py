@@ -1,0 +1,379 @@
+"""Marginal rules: each component's law through affine ops, sums and pools, and marginal SDP.
+
+Correlations that affine layers create are dropped, so every op sees independent components.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from sdp_ref.activations import ELEMENTWISE, activation_of
+from sdp_ref.activations.relu import ReLU
+from sdp_ref.errors import NoFormulaError, NoLinearPartError
+from sdp_ref.graph.affine import AFFINE, Affine
+from sdp_ref.graph.nonlinear import (
+    MAX_POOLS,
+    NORMS,
+    Attention,
+    Norm,
+    max_pool,
+    softmax_dim,
+)
+from sdp_ref.graph.ops import (
+    Add,
+    Cat,
+    MatrixProduct,
+    Maximum,
+    MaximumOfPairs,
+    Multiply,
+    Quotient,
+    VectorNorm,
+    pointwise,
+)
+from sdp_ref.jacobian.local import in_dtype, spread_through
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable, unchecked
+from sdp_ref.laws.location_scale import bounded, power, stable_scale
+from sdp_ref.rules.base import as_marginal
+from sdp_ref.rules.layerwise import LayerwiseRule
+
+
+def spread_of(law: Law) -> Tensor:
+    """Variance of a :class:`DiagonalGaussian`, scale of the other marginal families."""
+    match law:
+        case DiagonalGaussian():
+            return law.variance
+        case Cauchy() | SymmetricStable():
+            return law.scale
+    raise NoFormulaError(f"{type(law).__name__} input")
+
+
+def with_spread(law: Law, location: Tensor, spread: Tensor) -> Law:
+    """Law of the family of `law` with this location and this :func:`spread_of`."""
+    if isinstance(law, SymmetricStable):
+        return unchecked(SymmetricStable, location, spread, law.alpha)
+    return unchecked(type(law), location, spread)
+
+
+def additive(*laws: Law) -> tuple[list[Tensor], float, Callable[[Tensor], Tensor]]:
+    """Convert spreads to a measure that adds for independent terms."""
+    spreads = [spread_of(law) for law in laws]
+    law = laws[0]
+    if not isinstance(law, SymmetricStable):
+        return spreads, 2 if isinstance(law, DiagonalGaussian) else 1, lambda total: total
+    alpha, scales = law.alpha, [bounded(each) for each in spreads]
+    top = torch.stack([each.flatten(1).amax(1) for each in scales]).amax(0)
+    top = torch.where(top > 0, top, 1.0)
+
+    def of_rows(x: Tensor) -> Tensor:
+        return top.reshape(-1, *[1] * (x.ndim - 1))
+
+    measures = [power(each / of_rows(each), alpha) for each in scales]
+    return measures, alpha, lambda total: bounded(of_rows(total) * power(total, 1 / alpha))
+
+
+def raised(factor: Tensor, exponent: float) -> Tensor:
+    """Power of the absolute values of factors, which multiplies such a measure."""
+    if exponent == 2:
+        return factor.square()
+    return factor.abs() if exponent == 1 else power(factor.abs(), exponent)
+
+
+CHUNK = 2**24  # entries of a batch of Jacobians
+_MOST = 2**28  # entries of one Jacobian
+
+
+def linearised(module: nn.Module, *laws: Law) -> Law:
+    """Any differentiable op of one or several values by its Jacobian, column by column if not diagonal."""
+    distinct = {id(law): law for law in laws}
+    places = [list(distinct).index(id(law)) for law in laws]
+
+    def function(*values: Tensor) -> Tensor:
+        return in_dtype(module, *(values[place] for place in places))
+
+    measures, exponent, back = additive(*distinct.values())
+    points = [law.location for law in distinct.values()]
+    total = spread_through(function, points, measures, exponent, pointwise(module))
+    return with_spread(laws[0], function(*points), back(total))
+
+
+def normalised(form: Norm, law: Law, extra: Tensor | float) -> Law:
+    x = law.location
+    z, inverse = form.scores(x, extra)
+    spread, n, one = form.grouped(spread_of(law)), z.shape[-1], 1.0 if form.centred else 0.0
+    if isinstance(law, DiagonalGaussian):  # sum_j J_ij^2 v_j without J
+        own = spread * (1 - 2 * (one + z.square()) / n)
+        sums = [(spread * z**k).sum(-1, keepdim=True) for k in range(3)]
+        through = own + (one * (sums[0] + 2 * z * sums[1]) + z.square() * sums[2]) / n**2
+        through = through.clamp(min=0) * inverse.square()
+    else:
+
+        def jacobian(rows: Tensor) -> Tensor:
+            eye = torch.eye(n, dtype=rows.dtype, device=rows.device)
+            return eye - (one + rows.unsqueeze(-1) * rows.unsqueeze(-2)) / n
+
+        through = _through(jacobian, z, spread, law) * inverse
+    through = replace(form, gain=_measure(form.gain, law), shift=None).finished(through, x)
+    return with_spread(law, form.finished(z, x), through)
+
+
+def _measure(gain: Tensor | None, law: Law) -> Tensor | None:
+    if gain is None:
+        return None
+    return gain.square() if isinstance(law, DiagonalGaussian) else gain.abs()
+
+
+def _through_heads(exponent: float, *head: Tensor) -> Tensor:
+    """Measures of the outputs of some attention heads, (heads, queries, values)."""
+    location, weights, of_q, of_k, of_v, q, k, v = head
+    # derivatives by scores, shape (heads, queries, keys, values)
+    slopes = weights.unsqueeze(-1) * (v.unsqueeze(-3) - location.unsqueeze(-2))
+    of_scores = raised(q, exponent) @ of_k.mT  # measures of scores from keys, shape (heads, queries, keys)
+    by_query = slopes.mT @ k.unsqueeze(-3)  # shape (heads, queries, values, width)
+    total = raised(weights, exponent) @ of_v
+    total = total + (raised(slopes, exponent) * of_scores.unsqueeze(-1)).sum(-2)
+    return total + (raised(by_query, exponent) * of_q.unsqueeze(-2)).sum(-1)
+
+
+def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, law: Law) -> Tensor:
+    """Spreads of J x for independent components, with a Jacobian (n, n) for each of the rows `x` (..., n)."""
+    n = fitting(x.shape[-1])
+    step = max(1, CHUNK // max(1, n * n))
+    parts = []
+    for rows, s in zip(x.reshape(-1, n).split(step), spread.reshape(-1, n).split(step), strict=True):
+        matrix = jacobian(rows)
+        if isinstance(law, SymmetricStable):
+            parts.append(stable_scale(matrix, s, law.alpha))
+        else:
+            matrix = matrix.square() if isinstance(law, DiagonalGaussian) else matrix.abs()
+            parts.append((matrix @ s.unsqueeze(-1)).squeeze(-1))
+    return torch.cat(parts).reshape(x.shape)
+
+
+def fitting(n: int) -> int:
+    """Return the length of a row, or raise if its Jacobian is too large."""
+    if n * n > _MOST:
+        raise NoFormulaError(f"a Jacobian of {n} by {n} components, more than {_MOST:,} entries")
+    return n
+
+
+@dataclass(frozen=True)
+class MarginalRule(LayerwiseRule):
+    """A layer-wise rule that propagates a location and a scale for each component, without correlations."""
+
+    marginal: ClassVar[bool] = True
+
+    def start(self, x: Law) -> Law:
+        return as_marginal(self.name, x)
+
+    def linearise(self, module: nn.Module) -> Callable[..., Law]:
+        """Use squared entries of the Jacobian, computed in chunks."""
+        return partial(linearised, module)
+
+
+@MarginalRule.prepares(*AFFINE)
+def _affine(_rule: MarginalRule, module: nn.Module) -> Callable[[Law], Law]:
+    op: Affine = AFFINE[type_before_parametrizations(module)](module)
+
+    def propagate(law: Law) -> Law:
+        op.check(law.location)
+        match law:
+            case DiagonalGaussian():
+                spread = op.spread(law.variance, 2)
+            case Cauchy():
+                spread = op.spread(law.scale, 1)
+            case SymmetricStable():
+                spread = op.stable_scale(law.scale, law.alpha)
+            case _:
+                raise NoFormulaError(f"{type(law).__name__} input")
+        return with_spread(law, op.value(law.location), spread)
+
+    return propagate
+
+
+@MarginalRule.handles(Add)
+def _add(_rule: MarginalRule, _module: nn.Module, a: Law, b: Law) -> Law:
+    location = a.location + b.location
+    # Spreads add as for independent values: the correlation of the two branches is dropped.
+    first, second = torch.broadcast_tensors(spread_of(a), spread_of(b))
+    if isinstance(a, SymmetricStable):
+        both = torch.stack([first, second], -1)
+        return with_spread(a, location, stable_scale(both.new_ones(1, 2), both, a.alpha).squeeze(-1))
+    return with_spread(a, location, first + second)
+
+
+@MarginalRule.handles(Cat)
+def _cat(_rule: MarginalRule, module: Cat, *laws: Law) -> Law:
+    return with_spread(
+        laws[0], module(*(law.location for law in laws)), module(*(spread_of(law) for law in laws))
+    )
+
+
+@MarginalRule.handles(Maximum, MaximumOfPairs, note="by the larger mean")
+def _maximum(_rule: MarginalRule, module: Maximum, a: Law, b: Law) -> Law:
+    first = a.location >= b.location
+    chosen = torch.where(first, spread_of(a), spread_of(b))
+    return with_spread(a, module(a.location, b.location), chosen)
+
+
+@MarginalRule.handles(*MAX_POOLS, note="by its largest mean")
+def _max_pool(_rule: MarginalRule, module: nn.Module, law: Law) -> Law:
+    location, index = max_pool(module, law.location)
+    spread = spread_of(law).flatten(2).gather(2, index.flatten(2)).reshape(location.shape)
+    return with_spread(law, location, spread)
+
+
+@MarginalRule.handles(Multiply, MatrixProduct, note="linearised")
+def linear_product(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> Law:
+    """Linearised product of two values, elementwise or of matrices; a value times itself is its square."""
+    location = module(a.location, b.location)
+    (left, right), exponent, back = additive(a, b)
+    by_left, by_right = (raised(law.location, exponent) for law in (a, b))
+    if a is b and not isinstance(module, MatrixProduct):
+        return with_spread(a, location, back(left * raised(2 * a.location, exponent)))
+    return with_spread(a, location, back(module(left, by_right) + module(by_left, right)))
+
+
+@MarginalRule.handles(Quotient, note="linearised")
+def _quotient(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> Law:
+    """Linearised a / b; a value divided by itself is 1."""
+    location = module(a.location, b.location)
+    if a is b:
+        return with_spread(a, location, 0 * additive(a)[0][0])
+    (above, below), exponent, back = additive(a, b)
+    by_above = raised(1 / b.location, exponent)
+    return with_spread(a, location, back(above * by_above + below * raised(location, exponent) * by_above))
+
+
+@MarginalRule.handles(nn.Softmax, note="linearised")
+def _softmax(_rule: MarginalRule, module: nn.Softmax, law: Law) -> Law:
+    """Softmax; the spread of each output combines those of all inputs by its row of the Jacobian."""
+    x, dim = law.location, softmax_dim(module, law.location)
+
+    def jacobian(rows: Tensor) -> Tensor:
+        p = torch.softmax(rows, -1)
+        off = (
+            -p.unsqueeze(-1) * p.unsqueeze(-2) * (1 - torch.eye(p.shape[-1], dtype=p.dtype, device=p.device))
+        )
+        return off - torch.diag_embed(off.sum(-1))  # p (1 - p) without cancellation at p = 1
+
+    spread = spread_of(law).movedim(dim, -1)
+    through = _through(jacobian, x.movedim(dim, -1), spread, law).movedim(-1, dim)
+    return with_spread(law, module(x), through)
+
+
+@MarginalRule.handles(nn.LogSoftmax, note="linearised")
+def _log_softmax(_rule: MarginalRule, module: nn.LogSoftmax, law: Law) -> Law:
+    """X - log sum exp x, whose Jacobian is I - 1 p^T."""
+    dim = softmax_dim(module, law.location)
+    location = module(law.location)
+    (measure,), exponent, back = additive(law)
+    p = raised(location.exp(), exponent)
+    own = raised(torch.expm1(location), exponent)  # 1 - p
+    total = measure * own + ((measure * p).sum(dim, keepdim=True) - measure * p).clamp(min=0)
+    return with_spread(law, location, back(total))
+
+
+@MarginalRule.handles(*NORMS, note="linearised")
+def _norm(_rule: MarginalRule, module: nn.Module, law: Law) -> Law:
+    """Any norm of :data:`~sdp_ref.graph.nonlinear.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores."""
+    return normalised(Norm.of(module, law.location), law, 0.0)
+
+
+@MarginalRule.handles(nn.LayerNorm, note="linearised")
+def _layer_norm(_rule: MarginalRule, module: nn.LayerNorm, law: Law) -> Law:
+    x, dims = law.location, len(module.normalized_shape)
+    if dims >= x.ndim:
+        raise NoLinearPartError("a LayerNorm over the batch dimension")
+
+    def jacobian(rows: Tensor) -> Tensor:
+        n = rows.shape[-1]
+        centred = rows - rows.mean(-1, keepdim=True)
+        inverse = (centred.square().mean(-1, keepdim=True) + module.eps).rsqrt()
+        z = centred * inverse
+        eye = torch.eye(n, dtype=rows.dtype, device=rows.device)
+        return inverse.unsqueeze(-1) * (eye - (1 + z.unsqueeze(-1) * z.unsqueeze(-2)) / n)
+
+    through = _through(jacobian, x.flatten(-dims), spread_of(law).flatten(-dims), law).reshape(x.shape)
+    if module.weight is not None:
+        gain = module.weight
+        through = through * (gain.square() if isinstance(law, DiagonalGaussian) else gain.abs())
+    return with_spread(law, module(x), through)
+
+
+@MarginalRule.handles(Attention, note="linearised")
+def _attention(_rule: MarginalRule, module: Attention, q: Law, k: Law, v: Law) -> Law:
+    """Scaled dot-product attention, in closed form.
+
+    With weights A and outputs o = A v: d o_ld / d v_jd = A_lj and d o_ld / d score_lj = A_lj (v_jd - o_ld).
+    """
+    if len({id(q), id(k), id(v)}) < 3:
+        return linearised(module, q, k, v)
+    location = module(q.location, k.location, v.location)
+    measures, exponent, back = additive(q, k, v)
+    weights, factor = module.weights(q.location, k.location), module.factor(q.location)
+    heads = [
+        each.flatten(0, -3)
+        for each in (location, weights, *measures, q.location * factor, k.location * factor, v.location)
+    ]
+    step = max(1, CHUNK // max(1, weights.shape[-1] * math.prod(location.shape[-2:])))
+    parts = [
+        _through_heads(exponent, *part) for part in zip(*(each.split(step) for each in heads), strict=True)
+    ]
+    return with_spread(q, location, back(torch.cat(parts).reshape(location.shape)))
+
+
+@MarginalRule.handles(VectorNorm, note="linearised")
+def _vector_norm(_rule: MarginalRule, module: VectorNorm, law: Law) -> Law:
+    """Euclidean length r with Jacobian x^T / r; at location 0, where it is undefined, the spread is 0."""
+    x, location = law.location, module(law.location)
+    whole = location if module.keepdim else VectorNorm(module.dims, True)(x)
+    (measure,), exponent, back = additive(law)
+    slope = torch.where(whole > 0, x / torch.where(whole > 0, whole, 1.0), 0.0)
+    return with_spread(law, location, back(module.summed(raised(slope, exponent) * measure)))
+
+
+@dataclass(frozen=True)
+class MarginalSDP(MarginalRule):
+    """Marginal stable distribution propagation: layer by layer, without correlations.
+
+    Each layer maps location and scale; correlations that affine layers create are dropped. Takes
+    Gaussian (by its variances), Cauchy and symmetric alpha-stable inputs and gives the same family.
+    """
+
+    name: ClassVar[str] = "marginal_sdp"
+    title: ClassVar[str] = "marginal SDP"
+    colour: ClassVar[str] = "#56b4e9"
+    rank: ClassVar[int] = 50
+    linear: ClassVar[bool] = True
+
+
+@MarginalSDP.prepares(*ELEMENTWISE)
+def _linearise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[Law], Law]:
+    activation = activation_of(module)
+
+    def propagate(law: Law) -> Law:
+        location = activation.function(law.location)
+        spread = spread_of(law)
+        if isinstance(activation, ReLU):  # its slope is 0 or 1, which saves a pass
+            return with_spread(law, location, _passed(law.location, spread))
+        slope = activation.derivative(law.location)
+        slope = slope.square() if isinstance(law, DiagonalGaussian) else slope.abs()
+        return with_spread(law, location, spread * slope)
+
+    return propagate
+
+
+def _passed(location: Tensor, spread: Tensor) -> Tensor:
+    """Spread where a ramp has slope 1; a product takes a quarter of the time of torch.where."""
+    slope = torch.ge(location.detach(), 0, out=torch.empty_like(spread))
+    if torch.is_grad_enabled() and spread.requires_grad:
+        return spread * slope
+    return slope.mul_(spread)  # in place: allocating new memory is slower than the product

@@ -1,1 +1,0 @@
-"""Rules that propagate the law of each component, without correlations."""

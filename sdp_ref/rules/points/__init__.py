@@ -1,1 +1,0 @@
-"""Rules that evaluate the net at fixed weighted points."""

@@ -1,1 +1,0 @@
-"""Rules that draw samples of the input."""

@@ -1,0 +1,503 @@
+"""Standard coordinates of an input law: directions in which it can be split, and the laws of the pieces."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.trace import Net
+from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, Mixture, SymmetricStable, unchecked
+from sdp_ref.rules.base import Propagator, Rule, as_any_gaussian, as_marginal, check_outputs
+from sdp_ref.rules.points import DividedDifference
+
+MOST = 16
+"""Maximum number of directions. Inputs with more components are split along the leading singular vectors of
+the Jacobian, so that no matrix of inputs by inputs is needed.
+"""
+
+Splittable = Gaussian | DiagonalGaussian | Cauchy | SymmetricStable
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Directions of a batch of laws, which may be rotated if `turning`.
+
+    The columns of `steps` (B, n, r), float64, are one step along each direction, in units of the inputs.
+    """
+
+    law: Splittable
+    steps: Tensor
+    turning: bool
+
+    @classmethod
+    def of(cls, net: Net, law: Splittable, *, axes: bool) -> Frame:
+        """Directions along which `net` varies most."""
+        axes = axes or not isinstance(law, Gaussian | DiagonalGaussian)
+        n, scales = law.dimension, None if isinstance(law, Gaussian) else _scales(law)
+        if n <= MOST:
+            steps = law.factor() if scales is None else torch.diag_embed(scales)
+            return cls(law, steps, not axes)
+        jacobian = jacobian_of(net, law.location.detach(), spread=law.spread)[1].flatten(2).double()
+        # Rows of J L, for L a factor of the covariance.
+        rows = jacobian @ law.factor().detach() if scales is None else jacobian * scales.detach().unsqueeze(1)
+        if axes:
+            leading = rows.square().sum(1).argsort(dim=1, descending=True, stable=True)[:, :MOST]
+            chosen = torch.nn.functional.one_hot(leading, n).mT.to(rows)
+        else:
+            _, sizes, vectors = torch.linalg.svd(rows, full_matrices=False)
+            # Directions that do not affect the outputs are arbitrary: random ones will do.
+            reached = sizes > _LEAST * sizes[:, :1]
+            chosen = (vectors * reached.unsqueeze(-1))[:, :MOST].mT
+        steps = law.factor() @ chosen if scales is None else scales.unsqueeze(-1) * chosen
+        return cls(law, steps, not axes)
+
+    def evaluate(self, net: Net) -> Callable[[Array], Array]:
+        """The net at points (B, p, r) in standard coordinates, in the dtype of the law."""
+        location, event = self.law.location.detach(), self.law.event_shape
+        centre, steps = location.flatten(1).double().unsqueeze(1), self.steps.detach().mT
+
+        def values(points: Array) -> Array:
+            inputs = centre + torch.from_numpy(points).to(steps.device) @ steps
+            inputs = inputs.to(location.dtype).reshape(-1, *event)
+            with torch.no_grad():
+                outputs = check_outputs(inputs, net(inputs))
+            found = outputs.detach().double().cpu().numpy().reshape(*points.shape[:2], -1)
+            return np.asarray(found, dtype=np.float64)
+
+        return values
+
+    def pieces(self, pieces: Pieces) -> Law:
+        """Laws of the pieces: batch B K, row b K + j is piece j of law b."""
+        law, event, count = self.law, self.law.event_shape, pieces.weights.shape[1]
+        dtype, device = law.location.dtype, law.location.device
+        centres, axes = (torch.from_numpy(v).to(device) for v in (pieces.centres, pieces.axes))
+        moved = law.location.flatten(1).double().unsqueeze(1) + centres @ self.steps.mT
+        location = moved.flatten(0, 1).unflatten(1, event).to(dtype)
+        if not self.turning:
+            # Each piece has its own directions: what remains of a component's scale.
+            narrowed = 1 - axes.diagonal(dim1=-2, dim2=-1)
+            share = 1 - narrowed @ (self.steps.detach() != 0).double().mT
+            scale = (_scales(law).unsqueeze(1) * share).flatten(0, 1).unflatten(1, event).to(dtype)
+            match law:
+                case Cauchy():
+                    return unchecked(Cauchy, location, scale)
+                case SymmetricStable():
+                    return unchecked(SymmetricStable, location, scale, law.alpha)
+            return unchecked(DiagonalGaussian, location, scale.square())
+        _check_size(law.batch * count, law.dimension)
+        own = self.steps.unsqueeze(1) @ axes
+        covariance = own @ own.mT
+        if self.steps.shape[2] < law.dimension:
+            covariance = covariance + (law.covariance.double() - self.steps @ self.steps.mT).unsqueeze(1)
+        return unchecked(Gaussian, location, covariance.flatten(0, 1).to(dtype))
+
+
+_LEAST = 1e-6
+
+
+def _scales(law: Splittable) -> Tensor:
+    scale = law.scale.double() if isinstance(law, Cauchy | SymmetricStable) else law.standard_deviation
+    return scale.flatten(1)
+
+
+def _check_size(count: int, n: int) -> None:
+    """Covariances of pieces are dense: raise an error before allocating too many."""
+    size = 8 * count * n * n
+    if size > 4 * MAX_BYTES:
+        raise NoFormulaError(
+            f"{count} covariances of {n} inputs, {size / 2**30:.1f} GB; take fewer pieces, or a marginal base"
+        )
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Narrower:
+    """Pieces of a standard law along one direction: `weights` at symmetric `offsets`, each of width `width`.
+
+    `worth` is the score above which the benefit of a split exceeds the error of the mixture.
+    """
+
+    weights: tuple[float, ...]
+    offsets: tuple[float, ...]
+    width: float
+    worth: float
+
+    @property
+    def count(self) -> int:
+        return len(self.weights)
+
+
+_FEW = 20
+"""Number of pieces up to which halves are better than thirds, because they allow more splits."""
+
+# Weights of thirds minimise the total variation distance to the standard normal at their width (0.027;
+# that of halves is 0.059), among mixtures with its variance, so that splits preserve moments in affine nets.
+_WEIGHTS = {2: (0.5, 0.5), 3: (0.2297, 0.5406, 0.2297)}
+_UNITS = {2: (-1.0, 1.0), 3: (-1.0, 0.0, 1.0)}
+_WIDTHS = {2: 0.7, 3: 0.6}
+_WORTH = {2: 0.1, 3: 0.02}
+
+
+def narrower(k: int, alpha: float | None = None) -> Narrower:
+    """How to split one piece, for `k` pieces in total."""
+    count = 2 if k <= _FEW else 3
+    weights, width = _WEIGHTS[count], _WIDTHS[count]
+    far = _far(count, alpha)
+    return Narrower(weights, tuple(far * each for each in _UNITS[count]), width, _WORTH[count])
+
+
+@functools.lru_cache
+def _far(count: int, alpha: float | None) -> float:
+    """Offset of the outer pieces: it preserves the variance or, if there is none, approximately the law."""
+    weights, width = np.array(_WEIGHTS[count]), _WIDTHS[count]
+    if alpha is None or alpha == 2:
+        variance = 1.0 if alpha is None else 2.0  # variance of the stable law of scale 1
+        return math.sqrt(variance * (1 - width**2) / (2 * weights[0]))
+    from scipy.optimize import minimize_scalar
+
+    below, unit = _distribution(alpha), np.array(_UNITS[count])
+    points = np.tan(np.pi * np.linspace(0.02, 0.48, 24))  # quantiles of the Cauchy law
+    want = below(points)
+
+    def gap(far: float) -> float:
+        mixed = below((points[:, None] - far * unit) / width) @ weights
+        return float(np.square(mixed - want).sum())
+
+    return float(minimize_scalar(gap, bounds=(0.0, 4.0), method="bounded").x)
+
+
+def _distribution(alpha: float) -> Callable[[Array], Array]:
+    """Distribution function of the standard symmetric stable law."""
+    if alpha == 1:
+        return lambda x: 0.5 + np.arctan(x) / np.pi
+    from scipy.stats import levy_stable
+
+    return lambda x: np.asarray(levy_stable.cdf(x, alpha, 0.0), dtype=np.float64)
+
+
+Evaluate = Callable[[Array], Array]
+"""The net at points (B, p, r) in standard coordinates of the laws of a batch; returns (B, p, m)."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of a batch of standard laws in r directions, and how the net bends along the axes of each.
+
+    Rows are padded with pieces of weight 0. The columns of `axes` (B, K, r, r) are the images of the standard
+    axes. `value` (B, K, m) is the net at the centres, and `slopes` and `bends` (B, K, r, m) are first and
+    second differences over one step along each axis.
+    """
+
+    weights: Array
+    centres: Array
+    axes: Array
+    value: Array
+    slopes: Array
+    bends: Array
+
+    def __getitem__(self, index: NDArray[np.intp]) -> Pieces:
+        """Select pieces of each row by index, shape (B, k)."""
+        rows = np.arange(len(index))[:, None]
+        return Pieces(*(getattr(self, f.name)[rows, index] for f in fields(self)))
+
+    @property
+    def scatter(self) -> Array:
+        """Covariance of the net's values within each piece, as estimated from the differences."""
+        return _scatter(self.slopes) + _scatter(self.bends)
+
+
+def _joined(parts: Sequence[Pieces]) -> Pieces:
+    return Pieces(*(np.concatenate([getattr(each, f.name) for each in parts], 1) for f in fields(Pieces)))
+
+
+def grown(
+    evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *, turning: bool, rounding: float
+) -> Pieces:
+    """Split standard laws into at most `k` pieces.
+
+    Every round splits the half of the pieces with the higher scores, each along the axis where the net bends
+    most. The number of rounds depends on `k` only, and each law depends on its own pieces only, so its
+    pieces do not depend on the rest of the batch.
+    """
+    batch, r = shape
+    turn = _Turn.of(evaluate, shape) if turning else None
+    axes = np.broadcast_to(np.eye(r), (batch, 1, r, r)) if turn is None else turn.axes
+    pieces = _measured(evaluate, np.ones((batch, 1)), np.zeros((batch, 1, r)), axes, turn)
+    while True:
+        count = pieces.weights.shape[1]
+        room = (k - count) // (split.count - 1)
+        splits = min(room, (count + 1) // 2)
+        score, axis = _scores(pieces, _NOISE * rounding)
+        urgency = np.where(score > split.worth, pieces.weights * score / (1 + score), 0.0).round(_DIGITS + 3)
+        if splits < 1 or not urgency.any():
+            return pieces
+        order = np.argsort(-urgency, axis=1, kind="stable")
+        first, rest = order[:, :splits], order[:, splits:]
+        rows = np.arange(batch)[:, None]
+        parts = _parts(pieces[first], axis[rows, first], urgency[rows, first] > 0, split)
+        if splits == room:  # the last pieces are not split, so no differences are needed
+            blank = np.zeros((batch, splits * split.count, *pieces.slopes.shape[2:]))
+            children = Pieces(*parts, blank[:, :, 0], blank, blank)
+        else:
+            children = _measured(evaluate, *parts, turn)
+        pieces = _joined([pieces[rest], children])
+
+
+def _parts(
+    pieces: Pieces, axis: NDArray[np.intp], worth: NDArray[np.bool_], split: Narrower
+) -> tuple[Array, Array, Array]:
+    """Weights, centres and axes of the parts of pieces; pieces not worth a split are their own first part."""
+    batch, count, r = pieces.centres.shape
+    chosen = np.arange(r) == axis[..., None]
+    weights = np.where(worth[..., None], split.weights, np.eye(split.count)[0])
+    offsets = np.where(worth[..., None], split.offsets, 0.0)
+    widths = np.where(worth[..., None] & chosen, split.width, 1.0)
+    direction = np.take_along_axis(pieces.axes, axis[..., None, None], 3)[..., 0]
+    centres = pieces.centres[:, :, None] + offsets[..., None] * direction[:, :, None]
+    axes = np.repeat(pieces.axes * widths[:, :, None], split.count, 1)
+    parts = (pieces.weights[..., None] * weights).reshape(batch, -1)
+    return parts, centres.reshape(batch, count * split.count, r), axes
+
+
+_LEVEL = 1e-3
+"""Relative to the trace: it separates directions along which the net is flat. It is far above rounding, even
+of float32, and far below anything that determines the choice of a direction.
+"""
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Axes of pieces, rotated to the directions in which the net varies.
+
+    The eigenvectors of equal eigenvalues in LAPACK depend on rounding and on the order of the inputs. Equal
+    eigenvalues are therefore avoided: the inputs are sorted by their effect once, and every axis keeps some
+    of its rank. `axes` (B, 1, r, r) are those of the whole laws, sorted by decreasing effect, and `size` (B,
+    1) is the squared variation of the net over the whole laws.
+    """
+
+    axes: Array
+    size: Array
+
+    @classmethod
+    def of(cls, evaluate: Evaluate, shape: tuple[int, int]) -> _Turn:
+        batch, r = shape
+        eye = np.broadcast_to(np.eye(r), (batch, 1, r, r))
+        _, slopes, bends = _differences(evaluate, np.zeros((batch, 1, r)), eye)
+        effects = np.square(slopes).sum(3) + np.square(bends).sum(3)
+        order = np.argsort(-effects, axis=2, kind="stable")
+        return cls(np.take_along_axis(eye, order[:, :, None], 3), effects.sum(2))
+
+    def __call__(self, axes: Array, slopes: Array, bends: Array) -> Array:
+        # Bends as well as slopes: for a net with few outputs, or one that is flat at the centre, slopes leave
+        # most directions undetermined. Products of two bends would depend on the sign of an axis, which is
+        # arbitrary.
+        r = slopes.shape[2]
+        scatter = slopes @ slopes.swapaxes(-1, -2) + np.square(bends).sum(3)[..., None] * np.eye(r)
+        level = _LEVEL * (np.trace(scatter, axis1=2, axis2=3) + _LEVEL**2 * self.size)
+        ranks = np.diag(np.arange(r, 0.0, -1.0) / r)
+        turns = np.linalg.eigh(scatter + level[..., None, None] * ranks)[1][..., ::-1]
+        # Choose the sign for which the outputs increase, so that pieces on either side keep their order.
+        grows = (turns.swapaxes(-1, -2) @ slopes).sum(3) >= 0
+        return axes @ (turns * np.where(grows, 1.0, -1.0)[:, :, None])
+
+
+def _measured(evaluate: Evaluate, weights: Array, centres: Array, axes: Array, turn: _Turn | None) -> Pieces:
+    """Pieces with the values and differences of the net."""
+    value, slopes, bends = _differences(evaluate, centres, axes)
+    if turn is not None and axes.shape[-1] > 1:
+        axes = turn(axes, slopes, bends)
+        value, slopes, bends = _differences(evaluate, centres, axes)
+    return Pieces(weights, centres, axes, value, slopes, bends)
+
+
+def _differences(evaluate: Evaluate, centres: Array, axes: Array) -> tuple[Array, Array, Array]:
+    batch, count, r = centres.shape
+    steps, centre = axes.swapaxes(-1, -2), centres[:, :, None]
+    points = np.concatenate([centre, centre + steps, centre - steps], 2)
+    values = evaluate(points.reshape(batch, -1, r)).reshape(batch, count, 2 * r + 1, -1)
+    # where the net is not finite there is no criterion
+    values = np.where(np.isfinite(values).all((2, 3), keepdims=True), values, 0.0)
+    value, above, below = values[:, :, 0], values[:, :, 1 : r + 1], values[:, :, r + 1 :]
+    return value, (above - below) / 2, (above + below) / 2 - value[:, :, None]
+
+
+_WHOLE = 0.1
+"""Share of the whole law's covariance that is added to that of a piece. A bend does not matter if the piece
+is small compared with the whole; otherwise pieces in flat regions would be split forever.
+"""
+
+
+_DIGITS = 5
+_NOISE = 256.0
+"""Multiple of the rounding error of a value below which a bend counts as 0: a second difference has four
+rounding errors, and a net more.
+"""
+
+
+def _scores(pieces: Pieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
+    """Largest bend of each piece relative to its own spread, and its axis."""
+    own, weights = pieces.scatter, pieces.weights[..., None]
+    mean = pieces.value + pieces.bends.sum(2)
+    centred = mean - (weights * mean).sum(1, keepdims=True)
+    whole = (weights[..., None] * own).sum(1) + (weights * centred).swapaxes(1, 2) @ centred
+    size = np.trace(whole, axis1=1, axis2=2)
+    square = 1e-12 * size + np.square(noise * np.abs(pieces.value)).max((1, 2))
+    # a piece of small weight may have a larger spread than the whole
+    square = np.maximum(square[:, None], 1e-12 * np.trace(own, axis1=2, axis2=3))
+    floor = np.where(square > 0, square, 1.0)[..., None, None] * np.eye(whole.shape[-1])
+    bends = pieces.bends.swapaxes(-1, -2)
+    relative = np.linalg.solve(own + _WHOLE * whole[:, None] + floor, bends)
+    squares = np.maximum((bends * relative).sum(2), 0.0)
+    # Mirrored pieces bend equally except for rounding: take the first one.
+    scores = np.round(np.sqrt(squares), _DIGITS)
+    return scores.max(-1), scores.argmax(-1)
+
+
+def _scatter(rows: Array) -> Array:
+    return rows.swapaxes(-1, -2) @ rows
+
+
+@dataclass(frozen=True)
+class Split(Rule):
+    """The mixture of a base rule's predictions for narrower pieces of the input's law.
+
+    A Gaussian law is nearly a mixture of k narrower ones, for which the approximations of a rule are more
+    accurate. Pieces are split where the net is most non-linear: each along the axis with the largest second
+    difference, relative to the covariance of the piece at the output. A law over which the net is linear is
+    not split, and the prediction is that of the base. The pieces of a Gaussian have its mean and covariance
+    in total, so a base that is exact for affine nets remains exact.
+
+    Cauchy and symmetric alpha-stable laws are split along their components into narrower ones of their
+    family, by X = m + (1 - w)^(1/alpha) s Z1 + w^(1/alpha) s Z2 with points in place of Z1. Any other law
+    with a covariance is replaced by the Gaussian with its moments, and a mixture is split component by
+    component.
+
+    Parameters
+    ----------
+    base : str or Rule
+        Rule for the pieces, as text such as ``"sdp"`` or an object; it must not sample or split itself.
+        Inputs that the base does not support are not supported.
+    k : int
+        Maximum number of pieces, at least 1; with 1 the result is that of the base.
+
+    Notes
+    -----
+    For inputs of more than 16 components the directions are the leading right singular vectors of J L,
+    for J the Jacobian at the location and L L^T the covariance, that is, directions that affect the outputs.
+    Gradients ignore the choice of the pieces; predictions for the pieces are differentiable if those of the
+    base are.
+
+    References
+    ----------
+    Havlak and Campbell, "Discrete and continuous, probabilistic anticipation for autonomous robots in urban
+    environments", IEEE Trans. Robotics 2014, and Tuggle and Zanetti, "Automated splitting Gaussian mixture
+    nonlinear measurement update", J. Guidance 2018: splitting along the direction of most non-linearity.
+    """
+
+    name: ClassVar[str] = "split"
+    title: ClassVar[str] = "split"
+    rank: ClassVar[int] = 70
+    base: Propagator = field(default=DividedDifference(1.25), metadata={"rule": True})
+    k: int = 9
+
+    def __post_init__(self) -> None:
+        try:
+            k = None if isinstance(self.k, bool) else operator.index(self.k)
+        except TypeError:
+            k = None
+        if k is None or k < 1:
+            raise ValueError(f"split needs a whole number k of pieces, at least 1, got {self.k!r}")
+        object.__setattr__(self, "k", k)
+        if isinstance(self.base, str) or not isinstance(self.base, Propagator):
+            raise ValueError(
+                f"base of split must be a rule, got {self.base!r}; sdp_ref.rule('split:base=...') reads text"
+            )
+        if self.base.name == self.name:
+            raise ValueError("split takes any rule for its base but split")
+        if hasattr(self.base, "seed"):  # all pieces of all inputs would share its random numbers
+            raise ValueError(f"split takes a base that does not sample, got {self.base.name}")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Base and number of pieces, always."""
+        return {"base": getattr(self.base, "spec", self.base.name), "k": self.k}
+
+    @property
+    def label(self) -> str:
+        """``split k=9``, with the base unless it is the default: ``split SDP k=9``."""
+        base = (
+            "" if self.base == DividedDifference(1.25) else f" {getattr(self.base, 'label', self.base.name)}"
+        )
+        return f"{self.title}{base} k={self.k}"
+
+    @property
+    def marginal(self) -> bool:  # type: ignore[override]  # as its base is
+        return bool(getattr(self.base, "marginal", False))
+
+    @property
+    def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own
+        own = {
+            "gradients": "the choice of the pieces is not differentiated",
+            "diagonal": "mean and variance of many pieces come near those of f(X), each by itself",
+            "permutation": "pieces are correlated, and points may depend on the order of such inputs",
+        }
+        own = own if self.k > 1 else {}
+        return {**getattr(self.base, "known_faults", {}), **own}
+
+    def prepare(self, net: Net) -> Callable[[Law], Law]:
+        """Prepare the base only."""
+        base = self.base
+        prepare = getattr(base, "prepare", None)
+        predict: Callable[[Law], Law] = prepare(net) if prepare else partial(base.propagate, net)
+
+        def propagate(x: Law) -> Law:
+            if isinstance(x, Mixture):
+                return self._of_mixture(net, x)
+            if self.k == 1:
+                return predict(x)
+            if not isinstance(x, Cauchy | SymmetricStable):
+                x = as_any_gaussian(self.name, x)
+            if self.marginal:
+                x = cast(Splittable, as_marginal(self.name, x))
+            with self.at():
+                frame = Frame.of(net, x, axes=self.marginal)
+                split = narrower(self.k, 1.0 if isinstance(x, Cauchy) else getattr(x, "alpha", None))
+                shape = x.batch, frame.steps.shape[2]
+                pieces = grown(
+                    frame.evaluate(net),
+                    shape,
+                    self.k,
+                    split,
+                    turning=frame.turning,
+                    rounding=torch.finfo(x.location.dtype).eps,
+                )
+                used = np.flatnonzero(pieces.weights.max(0))
+                if len(used) == 1:
+                    return predict(x)
+                pieces = pieces[used[None].repeat(x.batch, 0)]
+                weights = torch.from_numpy(pieces.weights).to(x.location)
+                return unchecked(Mixture, weights, predict(frame.pieces(pieces)))
+
+        return propagate
+
+    def _of_mixture(self, net: Net, x: Mixture) -> Mixture:
+        """Split each component into its share of the pieces, at least one."""
+        y = replace(self, k=max(1, self.k // x.pieces)).propagate(net, x.components)
+        if not isinstance(y, Mixture):
+            return unchecked(Mixture, x.weights, y)
+        weights = x.weights.unsqueeze(-1) * y.weights.unflatten(0, x.weights.shape)
+        return unchecked(Mixture, weights.flatten(1), y.components)

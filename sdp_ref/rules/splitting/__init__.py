@@ -1,1 +1,0 @@
-"""Splitting: an input law as a mixture of narrower laws, which a base rule propagates."""
