@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import pkgutil
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -18,6 +20,7 @@ from sdp_ref.registry import installed, instances, loaded
 __all__ = ["Experiment", "chosen", "experiment", "experiments"]
 
 STUDIES = "sdp_bench.bench.studies"
+"""Package of studies; the module `experiment` of each defines an `EXPERIMENT`."""
 ENTRY_POINTS = "sdp_bench.experiments"
 """Entry-point group in which an installed package registers its experiments."""
 
@@ -25,7 +28,12 @@ ENTRY_POINTS = "sdp_bench.experiments"
 @functools.cache
 def experiments() -> Mapping[str, Experiment]:
     """Return experiments, those of studies and of installed packages, by name, in display order."""
-    found = instances(__name__, Experiment) | instances(STUDIES, Experiment)
+    found = instances(__name__, Experiment)
+    # Other modules of a study import torch, which takes longer than a list of experiments should.
+    for study in pkgutil.iter_modules(importlib.import_module(STUDIES).__path__):
+        if study.ispkg:
+            own = importlib.import_module(f"{STUDIES}.{study.name}.experiment").EXPERIMENT
+            found[own.name] = own
     for name, point in installed(ENTRY_POINTS, found).items():
         found[name] = loaded(point, Experiment)
     return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].rank)))
