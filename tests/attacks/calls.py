@@ -24,7 +24,6 @@ from sdp_bench.bench.settings import Settings
 from sdp_bench.commands import options
 from sdp_bench.reports import kept, page
 from sdp_bench.reports.scorecard import validation
-from sdp_bench.reports.selfcheck import checks
 
 BEGUN = "the work began"
 SECONDS = 20
@@ -41,7 +40,6 @@ WORK = (
     (manifests, "ci_oracles"),
     (classifier_training, "get_classifier"),
     (fully_connected, "get_nets"),
-    (checks, "run"),
     (page, "build"),
     (oracles, "drawn_again"),
 )

@@ -64,8 +64,6 @@ PICKED = [
         "import folder --database loop",
         "import folder --database /dev/null",
         "merge good.sqlite --output random.bin/x",
-        "selfcheck --output random.bin/x",
-        "selfcheck --markdown random.bin/x",
         "validate sdp --output random.bin/x",
         "validate --net rule.py:MyRule --inputs shape.npy --sigma 1",
         "report --database good.sqlite --output random.bin/x",
@@ -100,7 +98,7 @@ def test_every_bad_value_of_every_option_is_refused_before_any_work(folder, atta
     refused(attack, CALLS)
 
 
-@pytest.mark.parametrize("module", ["reports.selfcheck.gating.simulation", "reports.results_page"])
+@pytest.mark.parametrize("module", ["reports.results_page"])
 def test_a_module_that_is_a_program_says_what_it_lacks(module, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [module])
     monkeypatch.delitem(sys.modules, f"sdp_bench.{module}", raising=False)  # which another test may have used
@@ -265,7 +263,6 @@ def test_a_full_disk_is_one_line(tmp_path, program):
         (("run", "iris-tv", *TINY), "ulimit -n 20", (3,)),
         (("run", "iris-tv", *TINY, "--database", "/proc/x/y"), "", (3,)),
         (("report", "--output", "/proc/sdp-bench/x"), "", (3,)),
-        (("selfcheck", "--output", "/proc/sdp-bench/x"), "", (3,)),
         (("runtime", "--preset", "smoke", "--runtime", "/proc/sdp-bench/x.csv"), "", (3,)),
         (("run", "iris-tv", "--executor", "dask", "--scheduler", "tls://"), "", (2,)),
         (("run", "iris-tv", "--executor", "dask", "--scheduler", "tcp://"), "", (2, 3)),

@@ -36,8 +36,6 @@ from sdp_bench.reports.results_page import results_page
 from sdp_bench.reports.scorecard.candidate import Candidate
 from sdp_bench.reports.scorecard.page import Scorecard
 from sdp_bench.reports.scorecard.page import build as build_scorecard
-from sdp_bench.reports.selfcheck.page import Findings
-from sdp_bench.reports.selfcheck.rate import Rate
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.rules import Traits
 from tests.attacks.calls import called
@@ -320,21 +318,6 @@ def test_a_scorecard_shows_texts_and_makes_nothing_of_them(held, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         held("scorecards", wrong)
-
-
-def test_a_page_of_error_rates_shows_texts_and_makes_nothing_of_them(held, tmp_path):
-    def wrong(hostile):
-        rate = Rate("floors", hostile, hostile, (0.9, 1.0), 9, 10)
-        shown = Findings([rate], hostile, hostile, 1.0).markdown()
-        rows = {len(re.findall(r"(?<!\\)\|", line)) for line in shown.splitlines() if line.startswith("|")}
-        return obeyed(shown) or (rows != {7} and rows)
-
-    held("error rates", wrong)
-    rates = [Rate("floors", hostile, hostile, (0.9, 1.0), 9, 10) for hostile in HOSTILE]
-    page = Findings(rates, "sdp-bench", "abacus", 1.0).write(tmp_path).read_text()
-    table = (tmp_path / "rates.csv").read_text()
-    assert not (formulas(table))
-    assert not (obeyed(page + table))
 
 
 @pytest.mark.slow

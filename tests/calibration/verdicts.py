@@ -1,0 +1,126 @@
+"""How often statements are judged wrongly, where the truth lies exactly on the threshold."""
+
+import numpy as np
+
+from sdp_bench.oracles.estimate.multiplicity import holm
+from sdp_bench.reports.replication.page import statements
+from sdp_bench.reports.replication.statement import Effect, Evidence, Tried
+from sdp_bench.reports.results import committed_results
+from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_some_part
+from tests.calibration.rate import Rate
+
+_AT_ONCE = 250
+"""Samples that are drawn together, to limit memory."""
+
+
+def means(rng):
+    """Single tests and 95 % intervals of the mean, under effects with and without skewness."""
+    trials = 20_000
+    for shape, draw in (("normal", rng.standard_normal), ("exponential", rng.standard_exponential)):
+        centre = float(shape == "exponential")
+        for nets in (10, 30):
+            tests = mean_tests(draw((trials, nets)), centre)
+            missed = int(((tests.low > centre) | (tests.high < centre)).sum())
+            yield Rate("95 % interval of a mean", f"{shape} effects, {nets} nets", LEVEL, missed, trials)
+            for side, p in (("above", tests.above), ("below", tests.below)):
+                errors = int((p <= LEVEL).sum())
+                yield Rate(f"false “{side}”", f"{shape} effects, {nets} nets", LEVEL, errors, trials)
+
+
+def best_of_several(rng):
+    """The best of several alternatives compared with the best of others, all of them equal."""
+    trials, runs = 2000, 30
+    for own, others in ((1, 7), (7, 1), (7, 7)):
+        errors = np.zeros(2, dtype=int)
+        for _ in range(trials):
+            first, second = (rng.standard_normal((runs, number)) for number in (own, others))
+            gap = first[:, first.mean(0).argmax()] - second[:, second.mean(0).argmax()]
+            errors += np.array(Effect("gap", gap, choices=own, against=others).p) <= LEVEL
+        for side, count in zip(("above", "below"), errors.tolist(), strict=True):
+            condition = f"best of {own} against best of {others}, {runs} runs"
+            yield Rate(f"false “{side}”", condition, LEVEL, count, trials)
+
+
+def committed(rng):
+    """Verdicts on all statements of a convention, with nets drawn from the committed effects.
+
+    A statement is supported wrongly most often if one part lies on its threshold and the others are far above
+    theirs; that part is the most error-prone one. It is refuted wrongly if all parts lie on their thresholds.
+    The errors are those of the worst convention.
+    """
+    families = _families()
+    for nets in (30, 10):
+        for dominated in (False, True):
+            trials = 300 if dominated else 600
+            worst = np.zeros(2, dtype=int)
+            for family in families:
+                p = [_p(parts, nets, trials, len(family), rng) for parts in _kept(family, dominated)]
+                corrected = holm(np.array(p).transpose(1, 2, 0)) if p else np.ones((2, trials, 1))
+                worst = np.maximum(worst, (corrected <= LEVEL).any(-1).sum(-1))
+            for verdict, count in zip(("supported", "refuted"), worst.tolist(), strict=True):
+                # A sample without the net that carries an effect cannot show it: no claim.
+                condition = f"{nets} nets" + ", also where one net dominates" * dominated
+                nominal = None if dominated else LEVEL
+                yield Rate(f"any statement wrongly {verdict}", condition, nominal, count, trials)
+
+
+def _families():
+    """Effects of the parts of each statement, shape (parts, nets), by convention."""
+    evidence = Evidence(committed_results())
+    (topic,) = (topic for topic in statements() if topic.key == "tables")
+    tried = [statement.rule(evidence) for statement in topic.statements if statement.rule]
+    tried = [one for one in tried if isinstance(one, Tried)]
+    conventions = {convention for one in tried for convention in one.trials if len(convention) > 1}
+    return [
+        [
+            [effect.values for effect in trial.effects]
+            for one in tried
+            for own, trial in one.trials.items()
+            if set(own) <= set(convention)
+        ]
+        for convention in sorted(conventions)
+    ]
+
+
+def _kept(family, dominated):
+    """Statements with their parts in which no single net has most of the squared deviations."""
+    for parts in family:
+        kept = [part for part in parts if np.isfinite(part).all() and (dominated or _share(part) <= 0.5)]
+        if kept:
+            yield kept
+
+
+def _share(part):
+    squares = (part - part.mean()) ** 2
+    return squares.max() / max(squares.sum(), 1e-300)
+
+
+def _p(parts, nets, trials, statements_, rng):
+    """p-values of "supported" and "refuted" for one statement, shape (2, trials)."""
+    above, below = [], []
+    for start in range(0, trials, _AT_ONCE):
+        drawn = _drawn(parts, nets, min(_AT_ONCE, trials - start), rng)
+        tests = mean_tests(drawn, np.array([[part.mean()] for part in parts]))
+        above.append(tests.above)
+        below.append(tests.below)
+    above, below = np.concatenate(above, 1), np.concatenate(below, 1)
+    prone = (above <= LEVEL / statements_).mean(1).argmax()
+    return above[prone], p_of_some_part(below.T)
+
+
+def _drawn(parts, nets, times, rng):
+    """Samples, shape (parts, times, nets), of smoothed effects; parts share the nets of a sample."""
+    chosen = rng.random((times, nets))
+    drawn = []
+    for effects in parts:
+        # Silverman's width for the inner spread: the mean and the reach of the tails stay the same.
+        middle = np.median(effects)
+        spread = 1.4826 * np.median(np.abs(effects - middle))
+        inner = np.clip(effects - middle, -2 * spread, 2 * spread)
+        width = 0.9 * len(effects) ** -0.2 * inner.std()
+        noise = width * rng.standard_normal((times, nets))
+        drawn.append(effects[(chosen * len(effects)).astype(int)] + noise)
+    return np.array(drawn)
+
+
+SIMULATIONS = (means, best_of_several, committed)
