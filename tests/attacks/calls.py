@@ -110,13 +110,6 @@ def furnished(folder):
     return folder
 
 
-FILES = (
-    *("random.bin", "empty", "list.json", "null.json", "deep.json", "latin.json", "nan.json", "types.json"),
-    *("text.csv", "magic.sqlite", "shape.npy", "folder", "loop", "missing", "random.bin/x", "good.sqlite"),
-    *("x" * 300, "a/" * 3000 + "b", "\udcff", "=1+1", "a b", "a\nb", "", "nul\0", "."),
-)
-"""Paths below the folder, and nowhere else."""
-
 _HUGE = ("9" * 23, "9" * 5000)
 _NO_NUMBERS = ("", "x", "²", "0x10", "1,,2", "nan", "1e400")
 _NO_TEXTS = ("", " ", "\x1b[31m", "\udcff", "\u202e", "no-such-thing")

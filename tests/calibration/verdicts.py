@@ -9,7 +9,7 @@ from sdp_bench.reports.results import committed_results
 from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_some_part
 from tests.calibration.rate import Rate
 
-_AT_ONCE = 250
+_AT_ONCE = 100
 """Samples that are drawn together, to limit memory."""
 
 
@@ -54,9 +54,9 @@ def committed(rng):
             trials = 300 if dominated else 600
             worst = np.zeros(2, dtype=int)
             for family in families:
-                p = [_p(parts, nets, trials, len(family), rng) for parts in _kept(family, dominated)]
-                corrected = holm(np.array(p).transpose(1, 2, 0)) if p else np.ones((2, trials, 1))
-                worst = np.maximum(worst, (corrected <= LEVEL).any(-1).sum(-1))
+                kept = [[part for part in parts if dominated or _share(part[1]) <= 0.5] for parts in family]
+                p = _p([parts for parts in kept if parts], nets, trials, rng)
+                worst = np.maximum(worst, (holm(p) <= LEVEL).any(-1).sum(-1))
             for verdict, count in zip(("supported", "refuted"), worst.tolist(), strict=True):
                 # A sample without the net that carries an effect cannot show it: no claim.
                 condition = f"{nets} nets" + ", also where one net dominates" * dominated
@@ -65,7 +65,7 @@ def committed(rng):
 
 
 def _families():
-    """Effects of the parts of each statement, shape (parts, nets), by convention."""
+    """Parts of each statement by convention, each as the file of its nets and its effects, shape (nets,)."""
     evidence = Evidence(committed_results())
     (topic,) = (topic for topic in statements() if topic.key == "tables")
     tried = [statement.rule(evidence) for statement in topic.statements if statement.rule]
@@ -73,7 +73,11 @@ def _families():
     conventions = {convention for one in tried for convention in one.trials if len(convention) > 1}
     return [
         [
-            [effect.values for effect in trial.effects]
+            [
+                (effect.sources[0][1].partition("#")[0], effect.values)
+                for effect in trial.effects
+                if np.isfinite(effect.values).all()
+            ]
             for one in tried
             for own, trial in one.trials.items()
             if set(own) <= set(convention)
@@ -82,45 +86,46 @@ def _families():
     ]
 
 
-def _kept(family, dominated):
-    """Statements with their parts in which no single net has most of the squared deviations."""
-    for parts in family:
-        kept = [part for part in parts if np.isfinite(part).all() and (dominated or _share(part) <= 0.5)]
-        if kept:
-            yield kept
-
-
-def _share(part):
-    squares = (part - part.mean()) ** 2
+def _share(effects):
+    """Share of the squared deviations that a single net has."""
+    squares = (effects - effects.mean()) ** 2
     return squares.max() / max(squares.sum(), 1e-300)
 
 
-def _p(parts, nets, trials, statements_, rng):
-    """p-values of "supported" and "refuted" for one statement, shape (2, trials)."""
-    above, below = [], []
-    for start in range(0, trials, _AT_ONCE):
-        drawn = _drawn(parts, nets, min(_AT_ONCE, trials - start), rng)
-        tests = mean_tests(drawn, np.array([[part.mean()] for part in parts]))
-        above.append(tests.above)
-        below.append(tests.below)
-    above, below = np.concatenate(above, 1), np.concatenate(below, 1)
-    prone = (above <= LEVEL / statements_).mean(1).argmax()
-    return above[prone], p_of_some_part(below.T)
+def _p(family, nets, trials, rng):
+    """p-values of "supported" and "refuted", shape (2, trials, statements)."""
+    batches = [_tests(family, nets, _AT_ONCE, rng) for _ in range(trials // _AT_ONCE)]
+    supported, refuted = [], []
+    for place in range(len(family)):
+        above, below = (np.concatenate([batch[place][side] for batch in batches], 1) for side in (0, 1))
+        prone = (above <= LEVEL / len(family)).mean(1).argmax()
+        supported.append(above[prone])
+        refuted.append(p_of_some_part(below.T))
+    return np.array([supported, refuted]).transpose(0, 2, 1)
 
 
-def _drawn(parts, nets, times, rng):
-    """Samples, shape (parts, times, nets), of smoothed effects; parts share the nets of a sample."""
-    chosen = rng.random((times, nets))
-    drawn = []
-    for effects in parts:
-        # Silverman's width for the inner spread: the mean and the reach of the tails stay the same.
-        middle = np.median(effects)
-        spread = 1.4826 * np.median(np.abs(effects - middle))
-        inner = np.clip(effects - middle, -2 * spread, 2 * spread)
-        width = 0.9 * len(effects) ** -0.2 * inner.std()
-        noise = width * rng.standard_normal((times, nets))
-        drawn.append(effects[(chosen * len(effects)).astype(int)] + noise)
-    return np.array(drawn)
+def _tests(family, nets, times, rng):
+    """p-values of the parts of each statement, shapes (parts, times), against the population's mean."""
+    shared = {}
+    found = []
+    for parts in family:
+        drawn = []
+        for file, effects in parts:
+            count = len(effects)
+            if (file, count) not in shared:  # effects on the same nets share these
+                chosen = rng.integers(0, count, (times, nets))
+                shared[file, count] = chosen, rng.standard_normal((times, nets, count))
+            chosen, normals = shared[file, count]
+            # Silverman's width for the inner spread: the mean and the reach of the tails stay the same, and
+            # effects that are equal in most nets remain equal.
+            middle = np.median(effects)
+            spread = 1.4826 * np.median(np.abs(effects - middle))
+            inner = np.clip(effects - middle, -2 * spread, 2 * spread)
+            width = 0.9 * count**-0.2 / np.sqrt(count)
+            drawn.append(effects[chosen] + width * normals @ (inner - inner.mean()))
+        tests = mean_tests(np.array(drawn), np.array([[effects.mean()] for _, effects in parts]))
+        found.append((tests.above, tests.below))
+    return found
 
 
 SIMULATIONS = (means, best_of_several, committed)
