@@ -231,7 +231,7 @@ def _has(kind, **usual):
 
     def applies(call):
         layers = [module for module in call.modules if isinstance(module, kind)]
-        return any(not usual or any(getattr(one, key) != usual[key] for key in usual) for one in layers)
+        return any(not usual or any(getattr(layer, key) != usual[key] for key in usual) for layer in layers)
 
     return applies
 

@@ -24,7 +24,7 @@ def sampling_rules(rng):
                 stopped.append(check(known, options, scope).exit_code != 0)
     condition = "20 Monte Carlo samples under other seeds, two settings"
     yield Rate("false alarm of the gate", condition, 0.01, sum(stopped[:trials]), trials)
-    missed = sum(not each for each in stopped[trials:])
+    missed = stopped[trials:].count(False)
     yield Rate("gate misses covariances off by 10 %", condition, 0.05, missed, len(stopped) - trials)
 
 

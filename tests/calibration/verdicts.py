@@ -69,8 +69,8 @@ def _families():
     evidence = Evidence(committed_results())
     (topic,) = (topic for topic in statements() if topic.key == "tables")
     tried = [statement.rule(evidence) for statement in topic.statements if statement.rule]
-    tried = [one for one in tried if isinstance(one, Tried)]
-    conventions = {convention for one in tried for convention in one.trials if len(convention) > 1}
+    tried = [measured for measured in tried if isinstance(measured, Tried)]
+    conventions = {convention for measured in tried for convention in measured.trials if len(convention) > 1}
     return [
         [
             [
@@ -78,9 +78,9 @@ def _families():
                 for effect in trial.effects
                 if np.isfinite(effect.values).all()
             ]
-            for one in tried
-            for own, trial in one.trials.items()
-            if set(own) <= set(convention)
+            for measured in tried
+            for choices, trial in measured.trials.items()
+            if set(choices) <= set(convention)
         ]
         for convention in sorted(conventions)
     ]
