@@ -22,9 +22,8 @@ PRINTED = "% sdp-bench\n"
 # How our files begin (PDFs: end), by suffix.
 _OURS = {
     ".html": r'(?s).*<(title>sdp-bench |meta name="sdp-bench-)',
-    # measurements, or none; verdicts on the paper; rates of the selfcheck
-    ".csv": r'(""|topic,lines,quote,.*|(?=.*\bexperiment\b)(?=.*\brule\b).*\bvalue\b.*'
-    r"|part,what,condition,.*,hits,trials)?\r?\n",
+    # measurements, or none; verdicts on the paper
+    ".csv": r'(""|topic,lines,quote,.*|(?=.*\bexperiment\b)(?=.*\brule\b).*\bvalue\b.*)?\r?\n',
     ".tex": r"% sdp-bench",
     ".bib": r"% sdp-bench",
     ".md": r"<!-- sdp-bench -->",

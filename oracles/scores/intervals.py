@@ -20,22 +20,41 @@ TAILS = (1e-1, 1e-2, 1e-3, 1e-4)
 _NORMAL_975 = 1.959963984540054
 _LEAST = 10  # minimum expected number of samples above a threshold
 _NULL = 10_000  # number of samples for a 95 % point
+_MANY = 1000  # expected samples outside an interval from which on the mass inside is nearly normal
 
 
 def coverage(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, ...]:
-    """True mass of a rule's central interval of a level, such as 0.9, for each output."""
+    """True mass of a rule's central interval of a level, such as 0.9, for each output.
+
+    References
+    ----------
+    David and Nagaraja, "Order Statistics", 3rd edition, 2003, section 2.5.
+    """
     check_outputs(oracle, rule)
     levels = central(level)
     intervals, again = rule.at(levels), rule.replicates(levels=levels, seed=1)
-    width = _NORMAL_975 * math.sqrt(level * (1 - level) * (1 / oracle.samples + 1 / rule.samples))
+    normal = _NORMAL_975 * math.sqrt(level * (1 - level) * (1 / oracle.samples + 1 / rule.samples))
+    few = (1 - level) * min(oracle.samples, rule.samples) < _MANY
+    null = _masses_of_exact(oracle.samples, rule.samples, level) if few else None
     found = []
     for output, own in enumerate(oracle.at(levels).T):
         ordered = oracle.ordered[output]
         value, exact = float(_mass(ordered, intervals[:, output])), float(_mass(ordered, own))
+        width = normal if null is None else float(np.quantile(np.abs(null - exact), 0.95))
         counted = value * (1 - value) / oracle.samples
         stderr = math.sqrt(counted + _mass(ordered, again[..., output]).var(ddof=1))
         found.append(Ratio(value, exact, exact + width, stderr))
     return tuple(found)
+
+
+def _masses_of_exact(oracle_samples: int, rule_samples: int, level: float) -> Array:
+    """Measured masses of an exact rule's interval, which are skewed if few samples lie outside."""
+    generator = np.random.default_rng(2)
+    # The mass between two order statistics of a sample has a Beta distribution (David and Nagaraja).
+    inside = level * (rule_samples - 1)
+    masses = generator.beta(inside, rule_samples + 1 - inside, _NULL)
+    counted: Array = generator.binomial(oracle_samples, masses) / oracle_samples
+    return counted
 
 
 def _mass(ordered: Array, intervals: Array) -> Array:

@@ -44,10 +44,11 @@ def _inner(evidence: Evidence) -> Tried | None:
     effects = []
     for layer, table in curves.items():
         if table.shape[1] >= _FEWEST:
-            inner, ends = table.iloc[:, 1:-1], table.iloc[:, [0, -1]].max(axis=1)
-            gap = inner[inner.mean().idxmax()] - ends
+            inner, ends = table.iloc[:, 1:-1], table.iloc[:, [0, -1]]
+            # The better end of each run would be better by noise alone.
+            gap = inner[inner.mean().idxmax()] - ends[ends.mean().idxmax()]
             words = f"accuracy at the best inner scale less that at the better end, k = {layer}, in points"
-            effects.append(Effect(words, finite(gap), choices=inner.shape[1]))
+            effects.append(Effect(words, finite(gap), choices=inner.shape[1], against=ends.shape[1]))
     return _ruling(effects, curves)
 
 

@@ -90,8 +90,8 @@ def _more(
 ) -> Effect:
     """Difference of two accuracies in points, by run, each at its best scale; the best of `tables`."""
     gap = _at_best(measured) - _at_best(other)
-    choices = tables * max(1, measured.shape[1])
-    return Effect(f"{words}, in points", finite(gap), needed, choices=choices)
+    choices, against = tables * max(1, measured.shape[1]), max(1, other.shape[1])
+    return Effect(f"{words}, in points", finite(gap), needed, choices=choices, against=against)
 
 
 def _tried(trials: Mapping[Convention, Iterable[Effect]], measured: _Measured) -> Tried | None:
@@ -178,7 +178,7 @@ def _by_attack(evidence: Evidence) -> Tried | None:
             other = measured.of(one, "pgd_ce", metric, _RADIUS)
             gap = other[_best(own)] - _at_best(own) if own.size and other.size else pd.Series(dtype=float)
             words = f"{_name(one)}: accuracy under PGD on cross-entropy less that on its own loss, in points"
-            effects.append(Effect(words, finite(gap)))
+            effects.append(Effect(words, finite(gap), against=max(1, own.shape[1])))
         trials[look,] = effects
     return _tried(trials, measured)
 

@@ -51,10 +51,11 @@ class Effect:
     `name` is the measured quantity in `shown` units; `shown` is a monotone function from the effect to the
     number for readers. `values` has the shape (replicates,); an effect with values that are not finite is not
     tested. `choices` is the number of effects from which this one was chosen for its size (the best of
-    several scales, say); the statement is then that one of them is above the threshold. `sentence` is the
-    finding in words, with ``{value}``, or ``{size}`` and ``{side}`` (default: the name). `ours` says
-    whether the threshold is a margin of ours around 0. `sigma` are noise levels that are not part of the
-    name. `sources` are names and addresses of the lists of measurements.
+    several scales, say); the statement is then that one of them is above the threshold. `against` is the
+    number of alternatives from which the best was chosen for comparison, which makes the effect smaller.
+    `sentence` is the finding in words, with ``{value}``, or ``{size}`` and ``{side}`` (default: the name).
+    `ours` says whether the threshold is a margin of ours around 0. `sigma` are noise levels that are not part
+    of the name. `sources` are names and addresses of the lists of measurements.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Effect:
     threshold: float = 0.0
     shown: Callable[[float], float] = float
     choices: int = 1
+    against: int = 1
     sentence: str = ""
     ours: bool = False
     sigma: str = ""
@@ -77,12 +79,13 @@ class Effect:
     @property
     def p(self) -> tuple[float, float]:
         """p-values of "above the threshold" and of "below it"."""
-        # The first is multiplied by the number of choices (Bonferroni): the largest of several effects is
-        # above zero by noise alone. The second is not, since all of them must be below and the largest is the
-        # closest.
+        # By noise alone the largest of several effects is above zero, and an effect is below zero if it is
+        # compared with the best of several alternatives. Each p-value is multiplied by the number of choices
+        # that favour it (Bonferroni). Choices on the other side make it larger.
         if self.tests is None or len(self.values) < MIN_NETS:
             return 1.0, 1.0
-        return min(1.0, self.choices * float(self.tests.above)), float(self.tests.below)
+        above, below = float(self.tests.above), float(self.tests.below)
+        return min(1.0, self.choices * above), min(1.0, self.against * below)
 
     @property
     def range(self) -> tuple[float, float, float]:
@@ -190,6 +193,8 @@ class Trial:
         gone = f"; not finite in {infinite}" if infinite else ""
         count = labels.plural(self.fewest if few else len(worst.values), self.replicate)
         chosen = f"; the best of {worst.choices}" if worst.choices > 1 else ""
+        if worst.against > 1:
+            chosen += f"; compared with the best of {worst.against}"
         return f"{worst.found}, needed {worst.needed} ({count}{few}{gone}{chosen}{parts})"
 
     def attainable(self) -> tuple[float, float]:
@@ -204,8 +209,9 @@ class Trial:
                 else 1.0
             )
 
-        most_chosen = max(effect.choices for effect in self.effects)
-        return min(1.0, most_chosen * least(self.fewest)), min(1.0, len(self.effects) * least(self.most))
+        above = max(effect.choices for effect in self.effects) * least(self.fewest)
+        below = min(effect.against * least(len(effect.values)) for effect in self.effects)
+        return min(1.0, above), min(1.0, len(self.effects) * below)
 
 
 @dataclass(frozen=True)

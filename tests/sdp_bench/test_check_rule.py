@@ -112,7 +112,6 @@ def test_the_checks_are_listed():
     [
         ((), "name a rule"),
         (("spd",), "unknown rule 'spd'"),
-        (("monte_carlo:sample=3",), "no parameter 'sample'"),
         (("missing.py:Rule",), "cannot read missing.py"),
         (("sdp", "--only", "afine"), "unknown check 'afine'"),
     ],
@@ -127,7 +126,6 @@ def test_bad_input_is_told(arguments, message):
 @pytest.mark.parametrize(
     ("rule", "check", "code", "said", "colour"),
     [
-        ("sdp", "affine", 0, "1 passed, 0 failed", "#2e7d32"),
         ("dvia", "diagonal", 0, "0 passed, 0 failed, 1 known", "#2e7d32"),
         ("{mine}:Forgetful", "affine", 1, "0 passed, 1 failed", "#c62828"),
         ("{mine}:Nothing", "affine", 1, "no check applies", "#6b6b6b"),

@@ -1,6 +1,5 @@
 """Options of a command in a TOML file: the same values as on the command line, which wins over it."""
 
-import os
 import re
 
 import click
@@ -121,18 +120,12 @@ def test_a_value_of_the_wrong_kind_is_told_with_its_file_and_key_whatever_the_ke
         ("[run]\nsigma = 1", "unknown key 'run'"),
         ("zzz = 1", "keys are all, preset, rules"),
         ("samples = '10'", "samples: a whole number is needed here, not '10'"),
-        ("samples = true", "samples: a whole number is needed here, not True"),
-        ("samples = [10]", "samples: a whole number is needed here, not [10]"),
         ("sigma = '0.1,1'", "sigma: a number or an array of such is needed here"),
         ("sigma = []", "sigma: an empty array says nothing"),
-        ("experiments = []", "experiments: an empty array says nothing"),
         ("all = 1", "all: true or false is needed here, not 1"),
         ("rules = ['sdp', 'a:x={']", "rules: 'a:x={'"),
-        ("rules = ['sdp', 1]", "rules: a text or an array of such is needed here, not 1"),
         ("experiments = [1]", "experiments: a text or an array of such is needed here, not 1"),
         ("sigma = 1\nsigma = 2", "is no TOML file"),
-        ("sigma = ", "is no TOML file"),
-        ("[" * 50_000, "is no TOML file"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused_in_a_line(text, told, file):
@@ -155,26 +148,13 @@ def test_only_the_command_line_can_permit_stored_code_to_run(key, value, file):
         ("missing.toml", "No such file"),
         ("binary", "no TOML file"),
         (".", "is a directory"),
-        ("x" * 300, "File name too long"),
-        ("loop", "symbolic links"),
         ("large", "larger than 64 KiB"),
-        ("dotted", "larger than 64 KiB"),
-        ("/dev/zero", "is a device or a pipe"),
-        pytest.param(
-            "pipe",
-            "is a device or a pipe",
-            marks=pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes"),
-        ),
     ],
 )
 def test_a_file_that_is_none_is_refused_in_a_line(name, told, tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "dotted").write_text(f"{'a.' * 10**5}a = 1")
     with (tmp_path / "large").open("wb") as large:
         large.truncate(2**40)
-    if name == "pipe":
-        os.mkfifo(tmp_path / name)
     code, out, err = called(["run", "iris-tv", "--config", str(tmp_path / name)])
     assert complaint(code, out, err, (2,)) == ""
     assert told in err

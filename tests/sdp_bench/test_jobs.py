@@ -12,7 +12,6 @@ ASKED = 10_000
 COMMANDS = [
     ["run", "iris-tv", "--preset", "smoke"],
     ["validate", "sdp", "--no-conformance", "--preset", "smoke"],
-    ["selfcheck", "intervals", "--trials", "1%"],
 ]
 
 

@@ -40,8 +40,8 @@ def python(*words, path=ROOT, folder=None):
     )
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_everything_is_listed_and_nothing_that_measures_is_imported(name):
+def test_everything_is_listed_and_nothing_that_measures_is_imported():
+    name = "smoke"
     done = python("-c", LISTED, "--preset", name)
     assert (done.returncode, done.stderr.strip()) == (0, "")
     blocks = dict(block.split("\n", 1) for block in done.stdout.rstrip().split("\n\n"))
@@ -59,15 +59,6 @@ def test_everything_is_listed_and_nothing_that_measures_is_imported(name):
     assert others.endswith(", ".join(references()))
     assert peers.endswith(f": {', '.join(PEERS)}; peers for all that are installed")
     assert not blocks
-
-
-def test_names_that_are_read_are_those_of_the_classes():
-    for name, kind in metrics().items():
-        assert kind.name == name
-    assert [kind.rank for kind in metrics().values()] == sorted(kind.rank for kind in metrics().values())
-    assert [sdp_ref.rule(name).name for name in sdp_ref.rules()] == list(sdp_ref.rules())
-    ranks = [sdp_ref.rule(name).rank for name in sdp_ref.rules()]
-    assert ranks == sorted(ranks)
 
 
 MINE = f"{ROOT}/docs/examples/second_order.py:SecondOrder"

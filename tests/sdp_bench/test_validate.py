@@ -9,10 +9,8 @@ import pandas as pd
 import pytest
 
 from sdp_bench import cli
-from sdp_bench.bench import rules as plugin_rules
 from sdp_bench.bench.executors import TimeLimitError
 from sdp_bench.bench.executors.local import Limits
-from sdp_bench.bench.plugins.plugin import find
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import conformance as kit_of_runs
@@ -44,14 +42,6 @@ class Raising(Good):
         if x.mean.shape[1:] == (4,):
             raise ArithmeticError("no\\nsuch net")
         return sr.propagate(net, x, "sdp")
-
-
-class Wrong(Good):
-    name = "wrong"
-
-    def propagate(self, net, x):
-        law = sr.propagate(net, x, "sdp")
-        return sr.Gaussian(law.mean + 1, law.covariance)
 
 
 class Undefined(Good):
@@ -250,12 +240,9 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
     [
         ((), "name a rule, path/to/my_rule.py:MyRule, or a net"),
         (("absent.py:Rule",), "cannot read absent.py"),
-        (("theirs.py:Absent",), "there is no Absent"),
         (("theirs.py:Lines",), "a rule has a name and propagate(net, x), one line, and another has not"),
         (("theirs.py:Starting",), "cannot make the rule: ValueError: not today"),
-        (("spd",), "unknown rule 'spd'"),
         (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
-        (("theirs.py:Good", "--sigma", "-1"), "sigma must be positive"),
         (("theirs.py:Good", "--preset", "smoke", "--activation", "tanh"), "no net of these experiments is"),
         (("theirs.py:Good", "--experiment", "absent"), "unknown experiment 'absent'"),
         (("theirs.py:Good", "--inputs", "x.npy"), "go with --net"),
@@ -319,26 +306,10 @@ def test_the_kit_runs_in_a_process_of_its_own(tmp_path):
         conformance(names[0], found, Limits(1.0))
 
 
-@pytest.mark.slow
-def test_the_kit_finds_a_wrong_rule(tmp_path):
-    path = tmp_path / "theirs.py"
-    path.write_text(RULES)
-    wrong = find(f"{path}:Wrong", plugin_rules.RULES)
-    path.unlink()
-    report = conformance("wrong", [wrong])
-    assert "affine" in [check.name for check in report.unexpected]
-    assert not report.passed
-
-
 FAMILIES = {
     "gaussian": "",
-    "laplace": "Laplace noise",
-    "uniform": "uniform noise",
     "student_t:5": "Student t(5) noise",
     "cauchy": "Cauchy noise",
-    "stable:1.5": "1.5-stable noise",
-    "mixture:0.9*1+0.1*5": "mixture 0.9*1+0.1*5 noise",
-    "scales:1/0/0.5/2": "scaled Gaussian 1/0/0.5/2 noise",
     "covariance:c.npy": "correlated Gaussian ",
     "residuals:r.npy": "residual ",
 }
@@ -360,7 +331,7 @@ def test_rules_on_a_net_of_ones_own_under_noise_of_any_family(call, tmp_path, no
     code, out, err = call(
         *words, "--noise", noise, "--rules", "sdp,marginal_sdp,moment_matching,oracle_again"
     )
-    heavy = noise in ("cauchy", "stable:1.5")
+    heavy = noise == "cauchy"
     assert code == 0, err
     assert "Warning" not in err
     assert ("left out: rule 'moment_matching' does not support" in err) == heavy
@@ -368,7 +339,7 @@ def test_rules_on_a_net_of_ones_own_under_noise_of_any_family(call, tmp_path, no
     assert f"{'γ' if heavy else 'σ'} = 0.1" in out.replace("\u00a0", " ")
     page = (tmp_path / "card" / "index.html").read_text()
     assert ("rules of moments take it for the Gaussian" in page) == (
-        noise.partition(":")[0] in ("laplace", "uniform", "student_t", "mixture", "residuals")
+        noise.partition(":")[0] in ("student_t", "residuals")
     )
     with Store(tmp_path / "o.sqlite") as store:
         frame = store.frame(store.run())

@@ -24,13 +24,6 @@ class Multivariate(Base):
         return td.MultivariateNormal(mean, covariance)
 
 
-class Factor(Base):
-    name = "factor"
-
-    def law(self, mean, deviation, covariance):
-        return td.LowRankMultivariateNormal(mean, deviation.unsqueeze(2), deviation.square())
-
-
 class Mixed(Base):
     name = "mixed"
 
@@ -45,20 +38,6 @@ class Student(Base):
 
     def law(self, mean, deviation, covariance):
         return td.Independent(td.StudentT(5.0, mean, deviation), 1)
-
-
-class Laplace(Base):
-    name = "laplace"
-
-    def law(self, mean, deviation, covariance):
-        return td.Independent(td.Laplace(mean, deviation), 1)
-
-
-class Uniform(Base):
-    name = "uniform"
-
-    def law(self, mean, deviation, covariance):
-        return td.Independent(td.Uniform(mean - deviation, mean + deviation), 1)
 
 
 class Transformed(Base):
@@ -116,11 +95,8 @@ TINY = (
 TOGETHER = "all outputs together are needed, of which a law of quantiles of single outputs says nothing"
 REFUSED = {
     "Multivariate": (),
-    "Factor": (),
     "Mixed": (),
     "Student": (),
-    "Laplace": (),
-    "Uniform": (),
     "Mixture": (),
     "Draws": ("log score: a density is needed: an empirical law of 200 draws has no known density",),
     "Quantiles": (f"log score, energy score: {TOGETHER}",),

@@ -4,12 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from sdp_bench.bench.gate.baseline import read
 from sdp_bench.bench.gate.check import Options, check
 from sdp_bench.bench.gate.verdict import ALL_CASES, Status
-from sdp_bench.reports.selfcheck.gating.power import Power
 from tests.bench.gate.gate_rules import baseline_of, few_cells, write_sampler
-from tests.project import ROOT
 
 CHECK = Options(seed=7, speed=False)
 ALL = few_cells(inputs=1, samples=2**13, probes=True)
@@ -92,22 +89,3 @@ def test_a_wider_law_that_is_nearer_to_the_oracle_is_not_an_improvement(changed)
 def test_a_rule_that_fails_under_other_seeds_of_a_probe_is_a_failure(changed):
     verdict = changed("raise ValueError('no')", when="self.seed % 2 and x.dimension != 4", offset=1)
     assert {f.text for f in verdict.having(Status.FAILED)} == {"ValueError: no"}
-
-
-def test_the_documentation_states_the_power_of_the_committed_baseline():
-    baseline = read(ROOT / "reports/baselines/ci.json")
-    rules = [rule for rule in baseline.rules.values() if rule.draws]
-    powers = [
-        Power(rule.draws, {key: len(rule.answers[key].mean) for key in rule.draws}, len(rules))
-        for rule in rules
-    ]
-    said = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
-    changes = {f"all covariances x {c}": [p.covariance(c) for p in powers] for c in (0.99, 0.98, 0.97)}
-    changes["all means + 1 % of a standard deviation"] = [p.mean_shift(0.01) for p in powers]
-    changes["all means x 1.01"] = [p.mean_factor(1.01) for p in powers]
-    for c in (1.05, 1.1, 1.2):
-        changes[f"one covariance x {c}"] = [p.covariance_in_one(c) for p in powers]
-    for c in (2, 5, 10):
-        changes[f"one mean + {c} % of a standard deviation"] = [p.shift_in_one(c / 100) for p in powers]
-    for change, found in changes.items():
-        assert f"| {change} | {' | '.join(f'{each:.2f}' for each in found)} |" in said

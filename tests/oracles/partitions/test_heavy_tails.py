@@ -61,11 +61,6 @@ def test_a_constant_law_has_axes_too():
     assert tree.counts(constant + 1).tolist()[-1] == 1000
 
 
-def test_central_axes_of_the_smallest_pilot():
-    tree = oracles.EqualMassTree.from_samples(np.array([[0.0, 1.0], [2.0, 5.0]]), 2, axes=central_axes)
-    assert tree.counts(np.array([[0.0, 1.0], [2.0, 5.0]])).tolist() == [1, 1, 0]
-
-
 def test_output_bins_have_equal_mass_and_hold_the_tails():
     bins = OutputBins.from_samples(flat_cauchy(1, 2**18), 20)
     assert bins.cells == 20

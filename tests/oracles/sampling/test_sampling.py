@@ -263,26 +263,6 @@ def test_stable_draws_have_the_tails_of_their_law(alpha: float) -> None:
     assert (np.abs(observed - exact) < 4 * np.sqrt(exact * (1 - exact) / len(draws))).all()
 
 
-def test_stable_draws_of_alpha_1_and_2_are_cauchy_and_normal() -> None:
-    for alpha, law, arguments in ((1.0, "cauchy", (1.0, 2.0)), (2.0, "norm", (1.0, 2.0 * np.sqrt(2)))):
-        x = SymmetricStable(torch.tensor([[1.0]]), torch.tensor([[2.0]]), alpha)
-        draws = oracles.sample_outputs(nn.Identity(), x, 50_000, seed=1)[:, 0].numpy()
-        assert stats.kstest(draws, law, args=arguments).pvalue > 1e-3
-
-
-def test_the_draws_of_heavy_tails_are_known_for_ever() -> None:
-    """Stored results rest on these numbers; a change of them must be a decision."""
-    z = torch.zeros(1, 2, dtype=torch.float64)
-    draws = oracles.sample_outputs(nn.Identity(), Cauchy(z, z + 1), 2, seed=1)
-    assert draws.flatten().tolist() == pytest.approx(
-        [-3.4069426446675917, 32.09382856154422, 7.699664852254921, 0.5277954788523996], rel=1e-12
-    )
-    draws = oracles.sample_outputs(nn.Identity(), SymmetricStable(z, z + 1, 1.5), 2, seed=1)
-    assert draws.flatten().tolist() == pytest.approx(
-        [-1.671432159406174, 0.798992914135527, -0.04986106155445531, 0.7097397288618735], rel=1e-12
-    )
-
-
 def test_a_million_cauchy_draws_go_through_a_deep_float32_net() -> None:
     """The largest is beyond 10^5 scales, and neither the noise nor a layer overflows."""
     x = Cauchy(MEAN, torch.full_like(MEAN, 100.0))
@@ -397,11 +377,8 @@ def constant(value: float) -> forward.Network:
     ("change", "message"),
     [
         ({"samples": 0}, "samples must be a positive integer"),
-        ({"samples": -5}, "samples must be a positive integer"),
         ({"samples": 10.5}, "samples must be a positive integer"),
-        ({"samples": True}, "samples must be a positive integer"),
         ({"seed": -1}, "seed must be a non-negative integer"),
-        ({"seed": None}, "seed must be a non-negative integer"),
         ({"sampler": "halton"}, "sampler must be one of mc, sobol"),
         ({"device": "nowhere"}, "device 'nowhere' cannot be used"),
         ({"device": "meta"}, "the network is on cpu and is to run on meta"),
@@ -414,9 +391,7 @@ def constant(value: float) -> forward.Network:
         ),
         ({"x": SymmetricStable(MEAN, MEAN.abs(), 0.05)}, "draws too large"),
         ({"net": constant(float("nan"))}, "non-finite outputs"),
-        ({"net": constant(float("inf"))}, "non-finite outputs"),
         ({"net": lambda inputs: inputs[:, 0]}, r"outputs of shape \(rows, m\)"),
-        ({"net": lambda inputs: inputs[:7]}, r"outputs of shape \(rows, m\)"),
         ({"net": lambda inputs: inputs.argmax(1, keepdim=True)}, "floating-point outputs"),
         ({"net": lambda inputs: (inputs, inputs)}, "must return a tensor, got tuple"),
     ],
@@ -425,14 +400,6 @@ def test_bad_input_is_named(change: dict, message: str) -> None:
     arguments = {"net": network(3, 8, 2), "x": diagonal(), "samples": 100, "seed": 1} | change
     with pytest.raises(ValueError, match=message):
         oracles.sample_outputs(arguments.pop("net"), arguments.pop("x"), **arguments)
-
-
-def test_a_network_of_nan_weights_is_named() -> None:
-    net = network(3, 8, 2)
-    with torch.no_grad():
-        net[0].weight[0, 0] = float("nan")
-    with pytest.raises(ValueError, match="non-finite outputs"):
-        oracles.sample_outputs(net, diagonal(), 100, seed=1)
 
 
 def test_bad_arguments_are_refused_before_anything_is_drawn() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -142,18 +143,34 @@ def test_an_optimum_lies_between_the_scales_or_at_an_end(best, expected):
     assert found["introduction-scale"].verdicts.outcome is expected
 
 
-def test_noise_alone_makes_no_best_scale():
-    # One scale is as good as another; at the best of twelve, runs are above the ends by noise alone.
+@pytest.mark.parametrize(("side", "decades", "upper_end"), [(0, 13, 0.0), (1, 3, 0.8)])
+def test_noise_alone_makes_no_best_scale(side, decades, upper_end):
+    """The best of eleven inner scales is above an equal end by noise alone, and the better end above one."""
     rng = np.random.default_rng(0)
     tests = 200
     hits = 0
     for _ in range(tests):
-        frame = introduced((1.0,), seeds=30, scales=np.logspace(-6, 6, 13))
-        end = frame["sigma"] > 1e5
-        frame["value"] = np.where(end, 0.0, 0.8) + 0.01 * rng.standard_normal(len(frame))
+        frame = introduced((1.0,), seeds=30, scales=10.0 ** (np.arange(decades) - decades // 2))
+        is_upper = frame["sigma"] == frame["sigma"].max()
+        frame["value"] = np.where(is_upper, upper_end, 0.8) + 0.01 * rng.standard_normal(len(frame))
         tried = introduction.RULES["introduction-scale"](Evidence(SimpleNamespace(frame=frame)))
-        hits += tried.trials[()].p[0] < 0.05
+        hits += tried.trials[()].p[side] < 0.05
     assert hits <= stats.binom.ppf(0.9999, tests, 0.05)
+
+
+def test_a_baseline_at_the_best_of_its_scales_is_not_better_by_noise_alone():
+    """Softmax without scales is compared with the Dirichlet likelihood at five: all are equally accurate."""
+    rng = np.random.default_rng(0)
+    tests, frame = 100, measured(PAPER, NOISY)
+    hits = 0
+    for _ in range(tests):
+        frame["value"] = 0.5 + 0.01 * rng.standard_normal(len(frame))
+        tried = robust.RULES["robust-dirichlet"](Evidence(SimpleNamespace(frame=frame)))
+        effects = [
+            replace(effect, threshold=0.0) for trial in tried.trials.values() for effect in trial.effects
+        ]
+        hits += effects[0].p[1] < 0.05
+    assert hits <= stats.binom.ppf(0.999, tests, 0.05)
 
 
 def test_figures_have_their_counterparts(plain):

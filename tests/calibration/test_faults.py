@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdp_bench.reports.selfcheck.gating.faults import FAULTS, Gate, seen_by_kit, table
+from tests.calibration.faults import FAULTS, Gate, seen_by_kit, table
 from tests.project import ROOT
 
 GATE = Gate()

@@ -1,1 +1,0 @@
-"""Simulations with known truth, one module for each part of the suite."""

@@ -1,0 +1,14 @@
+"""All simulations of error rates, and their seeds."""
+
+import zlib
+
+import numpy as np
+
+from tests.calibration import floors, gate, verdicts
+
+SIMULATIONS = (*floors.SIMULATIONS, *verdicts.SIMULATIONS, *gate.SIMULATIONS)
+
+
+def rates_of(simulation):
+    """Rates under the fixed seed of a simulation."""
+    return list(simulation(np.random.default_rng(zlib.crc32(simulation.__name__.encode()))))

@@ -1,0 +1,131 @@
+"""How often statements are judged wrongly, where the truth lies exactly on the threshold."""
+
+import numpy as np
+
+from sdp_bench.oracles.estimate.multiplicity import holm
+from sdp_bench.reports.replication.page import statements
+from sdp_bench.reports.replication.statement import Effect, Evidence, Tried
+from sdp_bench.reports.results import committed_results
+from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_some_part
+from tests.calibration.rate import Rate
+
+_AT_ONCE = 100
+"""Samples that are drawn together, to limit memory."""
+
+
+def means(rng):
+    """Single tests and 95 % intervals of the mean, under effects with and without skewness."""
+    trials = 20_000
+    for shape, draw in (("normal", rng.standard_normal), ("exponential", rng.standard_exponential)):
+        centre = float(shape == "exponential")
+        for nets in (10, 30):
+            tests = mean_tests(draw((trials, nets)), centre)
+            missed = int(((tests.low > centre) | (tests.high < centre)).sum())
+            yield Rate("95 % interval of a mean", f"{shape} effects, {nets} nets", LEVEL, missed, trials)
+            for side, p in (("above", tests.above), ("below", tests.below)):
+                errors = int((p <= LEVEL).sum())
+                yield Rate(f"false “{side}”", f"{shape} effects, {nets} nets", LEVEL, errors, trials)
+
+
+def best_of_several(rng):
+    """The best of several alternatives compared with the best of others, all of them equal."""
+    trials, runs = 2000, 30
+    for own, others in ((1, 7), (7, 1), (7, 7)):
+        errors = np.zeros(2, dtype=int)
+        for _ in range(trials):
+            first, second = (rng.standard_normal((runs, number)) for number in (own, others))
+            gap = first[:, first.mean(0).argmax()] - second[:, second.mean(0).argmax()]
+            errors += np.array(Effect("gap", gap, choices=own, against=others).p) <= LEVEL
+        for side, count in zip(("above", "below"), errors.tolist(), strict=True):
+            condition = f"best of {own} against best of {others}, {runs} runs"
+            yield Rate(f"false “{side}”", condition, LEVEL, count, trials)
+
+
+def committed(rng):
+    """Verdicts on all statements of a convention, with nets drawn from the committed effects.
+
+    A statement is supported wrongly most often if one part lies on its threshold and the others are far above
+    theirs; that part is the most error-prone one. It is refuted wrongly if all parts lie on their thresholds.
+    The errors are those of the worst convention.
+    """
+    families = _families()
+    for nets in (30, 10):
+        for dominated in (False, True):
+            trials = 300 if dominated else 600
+            worst = np.zeros(2, dtype=int)
+            for family in families:
+                kept = [[part for part in parts if dominated or _share(part[1]) <= 0.5] for parts in family]
+                p = _p([parts for parts in kept if parts], nets, trials, rng)
+                worst = np.maximum(worst, (holm(p) <= LEVEL).any(-1).sum(-1))
+            for verdict, count in zip(("supported", "refuted"), worst.tolist(), strict=True):
+                # A sample without the net that carries an effect cannot show it: no claim.
+                condition = f"{nets} nets" + ", also where one net dominates" * dominated
+                nominal = None if dominated else LEVEL
+                yield Rate(f"any statement wrongly {verdict}", condition, nominal, count, trials)
+
+
+def _families():
+    """Parts of each statement by convention, each as the file of its nets and its effects, shape (nets,)."""
+    evidence = Evidence(committed_results())
+    (topic,) = (topic for topic in statements() if topic.key == "tables")
+    tried = [statement.rule(evidence) for statement in topic.statements if statement.rule]
+    tried = [measured for measured in tried if isinstance(measured, Tried)]
+    conventions = {convention for measured in tried for convention in measured.trials if len(convention) > 1}
+    return [
+        [
+            [
+                (effect.sources[0][1].partition("#")[0], effect.values)
+                for effect in trial.effects
+                if np.isfinite(effect.values).all()
+            ]
+            for measured in tried
+            for choices, trial in measured.trials.items()
+            if set(choices) <= set(convention)
+        ]
+        for convention in sorted(conventions)
+    ]
+
+
+def _share(effects):
+    """Share of the squared deviations that a single net has."""
+    squares = (effects - effects.mean()) ** 2
+    return squares.max() / max(squares.sum(), 1e-300)
+
+
+def _p(family, nets, trials, rng):
+    """p-values of "supported" and "refuted", shape (2, trials, statements)."""
+    batches = [_tests(family, nets, _AT_ONCE, rng) for _ in range(trials // _AT_ONCE)]
+    supported, refuted = [], []
+    for place in range(len(family)):
+        above, below = (np.concatenate([batch[place][side] for batch in batches], 1) for side in (0, 1))
+        prone = (above <= LEVEL / len(family)).mean(1).argmax()
+        supported.append(above[prone])
+        refuted.append(p_of_some_part(below.T))
+    return np.array([supported, refuted]).transpose(0, 2, 1)
+
+
+def _tests(family, nets, times, rng):
+    """p-values of the parts of each statement, shapes (parts, times), against the population's mean."""
+    shared = {}
+    found = []
+    for parts in family:
+        drawn = []
+        for file, effects in parts:
+            count = len(effects)
+            if (file, count) not in shared:  # effects on the same nets share these
+                chosen = rng.integers(0, count, (times, nets))
+                shared[file, count] = chosen, rng.standard_normal((times, nets, count))
+            chosen, normals = shared[file, count]
+            # Silverman's width for the inner spread: the mean and the reach of the tails stay the same, and
+            # effects that are equal in most nets remain equal.
+            middle = np.median(effects)
+            spread = 1.4826 * np.median(np.abs(effects - middle))
+            inner = np.clip(effects - middle, -2 * spread, 2 * spread)
+            width = 0.9 * count**-0.2 / np.sqrt(count)
+            drawn.append(effects[chosen] + width * normals @ (inner - inner.mean()))
+        tests = mean_tests(np.array(drawn), np.array([[effects.mean()] for _, effects in parts]))
+        found.append((tests.above, tests.below))
+    return found
+
+
+SIMULATIONS = (means, best_of_several, committed)
