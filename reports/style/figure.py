@@ -260,16 +260,16 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
     for (x, y), (at, value, text, colour) in zip(places, points, strict=True):
         if not text:
             continue
-        wide, tall, away = _LETTER * SMALL * len(text) * scale, SMALL * scale, 5 * scale
+        wide, tall, away = _LETTER * SMALL * len(text) * scale, 1.4 * SMALL * scale, 5 * scale
         for anchor, across, dx, dy in (
-            ("center", -0.5, 0, 1.5 * away),
-            ("center", -0.5, 0, -1.5 * away),
+            ("center", -0.5, 0, 1.8 * away),
+            ("center", -0.5, 0, -1.8 * away),
             ("right", -1, -away, 0),
             ("left", 0, away, 0),
-            ("left", 0, away, 1.4 * away),
-            ("left", 0, away, -1.4 * away),
-            ("right", -1, -away, 1.4 * away),
-            ("right", -1, -away, -1.4 * away),
+            ("left", 0, away, 1.8 * away),
+            ("left", 0, away, -1.8 * away),
+            ("right", -1, -away, 1.8 * away),
+            ("right", -1, -away, -1.8 * away),
         ):
             x0, y0 = x + dx + across * wide, y + dy - tall / 2
             own = (x0, y0, x0 + wide, y0 + tall)

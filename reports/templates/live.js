@@ -65,6 +65,8 @@
     for (const way of ["tight", "dense"]) if (!fits()) scroll.classList.add(way);
     scroll.classList.toggle("fits", fits());
     if (!fits()) scroll.classList.remove("tight", "dense"); // for nothing
+    if (fits()) scroll.removeAttribute("tabindex");
+    else scroll.tabIndex = 0;
   };
   const sizes = new ResizeObserver((entries) => requestAnimationFrame(() => entries.forEach(({ target }) => settle(target))));
 

@@ -49,8 +49,10 @@ def figure(w1: pd.DataFrame) -> Figure:
 
 
 @look()
-def densities(relu: SingleReLU) -> Figure:
+def densities(relu: SingleReLU) -> Figure | None:
     """Exact and predicted distributions at one ReLU: densities as lines, point masses as stems."""
+    if not relu.images:
+        return None
     styled = styles(dict.fromkeys(name for image in relu.images for name in image.predictions), RuleTraits())
     titles = [f"ReLU(X), X ~ N({number(image.mean)}, {number(image.sigma**2)})" for image in relu.images]
     drawing, every = panels(

@@ -35,7 +35,7 @@ def test_every_declared_colour_is_visible_on_both_pages(number):
 
 def test_rules_of_others_differ_from_ours_and_from_each_other():
     plain = [rule for rule in OURS if OURS[rule].colour]
-    styled = styles([*plain, *THEIRS], RuleTraits({**OURS, **THEIRS}))
+    styled = styles([*plain, *THEIRS], RuleTraits({**{rule: OURS[rule] for rule in plain}, **THEIRS}))
     assert len({(style.colour, style.marker) for style in styled.values()}) == len(styled)
     assert len({style.colour for style in styled.values()}) == len(styled)
 
