@@ -103,6 +103,7 @@
   };
   for (const figure of document.querySelectorAll("figure.charts")) saved(figure, figure.querySelector("svg"));
 
-  document.addEventListener("click", ({ target }) => document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = menu.contains(target); }));
+  const leave = ({ target }) => document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = menu.contains(target); });
+  for (const name of ["click", "focusin"]) document.addEventListener(name, leave);
   document.addEventListener("keydown", ({ key }) => { if (key === "Escape") document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = false; menu.firstElementChild.focus(); }); });
 })();

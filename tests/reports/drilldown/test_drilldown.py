@@ -349,7 +349,7 @@ def test_digits_of_labels_are_left_alone(report):
     text = report[3][0].read_text()
     drawing = text[text.index('id="figure-covariance"') :]
     oracle = drawing[: drawing.index("</svg>")]
-    entries = re.split("[;,] ", re.findall(r"by rows: ([^\"]*)\.", oracle)[0])
+    entries = re.split("[;,] ", re.findall(r"by rows: ([^\"]*?)\. Rule", oracle)[0])
     labels = re.findall(r">([−\d.e]+)</text>", oracle)
     assert len(entries) == 9
     assert Counter(entries) <= Counter(labels)
