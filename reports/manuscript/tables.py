@@ -73,8 +73,8 @@ class Tabular:
             [[head], [f"{escaped(table.scale)} = {row.sigma:g}" for row in self.rows]]
         )
         frame = pd.DataFrame.from_dict(by_rule, orient="index", columns=columns)
-        layout = {"column_format": "l" + "r" * len(self.rows), "multicol_align": "c", "hrules": True}
-        body = frame.style.to_latex(**layout)
+        columns_of = "l" + "r" * len(self.rows)
+        body = frame.style.to_latex(column_format=columns_of, multicol_align="c", hrules=True)
         return f"% sdp-bench: \\usepackage{{booktabs}}\n% caption: {self.caption}\n% {escaped(KEY)}\n{body}"
 
     def _number(self, x: float) -> str:

@@ -33,7 +33,10 @@ def forest(ruled: Ruled) -> Figure | None:
     drawing, (axes,) = panels(
         [""],
         styles.values() if by_level else [],
-        **{"width": 4.4, "height": _ROW * len(rows) + 0.1, "left": left, "above": 0.08},
+        width=4.4,
+        height=_ROW * len(rows) + 0.1,
+        left=left,
+        above=0.08,
     )
     thresholds = set()
     words = []

@@ -41,12 +41,17 @@ _SLIMMER: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
         ),
         (r"font-family: [^;\"]*; ", ""),
         (r' transform="rotate\(-0 [^"]*"', ""),
-        (r"; stroke-linecap: square", ""),
-        (r" ?\n(?=[A-Zz])| (?=\n)|(?<=z)\n|\n(?=\")", " "),
+        (r"; stroke-linecap: square|; stroke-linejoin: miter|stroke-dashoffset: 0; ", ""),
+        (r'<path d="[^"]*" style="fill: none"/>\s*', ""),
+        (r" ?\n(?=[A-Zz])", " "),
+        (r"\s+(?=\"\s)|[ \n]+(?=\"/>)", ""),
     )
 )
 """Patterns in matplotlib's SVG, and shorter text for them: ids, fonts and zero rotations."""
 _TAG, _DIGITS = re.compile(r"<[^>]+>"), re.compile(r"-?\d+\.\d{3,}")
+_BLANK = re.compile(
+    r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: #\w{6}; stroke-width: 0.[34]"/>\s*'
+)
 _CELL = re.compile(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: (#\w{6}); stroke: [^"]*"/>')
 
 
@@ -84,6 +89,7 @@ class Figure:
             text = pattern.sub(by, text)
         text = _TAG.sub(lambda tag: _DIGITS.sub(_rounded, tag[0]), text)
         if self.cells:
+            text = _BLANK.sub("", text)
             text = _CELL.sub(r'<path class="cell" d="\1" fill="\2"/>', text)
         text = _COLOUR.sub(self._themed, _without_groups(text))
         width, height = self.drawing.get_size_inches() * 72
@@ -189,8 +195,9 @@ def panels(
         axes.set_title(clean(title))
         every.append(axes)
     if handles:
-        place = {"loc": "lower left", "bbox_to_anchor": (0.08 / wide, 0), "borderaxespad": 0}
-        drawing.legend(handles=handles, ncols=across, **place)
+        drawing.legend(
+            handles=handles, ncols=across, loc="lower left", bbox_to_anchor=(0.08 / wide, 0), borderaxespad=0
+        )
     return drawing, every
 
 
@@ -227,7 +234,7 @@ def label_ends(axes: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
     The limits of the axes must be final, and its right margin must have room for the names.
     """
     ordered = sorted(ends)
-    gap = 1.25 * SMALL / 72 * axes.get_figure().dpi
+    gap = 1.25 * SMALL / 72 * axes.figure.dpi
     box = axes.get_window_extent()
     heights = [
         float(axes.transData.transform((0 if axes.get_xscale() == "linear" else 1, y))[1])
@@ -252,7 +259,7 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
 
     The limits of the axes must be final.
     """
-    scale = axes.get_figure().dpi / 72
+    scale = axes.figure.dpi / 72
     box = axes.get_window_extent()
     places = [axes.transData.transform((x, y)) for x, y, _, _ in points]
     taken = [(x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale) for x, y in places]
@@ -270,21 +277,24 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
             ("left", 0, away, -1.8 * away),
             ("right", -1, -away, 1.8 * away),
             ("right", -1, -away, -1.8 * away),
+            ("center", -0.5, 0, 3.6 * away),
+            ("left", 0, away, 3.6 * away),
+            ("center", -0.5, 0, -3.6 * away),
         ):
             x0, y0 = x + dx + across * wide, y + dy - tall / 2
             own = (x0, y0, x0 + wide, y0 + tall)
             inside = own[0] >= box.x0 and own[2] <= box.x1 and own[1] >= box.y0 and own[3] <= box.y1
             if inside and not any(_overlap(own, other) for other in taken):
                 taken.append(own)
-                offset = {"xytext": (dx / scale, dy / scale), "textcoords": "offset points"}
                 axes.annotate(
                     clean(text),
                     (at, value),
+                    (dx / scale, dy / scale),
+                    textcoords="offset points",
                     color=colour,
                     fontsize=SMALL,
                     ha=anchor,
                     va="center_baseline",
-                    **offset,
                 )
                 break
         else:

@@ -238,7 +238,9 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         spans = part.groupby("rule")["value"].agg(["mean", "min", "max"])
         spans["seconds"] = [costs.get((activation, depth, rule), np.nan) for rule in spans.index]
         # references need the oracle itself, and have no cost
-        spans = spans[(spans["seconds"] > 0) & ~spans.index.map(traits.is_reference)]
+        spans = spans.loc[
+            [rule for rule in spans[spans["seconds"] > 0].index if not traits.is_reference(rule)]
+        ]
         if len(spans):
             parts.append((", ".join(filter(None, (NetKind(activation, int(depth)).label, beside))), spans))
     if not parts:
@@ -251,9 +253,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
     for axes, (title, spans) in zip(every, parts, strict=False):
         axes.set_xscale("log")
         for rule in traits.in_order(spans.index):
-            mean, low, high, seconds = (
-                float(spans.loc[rule, name]) for name in ("mean", "min", "max", "seconds")
-            )
+            mean, low, high, seconds = spans.loc[rule, ["mean", "min", "max", "seconds"]].astype(float)
             axes.vlines(seconds, low, high, color=styled[rule].colour, linewidth=1, alpha=0.6)
             axes.plot([seconds], [mean], **styled[rule].line | {"marker": styled[rule].marker or "."})
             words.append(f"{title}, {styled[rule].label}: {labels.duration(seconds)}, {mean:.2f}")
