@@ -253,9 +253,8 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
     for axes, (title, spans) in zip(every, parts, strict=False):
         axes.set_xscale("log")
         for rule in traits.in_order(spans.index):
-            mean, low, high, seconds = (
-                spans.loc[rule, ["mean", "min", "max", "seconds"]].to_numpy(float).tolist()
-            )
+            row = spans.loc[rule].astype(float)
+            mean, low, high, seconds = (float(row[name]) for name in ("mean", "min", "max", "seconds"))
             axes.vlines(seconds, low, high, color=styled[rule].colour, linewidth=1, alpha=0.6)
             axes.plot([seconds], [mean], **styled[rule].line | {"marker": styled[rule].marker or "."})
             words.append(f"{title}, {styled[rule].label}: {labels.duration(seconds)}, {mean:.2f}")
