@@ -83,10 +83,8 @@
   const alone = (svg) => {
     const copy = svg.cloneNode(true);
     const names = { currentColor: "#1f2328", "var(--quiet)": "#626b75", "var(--line)": "#d8dbdf", "var(--page)": "#ffffff" };
-    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    copy.setAttribute("xmlns:xlink", "http://www.w3.org/1999/xlink");
     copy.setAttribute("font-family", "sans-serif");
-    return copy.outerHTML.replace(/currentColor|var\(--\w+\)/gu, (name) => names[name]).replace(/light-dark\((#\w+),#\w+\)/gu, "$1");
+    return new XMLSerializer().serializeToString(copy).replace(/currentColor|var\(--\w+\)/gu, (name) => names[name]).replace(/light-dark\((#\w+),#\w+\)/gu, "$1");
   };
   const saved = (figure, svg) => {
     const file = made("button", { type: "button", textContent: "SVG", ariaLabel: `Save ${figure.id} as SVG` });
