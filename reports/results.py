@@ -18,8 +18,8 @@ from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.committed import TITLE, Committed
-from sdp_bench.reports.style.drawing import Style, styles
 from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.theme import Style, styles
 from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, checked
 from sdp_bench.reports.tables.tables import Table, tables
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
-import gzip
 import html
 import itertools
 import json
@@ -70,7 +68,6 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "value": value,
         "moment": moment,
         "drawing": Markup,
-        "packed": packed,
         "coded": coded,
         "permalink": lambda anchor: Markup(_PERMALINK.format(escape(anchor))),  # noqa: S704
         "permalinked": permalinked,
@@ -106,11 +103,6 @@ def coded(text: str) -> Markup:
     """Text with parts in backquotes as code."""
     plain = str(escape(text))
     return Markup(_BACKQUOTED.sub(r"<code>\1</code>", plain))  # noqa: S704  escaped before
-
-
-def packed(text: str) -> Markup:
-    """Compress a text for a script to unpack: gzip, then base64; deterministic."""
-    return Markup(base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())  # noqa: S704  no sign of HTML
 
 
 def permalinked(page: str) -> Markup:

@@ -282,7 +282,7 @@ def _bounded(context: dict[str, Any], traits: RuleTraits) -> str:
         if not figures:
             raise ValueError(f"its page would take {len(text.encode()):,} bytes, more than {MOST_BYTES:,}")
         # Omit the first one last: it belongs to the numbers by layer.
-        largest = max(figures[1:] or figures, key=lambda f: sum(len(panel.svg) for panel in f.panels))
+        largest = max(figures[1:] or figures, key=lambda figure: len(figure.svg))
         context |= {
             "figures": [figure for figure in figures if figure is not largest],
             "dropped": [*context["dropped"], largest.title],

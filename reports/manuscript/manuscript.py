@@ -12,10 +12,11 @@ from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.files import check_writable
 from sdp_bench.reports.folder import check, inside, remove, write
 from sdp_bench.reports.manuscript.bibliography import bibliography
-from sdp_bench.reports.manuscript.figures import KINDS, Drawing, drawings, saved
+from sdp_bench.reports.manuscript.figures import Plot, plots
 from sdp_bench.reports.manuscript.tables import KEY, tabulars
 from sdp_bench.reports.manuscript.words import reproducibility
 from sdp_bench.reports.results import Results
+from sdp_bench.reports.style.figure import KINDS
 from sdp_bench.reports.style.latex import escaped
 from sdp_bench.reports.tables.tables import Table
 
@@ -60,15 +61,15 @@ def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
     if not results.tables:
         raise UserError("no measurements are there that tables are made of; `sdp-bench run` makes some")
     files: dict[Path, str] = {}
-    figures: dict[Path, Drawing] = {}
+    figures: dict[Path, Plot] = {}
     document = [_HEAD, f"\\noindent {escaped(KEY)}\n"]
     tables = _in_order(results.tables)
     for name, own in tables.items():
         document.append(f"\\clearpage\n\\section*{{{escaped(_title(name))}}}\n")
-        for drawing in drawings(own):
-            path = _free(figures, FIGURES, drawing.words, KINDS[0])
-            figures[path] = drawing
-            document.append(_FIGURE % (path.as_posix(), drawing.caption))
+        for plot in plots(own):
+            path = _free(figures, FIGURES, plot.words, KINDS[0])
+            figures[path] = plot
+            document.append(_FIGURE % (path.as_posix(), plot.caption))
         for tabular in tabulars(own):
             path = _free(files, TABLES, tabular.words, "tex")
             files[path] = tabular.latex(results.traits)
@@ -77,11 +78,10 @@ def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
     files |= {Path(LATEX): words.latex, Path(MARKDOWN): words.markdown, Path(BIBLIOGRAPHY): bibliography()}
     files[Path(MAIN)] = "".join([*document, _TAIL])
     _make_sure(folder, [*files, *(path.with_suffix(f".{kind}") for path in figures for kind in KINDS)])
-    written = [
-        write(folder / path.with_suffix(f".{kind}"), content)
-        for path, drawing in figures.items()
-        for kind, content in saved(drawing, results.traits).items()
-    ]
+    written = []
+    for path, plot in figures.items():
+        figure = plot.figure(results.traits)
+        written += [write(folder / path.with_suffix(f".{kind}"), figure.content(kind)) for kind in KINDS]
     written += [write(folder / path, content) for path, content in files.items()]
     for old in {path for name in (TABLES, FIGURES) for path in (folder / name).glob("*")} - set(written):
         remove(old)

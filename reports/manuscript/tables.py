@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sdp_bench.reports.style.latex import escaped, number, spread
+import pandas as pd
+
+from sdp_bench.reports.style.labels import number, spread
+from sdp_bench.reports.style.latex import escaped
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Cell, Row, Table
 
@@ -56,47 +59,41 @@ class Tabular:
         table = self.table
         unit = _UNITS.get(table.unit, table.unit)
         head = escaped(table.label) + (f" [{escaped(unit)}]" if unit else "")
-        last = len(self.rows) + 1
-        lines = [
-            "% sdp-bench: \\usepackage{booktabs}",
-            f"% caption: {self.caption}",
-            f"% {escaped(KEY)}",
-            f"\\begin{{tabular}}{{l{'r' * len(self.rows)}}}",
-            "\\toprule",
-            f" & \\multicolumn{{{len(self.rows)}}}{{c}}{{{head}}} \\\\",
-            f"\\cmidrule(lr){{2-{last}}}",
-            _line("rule", (f"{escaped(table.scale)} = {row.sigma:g}" for row in self.rows)),
-            "\\midrule",
-        ]
+        by_rule: dict[str, list[str]] = {}
         if table.has_floor:
-            first = "floor" if table.metric.better == "lower" else "exact law"
-            lines += [_line(first, (self._floor(row) for row in self.rows)), "\\midrule"]
+            floors = [
+                _NOT_MEASURED if math.isnan(row.floor) else self._number(row.floor) for row in self.rows
+            ]
+            by_rule["floor" if table.metric.better == "lower" else "exact law"] = floors
         for place, rule in enumerate(table.rules):
             cells = [row.cells[place] for row in self.rows]
             if any(cells):
-                lines.append(_line(escaped(traits.label(rule)), map(self._cell, cells)))
-        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
-
-    def _floor(self, row: Row) -> str:
-        return (
-            _NOT_MEASURED if math.isnan(row.floor) else f"${number(row.floor, self.table.metric.decimals)}$"
+                by_rule[escaped(traits.label(rule))] = [self._cell(cell) for cell in cells]
+        columns = pd.MultiIndex.from_product(
+            [[head], [f"{escaped(table.scale)} = {row.sigma:g}" for row in self.rows]]
         )
+        frame = pd.DataFrame.from_dict(by_rule, orient="index", columns=columns)
+        columns_of = "l" + "r" * len(self.rows)
+        body = frame.style.to_latex(column_format=columns_of, multicol_align="c", hrules=True)
+        return f"% sdp-bench: \\usepackage{{booktabs}}\n% caption: {self.caption}\n% {escaped(KEY)}\n{body}"
+
+    def _number(self, x: float) -> str:
+        return escaped(number(x, self.table.metric.decimals))
 
     def _cell(self, cell: Cell | None) -> str:
         if cell is None:
             return _NOT_MEASURED
-        decimals = self.table.metric.decimals
-        mean = number(cell.mean, decimals)
+        mean = self._number(cell.mean)
         if cell.best or cell.leads:
-            mean = f"\\{'mathbf' if cell.best else 'underline'}{{{mean}}}"
+            mean = f"\\{'textbf' if cell.best else 'underline'}{{{mean}}}"
         beside = ""
         if cell.infinite:
             beside = f"in {cell.infinite} of {cell.count}"
         elif not math.isnan(cell.sd):
-            beside = f"$\\pm {spread(cell.sd, cell.mean, decimals)}$"
+            beside = escaped(f"± {spread(cell.sd, cell.mean, self.table.metric.decimals)}")
         if cell.count != self.table.units:
-            beside += f" ($n = {cell.count}$)"
-        return f"${mean}$" + (f" {{\\scriptsize {beside.strip()}}}" if beside else "")
+            beside += f" (n = {cell.count})"
+        return mean + (f" {{\\scriptsize {beside.strip()}}}" if beside else "")
 
 
 def tabulars(tables: Iterable[Table]) -> Iterator[Tabular]:
@@ -106,8 +103,3 @@ def tabulars(tables: Iterable[Table]) -> Iterator[Tabular]:
             by_component.setdefault(row.component, []).append(row)
         for component, rows in by_component.items():
             yield Tabular(table, tuple(rows), component)
-
-
-def _line(first: str, rest: Iterable[str]) -> str:
-    cells: Sequence[str] = (first, *rest)
-    return " & ".join(cells) + " \\\\"

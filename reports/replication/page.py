@@ -15,6 +15,7 @@ from sdp_bench.reports.parts import Beside, Part
 from sdp_bench.reports.replication import dvia
 from sdp_bench.reports.replication.claims import NEAREST_CONVENTIONS, numbers_of_claims
 from sdp_bench.reports.replication.counterparts import METRICS, Counterpart, counterparts
+from sdp_bench.reports.replication.forest import forest
 from sdp_bench.reports.replication.nearness import nearness
 from sdp_bench.reports.replication.statement import Answer, Evidence, RuledTopic, ruled
 from sdp_bench.reports.replication.statements import topics as statements
@@ -116,6 +117,7 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
         .get_template(str(_TEMPLATE))
         .render(
             topics=topics,
+            forests={one.statement.key: forest(one) for topic in topics for one in topic.statements},
             counts=counts,
             total=sum(counts.values()),
             nearness=nearest,

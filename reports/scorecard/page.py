@@ -153,7 +153,7 @@ def drawings(every: Sequence[Table], frame: pd.DataFrame, traits: RuleTraits) ->
             "of the decision",
         )
     costs = frame.groupby(["activation", "depth", "rule"])["seconds"].median()
-    drawn = [each for each in figures(chosen, traits, costs) if each.anchor != "figure-depth"]
+    drawn = figures(chosen, traits, costs)
     return [replace(each, caption=each.caption.replace("(headline)", f"({name})")) for each in drawn]
 
 

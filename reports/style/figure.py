@@ -1,80 +1,306 @@
-"""Figures as data: charts or heat maps side by side, drawn as SVG on pages and by matplotlib in print."""
+"""Figures of pages and papers, drawn by matplotlib and seaborn: SVG for light and dark pages, and PDF."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from types import MappingProxyType
-from typing import Any
+import functools
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
 
-from sdp_bench.reports.style.chart import Chart
-from sdp_bench.reports.style.drawing import Style
-from sdp_bench.reports.style.heat_map import HeatMap
+from sdp_bench.bench.text import printable, public
+from sdp_bench.reports.folder import PRINTED
+from sdp_bench.reports.style.theme import INK, LIGHT, LINE, QUIET, Style, css
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+KINDS = ("pdf", "svg")
+"""Formats of a figure's file."""
+
+FONT, SMALL = 8.5, 7.0
+"""Font sizes of texts in figures (pt)."""
+
+_LETTER = 0.53  # mean width of a letter, relative to the font size
+_PAGE = {INK: "currentColor", QUIET: "var(--quiet)", LINE: "var(--line)", LIGHT: "var(--page)"}
+_COLOUR = re.compile("#[0-9a-f]{6}")
+_ZOOM = 1.2  # of figures on pages
+_SLIMMER: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (r'<g id="[^"]*"/>\s*', ""),
+        (r'<g id="[^"]*">', "<g>"),
+        (
+            r"font: (?:(\d+) )?([\d.]+px) [^;\"]*",
+            lambda m: f"font-size: {m[2]}" + (f"; font-weight: {m[1]}" if m[1] else ""),
+        ),
+        (r"font-family: [^;\"]*; ", ""),
+        (r' transform="rotate\(-0 [^"]*"', ""),
+        (r"; stroke-linecap: square|; stroke-linejoin: miter|stroke-dashoffset: 0; ", ""),
+        (r'<path d="[^"]*" style="fill: none"/>\s*', ""),
+        (r" ?\n(?=[A-Zz])", " "),
+        (r"\s+(?=\"\s)|[ \n]+(?=\"/>)", ""),
+    )
+)
+"""Patterns in matplotlib's SVG, and shorter text for them: ids, fonts and zero rotations."""
+_TAG, _DIGITS = re.compile(r"<[^>]+>"), re.compile(r"-?\d+\.\d{3,}")
+_BLANK = re.compile(
+    r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: #\w{6}; stroke-width: 0.[34]"/>\s*'
+)
+_CELL = re.compile(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: (#\w{6}); stroke: [^"]*"/>')
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One drawing of a figure.
-
-    `alt` describes it in words. `facets` (its ``metric``, its ``net``, and so on) let readers select it among
-    the panels of the figure.
-    """
-
-    title: str
-    drawing: Chart | HeatMap
-    alt: str
-    facets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-    @property
-    def svg(self) -> str:
-        return self.drawing.svg
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Figure:
-    """Small multiples under one caption; `styles` are in the order of the legend.
+    """A drawing with its title, caption, and `alt`, a description in words.
 
-    `apart` is a facet for which a page shows one value at first, that of the first panel; panels of other
-    values, of which there may be many, are compressed. If it is empty, all panels are shown side by side.
+    `anchor` is the id on a page and the name of its files. `cells` marks a heat map, whose colours are the
+    same on dark pages.
     """
 
     anchor: str
     title: str
     caption: str
-    panels: tuple[Panel, ...]
-    styles: tuple[Style, ...] = ()
-    apart: str = ""
+    alt: str
+    drawing: Drawing
+    cells: bool = False
 
-    @property
-    def groups(self) -> dict[str, list[Panel]]:
-        """Panels by the value of the facet `apart`; all under an empty key without it."""
-        found: dict[str, list[Panel]] = {}
-        for panel in self.panels:
-            found.setdefault(panel.facets[self.apart] if self.apart else "", []).append(panel)
-        return found
+    def content(self, kind: str) -> bytes:
+        """File of the figure, one of :data:`KINDS`; the same figure gives the same bytes."""
+        named = {"Creator": "sdp-bench", "Title": f"sdp-bench: {self.title}"}
+        metadata = {"pdf": named | {"CreationDate": None}, "svg": named | {"Date": None}}[kind]
+        file = io.BytesIO()
+        with look(self.anchor):
+            self.drawing.savefig(file, format=kind, metadata=metadata, facecolor="none")
+        # the last comment identifies a PDF as ours, and the title an SVG
+        return file.getvalue() + (PRINTED.encode() if kind == "pdf" else b"")
 
-    @property
-    def legend(self) -> tuple[tuple[str, str], ...]:
-        return tuple((style.label, style.swatch) for style in self.styles)
+    @functools.cached_property
+    def svg(self) -> str:
+        """SVG element that takes its font and the colours of text, lines and background from its page."""
+        text = self.content("svg").decode()
+        text = text[text.index("</defs>") + len("</defs>") :]  # its style sheet would be that of the page
+        for pattern, by in _SLIMMER:
+            text = pattern.sub(by, text)
+        text = _TAG.sub(lambda tag: _DIGITS.sub(_rounded, tag[0]), text)
+        if self.cells:
+            text = _BLANK.sub("", text)
+            text = _CELL.sub(r'<path class="cell" d="\1" fill="\2"/>', text)
+        text = _COLOUR.sub(self._themed, _without_groups(text))
+        width, height = self.drawing.get_size_inches() * 72
+        size = f'viewBox="0 0 {width:g} {height:g}" style="width:{_ZOOM * width / 72:.2f}in"'
+        return f'<svg class="chart" role="img" aria-label="{escape(self.alt)}" {size}>\n{text}'
 
-    @property
-    def colours(self) -> str:
-        """CSS declarations of all colours in legend and panels."""
-        charts = [panel.drawing for panel in self.panels if isinstance(panel.drawing, Chart)]
-        drawn = (series.style for chart in charts for series in chart.series)
-        declared = dict.fromkeys(style.declared for style in (*self.styles, *drawn))
-        return ";".join(filter(None, declared))
+    def _themed(self, found: re.Match[str]) -> str:
+        colour = found[0]
+        return _PAGE.get(colour) or (colour if self.cells else css(colour))
 
 
-def found(context: Any) -> Iterator[Figure]:
-    """Yield every figure in nested mappings, sequences and dataclasses, in order."""
-    match context:
-        case Figure():
-            yield context
-        case Mapping():
-            yield from found(list(context.values()))
-        case list() | tuple():
-            for each in context:
-                yield from found(each)
-        case _ if is_dataclass(context) and not isinstance(context, type):
-            yield from found([getattr(context, each.name) for each in fields(context)])
+def _rounded(digits: re.Match[str]) -> str:
+    """A coordinate to a tenth of a point."""
+    return f"{float(digits[0]):.1f}".removesuffix(".0")
+
+
+def _without_groups(text: str) -> str:
+    """Remove groups without attributes, which matplotlib makes for every artist."""
+    parts, opened = [], []
+    for part in re.split(r"(<g\b[^>]*>|</g>)", text):
+        if part.startswith("<g"):
+            opened.append(part != "<g>")
+        keep = opened.pop() if part == "</g>" else part != "<g>"
+        if keep and part.strip():
+            parts.append(part.strip())
+    return "\n".join(parts)
+
+
+@contextmanager
+def look(salt: str = "sdp-bench") -> Iterator[None]:
+    """Draw in the look of all figures; ids inside an SVG depend on the `salt`."""
+    import matplotlib as mpl
+
+    settings: dict[Any, Any] = {
+        **{"svg.fonttype": "none", "svg.hashsalt": salt, "pdf.fonttype": 42, "text.parse_math": False},
+        **{
+            "font.size": FONT,
+            "axes.titlesize": FONT,
+            "axes.titleweight": "bold",
+            "axes.titlelocation": "left",
+        },
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), FONT - 0.5),
+        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+        **{
+            "axes.edgecolor": QUIET,
+            "axes.facecolor": "none",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        },
+        **{
+            "axes.grid": True,
+            "grid.color": LINE,
+            "grid.linewidth": 0.6,
+            "axes.axisbelow": True,
+            "axes.linewidth": 0.6,
+        },
+        **{"xtick.major.size": 0, "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0},
+        **{
+            "lines.linewidth": 1.4,
+            "lines.markersize": 4.2,
+            "lines.markeredgewidth": 0,
+            "legend.frameon": False,
+        },
+        **{"axes.unicode_minus": True, "legend.handlelength": 2.4, "legend.columnspacing": 1.4},
+    }
+    with mpl.rc_context(settings):
+        yield
+
+
+def panels(
+    titles: Sequence[str],
+    legend: Iterable[Style | Any] = (),
+    *,
+    columns: int = 3,
+    width: float = 2.45,
+    height: float = 1.85,
+    left: float = 0.55,
+    right: float = 0.15,
+    below: float = 0.48,
+    above: float = 0.32,
+) -> tuple[Drawing, list[Axes]]:
+    """Axes of one size side by side, one for each title, above a common legend; lengths are in inches.
+
+    The layout is fixed, since matplotlib's layout engines take longer than the drawing itself. `legend` has
+    styles or matplotlib's own handles.
+    """
+    from matplotlib.figure import Figure as Drawing
+
+    columns = min(columns, len(titles))
+    rows = math.ceil(len(titles) / columns)
+    handles = [handle(entry) if isinstance(entry, Style) else entry for entry in legend]
+    wide = columns * (left + width + right)
+    longest = max((len(entry.get_label()) for entry in handles), default=0)
+    across = max(1, int(wide / (0.62 + longest * _LETTER * FONT / 72)))
+    foot = 0.19 * math.ceil(len(handles) / across) + (0.08 if handles else 0)
+    tall = rows * (above + height + below) + foot
+    drawing = Drawing(figsize=(wide, tall))
+    every = []
+    for place, title in enumerate(titles):
+        row, column = divmod(place, columns)
+        x, y = column * (left + width + right) + left, tall - row * (above + height + below) - above - height
+        axes = drawing.add_axes((x / wide, y / tall, width / wide, height / tall))
+        axes.set_title(clean(title))
+        every.append(axes)
+    if handles:
+        drawing.legend(
+            handles=handles, ncols=across, loc="lower left", bbox_to_anchor=(0.08 / wide, 0), borderaxespad=0
+        )
+    return drawing, every
+
+
+def handle(style: Style) -> Any:
+    """Entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=clean(style.label), **style.line)
+
+
+def clean(text: str) -> str:
+    """Text without control characters and local paths; line breaks are kept."""
+    return "\n".join(printable(public(line)) for line in text.split("\n"))
+
+
+def log_scale(axis: Any) -> None:
+    """Make an axis logarithmic, with plain numbers at some powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    axis.set_major_locator(LogLocator(numticks=6))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _power(value: float) -> str:
+    return f"{value:g}" if 1e-3 <= value < 1e4 else f"1e{round(math.log10(value))}".replace("-", "−")
+
+
+def label_ends(axes: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
+    """Name lines at the right edge of the axes; `ends` have y, text and colour. Names are kept apart.
+
+    The limits of the axes must be final, and its right margin must have room for the names.
+    """
+    ordered = sorted(ends)
+    gap = 1.25 * SMALL / 72 * axes.figure.dpi
+    box = axes.get_window_extent()
+    heights = [
+        float(axes.transData.transform((0 if axes.get_xscale() == "linear" else 1, y))[1])
+        for y, _, _ in ordered
+    ]
+    for place in range(1, len(heights)):
+        heights[place] = max(heights[place], heights[place - 1] + gap)
+    for place in reversed(range(len(heights))):
+        above = heights[place + 1] - gap if place + 1 < len(heights) else box.y1
+        heights[place] = min(heights[place], above)
+    for height, (_, text, colour) in zip(heights, ordered, strict=True):
+        share = (height - box.y0) / box.height
+        axes.text(
+            1.02, share, clean(text), color=colour, fontsize=SMALL, va="center", transform=axes.transAxes
+        )
+
+
+def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) -> list[str]:
+    """Name points next to them: x, y, text and colour of each; return the texts for which there was no room.
+
+    A point without a text is only kept free of the others' names.
+
+    The limits of the axes must be final.
+    """
+    scale = axes.figure.dpi / 72
+    box = axes.get_window_extent()
+    places = [axes.transData.transform((x, y)) for x, y, _, _ in points]
+    taken = [(x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale) for x, y in places]
+    skipped = []
+    for (x, y), (at, value, text, colour) in zip(places, points, strict=True):
+        if not text:
+            continue
+        wide, tall, away = _LETTER * SMALL * len(text) * scale, 1.4 * SMALL * scale, 5 * scale
+        for anchor, across, dx, dy in (
+            ("center", -0.5, 0, 1.8 * away),
+            ("center", -0.5, 0, -1.8 * away),
+            ("right", -1, -away, 0),
+            ("left", 0, away, 0),
+            ("left", 0, away, 1.8 * away),
+            ("left", 0, away, -1.8 * away),
+            ("right", -1, -away, 1.8 * away),
+            ("right", -1, -away, -1.8 * away),
+            ("center", -0.5, 0, 3.6 * away),
+            ("left", 0, away, 3.6 * away),
+            ("center", -0.5, 0, -3.6 * away),
+        ):
+            x0, y0 = x + dx + across * wide, y + dy - tall / 2
+            own = (x0, y0, x0 + wide, y0 + tall)
+            inside = own[0] >= box.x0 and own[2] <= box.x1 and own[1] >= box.y0 and own[3] <= box.y1
+            if inside and not any(_overlap(own, other) for other in taken):
+                taken.append(own)
+                axes.annotate(
+                    clean(text),
+                    (at, value),
+                    (dx / scale, dy / scale),
+                    textcoords="offset points",
+                    color=colour,
+                    fontsize=SMALL,
+                    ha=anchor,
+                    va="center_baseline",
+                )
+                break
+        else:
+            skipped.append(text)
+    return skipped
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -1,58 +1,107 @@
-"""Tables as charts: a metric over the noise level, one line per rule."""
+"""Tables as line charts: a metric over the noise level, a line for each rule and a band for Monte Carlo."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from sdp_bench.reports.style.axis import Axis
-from sdp_bench.reports.style.chart import Chart, Series
-from sdp_bench.reports.style.drawing import Style
+from sdp_bench.reports.statistics.costs import plain_samples
+from sdp_bench.reports.style.figure import log_scale, panels
 from sdp_bench.reports.style.labels import number
-from sdp_bench.reports.tables.tables import Table
+from sdp_bench.reports.style.theme import GREY, INK, Style, is_plain
+from sdp_bench.reports.tables.tables import Row, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+LINES = 9
+"""Most rules in one panel, without those of the band."""
 
 _DECADE = 10.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 
 
-def over_noise(table: Table, styled: dict[str, Style], component: str = "") -> Chart:
-    """Chart the means of a table, with standard deviations, over its noise levels, for one component."""
-    rows = [row for row in table.rows if row.component == component]
-    series = []
-    for place, rule in enumerate(table.rules):
-        known = [(row.sigma, cell) for row in rows if (cell := row.cells[place])]
-        points = [(sigma, cell.mean, cell.sd) for sigma, cell in known if math.isfinite(cell.mean)]
-        if points:
-            sigmas, means, deviations = map(np.array, zip(*points, strict=True))
-            ends = [means - deviations, means + deviations]
-            low, high = np.clip(ends, 0, 1) if table.metric.complement else ends
-            series.append(Series(styled[rule], sigmas, means, error=deviations, low=low, high=high))
-    shown = [mean for each in series for mean in each.ys.tolist()]
-    ticks = tuple((sigma, f"{sigma:g}") for sigma in sorted({row.sigma for row in rows}))
-    across = Axis(
-        f"input noise {table.scale}",
-        log=all(sigma > 0 for sigma, _ in ticks),
-        ticks=ticks,
-        told=lambda sigma: f"{table.scale} = {sigma:g}",
+def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> tuple[Drawing, str]:
+    """Draw the tables, a panel for each with its title, and describe them in words.
+
+    Only the first component of a table is drawn.
+    """
+    lined = {rule for _, table in parts for rule in _lined(table)}
+    band = sorted(
+        {rule for _, table in parts for rule in table.rules if is_plain(rule)},
+        key=lambda r: plain_samples(r) or 100,
     )
+    legend: list[Any] = [style for rule, style in styled.items() if rule in lined]
+    if band:
+        legend.append(band_handle(band))
+    if any(math.isfinite(row.floor95) for _, table in parts for row in table.rows):
+        legend.append(Style("exact law, 95 % point", INK, "", (4.0, 3.0)))
+    drawing, every = panels([title for title, _ in parts], legend)
+    words = [draw(axes, table, styled) for axes, (_, table) in zip(every, parts, strict=True)]
+    for place, axes in enumerate(every):
+        if place % 3 and all(table.metric.label == parts[0][1].metric.label for _, table in parts):
+            axes.set_ylabel("")
+    return drawing, " ".join(f"{title}: {text}." for (title, _), text in zip(parts, words, strict=True))
+
+
+def band_handle(rules: Sequence[str]) -> Any:
+    """Entry of a legend for the band of Monte Carlo, from the fewest samples to the most."""
+    from matplotlib.patches import Patch
+
+    counts = [plain_samples(rule) or 100 for rule in rules]
+    return Patch(facecolor=GREY, alpha=0.35, label=f"Monte Carlo, {counts[0]} to {counts[-1]} samples")
+
+
+def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> str:
+    """Draw a table's first component and describe it in words."""
+    rows = [row for row in table.rows if row.component == table.rows[0].component]
+    shown: list[float] = []
+    words = []
+    for rule in _lined(table):
+        points = _points(table, rows, rule)
+        axes.plot(*zip(*points, strict=True), **styled[rule].line)
+        shown += [mean for _, mean in points]
+        words.append(f"{styled[rule].label} {number(points[0][1])} to {number(points[-1][1])}")
+    sampled = [points for rule in table.rules if is_plain(rule) and (points := _points(table, rows, rule))]
+    if sampled:
+        shown += [mean for points in sampled for _, mean in points]
+        by_sigma: dict[float, list[float]] = {}
+        for sigma, mean in (point for points in sampled for point in points):
+            by_sigma.setdefault(sigma, []).append(mean)
+        sigmas = sorted(by_sigma)
+        ends = [min(by_sigma[sigma]) for sigma in sigmas], [max(by_sigma[sigma]) for sigma in sigmas]
+        axes.fill_between(sigmas, *ends, color=GREY, alpha=0.35, linewidth=0)
+        for end in ends:  # visible even if all sample counts are equally accurate
+            axes.plot(sigmas, end, color=GREY, linewidth=0.7)
+    floors = sorted((row.sigma, row.floor95) for row in rows if math.isfinite(row.floor95))
+    if floors:
+        axes.plot(*zip(*floors, strict=True), color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    _scaled(axes, table, rows, shown)
+    return "; ".join(words)
+
+
+def _lined(table: Table) -> list[str]:
+    """The first rules of a table that have a line of their own."""
+    rows = [row for row in table.rows if row.component == table.rows[0].component]
+    return [rule for rule in table.rules if not is_plain(rule) and _points(table, rows, rule)][:LINES]
+
+
+def _points(table: Table, rows: Iterable[Row], rule: str) -> list[tuple[float, float]]:
+    place = table.rules.index(rule)
+    cells = ((row.sigma, row.cells[place]) for row in rows)
+    return [(sigma, cell.mean) for sigma, cell in cells if cell and math.isfinite(cell.mean)]
+
+
+def _scaled(axes: Axes, table: Table, rows: Sequence[Row], shown: Sequence[float]) -> None:
+    sigmas = sorted({row.sigma for row in rows})
+    if all(sigma > 0 for sigma in sigmas):
+        axes.set_xscale("log")
+    axes.set_xticks(sigmas, [f"{sigma:g}" for sigma in sigmas])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(f"noise level {table.scale}")
+    axes.set_ylabel(table.metric.label)
     if table.metric.complement:
-        along = Axis(table.metric.label, 0, 1.02)
-    else:
-        far = bool(shown) and min(shown) > 0 and max(shown) >= _DECADE * min(shown)
-        along = Axis(table.metric.label, log=far)
-    return Chart(across, along, tuple(series))
-
-
-def in_words(chart: Chart, table: Table, title: str) -> str:
-    """Alternative text of the chart of :func:`over_noise`."""
-    ends = [
-        f"{each.style.label} {number(float(each.ys[0]), 2 if table.metric.complement else None)} to "
-        f"{number(float(each.ys[-1]), 2 if table.metric.complement else None)}"
-        for each in chart.series
-    ]
-    sigmas = [float(sigma) for each in chart.series for sigma in each.xs]
-    scale = table.scale
-    return (
-        f"Line chart for {title}: {table.metric.label} from {scale} = {min(sigmas):g} to "
-        f"{scale} = {max(sigmas):g}. {'; '.join(ends)}."
-    )
+        axes.set_ylim(0, 1.02)
+    elif shown and min(shown) > 0 and max(shown) >= _DECADE * min(shown):
+        log_scale(axes.yaxis)

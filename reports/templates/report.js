@@ -1,3 +1,3 @@
 // sdp-bench
-{% include "charts.js" %}
+{% include "sortable.min.js" %}
 {% include "live.js" %}

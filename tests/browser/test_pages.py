@@ -9,7 +9,7 @@ from tests.browser.test_tables import NETS
 from tests.reports import made_up
 
 WIDTHS = (390, 768, 1280)
-ADDED = ".tools, .picks, .panel button"
+ADDED = ".tools, .save"
 SETTLED = """(async () => {
     for (const _ of [1, 2, 3]) await new Promise(requestAnimationFrame);
     return document.documentElement.scrollWidth; })()"""
@@ -33,7 +33,6 @@ def lists_of(report):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_table_with_its_tools_is_accessible(tables, scheme):
     page = tables(NETS, scheme=scheme)
-    page.get_by_role("button", name="Table tools").click()
     page.get_by_role("button", name="rule", exact=True).click()
     page.get_by_role("link", name="0.95").focus()
     assert violations(page) == []
@@ -47,8 +46,6 @@ def test_pages_are_accessible(large_report, window, width, scheme):
     for path in (large_report, lists_of(large_report), site / "index.html", site / "rule-sdp.html"):
         page = window.open(path, width, scheme)
         page.evaluate(OPEN)
-        for button in page.locator(".tools > button").all()[:2]:
-            button.click()
         assert violations(page) == []
 
 
@@ -56,8 +53,7 @@ def test_nothing_is_asked_of_the_network_and_nothing_is_complained_of(report, wi
     for path in (report, lists_of(report)):
         page = window.open(path)
         page.evaluate(OPEN)
-        for kind in (".tools > button", ".sort"):
-            page.locator(kind).first.click()
+        page.locator(".sort").first.click()
         assert {address.partition(":")[0] for address in window.asked} <= {"file", "data"}
         assert window.asked[0] == path.as_uri()
         assert window.complaints == []
@@ -119,18 +115,13 @@ def test_a_table_that_is_a_little_too_wide_is_set_tighter_and_one_that_is_not_st
     assert found[2] == {"scroll"}
 
 
-def test_a_menu_is_walked_through_by_keys_and_closed_by_escape(report, window):
+def test_a_menu_is_opened_by_keys_and_closed_by_escape(report, window):
     page = window.open(report.parent.parent / "index.html")
     menu = page.locator("details.menu").first
     links = menu.locator("a")
     menu.locator("summary").focus()
     page.keyboard.press("Enter")
     assert links.first.is_visible()
-    at = "document.activeElement.textContent"
-    for key, place in (("ArrowDown", 0), ("ArrowUp", -1), ("ArrowDown", 0)):
-        page.keyboard.press(key)
-        assert page.evaluate(at) == links.all_text_contents()[place]
-    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Escape")
     assert not links.first.is_visible()
     assert page.evaluate("document.activeElement.tagName") == "SUMMARY"

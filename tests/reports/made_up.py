@@ -253,3 +253,13 @@ def text_of(data):
 def rendered(section, /, **context):
     """What a section's template makes of a context."""
     return environment(TRAITS).get_template(str(section.template)).render(context)
+
+
+def titles(figure):
+    """Titles of a figure's panels."""
+    return [axes.get_title(loc="left") for axes in figure.drawing.axes]
+
+
+def written(axes):
+    """Texts in a panel, such as the numbers of a heat map."""
+    return [text.get_text() for text in axes.texts]

@@ -130,7 +130,7 @@ def test_pages_and_lists_share_style_and_script(site):
             (folder / shared).resolve() for shared in SHARED
         ]
         assert "<style" not in text
-    assert all((folder / shared).stat().st_size > 10_000 for shared in SHARED)
+    assert all((folder / shared).stat().st_size > 5_000 for shared in SHARED)
 
 
 @pytest.mark.parametrize("name", SHARED)

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sdp_bench.reports.sections.choice.choice import OFF, ON, Band, Choice, Condition, Standing
+from sdp_bench.reports.sections.figures.figures import time_axis
 from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.axis import Axis
-from sdp_bench.reports.style.chart import Chart, Guide, Series
-from sdp_bench.reports.style.drawing import Style, styles
-from sdp_bench.reports.style.figure import Figure, Panel
+from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
+from sdp_bench.reports.style.theme import GREY, INK, LIGHT, Style, is_plain, styles
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SHOWN = 3
 """Kinds of nets, and values of sigma, in the first figure."""
 MOST = 12
 """Largest number of panels in the second figure."""
 
-_GREY = "#8c8c8c"
+PLAIN = Style("Monte Carlo, with its number of samples", GREY, "o", (1.0, 1.4))
+
 _COUNTS = (100, 1000, 10_000, 100_000, 1_000_000)
 """Sample counts along the upper edge."""
 
@@ -31,16 +35,14 @@ def choice_figures(choice: Choice) -> tuple[Figure | None, Figure | None]:
 
     The first has up to three kinds of the first non-linearity (fewest layers, most, and one between), each at
     the smallest, a middle and the largest sigma for which all of them were measured. The second has all
-    others at these sigmas, or only at the middle one if there would be more than `MOST` panels.
+    others at the middle one of their sigmas.
     """
     block = choice.blocks[0]
     own = [band for band in block.bands if band.activation == block.bands[0].activation]
     first = own if len(own) <= SHOWN else [own[0], own[(len(own) - 1) // 2], own[-1]]
     main = [(band, condition) for band in first for condition in _shown_conditions(band, first)]
     others = [band for band in choice.bands if band not in first and len(band.rules) > 2]
-    rest = [(band, condition) for band in others for condition in _shown_conditions(band, [band])]
-    if len(rest) > MOST:
-        rest = [(band, band.conditions[(len(band.conditions) - 1) // 2]) for band in others][:MOST]
+    rest = [(band, band.conditions[(len(band.conditions) - 1) // 2]) for band in others][:MOST]
     return (
         _figure("figure-front", "Accuracy against cost, and the front", main),
         _figure("figure-front-rest", "The other nets", rest),
@@ -55,6 +57,7 @@ def _shown_conditions(band: Band, among: Sequence[Band]) -> list[Condition]:
     return [known[0], known[(len(known) - 1) // 2], known[-1]]
 
 
+@look()
 def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) -> Figure | None:
     pairs = [
         (band, condition)
@@ -64,66 +67,79 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
     if not pairs:
         return None
     styled = styles((s.rule for _, condition in pairs for s in condition.standings), pairs[0][0].traits)
-    panels = []
-    for band, condition in pairs:
-        at = f"{band.scale}\u00a0=\u00a0{condition.sigma:g}"
-        name = f"{band.title}, {at}"
-        facets = {"metric": band.metric.title, "net": band.title, "noise": at}
-        panels.append(Panel(name, chart(band, condition, styled), description(name, band, condition), facets))
+    names = [f"{band.title}, {band.scale}\u00a0=\u00a0{condition.sigma:g}" for band, condition in pairs]
+    drawing, every = panels(names, legend(styled), above=0.46)
+    for axes, (band, condition) in zip(every, pairs, strict=True):
+        draw(axes, band, condition, styled)
+    words = (description(name, band, condition) for name, (band, condition) in zip(names, pairs, strict=True))
     lower = {band.metric.title for band, _ in pairs if band.metric.better == "lower"}
-    up = f" Of {' and '.join(sorted(lower))}, a distance, the axis is turned round." if lower else ""
-    metric = pairs[0][0].metric
+    up = f" The axis of {' and '.join(sorted(lower))}, a distance, is inverted." if lower else ""
     caption = (
-        f"Mean {metric.title} over nets and inputs against the rule’s own time for one input (logarithmic; "
-        "fastest of its runs, the thin line reaches to their median). Up and to the left is better."
-        f"{up} Bars are 95 % intervals; rules are compared in pairs, so where bars overlap they may still be "
-        "told apart. The step line is the front: the most accurate rule, on average, for the time. Ringed: "
-        "shown to be on the front; hollow: shown to be off it, because some rule that takes no longer is "
-        "more accurate; else undecided. Plain Monte Carlo is joined by a dotted line, with its number of "
-        "samples; the numbers above are how many samples take that long. The dashed line is what the exact "
-        "law would show."
+        f"Mean {pairs[0][0].metric.title} over nets and inputs against the rule’s own time for one input "
+        f"(logarithmic; the thin line reaches from the fastest run to the median). Up and to the left is "
+        f"better.{up} Bars are 95 % intervals; rules are compared in pairs, so rules with overlapping bars "
+        "may still differ significantly. The step line is the front: the most accurate rule, on average, "
+        "for the time. Ringed: shown to be on the front; hollow: shown to be off it, because another rule "
+        "is more accurate and no slower; otherwise undecided. The numbers above are how many Monte Carlo "
+        "samples take that long. The dashed line is the value of a rule with the exact law."
     )
-    return Figure(anchor, title, caption, tuple(panels), tuple(styled.values()))
+    return Figure(anchor, title, caption, " ".join(words), drawing)
 
 
-def chart(band: Band, condition: Condition, styled: dict[str, Style]) -> Chart:
-    """Chart of accuracy against cost in one condition, in which at least one rule has a time."""
+def legend(styled: dict[str, Style]) -> list[Style]:
+    """Styles of a legend, with one entry for Monte Carlo of any sample count."""
+    rules = [style for rule, style in styled.items() if not is_plain(rule)]
+    return [*rules, PLAIN] if len(rules) < len(styled) else rules
+
+
+def draw(
+    axes: Axes, band: Band, condition: Condition, styled: dict[str, Style]
+) -> list[tuple[float, float, str, str]]:
+    """Draw accuracy against cost in one condition, in which at least one rule has a time.
+
+    Return the points with their labels and colours; Monte Carlo has no label.
+    """
     costs = band.costs
     known = [each for each in condition.standings if each.rule in costs.by_rule]
-    low = min(costs.by_rule[each.rule].seconds for each in known) / 1.5
+    low = min(costs.by_rule[each.rule].seconds for each in known) / 1.6
     high = max(costs.by_rule[each.rule].typical for each in known) * 1.7
-    time = Axis("time for one input", low, high, log=True, write=labels.duration, told=labels.duration)
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
     if band.metric.complement:
-        accuracy = Axis(band.metric.label, 0, 1.02)
+        axes.set_ylim(0, 1.03)
+        axes.set_ylabel(band.metric.label)
     else:
-        accuracy = Axis("distance (up is better)", flipped=band.metric.better != "higher")
-    joined, plain = _plain(band, known)
-    guides = [_step(band, known, high), *joined]
+        axes.set_ylabel("distance")
+        if band.metric.better != "higher":
+            axes.invert_yaxis()
+    axes.plot(*_step(band, known, high), color=INK, linewidth=0.9, alpha=0.75)
     if math.isfinite(condition.floor):
-        guides.append(Guide([low, high], [condition.floor] * 2, dashes=(4, 3), opacity=0.7))
-    series = tuple(_series(band, each, styled[each.rule], plain.get(each.rule, "")) for each in known)
-    return Chart(time, accuracy, series, tuple(guides), top=tuple(_samples(band, low, high)))
+        axes.axhline(condition.floor, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    _draw_plain(axes, band, known)
+    points = []
+    for each in known:
+        cost, style = costs.by_rule[each.rule], PLAIN if is_plain(each.rule) else styled[each.rule]
+        ends = np.clip(
+            [each.value - each.half_width, each.value + each.half_width],
+            0,
+            1 if band.metric.complement else None,
+        )
+        axes.vlines(cost.seconds, *ends, color=style.colour, linewidth=1, alpha=0.6)
+        axes.hlines(each.value, cost.seconds, cost.typical, color=style.colour, linewidth=1, alpha=0.6)
+        marker: dict[str, Any] = {"marker": style.marker or "."}
+        if each.front == OFF:
+            marker |= {"markerfacecolor": LIGHT, "markeredgewidth": 1.1}
+        elif each.front == ON:
+            marker |= {"markeredgecolor": INK, "markeredgewidth": 1.2, "markersize": 5}
+        axes.plot([cost.seconds], [each.value], **style.line | marker)
+        points.append((cost.seconds, each.value, "" if is_plain(each.rule) else style.label, style.colour))
+    time_axis(axes)
+    axes.set_xlim(low, high)
+    _samples(axes, band, low, high)
+    return points
 
 
-def _series(band: Band, standing: Standing, style: Style, note: str) -> Series:
-    cost, value, half = band.costs.by_rule[standing.rule], standing.value, standing.half_width
-    ends = np.clip([value - half, value + half], 0, 1 if band.metric.complement else None)
-    return Series(
-        style,
-        [cost.seconds],
-        [value],
-        error=[half],
-        low=ends[:1],
-        high=ends[1:],
-        until=[cost.typical],
-        notes=[note] if note else (),
-        size=3.5,
-        hollow=standing.front == OFF,
-        ringed=standing.front == ON,
-    )
-
-
-def _step(band: Band, known: Sequence[Standing], end: float) -> Guide:
+def _step(band: Band, known: Sequence[Standing], end: float) -> tuple[list[float], list[float]]:
     """Best mean by time: horizontal until the next better rule."""
     sign = 1 if band.metric.better == "higher" else -1
     points = [(band.costs.by_rule[each.rule].seconds, each.value) for each in known]
@@ -134,44 +150,50 @@ def _step(band: Band, known: Sequence[Standing], end: float) -> Guide:
                 corners.append((seconds, corners[-1][1]))
             corners.append((seconds, value))
     corners.append((end, corners[-1][1]))
-    x, y = zip(*corners, strict=True)
-    return Guide(x, y, opacity=0.75)
+    return [x for x, _ in corners], [y for _, y in corners]
 
 
-def _plain(band: Band, known: Sequence[Standing]) -> tuple[list[Guide], dict[str, str]]:
-    """Line through plain Monte Carlo, and its sample counts by rule if there is room."""
-    seconds = {each.rule: band.costs.by_rule[each.rule].seconds for each in known}
+def _draw_plain(axes: Axes, band: Band, known: Iterable[Standing]) -> None:
+    """Line through plain Monte Carlo, and its sample counts as far as they have room."""
     plain = sorted(
-        ((k, each) for each in known if (k := plain_samples(each.rule)) is not None), key=itemgetter(0)
+        (k, band.costs.by_rule[each.rule].seconds, each.value)
+        for each in known
+        if (k := plain_samples(each.rule)) is not None
     )
-    if not plain:
-        return [], {}
-    apart = (max(seconds.values()) / min(seconds.values())) ** 0.07
-    notes: dict[str, str] = {}
+    axes.plot([x for _, x, _ in plain], [y for _, _, y in plain], **PLAIN.line | {"marker": ""})
+    low, high = axes.get_xlim()
     last = math.inf
-    for k, each in reversed(plain):
-        if seconds[each.rule] * apart <= last:
-            last = seconds[each.rule]
-            notes[each.rule] = f"{k}"
-    x, y = zip(*((seconds[each.rule], each.value) for _, each in plain), strict=True)
-    return [Guide(x, y, colour=_GREY, dashes=(1.0, 1.5), width=1.6)], notes
+    for k, seconds, value in sorted(plain, key=itemgetter(1), reverse=True):
+        if seconds * (high / low) ** 0.09 <= last:
+            last = seconds
+            axes.annotate(
+                f"{k}",
+                (seconds, value),
+                (0, -9),
+                textcoords="offset points",
+                fontsize=SMALL - 0.5,
+                ha="center",
+            )
 
 
-def _samples(band: Band, low: float, high: float) -> Iterator[tuple[float, str]]:
+def _samples(axes: Axes, band: Band, low: float, high: float) -> None:
+    """How many samples take how long, along the upper edge."""
     sampling = band.costs.sampling
     if sampling is None:
         return
-    span, last = math.log(high / low), -math.inf
+    last = -math.inf
     for k in _COUNTS:
-        seconds = sampling.seconds(k)
-        share = math.log(seconds / low) / span
-        if 0.05 < share < 0.93 and share - last > 0.13:
-            yield seconds, f"{k:,} samples" if last < 0 else f"{k:,}"
+        share = math.log(sampling.seconds(k) / low) / math.log(high / low)
+        if 0.05 < share < 0.93 and share - last > 0.16:
+            text = f"{k:,} samples" if last < 0 else f"{k:,}"
+            axes.text(share, 1.02, text, transform=axes.transAxes, fontsize=SMALL - 0.5, ha="center")
             last = share + (0.09 if last < 0 else 0)
+    if last > 0:
+        axes.set_title(axes.get_title(loc="left"), pad=13)
 
 
 def description(name: str, band: Band, condition: Condition) -> str:
-    """Alternative text of :func:`chart`."""
+    """Alternative text of :func:`draw`."""
     parts = [
         f"{band.traits.label(each.rule)} {labels.duration(band.costs.by_rule[each.rule].seconds)}, "
         f"{each.value:.2f}{' on the front' if each.front == ON else ''}"

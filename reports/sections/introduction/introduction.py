@@ -10,13 +10,13 @@ import pandas as pd
 
 from sdp_bench.bench.studies.introduction.experiment import EXPERIMENT
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.drawing import Style
-from sdp_bench.reports.style.figure import Figure
-from sdp_bench.reports.style.scales import Line, panel_of
+from sdp_bench.reports.style.figure import Figure, label_ends, look, panels
+from sdp_bench.reports.style.scales import Line, draw_over_scale
+from sdp_bench.reports.style.theme import LIGHT, Style, shade
 
 _LOOKS = (
-    *(("#0072b2", "circle"), ("#56b4e9", "square"), ("#009e73", "diamond")),
-    *(("#e69f00", "up"), ("#d55e00", "down"), ("#cc79a7", "plus")),
+    *(("#0072b2", "o"), ("#56b4e9", "s"), ("#009e73", "D")),
+    *(("#e69f00", "^"), ("#d55e00", "v"), ("#cc79a7", "P")),
 )
 """Colours and markers."""
 _LEVEL = 0.5
@@ -97,17 +97,27 @@ def _finding(rows: tuple[LayerRow, ...], scales: tuple[float, float], runs: int)
     return f"{text} (One run, so no spread is known.)" if runs == 1 else text
 
 
+@look()
 def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
-    styles = {layer: Style(f"k = {layer}", *_LOOKS[int(layer) % len(_LOOKS)]) for layer in means.columns}
+    looks = {layer: _LOOKS[int(layer) % len(_LOOKS)] for layer in means.columns}
+    styles = {
+        layer: Style(f"k = {layer}", shade(colour, LIGHT), marker)
+        for layer, (colour, marker) in looks.items()
+    }
     lines = [
-        Line(style, style.label, means[layer].dropna(), spread=spreads.get(layer))
-        for layer, style in styles.items()
+        Line(style, style.label, means[layer].dropna(), spreads.get(layer)) for layer, style in styles.items()
     ]
+    drawing, (axes,) = panels(["MNIST"], width=4.6, height=2.6, right=0.7)
+    words = draw_over_scale(axes, lines)
+    label_ends(
+        axes,
+        [(float(line.values.sort_index().iloc[-1]), line.style.label, line.style.colour) for line in lines],
+    )
     return Figure(
-        anchor="figure-introduction",
-        title="Accuracy over the scale of the law",
-        caption="Test accuracy, mean over runs, with bars of one standard deviation. k layers come before "
+        "figure-introduction",
+        "Accuracy over the scale of the law",
+        "Test accuracy, mean over runs, with bars of one standard deviation. k layers come before "
         "the law; at k = 5 it is that of the scores.",
-        panels=(panel_of("MNIST", lines, {"metric": "accuracy", "net": "MNIST"}),),
-        styles=tuple(styles.values()),
+        f"Line chart of accuracy over the scale. {words}.",
+        drawing,
     )

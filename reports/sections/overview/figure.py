@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.reports.sections.choice.choice import Band, Condition, Standing, front
-from sdp_bench.reports.sections.choice.figure import chart, description
+from sdp_bench.reports.sections.choice.figure import PLAIN, description, draw
 from sdp_bench.reports.sections.overview.uses import WHOLE, Row, Verdict
-from sdp_bench.reports.style.drawing import styles
-from sdp_bench.reports.style.figure import Figure, Panel
+from sdp_bench.reports.style.figure import Figure, label_points, look, panels
 from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.theme import styles
 
 _CAPTION = (
-    "Mean 1 − TV of the whole law over all places, with 95 % intervals, against the rule’s own time for one "
-    "input. Up and to the left is better. Ringed: shown to be on the front; hollow: shown to be off it. "
-    "Dotted: plain Monte Carlo, with its number of samples."
+    "Mean 1 − TV of the whole law over all settings, with 95 % intervals, against the rule’s own time for "
+    "one input. Up and to the left is better. Ringed: shown to be on the front; hollow: shown to be off it."
 )
 
 
+@look()
 def figure(families: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Figure | None:
     """Figure of the table's row on the whole distribution; None without verdicts or times.
 
@@ -35,13 +35,19 @@ def figure(families: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> 
     if not known:
         return None
     styled = styles((rule for _, verdict in known for rule in verdict.overall.rules), traits)
-    panels = []
-    for name, verdict in known:
-        band = _band(verdict, traits)
+    bands = [_band(verdict, traits) for _, verdict in known]
+    unnamed: list[str] = []
+    parts = list(zip([name for name, _ in known], bands, strict=True))
+    drawing, every = panels(
+        [name for name, _ in parts], [PLAIN], columns=1, width=3.0, height=2.1, left=0.42, above=0.44
+    )
+    words = []
+    for axes, (name, band) in zip(every, parts, strict=True):
         (condition,) = band.conditions
-        panels.append(Panel(name, chart(band, condition, styled), description(name, band, condition)))
-    legend = tuple(style for rule, style in styled.items() if not traits.is_sampling(rule))
-    return Figure("figure-overview", "Accuracy against cost", _CAPTION, tuple(panels), legend)
+        unnamed += label_points(axes, draw(axes, band, condition, styled))
+        words.append(description(name, band, condition))
+    rest = f" Without a name for lack of room: {', '.join(dict.fromkeys(unnamed))}." if unnamed else ""
+    return Figure("figure-overview", "Accuracy against cost", _CAPTION + rest, " ".join(words), drawing)
 
 
 def _band(verdict: Verdict, traits: RuleTraits) -> Band:

@@ -6,17 +6,16 @@ import math
 from collections.abc import Sequence
 
 from sdp_bench.reports.sections.robustness.row import ScaleRow
-from sdp_bench.reports.style.colours import INK
-from sdp_bench.reports.style.drawing import Style
 from sdp_bench.reports.style.labels import number
+from sdp_bench.reports.style.theme import INK, LIGHT, Style, shade
 
 SETS = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 OBJECTIVES = {
-    "softmax": Style("softmax cross-entropy", INK, "wide"),
-    "dirichlet": Style("Dirichlet, marginal moment matching", "#e69f00", "diamond"),
-    "pairwise_gaussian": Style("PD Gauss, SDP", "#009e73", "circle"),
-    "pairwise_marginal": Style("PD Gauss, marginal SDP", "#56b4e9", "square"),
-    "pairwise_cauchy": Style("PD Cauchy", "#0072b2", "up"),
+    "softmax": Style("softmax cross-entropy", INK, "p"),
+    "dirichlet": Style("Dirichlet, marginal moment matching", shade("#e69f00", LIGHT), "D"),
+    "pairwise_gaussian": Style("PD Gauss, SDP", "#009e73", "o"),
+    "pairwise_marginal": Style("PD Gauss, marginal SDP", shade("#56b4e9", LIGHT), "s"),
+    "pairwise_cauchy": Style("PD Cauchy", "#0072b2", "^"),
 }
 """Black is the baseline, as in the paper's figures."""
 PAPER = {"pairwise_gaussian": 85, "softmax": 14}

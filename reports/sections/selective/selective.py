@@ -23,19 +23,14 @@ from sdp_bench.reports.sections.selective.areas import (
 from sdp_bench.reports.sections.selective.words import MODELS, READINGS, SCORE_STYLES
 from sdp_bench.reports.statistics.ranking import told_best
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.axis import Axis
-from sdp_bench.reports.style.chart import Chart, Series
-from sdp_bench.reports.style.drawing import Style
-from sdp_bench.reports.style.figure import Figure, Panel
+from sdp_bench.reports.style.figure import Figure, look, panels
 from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.theme import GREY, Style
 from sdp_bench.reports.tables.frame import by_kind
 
 PERFECT = 100 * perfect(0.5).area
 """Area for equal numbers of letters and digits, in per cent."""
 
-
-_EVERY = 5
-"""Step between the points of a curve that can be read."""
 _HALVES = (
     ("Off-the-shelf model", "(a)", ("softmax",)),
     ("Trained with propagation", "(b)", ("dirichlet", "pairwise_gaussian")),
@@ -44,7 +39,7 @@ _HALVES = (
 """The table's halves, and scores that it does not have."""
 _RULES = {"dirichlet": "marginal_sdp", "pairwise_marginal": "marginal_sdp", "pairwise_cauchy": "sdp"}
 """Propagation rules of lines that the paper does not print; Cauchy noise on the Dirichlet model."""
-_PERFECT = Style("perfect", "#8c8c8c")
+_PERFECT = Style("perfect", GREY)
 
 
 @dataclass(frozen=True)
@@ -236,56 +231,53 @@ def _on_readings(measured: Sequence[_Measured]) -> str:
     )
 
 
-def _figure(panels: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
-    drawn: list[Panel] = []
-    named: dict[Style, None] = {}
-    for title, measured in panels:
-        curves = sorted(
-            (each for each in measured if len(each.risk)), key=lambda one: one.risk.mean(), reverse=True
+@look()
+def _figure(parts: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
+    parts = [
+        (
+            title,
+            sorted(
+                (each for each in measured if len(each.risk)), key=lambda one: one.risk.mean(), reverse=True
+            ),
         )
-        if curves:
-            chart = _chart(curves)
-            drawn.append(Panel(title, chart, _description(title, curves)))
-            named |= dict.fromkeys(series.style for series in chart.series if series.style != _PERFECT)
-    if not drawn:
+        for title, measured in parts
+    ]
+    parts = [(title, curves) for title, curves in parts if curves]
+    if not parts:
         return None
+    legend = dict.fromkeys(_style(each) for _, curves in parts for each in curves)
+    drawing, every = panels([title for title, _ in parts], [*legend, _PERFECT], height=2.1)
+    ideal = perfect(0.5)
+    for axes, (_, curves) in zip(every, parts, strict=True):
+        axes.plot(100 * ideal.coverage, 100 * ideal.risk, **_PERFECT.line | {"linewidth": 2.2})
+        for each in curves:
+            coverage, risk, spread = (
+                100 * np.asarray(x, float) for x in (each.risk.index, each.risk, each.spread)
+            )
+            style = _style(each)
+            axes.plot(coverage, risk, **style.line | {"markersize": 3}, markevery=0.12)
+            if np.isfinite(spread).any():
+                axes.fill_between(
+                    coverage, risk - spread, risk + spread, color=style.colour, alpha=0.22, linewidth=0
+                )
+        axes.set(xlabel="coverage (%)", ylabel="risk (%)", xlim=(0, 100))
+        axes.set_ylim(bottom=0)
     return Figure(
-        anchor="figure-selective",
-        title="Risk over coverage",
-        caption="Accepted errors, as a share of all images, when the surest predictions are accepted; mean "
+        "figure-selective",
+        "Risk over coverage",
+        "Accepted errors, as a share of all images, when the surest predictions are accepted; mean "
         "over seeds, and one standard deviation to either side. Grey: a perfect predictor, which is right on "
         "all digits and abstains from all letters. Each score has its risks in one reading: 100 "
         "certificates, the entropy of the Dirichlet law, or the mean of pairwise probabilities. Names are in "
         "the order of the areas below the curves, the largest first.",
-        panels=tuple(drawn),
-        styles=(*named, _PERFECT),
+        " ".join(_description(title, curves) for title, curves in parts),
+        drawing,
     )
 
 
-def _chart(curves: Sequence[_Measured]) -> Chart:
-    ideal = perfect(0.5)
-    perfectly = Series(_PERFECT, 100 * ideal.coverage, 100 * ideal.risk, width=2.2)
-    return Chart(
-        Axis("coverage (%)", 0, 100, told=lambda share: f"coverage {share:g} %"),
-        Axis("risk (%)", 0, told=lambda share: f"{labels.number(share, 1)} %"),
-        (perfectly, *(_series(each) for each in curves)),
-        height=0.9,
-    )
-
-
-def _series(measured: _Measured) -> Series:
+def _style(measured: _Measured) -> Style:
     score, model = SCORE_STYLES[measured.score], MODELS[measured.objective]
-    name = f"{score.label} ({model.label})"
-    risk, spread = 100 * measured.risk.to_numpy(), 100 * measured.spread.to_numpy()
-    return Series(
-        replace(score, label=name, dashes=model.dashes),
-        100 * measured.risk.index.to_numpy(),
-        risk,
-        error=spread if np.isfinite(spread).any() else None,
-        band=True,
-        size=2,
-        every=_EVERY,
-    )
+    return replace(score, label=f"{score.label} ({model.label})", dashes=model.dashes)
 
 
 def _description(title: str, measured: Sequence[_Measured]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sdp_bench.bench.studies import selective
-from sdp_bench.reports.style.drawing import Style
+from sdp_bench.reports.style.theme import LIGHT, Style, shade
 
 
 class _Model(NamedTuple):
@@ -23,11 +23,11 @@ MODELS = {
     "pairwise_cauchy": _Model("PD loss Cauchy", (6.0, 1.5, 1.5, 1.5)),
 }
 SCORE_STYLES = {
-    "softmax_entropy": Style("softmax entropy", "#d55e00", "square"),
-    "orthonormal_certificates": Style("orthonormal certificates", "#8c564b", "cross"),
-    "dirichlet": Style("Dirichlet", "#e69f00", "diamond"),
-    "pairwise_gaussian": Style("PD Gauss", "#009e73", "circle"),
-    "pairwise_cauchy": Style("PD Cauchy", "#0072b2", "up"),
+    "softmax_entropy": Style("softmax entropy", "#d55e00", "s"),
+    "orthonormal_certificates": Style("orthonormal certificates", "#8c564b", "X"),
+    "dirichlet": Style("Dirichlet", shade("#e69f00", LIGHT), "D"),
+    "pairwise_gaussian": Style("PD Gauss", "#009e73", "o"),
+    "pairwise_cauchy": Style("PD Cauchy", "#0072b2", "^"),
 }
 # The paper has entropies of "the categorical probabilities of the Dirichlet outputs", and averages the losses
 # of pairs: the geometric mean is the softmax of minus that average.

@@ -61,4 +61,4 @@ def test_what_the_section_says():
     assert parsed.wrong == []
     assert len(parsed.ids) == len(set(parsed.ids))
     assert "0 90.00 10.0 60.00 80.00" in told(text)
-    assert "k = 1 at most 90.0 % at 1" in section.figure.panels[0].alt
+    assert "k = 1 at most 90.0 % at 1" in section.figure.alt

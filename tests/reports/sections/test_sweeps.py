@@ -58,14 +58,17 @@ def test_a_noise_level_that_lacks_values_has_no_line():
 
 def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
     shown = figure(sweeps(results().tables)[0])
-    assert [panel.title for panel in shown.panels] == ["1 ReLU layer", "4 ReLU layers"]
-    assert [label for label, _ in shown.legend] == [f"σ = {sigma:g}" for sigma in made_up.TV_SIGMAS]
-    for panel in shown.panels:
-        assert f"for {panel.title}: 1 − TV from samples = 10 to 1000. σ = 0.1" in panel.alt
+    assert made_up.titles(shown) == ["1 ReLU layer", "4 ReLU layers"]
+    (legend,) = shown.drawing.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        f"σ = {sigma:g}" for sigma in made_up.TV_SIGMAS
+    ]
+    for title in made_up.titles(shown):
+        assert f"for {title}: 1 − TV from samples = 10 to 1000. σ = 0.1" in shown.alt
     many = results(depths=tuple(range(1, MOST + 4)), nets=1, inputs=1, suites=("iris-w1",))
     (sweep,) = sweeps(many.tables)
     drawn = figure(sweep)
-    assert len(drawn.panels) == MOST
+    assert len(drawn.drawing.axes) == MOST
     assert "The other 3 kinds of nets are in the tables." in drawn.caption
 
 
@@ -75,7 +78,7 @@ def test_the_page_has_the_figure_and_its_numbers_lead_to_their_lists(tmp_path):
     text = (tmp_path / CHARTS.file).read_text(encoding="utf-8")
     section = text[text.index('<section id="sweeps">') :]
     section = section[: section.index("</section>")]
-    assert section.count('<div class="panel"') == 2
+    assert section.count("<figure") == 2
     links = re.findall(rf'href="({FOLDER}/[^"#]+)#([^"]+)"', section)
     assert len(links) == 3 * (len(made_up.TV_SIGMAS) + len(made_up.W1_SIGMAS))
     for file, anchor in links:

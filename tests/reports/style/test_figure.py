@@ -1,0 +1,100 @@
+"""Figures: files that are the same each time, SVG that follows its page, and names that do not overlap."""
+
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from sdp_bench.reports.sections.choice.choice import choice
+from sdp_bench.reports.sections.choice.figure import choice_figures
+from sdp_bench.reports.sections.figures.figures import figures
+from sdp_bench.reports.style.figure import KINDS, Figure, label_ends, label_points, look, panels
+from sdp_bench.reports.style.theme import INK, Style
+from sdp_bench.reports.tables import tables
+from sdp_bench.reports.tables.frame import checked
+from tests.reports import made_up
+
+FRAME = checked(made_up.frame(depths=(1, 2), rules=made_up.FEW, suites=("iris-tv",)))
+SIGMA, DEPTH = figures(tables.headline(list(tables.tables(FRAME, made_up.TRAITS))), made_up.TRAITS)
+STYLE = Style("a <b> & $c$", "#332288", "o")
+
+
+@look()
+def drawing(draw=lambda axes: None):
+    made, (axes,) = panels(["x < y"], [STYLE])
+    axes.plot([0, 1], [0, 1], **STYLE.line)
+    draw(axes)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("figure", [SIGMA, DEPTH], ids=lambda figure: figure.anchor)
+def test_a_figure_has_the_same_bytes_each_time(figure, kind):
+    content = figure.content(kind)
+    assert content == figure.content(kind)
+    assert content.startswith({"pdf": b"%PDF", "svg": b"<?xml"}[kind])
+
+
+def test_pdfs_embed_fonts_that_publishers_accept():
+    assert b"/Type3" not in SIGMA.content("pdf")
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [SIGMA, DEPTH, *filter(None, choice_figures(choice(FRAME, made_up.TRAITS)))],
+    ids=lambda f: f.anchor,
+)
+def test_svg_is_a_drawing_of_the_page_that_holds_it(figure):
+    root = ET.fromstring(figure.svg.replace("<svg", '<svg xmlns:xlink="http://www.w3.org/1999/xlink"', 1))
+    assert root.attrib["role"] == "img"
+    assert root.attrib["aria-label"] == figure.alt
+    assert "font-family" not in figure.svg
+    assert "<style" not in figure.svg
+    assert INK not in figure.svg
+    assert "currentColor" in figure.svg
+    ids = re.findall(r'\sid="([^"]+)"', figure.svg)
+    assert len(ids) == len(set(ids))
+    for name in re.findall(r"url\(#([^)]+)\)|href=\"#([^\"]+)\"", figure.svg):
+        assert "".join(name) in ids
+
+
+def test_colours_of_series_differ_on_dark_pages_and_cells_are_the_same():
+    assert "light-dark(#332288," in Figure("f", "", "", "", drawing()).svg
+    assert "light-dark(" not in DEPTH.svg
+
+
+def test_texts_are_escaped_and_are_no_formulas():
+    figure = Figure("f", "", "", 'alt "<>"', drawing(lambda axes: axes.text(0, 0, "0.0123")))
+    texts = [node.text for node in ET.fromstring(figure.svg.replace("xlink:", "")).iter("text")]
+    assert {"a <b> & $c$", "x < y", "0.0123"} <= set(texts)
+
+
+def test_figures_share_no_ids_on_a_page():
+    ids = [set(re.findall(r'\sid="([^"]+)"', Figure(name, "", "", "", drawing()).svg)) for name in "ab"]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+
+
+def boxes(axes):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(axes.get_figure())
+    return [text.get_window_extent(canvas.get_renderer()) for text in axes.texts]
+
+
+def overlapping(axes):
+    found = boxes(axes)
+    return [(a, b) for k, a in enumerate(found) for b in found[k + 1 :] if a.overlaps(b)]
+
+
+def test_names_of_lines_and_points_do_not_overlap():
+    ends = [(0.5 + 0.001 * k, f"line {k}", "#000000") for k in range(6)]
+    names = [(0.5 + 0.01 * k, 0.5, f"point {k}", "#000000") for k in range(9)]
+    left_out = []
+    made = drawing(lambda axes: (axes.set(xlim=(0, 1), ylim=(0, 1)), label_ends(axes, ends)))
+    assert len(made.axes[0].texts) == 6
+    assert not overlapping(made.axes[0])
+    made = drawing(lambda axes: left_out.extend(label_points(axes, names)))
+    assert len(made.axes[0].texts) + len(left_out) == 9
+    assert left_out
+    assert not overlapping(made.axes[0])
