@@ -206,6 +206,10 @@ def _curve_nodes(
     low, high = -_REACH - below, _REACH + above
     parts = torch.linspace(0, 1, _TAIL_PANELS + 1, dtype=m.dtype, device=m.device)[1:]
     tail = torch.where(below > 0, -_REACH - below * parts, _REACH + above * parts)
+    if len(core) > 1:
+        tail = torch.cat([tail, *_between(core, m, s, parts)], -1)
+        low, high = (f(tail, -1, keepdim=True).values for f in (torch.min, torch.max))
+        low, high = low.clamp(max=-_REACH), high.clamp(min=_REACH)
     fractions = torch.linspace(0, 1, panels + 1, dtype=m.dtype, device=m.device)
     inner = [(knots - m) / s, torch.zeros_like(m), *([] if extra is None else [extra])]
     inner = [x.clamp(low, high) for x in inner]
