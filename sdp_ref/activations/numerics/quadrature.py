@@ -186,6 +186,19 @@ def _around(curve: Curve, knots: Sequence[float]) -> list[float]:
     return sorted({*curve.bends, *beside})
 
 
+def _between(core: Tensor, m: Tensor, s: Tensor, parts: Tensor) -> Iterator[Tensor]:
+    """Standardised edges (e, k) beyond the nearest bend on either side, for laws between bends."""
+    inside = (core.min() < m) & (m < core.max())
+    for side in (-1, 1):
+        away = side * (core - m) / s
+        nearest = torch.where(away > 0, away, math.inf).amin(-1, keepdim=True)
+        beyond = inside & (nearest > _NEAR) & (nearest <= _TAIL_REACH)
+        if bool(beyond.any()):
+            start = nearest.clamp(_REACH, _TAIL_REACH)
+            ends = start + (nearest.clamp(max=_TAIL_REACH) + _REACH - start) * parts
+            yield side * torch.where(beyond, ends, _REACH)
+
+
 def _curve_nodes(
     curve: Curve, mean: Tensor, deviation: Tensor, extra: Tensor | None = None, *, few: bool = False
 ) -> _Nodes:
