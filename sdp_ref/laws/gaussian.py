@@ -256,8 +256,15 @@ def above(tail: Callable[[Tensor], Tensor], location: Tensor, scale: Tensor, val
     return torch.where(point, (centred < 0).double(), spread)
 
 
+_FAR = 5.0
+
+
 def _normal_tail(value: Tensor) -> Tensor:
-    return torch.special.ndtr(-value)
+    import torch
+
+    tail: Tensor = torch.special.ndtr(-value)
+    # far out, ndtr is a difference that cancels
+    return torch.where(value > _FAR, torch.special.erfc(value / math.sqrt(2)) / 2, tail)
 
 
 def _rounding_of(covariance: Tensor) -> float:
