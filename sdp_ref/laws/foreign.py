@@ -72,7 +72,8 @@ def _known(given: Distribution) -> Law | None:
             return _independent(base, given.event_shape)
         case distributions.MixtureSameFamily() if len(given.event_shape):
             components = _known(given.component_distribution)
-            return None if components is None else Mixture(given.mixture_distribution.probs, components)
+            weights = given.mixture_distribution.probs
+            return None if components is None else Mixture(weights.to(components.location.dtype), components)
     return None
 
 

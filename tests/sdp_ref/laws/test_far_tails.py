@@ -36,5 +36,5 @@ def test_variances_that_float32_cannot_store_are_refused(scale):
         Independent(Normal(mean, deviation), 1),
         MultivariateNormal(mean, scale_tril=torch.diag_embed(deviation)),
     ):
-        with pytest.raises(ValueError, match="too small for .*float32"):
+        with pytest.raises(ValueError, match=r"too small for .*float32"):
             sr.law_of(given)
