@@ -38,7 +38,7 @@ def _check_matrix(shape: tuple[int, ...], dtype: object, *, floating: bool) -> N
         raise ValueError(f"samples must be a floating-point matrix (samples, m), got shape {shape}, {kind}")
 
 
-def _check_entries(name: str, samples: object) -> None:
+def _check_entries(name: str, samples: Any) -> None:
     """Reject complex and masked entries, which a conversion to real numbers would drop or reveal."""
     if np.ma.is_masked(samples):
         raise ValueError(f"{name} has masked entries; drop these rows")

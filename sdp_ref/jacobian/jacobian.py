@@ -58,7 +58,7 @@ def _derived(net: Net, x: Tensor, create_graph: bool, max_bytes: int) -> tuple[T
     outputs, inputs = value[0].numel(), x[0].numel()
     with torch.set_grad_enabled(create_graph):
         jacobian = None
-        if inputs < outputs and value.requires_grad:
+        if 0 < inputs < outputs and value.requires_grad:
             jacobian = _forward_jacobian(net, point, outputs, max_bytes)
         if jacobian is None:
             jacobian = reverse_jacobian(value, origin, x, max_bytes)

@@ -391,7 +391,7 @@ class Split(Rule):
         if self.base.name == self.name:
             raise ValueError("split takes any rule for its base but split")
         unknown = 0 if hasattr(self.base, "seed") else None
-        if getattr(self.base, "sampling", unknown) is not None:  # all pieces of all inputs would share its random numbers
+        if getattr(self.base, "sampling", unknown) is not None:  # pieces would share its random numbers
             raise ValueError(f"split takes a base that does not sample, got {self.base.name}")
 
     @property
