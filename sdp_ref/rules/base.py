@@ -22,10 +22,11 @@ from sdp_ref.laws import (
     law_of,
     unchecked,
 )
-from sdp_ref.laws.base import require
+from sdp_ref.laws.base import noted, require
 from sdp_ref.registry import members
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from sdp_ref.graph.trace import Net
@@ -234,6 +235,20 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
             f"of {outputs.dtype}"
         )
     return outputs
+
+
+def stored(mean: Tensor, covariance: Tensor, dtype: torch.dtype) -> Gaussian:
+    """Return a Gaussian of `dtype`, with a note if it cannot store small variances."""
+    import torch
+
+    law = unchecked(Gaussian, mean, covariance.to(dtype))
+    if covariance.dtype == dtype or covariance.device.type != "cpu" or torch.compiler.is_compiling():
+        return law
+    variance = covariance.detach().diagonal(dim1=-2, dim2=-1)
+    least = torch.finfo(dtype).tiny
+    if not bool(((variance > 0) & (variance < least)).any()):
+        return law
+    return noted(law, [f"variances below {least:.1e}, which {dtype} stores as 0 or inexactly (use float64)"])
 
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:

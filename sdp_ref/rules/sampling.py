@@ -18,8 +18,8 @@ from torch.quasirandom import SobolEngine
 from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import jacobian_of
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import Rule, check_outputs
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.rules.base import Rule, check_outputs, stored
 from sdp_ref.rules.points import placed
 
 
@@ -127,7 +127,7 @@ class MonteCarlo(Rule):
             mean = outputs.mean(1)
             # Products in float64: float32 sums of them lose the thin directions of the outputs.
             covariance = self._covariance((outputs - mean.unsqueeze(1)).double())
-            return unchecked(Gaussian, mean.unflatten(1, event), covariance.to(mean.dtype))
+            return stored(mean.unflatten(1, event), covariance, mean.dtype)
 
         return propagate
 
@@ -323,7 +323,7 @@ class ControlVariate(MonteCarlo):
                 cross = linear.mT @ rest / self.samples
                 covariance = covariance + cross + cross.mT
             covariance = covariance + slope @ slope.mT
-            return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
+            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
 
         return propagate
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import hessian_of
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
+from sdp_ref.laws import DiagonalGaussian, Law
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
 from sdp_ref.rules.sampling import as_integer, checked_seeds, seeds_of_rows
 
 
@@ -109,7 +109,7 @@ class SecondOrder(Rule):
                 mean = mean + (curved @ z.unsqueeze(2)).squeeze(2) / 2
                 covariance = covariance + curved @ curved.mT / 2
             covariance = (covariance + covariance.mT) / 2
-            return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
+            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
 
         return propagate
 
