@@ -86,8 +86,6 @@ def _require_gradient(net: Net, x: Tensor, value: Tensor, jacobian: Tensor, spre
         return
     point = x[:1].detach()
     size = spread[:1].to(point)
-    if not size.any():
-        return
     size = torch.maximum(size, math.sqrt(digits) * point.abs())
     generator = torch.Generator().manual_seed(0)
 

@@ -130,8 +130,9 @@ class Gaussian(Law):
         rounding = _rounding_of(self.covariance)
         factor, failed, thin = _cholesky(covariance, rounding)
         singular = failed != 0
-        if bool(thin.any()):  # the rounding of other components fills this column
-            factor = torch.where(thin.unsqueeze(-2), 0.0, factor)
+        if not bool(singular.any() | thin.any()):
+            return factor
+        factor = torch.where(thin.unsqueeze(-2), 0.0, factor)  # rounding of other components fills a column
         if not bool(singular.any()):
             return factor
         rest = covariance[singular]

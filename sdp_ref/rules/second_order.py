@@ -92,12 +92,15 @@ class SecondOrder(Rule):
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Nothing is prepared, since derivatives depend on the input."""
+        checked = False
 
         @torch.no_grad()
         def propagate(x: Law) -> Law:
+            nonlocal checked
             x = as_any_gaussian(self.name, x)
+            spread, checked = None if checked else x.spread, True
             with self.at():
-                value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean, x.spread)
+                value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean, spread)
             event, dtype = value.shape[1:], value.dtype
             # S = F F^T; for independent inputs F is diagonal and stored as its diagonal
             root = x.standard_deviation.flatten(1) if isinstance(x, DiagonalGaussian) else x.factor()
