@@ -91,9 +91,10 @@ class Moments:
             if values.ndim != 2 or len(values) == 0 or (means and values.shape[1] != len(means[0])):
                 raise ValueError(f"blocks must be matrices of one width, got shape {tuple(values.shape)}")
             centre = values.mean(0)
-            mean = on_cpu(centre)
-            if not np.isfinite(mean).all():
+            if not np.isfinite(on_cpu(centre)).all():
                 raise ValueError("samples have non-finite entries (NaN or infinity)")
+            centre = _refined(centre, values)
+            mean = on_cpu(centre)
             counts.append(len(values))
             means.append(mean)
             scatters.append(on_cpu((values - centre).T @ (values - centre) / len(values)))
@@ -101,6 +102,8 @@ class Moments:
             raise ValueError("moments need at least two blocks of samples")
         weights = np.array(counts) / sum(counts)
         mean = weights @ np.array(means)
+        constant = np.ptp(means, axis=0) <= _ROUNDING * np.finfo(np.float64).eps * np.abs(mean)
+        mean[constant] = means[0][constant]
         shifts = np.array(means) - mean
         covariances = np.array(scatters) + shifts[:, :, None] * shifts[:, None, :]
         covariance = np.einsum("b,bij->ij", weights, covariances)
@@ -119,6 +122,15 @@ class Moments:
         means = self.mean + multipliers @ (self.block_means - self.mean)
         deviations = self.block_covariances - self.covariance
         return means, self.covariance + np.einsum("rb,bij->rij", multipliers, deviations)
+
+
+def _refined(centre: Any, values: Any) -> Any:
+    """Means of columns, also of equal numbers, whose sum rounds by more than they differ."""
+    size = abs(centre) * (len(values) * np.finfo(np.float64).eps)
+    constant = (abs(values[0] - centre) <= size) & (abs(values[-1] - centre) <= size)
+    if constant.any():
+        centre[constant] = values[0, constant] + (values[:, constant] - values[0, constant]).mean(0)
+    return centre
 
 
 def std_ratio(oracle: Moments | Samples, prediction: Prediction) -> tuple[Ratio, ...]:

@@ -111,7 +111,6 @@ class Pieces(Quadrature):
 class Straight(Pieces):
     """A continuous piecewise linear function; covariances are sums of those of ramps, exact to 1e-11."""
 
-    bends: ClassVar[tuple[float, ...]] = (0.0,)
     layer_seconds: ClassVar[float] = 0.015
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:

@@ -50,6 +50,9 @@ class Affine(ABC):
     diagonal = False
     """Whether each output depends on the corresponding input only."""
 
+    copies = False
+    """Whether :meth:`spread` takes copies of an input component for independent components."""
+
     homogeneous = False
     """Whether the module has no constant term, so that it maps rows itself."""
 
@@ -301,6 +304,7 @@ class Convolution(Affine):
         super().__init__(module)
         self._function = next(f for kind, f in _CONVOLUTIONS.items() if isinstance(module, kind))
         mode = self.module.padding_mode
+        self.copies = mode != "zeros"
         self._pad = None if mode == "zeros" else Pad(self.module._reversed_padding_repeated_twice, mode)
 
     def check(self, x: Tensor) -> None:

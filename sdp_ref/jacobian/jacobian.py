@@ -58,7 +58,7 @@ def _derived(net: Net, x: Tensor, create_graph: bool, max_bytes: int) -> tuple[T
     outputs, inputs = value[0].numel(), x[0].numel()
     with torch.set_grad_enabled(create_graph):
         jacobian = None
-        if inputs < outputs and value.requires_grad:
+        if 0 < inputs < outputs and value.requires_grad:
             jacobian = _forward_jacobian(net, point, outputs, max_bytes)
         if jacobian is None:
             jacobian = reverse_jacobian(value, origin, x, max_bytes)
@@ -86,8 +86,6 @@ def _require_gradient(net: Net, x: Tensor, value: Tensor, jacobian: Tensor, spre
         return
     point = x[:1].detach()
     size = spread[:1].to(point)
-    if not size.any():
-        return
     size = torch.maximum(size, math.sqrt(digits) * point.abs())
     generator = torch.Generator().manual_seed(0)
 

@@ -82,15 +82,23 @@ class Empirical(Law):
     @property
     def variance(self) -> Tensor:
         """Population variance of the points, shape (B, *event), without Bessel's correction."""
-        centred = (self.samples - self.mean.unsqueeze(1)).square()
-        return centred.mean(1) if self.weights is None else (self._spread(self.weights) * centred).sum(1)
+        squares = self._centred().square()
+        variance = squares.mean(1) if self.weights is None else (self._spread(self.weights) * squares).sum(1)
+        return variance.to(self.samples.dtype)
 
     @property
     def covariance(self) -> Tensor:
-        centred = (self.samples - self.mean.unsqueeze(1)).flatten(2)
+        centred = self._centred().flatten(2)
         if self.weights is None:
-            return centred.mT @ centred / centred.shape[1]
-        return (centred * self.weights.unsqueeze(2)).mT @ centred
+            return (centred.mT @ centred / centred.shape[1]).to(self.samples.dtype)
+        return ((centred * self.weights.double().unsqueeze(2)).mT @ centred).to(self.samples.dtype)
+
+    def _centred(self) -> Tensor:
+        """Samples minus their mean, float64: far from 0, a float32 mean is off by more than they differ."""
+        samples = self.samples.double()
+        if self.weights is None:
+            return samples - samples.mean(1, keepdim=True)
+        return samples - (self._spread(self.weights.double()) * samples).sum(1, keepdim=True)
 
     @property
     def standard(self) -> Standard:

@@ -63,14 +63,17 @@ def _known(given: Distribution) -> Law | None:
 
     match given:
         case distributions.MultivariateNormal() | distributions.LowRankMultivariateNormal():
-            return unchecked(Gaussian, given.mean.flatten(0, -2), given.covariance_matrix.flatten(0, -3))
+            covariance = given.covariance_matrix.flatten(0, -3)
+            _require_stored(covariance.diagonal(dim1=-2, dim2=-1))
+            return unchecked(Gaussian, given.mean.flatten(0, -2), covariance)
         case distributions.Independent(base_dist=base) if (
             given.event_shape == base.batch_shape[-len(given.event_shape) :]
         ):
             return _independent(base, given.event_shape)
         case distributions.MixtureSameFamily() if len(given.event_shape):
             components = _known(given.component_distribution)
-            return None if components is None else Mixture(given.mixture_distribution.probs, components)
+            weights = given.mixture_distribution.probs
+            return None if components is None else Mixture(weights.to(components.location.dtype), components)
     return None
 
 
@@ -82,6 +85,7 @@ def _independent(base: Distribution, event: torch.Size) -> Law | None:
 
     match base:
         case distributions.Normal():
+            _require_stored(base.scale.square())
             return unchecked(DiagonalGaussian, *fields(base.loc, base.scale.square()))
         case distributions.Cauchy():
             return unchecked(Cauchy, *fields(base.loc, base.scale))
@@ -94,6 +98,16 @@ def _independent(base: Distribution, event: torch.Size) -> Law | None:
             shape = Shape("student_t", float(base.df.flatten()[0]))
             return unchecked(LocationScale, *fields(base.loc, base.scale), shape)
     return None
+
+
+def _require_stored(variance: Tensor) -> None:
+    """Require variances that their dtype stores with all digits; those of torch's laws are positive."""
+    import torch
+
+    if bool((variance < torch.finfo(variance.dtype).tiny).any()):
+        raise ValueError(
+            f"the distribution has variances too small for {variance.dtype}; use float64 parameters"
+        )
 
 
 @dataclass(frozen=True, eq=False)

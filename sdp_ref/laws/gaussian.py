@@ -121,25 +121,33 @@ class Gaussian(Law):
     def factor(self) -> Tensor:
         """Return a matrix F with F F^T = covariance, shape (B, n, n), float64.
 
-        It is the lower Cholesky factor if the covariance is positive definite. Otherwise it is computed from
-        eigenvectors, and negative eigenvalues (from rounding, or from a rule with an indefinite covariance)
-        are clipped to zero. Its gradient then omits the rotation of the eigenvectors, whose derivative need
-        not exist.
+        It is the lower Cholesky factor if that exists. Otherwise it is computed from eigenvectors, and
+        negative eigenvalues (by a rule with an indefinite covariance) are set to zero. Its gradient then
+        omits the rotation of the eigenvectors, whose derivative need not exist. Columns that the rounding of
+        the stored covariance explains are set to zero.
         """
         covariance = self.covariance.double()
-        factor: Tensor
-        factor, failed = torch.linalg.cholesky_ex(covariance)
+        rounding = _rounding_of(self.covariance)
+        factor, failed, thin = _cholesky(covariance, rounding)
         singular = failed != 0
+        if not bool(singular.any() | thin.any()):
+            return factor
+        factor = torch.where(thin.unsqueeze(-2), 0.0, factor)  # rounding of other components fills a column
         if not bool(singular.any()):
             return factor
         rest = covariance[singular]
-        vectors = torch.linalg.eigh(rest.detach()).eigenvectors
+        scales = _scales_apart(rest, self.covariance.dtype)
+        scaled = rest / scales.unsqueeze(-1) / scales.unsqueeze(-2)
+        vectors = torch.linalg.eigh(scaled.detach()).eigenvectors
         # Rayleigh quotients equal the eigenvalues, and their gradient does not divide by eigenvalue gaps.
-        values = (vectors * (rest @ vectors)).sum(-2)
-        clipped: Tensor = vectors * _sqrt(values).unsqueeze(-2)
-        if not bool(failed.eq(0).any()):
+        values = (vectors * (scaled @ vectors)).sum(-2)
+        largest = values.detach().amax(-1, keepdim=True)
+        values = torch.where(values > rounding * largest, values, 0.0)
+        clipped: Tensor = scales.unsqueeze(-1) * vectors * _sqrt(values).unsqueeze(-2)
+        if not bool((~singular).any()):
             return clipped
         definite = torch.linalg.cholesky(covariance[~singular])
+        definite = torch.where(thin[~singular].unsqueeze(-2), 0.0, definite)
         return torch.zeros_like(covariance).index_put((~singular,), definite).index_put((singular,), clipped)
 
 
@@ -249,18 +257,57 @@ def above(tail: Callable[[Tensor], Tensor], location: Tensor, scale: Tensor, val
     return torch.where(point, (centred < 0).double(), spread)
 
 
+_FAR = 5.0
+
+
 def _normal_tail(value: Tensor) -> Tensor:
-    return torch.special.ndtr(-value)
+    import torch
+
+    tail: Tensor = torch.special.ndtr(-value)
+    # far out, ndtr is a difference that cancels
+    return torch.where(value > _FAR, torch.special.erfc(value / math.sqrt(2)) / 2, tail)
+
+
+def _rounding_of(covariance: Tensor) -> float:
+    """Relative rounding error of eigenvalues of a stored covariance: of its entries, and of LAPACK."""
+    import torch
+
+    n, digits = covariance.shape[-1], torch.finfo(covariance.dtype).eps
+    stored = 4 * digits * math.sqrt(n) if covariance.dtype != torch.float64 else 0.0
+    return 8 * n * torch.finfo(torch.float64).eps + stored
+
+
+def _cholesky(covariance: Tensor, rounding: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Cholesky factors, nonzero (B,) where they do not exist, and columns (B, n) that are rounding errors."""
+    import torch
+
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    # a squared pivot is the variance of a component given those before it
+    pivots, variances = (each.detach().diagonal(dim1=-2, dim2=-1) for each in (factor, covariance))
+    return factor, failed, pivots.square() <= rounding * variances
+
+
+_APART = 1e6
+
+
+def _scales_apart(covariance: Tensor, dtype: torch.dtype) -> Tensor:
+    """Standard deviations, shape (B, n), or ones where no variance is lost in the rounding of the largest."""
+    import torch
+
+    variance = covariance.detach().diagonal(dim1=-2, dim2=-1)
+    variance = torch.where(variance > 0, variance, 1.0)
+    apart = variance.amax(-1, keepdim=True) > _APART * variance.amin(-1, keepdim=True)
+    return torch.where(apart | torch.tensor(dtype != torch.float64), variance.sqrt(), 1.0)
 
 
 def _definite(law: Gaussian | DiagonalGaussian) -> Tensor:
     """Cholesky factor, shape (B, n, n), or standard deviations, shape (B, n); raise where it is singular."""
-    factor: Tensor
     if isinstance(law, DiagonalGaussian):
-        factor, failed = law.standard_deviation.flatten(1), law.variance <= 0
+        factor, singular = law.standard_deviation.flatten(1), law.variance <= 0
     else:
-        factor, failed = torch.linalg.cholesky_ex(law.covariance.double())
-    if bool(failed.any()):
+        factor, failed, thin = _cholesky(law.covariance.double(), _rounding_of(law.covariance))
+        singular = (failed != 0) | thin.any(-1)
+    if bool(singular.any()):
         raise UndefinedError("a Gaussian law with a singular covariance has no density")
     return factor
 

@@ -121,15 +121,15 @@ class Mixture(Law):
 
     @property
     def variance(self) -> Tensor:
-        centred = self._split(self.components.mean) - self.mean.unsqueeze(1)
-        within = self._average(self.components.variance)
-        return within + self._average(centred.square().flatten(0, 1))
+        within, centred = self._average(self.components.variance), self._centred()
+        between = self._average(centred.square().flatten(0, 1))
+        return (within + between).to(self.weights.dtype)
 
     @property
     def covariance(self) -> Tensor:
-        centred = (self._split(self.components.mean) - self.mean.unsqueeze(1)).flatten(2)
-        within = self._average(self.components.covariance)
-        return within + (centred * self.weights.unsqueeze(2)).mT @ centred
+        within, centred = self._average(self.components.covariance), self._centred().flatten(2)
+        between = (centred * self.weights.double().unsqueeze(2)).mT @ centred
+        return (within + between).to(self.weights.dtype)
 
     @property
     def joint(self) -> bool:  # type: ignore[override]
@@ -242,7 +242,20 @@ class Mixture(Law):
 
     def _average(self, values: Tensor) -> Tensor:
         weights = self.weights.reshape(self.weights.shape + (1,) * (values.ndim - 1))
-        return (weights * self._split(values)).sum(1)
+        import torch
+
+        # a component of weight 0 may have moments that are not finite
+        average: Tensor = (weights * torch.where(weights > 0, self._split(values), 0.0)).sum(1)
+        return average
+
+    def _centred(self) -> Tensor:
+        """Means of the components with weight minus the mean, (B, K, *event), float64; 0 without weight."""
+        import torch
+
+        means = self.components.mean.double()
+        centred = self._split(means) - self._average(means).unsqueeze(1)
+        weights = self.weights.reshape(self.weights.shape + (1,) * (means.ndim - 1))
+        return torch.where(weights > 0, centred, 0.0)
 
 
 def joined(laws: Sequence[LawT]) -> LawT:

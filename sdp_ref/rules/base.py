@@ -22,10 +22,11 @@ from sdp_ref.laws import (
     law_of,
     unchecked,
 )
-from sdp_ref.laws.base import require
+from sdp_ref.laws.base import noted, require
 from sdp_ref.registry import members
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from sdp_ref.graph.trace import Net
@@ -77,6 +78,8 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
             raise ValueError(f"x must be a law such as sdp_ref.Gaussian: {error}") from None
     if not callable(net):
         raise ValueError(f"net must be a torch module or a function, got {type(net).__name__}")
+    if isinstance(net, nn.Module) and any(map(nn.parameter.is_lazy, net.parameters())):
+        raise ValueError("the net has lazy layers; run it once, so that they get their weights")
     weight = (
         next((p for p in net.parameters() if p.is_floating_point()), None)
         if isinstance(net, nn.Module)
@@ -88,14 +91,20 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
             f"{x.location.device}; bring them together with net.to(...) or x.to(...)"
         )
     try:
-        with by_ordinary_attention():
+        with by_ordinary_attention(), _unchanged_buffers(net):
             law = rule.propagate(net, x)
         law = law if isinstance(law, Law) else law_of(law)
     except UnsupportedError:
         raise
     except RuntimeError as error:  # torch's errors about shapes and dtypes
         first = str(error).splitlines()[0]
+        if isinstance(net, nn.Module):
+            kinds = {str(p.dtype) for p in net.parameters() if p.is_floating_point()}
+            if len(kinds) > 1:
+                first = f"{first} (parameters are {' and '.join(sorted(kinds))}; use net.to(dtype))"
         raise ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {first}") from error
+    if law.location.ndim < 2:
+        raise ValueError("a net must give (B, m), not one number a row; keep a dimension: x[:, :1]")
     located = torch.isfinite(law.location.detach()).all()
     said = f"rule '{rule.name}' gives a non-finite location: does the net return NaN?"
     # variances in a covariance matrix are not checked: they can be negative from rounding, and for dvia by
@@ -106,6 +115,24 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     ]
     require((located, lambda: said), *sound)
     return law
+
+
+@contextmanager
+def _unchanged_buffers(net: object) -> Iterator[None]:
+    """Restore buffers that a net in training mode updates when it is run, as spectral norm does."""
+    import torch
+    from torch import nn
+
+    modules = net.modules() if isinstance(net, nn.Module) and not torch.compiler.is_compiling() else ()
+    buffers = [b for module in modules if module.training for b in module.buffers(recurse=False)]
+    before = [buffer.detach().clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, old in zip(buffers, before, strict=True):
+                if buffer._version and not torch.equal(buffer, old):
+                    buffer.copy_(old)
 
 
 @dataclass(frozen=True)
@@ -208,6 +235,20 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
             f"of {outputs.dtype}"
         )
     return outputs
+
+
+def stored(mean: Tensor, covariance: Tensor, dtype: torch.dtype) -> Gaussian:
+    """Return a Gaussian of `dtype`, with a note if it cannot store small variances."""
+    import torch
+
+    law = unchecked(Gaussian, mean, covariance.to(dtype))
+    if covariance.dtype == dtype or covariance.device.type != "cpu" or torch.compiler.is_compiling():
+        return law
+    variance = covariance.detach().diagonal(dim1=-2, dim2=-1)
+    least = torch.finfo(dtype).tiny
+    if not bool(((variance > 0) & (variance < least)).any()):
+        return law
+    return noted(law, [f"variances below {least:.1e}, which {dtype} stores as 0 or inexactly (use float64)"])
 
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:

@@ -23,7 +23,7 @@ from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, max_pool, softm
 from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Maximum, MaximumOfPairs, Multiply, Quotient, VectorNorm
 from sdp_ref.jacobian.local import linear_part
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.base import as_gaussian, stored
 from sdp_ref.rules.joint import (
     AffineStep,
     CopyStep,
@@ -228,7 +228,7 @@ class FullCovarianceRule(LayerwiseRule):
         """Symmetrise away rounding errors, and convert to the dtype of `x`."""
         full = as_gaussian(self.name, law)
         covariance = (full.covariance + full.covariance.mT) / 2
-        return unchecked(Gaussian, full.mean, covariance).to(dtype=x.location.dtype)
+        return stored(full.mean.to(x.location.dtype), covariance, x.location.dtype)
 
     def linearise(self, module: nn.Module) -> JointStep:
         """Use forward derivatives along the rows of covariances."""

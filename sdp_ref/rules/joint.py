@@ -374,7 +374,9 @@ class AffineStep(LinearStep):
         self.op.check(factors.means[inputs[0]])
         return super().image(factors, inputs)
 
-    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
+    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
+        if self.op.copies:  # the weights of the copies of a component add up before they are squared
+            return super().squares(factors, inputs, rows, mean)
         return self.op.spread(factors.remainders[inputs[0]], 2)
 
     def _leaves_covariance(self, mean: Tensor) -> bool:

@@ -20,7 +20,7 @@ from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
 from sdp_ref.laws.location_scale import stable_scale
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _in_parts(
             covariance[0, first[:, None], second] = block
             covariance[0, second[:, None], first] = block.mT
     covariance = (covariance + covariance.mT) / 2
-    return unchecked(Gaussian, value, covariance.to(value.dtype))
+    return stored(value, covariance, value.dtype)
 
 
 def _block(left: Tensor, right: Tensor, noise: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ def _linearised(
             scale = _in_double(stable, jacobian, x.scale.flatten(1), create_graph)
             return unchecked(SymmetricStable, location, scale.reshape(location.shape).to(dtype), x.alpha)
     covariance = (covariance + covariance.mT) / 2  # a product of three matrices is symmetric up to rounding
-    return unchecked(Gaussian, location, covariance.to(dtype))
+    return stored(location, covariance, dtype)
 
 
 def _quadratic(jacobian: Tensor, covariance: Tensor) -> Tensor:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.trace import Net
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class PointRule(Rule):
                 covariance = covariance + self.bend * turn @ turn.mT
             mean, dtype = mean + origin.squeeze(1), outputs.dtype
             covariance = (covariance + covariance.mT) / 2
-            return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
+            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
 
         return propagate
 
@@ -239,7 +239,7 @@ class DividedDifference(Rule):
             mean = centre.squeeze(1) + bend.sum(1) / square
             covariance = _scatter(slope) / square + _scatter(bend) * ((square - 1) / square**2)
             covariance = (covariance + covariance.mT) / 2
-            return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
+            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
 
         return propagate
 

@@ -18,8 +18,8 @@ from torch.quasirandom import SobolEngine
 from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import jacobian_of
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import Rule, check_outputs
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.rules.base import Rule, check_outputs, stored
 from sdp_ref.rules.points import placed
 
 
@@ -127,7 +127,7 @@ class MonteCarlo(Rule):
             mean = outputs.mean(1)
             # Products in float64: float32 sums of them lose the thin directions of the outputs.
             covariance = self._covariance((outputs - mean.unsqueeze(1)).double())
-            return unchecked(Gaussian, mean.unflatten(1, event), covariance.to(mean.dtype))
+            return stored(mean.unflatten(1, event), covariance, mean.dtype)
 
         return propagate
 
@@ -323,7 +323,7 @@ class ControlVariate(MonteCarlo):
                 cross = linear.mT @ rest / self.samples
                 covariance = covariance + cross + cross.mT
             covariance = covariance + slope @ slope.mT
-            return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
+            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
 
         return propagate
 
@@ -340,12 +340,23 @@ class ControlVariate(MonteCarlo):
 
 
 def _fitted(normals: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Least squares with an intercept, shape (B, m), and slopes, shape (B, m, n)."""
+    """Least squares with an intercept, shape (B, m), and slopes, shape (B, m, n).
+
+    The slope is 0 along directions in which the points hardly differ, so that these are sampled without a
+    control variate.
+    """
     centre, middle = normals.mean(1, keepdim=True), values.mean(1, keepdim=True)
     # QR instead of `lstsq`, whose result does not scale exactly with the values.
     basis, triangle = torch.linalg.qr(normals - centre)
-    slope = torch.linalg.solve_triangular(triangle, basis.mT @ (values - middle), upper=True).mT
+    onto = basis.mT @ (values - middle)
+    slope = torch.linalg.solve_triangular(triangle, onto, upper=True).mT
+    left, sizes, right = torch.linalg.svd(triangle.detach())
+    thin = sizes < _THIN * math.sqrt(normals.shape[1])
+    inverse = torch.where(thin, 0.0, 1 / torch.where(thin, 1.0, sizes))
+    steady = (right.mT @ (inverse.unsqueeze(2) * (left.mT @ onto))).mT
+    slope = torch.where(thin.any(1)[:, None, None], steady, slope)
     return (middle - centre @ slope.mT).squeeze(1), slope
 
 
+_THIN = 0.1  # standard deviation of the points along a direction, of which the normal law has 1
 _COEFFICIENTS = ("regression", "jacobian")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import hessian_of
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
+from sdp_ref.laws import DiagonalGaussian, Law
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
 from sdp_ref.rules.sampling import as_integer, checked_seeds, seeds_of_rows
 
 
@@ -92,12 +92,15 @@ class SecondOrder(Rule):
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Nothing is prepared, since derivatives depend on the input."""
+        checked = False
 
         @torch.no_grad()
         def propagate(x: Law) -> Law:
+            nonlocal checked
             x = as_any_gaussian(self.name, x)
+            spread, checked = None if checked else x.spread, True
             with self.at():
-                value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean, x.spread)
+                value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean, spread)
             event, dtype = value.shape[1:], value.dtype
             # S = F F^T; for independent inputs F is diagonal and stored as its diagonal
             root = x.standard_deviation.flatten(1) if isinstance(x, DiagonalGaussian) else x.factor()
@@ -109,7 +112,7 @@ class SecondOrder(Rule):
                 mean = mean + (curved @ z.unsqueeze(2)).squeeze(2) / 2
                 covariance = covariance + curved @ curved.mT / 2
             covariance = (covariance + covariance.mT) / 2
-            return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
+            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
 
         return propagate
 

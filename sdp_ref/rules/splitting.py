@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, Mixture, SymmetricStable, unchecked
@@ -27,7 +26,7 @@ MOST = 16
 the Jacobian, so that no matrix of inputs by inputs is needed.
 """
 
-Splittable = Gaussian | DiagonalGaussian | Cauchy | SymmetricStable
+Splittable = Gaussian | DiagonalGaussian
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Frame:
     @classmethod
     def of(cls, net: Net, law: Splittable, *, axes: bool) -> Frame:
         """Directions along which `net` varies most."""
-        axes = axes or not isinstance(law, Gaussian | DiagonalGaussian)
         n, scales = law.dimension, None if isinstance(law, Gaussian) else _scales(law)
         if n <= MOST:
             steps = law.factor() if scales is None else torch.diag_embed(scales)
@@ -90,11 +88,6 @@ class Frame:
             narrowed = 1 - axes.diagonal(dim1=-2, dim2=-1)
             share = 1 - narrowed @ (self.steps.detach() != 0).double().mT
             scale = (_scales(law).unsqueeze(1) * share).flatten(0, 1).unflatten(1, event).to(dtype)
-            match law:
-                case Cauchy():
-                    return unchecked(Cauchy, location, scale)
-                case SymmetricStable():
-                    return unchecked(SymmetricStable, location, scale, law.alpha)
             return unchecked(DiagonalGaussian, location, scale.square())
         _check_size(law.batch * count, law.dimension)
         own = self.steps.unsqueeze(1) @ axes
@@ -108,8 +101,7 @@ _LEAST = 1e-6
 
 
 def _scales(law: Splittable) -> Tensor:
-    scale = law.scale.double() if isinstance(law, Cauchy | SymmetricStable) else law.standard_deviation
-    return scale.flatten(1)
+    return law.standard_deviation.flatten(1)
 
 
 def _check_size(count: int, n: int) -> None:
@@ -152,41 +144,12 @@ _WIDTHS = {2: 0.7, 3: 0.6}
 _WORTH = {2: 0.1, 3: 0.02}
 
 
-def narrower(k: int, alpha: float | None = None) -> Narrower:
-    """How to split one piece, for `k` pieces in total."""
+def narrower(k: int) -> Narrower:
+    """How to split one piece, for `k` pieces in total. The pieces have the variance of the whole."""
     count = 2 if k <= _FEW else 3
     weights, width = _WEIGHTS[count], _WIDTHS[count]
-    far = _far(count, alpha)
-    return Narrower(weights, tuple(far * each for each in _UNITS[count]), width, _WORTH[count])
-
-
-@functools.lru_cache
-def _far(count: int, alpha: float | None) -> float:
-    """Offset of the outer pieces: it preserves the variance or, if there is none, approximately the law."""
-    weights, width = np.array(_WEIGHTS[count]), _WIDTHS[count]
-    if alpha is None or alpha == 2:
-        variance = 1.0 if alpha is None else 2.0  # variance of the stable law of scale 1
-        return math.sqrt(variance * (1 - width**2) / (2 * weights[0]))
-    from scipy.optimize import minimize_scalar
-
-    below, unit = _distribution(alpha), np.array(_UNITS[count])
-    points = np.tan(np.pi * np.linspace(0.02, 0.48, 24))  # quantiles of the Cauchy law
-    want = below(points)
-
-    def gap(far: float) -> float:
-        mixed = below((points[:, None] - far * unit) / width) @ weights
-        return float(np.square(mixed - want).sum())
-
-    return float(minimize_scalar(gap, bounds=(0.0, 4.0), method="bounded").x)
-
-
-def _distribution(alpha: float) -> Callable[[Array], Array]:
-    """Distribution function of the standard symmetric stable law."""
-    if alpha == 1:
-        return lambda x: 0.5 + np.arctan(x) / np.pi
-    from scipy.stats import levy_stable
-
-    return lambda x: np.asarray(levy_stable.cdf(x, alpha, 0.0), dtype=np.float64)
+    far = math.sqrt((1 - width**2) / (2 * weights[0]))
+    return Narrower(weights, tuple(far * unit for unit in _UNITS[count]), width, _WORTH[count])
 
 
 Evaluate = Callable[[Array], Array]
@@ -381,10 +344,9 @@ class Split(Rule):
     not split, and the prediction is that of the base. The pieces of a Gaussian have its mean and covariance
     in total, so a base that is exact for affine nets remains exact.
 
-    Cauchy and symmetric alpha-stable laws are split along their components into narrower ones of their
-    family, by X = m + (1 - w)^(1/alpha) s Z1 + w^(1/alpha) s Z2 with points in place of Z1. Any other law
-    with a covariance is replaced by the Gaussian with its moments, and a mixture is split component by
-    component.
+    Any other law with a covariance stands for the Gaussian that has it, and a mixture is split component by
+    component. Cauchy and symmetric alpha-stable laws are not supported for k > 1: narrower laws of the family
+    have lighter tails, and so would their mixture.
 
     Parameters
     ----------
@@ -428,7 +390,8 @@ class Split(Rule):
             )
         if self.base.name == self.name:
             raise ValueError("split takes any rule for its base but split")
-        if hasattr(self.base, "seed"):  # all pieces of all inputs would share its random numbers
+        unknown = 0 if hasattr(self.base, "seed") else None
+        if getattr(self.base, "sampling", unknown) is not None:  # pieces would share its random numbers
             raise ValueError(f"split takes a base that does not sample, got {self.base.name}")
 
     @property
@@ -469,13 +432,17 @@ class Split(Rule):
                 return self._of_mixture(net, x)
             if self.k == 1:
                 return predict(x)
-            if not isinstance(x, Cauchy | SymmetricStable):
-                x = as_any_gaussian(self.name, x)
+            if isinstance(x, SymmetricStable) and x.alpha == 2:
+                x = unchecked(DiagonalGaussian, x.location, 2 * x.scale.square())
+            if isinstance(x, Cauchy | SymmetricStable):
+                hint = "narrower laws have lighter tails; take k=1, or monte_carlo"
+                raise UnsupportedError(self.name, f"pieces of {x.described}", hint=hint)
+            x = as_any_gaussian(self.name, x)
             if self.marginal:
                 x = cast(Splittable, as_marginal(self.name, x))
             with self.at():
                 frame = Frame.of(net, x, axes=self.marginal)
-                split = narrower(self.k, 1.0 if isinstance(x, Cauchy) else getattr(x, "alpha", None))
+                split = narrower(self.k)
                 shape = x.batch, frame.steps.shape[2]
                 pieces = grown(
                     frame.evaluate(net),

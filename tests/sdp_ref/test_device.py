@@ -427,6 +427,7 @@ IN_A_CALL = {
     "moment_matching": 5,  # and how many nodes the correlation of each pair takes
     "low_rank": 7,  # and at each layer, whether variances are left to compress
     "split": 12,  # splits are chosen on the host, one by one
+    "control_variate": 1,  # the singular values of the points
     "exact": 6,  # polytopes are cut on the host, for each law by itself
 }
 """How often rules wait for a device in a prepared call for two laws, with one non-linearity: others never."""
@@ -473,7 +474,8 @@ def test_a_training_step_waits_for_its_checks_alone(stand_in):
     x, labels = inputs(shape)[0].to(stand_in.device), torch.tensor([0, 1], device=stand_in.device)
     stand_in.synchronisations.clear()
     losses.pairwise_loss(module(x), labels).backward()
-    assert len(stand_in.synchronisations) == 4  # of the noise, the prediction, the loss's law and the labels
+    # of the noise, the derivative, the prediction, the loss's law and the labels
+    assert len(stand_in.synchronisations) == 5
 
 
 BAD = {

@@ -186,6 +186,19 @@ def _around(curve: Curve, knots: Sequence[float]) -> list[float]:
     return sorted({*curve.bends, *beside})
 
 
+def _between(core: Tensor, m: Tensor, s: Tensor, parts: Tensor) -> Iterator[Tensor]:
+    """Standardised edges (e, k) beyond the nearest bend on either side, for laws between bends."""
+    inside = (core.min() < m) & (m < core.max())
+    for side in (-1, 1):
+        away = side * (core - m) / s
+        nearest = torch.where(away > 0, away, math.inf).amin(-1, keepdim=True)
+        beyond = inside & (nearest > _NEAR) & (nearest <= _TAIL_REACH)
+        if bool(beyond.any()):
+            start = nearest.clamp(_REACH, _TAIL_REACH)
+            ends = start + (nearest.clamp(max=_TAIL_REACH) + _REACH - start) * parts
+            yield side * torch.where(beyond, ends, _REACH)
+
+
 def _curve_nodes(
     curve: Curve, mean: Tensor, deviation: Tensor, extra: Tensor | None = None, *, few: bool = False
 ) -> _Nodes:
@@ -206,6 +219,10 @@ def _curve_nodes(
     low, high = -_REACH - below, _REACH + above
     parts = torch.linspace(0, 1, _TAIL_PANELS + 1, dtype=m.dtype, device=m.device)[1:]
     tail = torch.where(below > 0, -_REACH - below * parts, _REACH + above * parts)
+    if len(core) > 1:
+        tail = torch.cat([tail, *_between(core, m, s, parts)], -1)
+        low, high = (f(tail, -1, keepdim=True).values for f in (torch.min, torch.max))
+        low, high = low.clamp(max=-_REACH), high.clamp(min=_REACH)
     fractions = torch.linspace(0, 1, panels + 1, dtype=m.dtype, device=m.device)
     inner = [(knots - m) / s, torch.zeros_like(m), *([] if extra is None else [extra])]
     inner = [x.clamp(low, high) for x in inner]

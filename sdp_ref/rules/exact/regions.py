@@ -197,6 +197,8 @@ def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, 
 
 def as_rows(value: Tensor) -> Array:
     """Affine functions of cells, one row per unit."""
+    if value.ndim < 3:
+        raise NoFormulaError("a value of one number a row (keep a dimension: x[:, :1])")
     rows: Array = value.flatten(2).mT.cpu().numpy()
     if not np.isfinite(rows).all():
         raise ValueError("an op of the net gives values that are not finite: has it weights that are NaN?")

@@ -214,9 +214,6 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 _DRAWS = 2**16
 """Number of samples for the estimate of the number of regions, if there are too many."""
 
-_NO_NOISE = 1e-7
-"""Relative to the widest direction of the noise: narrower directions are rounding error."""
-
 
 @dataclass(frozen=True)
 class Exact(LayerwiseRule):
@@ -357,9 +354,9 @@ def _whitened(x: Gaussian | DiagonalGaussian) -> Tensor:
         columns = sizes[0].diag()[:, sizes[0] > 0]
     else:
         columns = x.factor()[0]
-        sizes = columns.norm(dim=0)
-        columns = columns[:, sizes > _NO_NOISE * sizes.max()]
-    return torch.cat([columns.mT, mean.flatten(1)]).unflatten(1, mean.shape[1:]).unsqueeze(0)
+        columns = columns[:, columns.any(0)]
+    rows: Tensor = torch.cat([columns.mT, mean.flatten(1)]).unflatten(1, mean.shape[1:]).unsqueeze(0)
+    return rows
 
 
 def _pushed(maps: Array, within: Array) -> tuple[Array, Array]:

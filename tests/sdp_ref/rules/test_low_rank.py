@@ -367,3 +367,30 @@ def test_what_lies_beyond_the_first_order_has_no_unit(variance):
 
     assert share(1.0) > 0.1
     assert torch.allclose(share(variance), share(1.0))
+
+
+@pytest.mark.parametrize("mode", ["replicate", "reflect", "circular"])
+@pytest.mark.parametrize(
+    ("kind", "options", "event"),
+    [
+        (torch.nn.Conv1d, {"kernel_size": 5, "padding": 2}, (2, 3)),
+        (torch.nn.Conv2d, {"kernel_size": 3, "padding": 1, "stride": 2, "groups": 2}, (2, 4, 5)),
+        (torch.nn.Conv2d, {"kernel_size": 3, "padding": 2, "dilation": 2}, (2, 3, 4)),
+        (torch.nn.Conv3d, {"kernel_size": 2, "padding": 1}, (2, 2, 2, 3)),
+    ],
+)
+def test_copies_by_padding_are_one_component(mode, kind, options, event):
+    """Against A diag(v) A^T, with A from the images of a basis."""
+    torch.manual_seed(6)
+    net = torch.nn.Sequential(kind(2, 4, padding_mode=mode, **options), torch.nn.Flatten()).double()
+    basis = torch.eye(torch.Size(event).numel(), dtype=torch.float64).reshape(-1, *event)
+    matrix = (net(basis) - net(0 * basis)).detach().mT
+    variance = torch.rand(1, *event, dtype=torch.float64) * torch.logspace(
+        -6, 6, event[-1], dtype=torch.float64
+    )
+    x = sr.DiagonalGaussian(torch.randn(1, *event, dtype=torch.float64), variance)
+    expected = matrix @ torch.diag(variance.flatten()) @ matrix.mT
+    for columns in (1, 7, 500):
+        law = sr.propagate(net, x, f"low_rank:columns={columns}")
+        torch.testing.assert_close(law.variance[0], expected.diagonal(), rtol=1e-10, atol=0)
+    torch.testing.assert_close(law.covariance[0], expected, rtol=1e-9, atol=1e-9 * expected.max().item())

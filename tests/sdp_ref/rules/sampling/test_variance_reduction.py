@@ -159,3 +159,15 @@ def test_a_law_has_its_own_draws_whatever_its_batch(net, rule, sampler):
         whole, one = of([4, 5, 6]).propagate(net, x), of([5]).propagate(net, x[1])
     torch.testing.assert_close(whole[1].mean, one.mean)
     torch.testing.assert_close(whole[1].covariance, one.covariance)
+
+
+@pytest.mark.parametrize("sampler", ["mc", "antithetic", "sobol", "lattice", "whitened"])
+@pytest.mark.parametrize("inputs", [2, 4])
+def test_few_points_that_are_nearly_collinear_give_no_steep_slopes(sampler, inputs):
+    """Var tanh(X) is below 1. Slopes of collinear points gave variances above 10000."""
+    samples = (inputs + 2) * (2 if sampler == "antithetic" else 1)
+    x = sr.DiagonalGaussian(torch.zeros(250, inputs).double(), torch.ones(250, inputs).double())
+    rule = sr.rule("control_variate", samples=samples, sampler=sampler, seed=tuple(range(250)))
+    variances = sr.propagate(torch.tanh, x, rule).variance
+    assert variances.max() < 15
+    assert 0.2 < variances.mean() < 2

@@ -1,0 +1,65 @@
+"""Nets of unusual shape or state: right, or refused in one line."""
+
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+
+RULES = ["sdp", "moment_matching", "unscented", "second_order", "low_rank", "marginal_sdp"]
+
+
+def law(inputs=3, dtype=torch.float32):
+    return sr.DiagonalGaussian(torch.zeros(2, inputs, dtype=dtype), torch.ones(2, inputs, dtype=dtype))
+
+
+@pytest.mark.parametrize("rule", ["sdp", "second_order"])
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_a_net_without_inputs_gives_its_constant(rule, outputs):
+    with torch.no_grad():
+        bias = torch.arange(float(outputs))
+    net = lambda v: v @ torch.zeros(0, outputs) + bias  # noqa: E731
+    y = sr.propagate(net, law(0), rule)
+    assert torch.equal(y.mean, bias.expand(2, -1))
+    assert not y.covariance.any()
+
+
+@pytest.mark.parametrize("rule", [*RULES, "exact"])
+@pytest.mark.parametrize("net", [lambda v: v.sum(1), lambda v: v[:, 0].relu()])
+def test_one_number_a_row_is_refused(rule, net):
+    with pytest.raises((sr.UnsupportedError, ValueError)) as caught:
+        sr.propagate(net, law(), rule)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_lazy_layers_are_named(rule):
+    net = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2))
+    with pytest.raises(ValueError, match="lazy"):
+        sr.propagate(net, law(), rule)
+    net(torch.zeros(1, 3))
+    assert sr.propagate(net.eval(), law(), "moment_matching").dimension == 2
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "net",
+    [
+        nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.utils.spectral_norm(nn.Linear(4, 2))),
+        nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))),
+    ],
+)
+def test_buffers_are_left_as_they_were(rule, net):
+    net.train()
+    before = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    sr.propagate(net, law(), rule)
+    assert before.keys() == dict(net.named_buffers()).keys()
+    assert all(torch.equal(buffer, before[name]) for name, buffer in net.named_buffers())
+
+
+@pytest.mark.filterwarnings("ignore")  # quantize_dynamic is deprecated
+def test_quantised_layers_are_named():
+    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    quantised = torch.ao.quantization.quantize_dynamic(net, {nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(sr.UnsupportedError, match="linear_dynamic"):
+        sr.propagate(quantised, law(), "moment_matching")
