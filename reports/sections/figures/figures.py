@@ -254,7 +254,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         axes.set_xscale("log")
         by_rule = spans.astype(float).to_dict("index")
         for rule in traits.in_order(spans.index):
-            row: dict[str, Any] = by_rule[rule]
+            row = by_rule[rule]
             mean, low, high, seconds = row["mean"], row["min"], row["max"], row["seconds"]
             axes.vlines(seconds, low, high, color=styled[rule].colour, linewidth=1, alpha=0.6)
             axes.plot([seconds], [mean], **styled[rule].line | {"marker": styled[rule].marker or "."})
