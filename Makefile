@@ -4,6 +4,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATABASE ?= sdp-bench.sqlite
 TEST_JOBS ?= 2
+# `make slow` runs one in SAMPLE files with slow tests, others every day.
+SAMPLE ?= 1
 # Of `make paper`: its results file, experiments and workers.
 PAPER ?= paper.sqlite
 SIMULATIONS ?= iris-tv iris-std iris-w1 iris-claims iris-claims-w1 iris-claims-recipe iris-claims-features iris-noise iris-tv-activations iris-tv-deep iris-sensitivity iris-w1-certified
@@ -20,7 +22,7 @@ help:
 	@echo "make paper-export   what make paper has done so far, into the committed results"
 	@echo "make rule-facts what docstrings and the conformance kit say of the rules, for their pages"
 	@echo "make test       lint (ruff, mypy, import contracts) and the tests"
-	@echo "make slow       the tests that take over five seconds each"
+	@echo "make slow       the tests that take over five seconds each; SAMPLE=3 runs a third of their files, by date"
 	@echo "make attacks    what is tried against the running system, fast and slow, with counts"
 	@echo "make coverage   the tests with the share of lines that they run; .coverage"
 	@echo "make kernels    the tests that compare bits or printed digits, as on a processor without AVX"
@@ -76,7 +78,7 @@ test: lint
 	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile
 
 slow: $(STAMP)
-	$(BIN)/pytest -m slow -n $(TEST_JOBS) --dist loadfile
+	$(BIN)/pytest -m slow -n $(TEST_JOBS) --dist loadfile --sample $(SAMPLE)
 
 attacks: $(STAMP)
 	$(BIN)/pytest tests/attacks tests/bench/runs/test_cluster.py -n $(TEST_JOBS) --dist loadfile

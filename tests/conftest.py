@@ -1,7 +1,9 @@
 """Settings common to all tests: one thread of BLAS (tests may share cores), no deadlines."""
 
+import datetime
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -16,6 +18,25 @@ hypothesis.settings.register_profile(
     "project", deadline=None, derandomize=True, max_examples=50, print_blob=True
 )
 hypothesis.settings.load_profile("project")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--sample", type=int, default=1, metavar="N", help="one in N files with slow tests, by date"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Deselect slow tests of files that are not due today."""
+    count = config.getoption("--sample")
+    today = datetime.datetime.now(datetime.UTC).toordinal()
+    later = [
+        item
+        for item in items
+        if item.get_closest_marker("slow") and (zlib.crc32(item.path.name.encode()) + today) % count
+    ]
+    config.hook.pytest_deselected(items=later)
+    items[:] = [item for item in items if item not in set(later)]
 
 
 @pytest.fixture(scope="session", autouse=True)

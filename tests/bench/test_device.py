@@ -25,8 +25,8 @@ from sdp_bench.bench.studies.uci import intervals
 from sdp_bench.bench.studies.uci.stacked import Setting
 from tests.bench.conftest import make_plan
 from tests.bench.experiments import test_image_classifiers as classifiers
-from tests.bench.experiments import test_selective as selective
 from tests.bench.nets.test_image_training import TEST
+from tests.bench.studies import test_selective as selective
 from tests.stand_in import StandIn
 
 SMALL = Settings().but(
