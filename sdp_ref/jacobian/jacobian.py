@@ -136,7 +136,7 @@ def _contradicted(
     wrong = resolved & (off > _ALIKE * change.abs() + noise)
     if kinks:
         return resolved.any(0) & ~(resolved & ~wrong).any(0)
-    scale = torch.exp2(exponents).unsqueeze(1)
+    scale = torch.exp2(exponents).unsqueeze(1).to(change.device)
     slope, error = change * scale, off * scale
     apart = (slope[1:] - slope[:-1]).abs()
     agree = (apart <= 0.2 * torch.minimum(error[1:], error[:-1])) & (apart <= 0.1 * slope[1:].abs())
