@@ -13,8 +13,13 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-LINKS = {**PAGES, "README.md": "index.md", "LICENSE": "licence.md", "CITATION.cff": "licence.md"}
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+LINKS = {
+    **PAGES,
+    "LICENSE": "licence.md",
+    "CITATION.cff": "licence.md",
+    "entries/README.md": "benchmark.md",  # not a page of the site
+}
 
 _LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 _UPWARDS = re.compile(r"\]\(\.\./([A-Z]+(?:\.\w+)?)")
@@ -23,7 +28,7 @@ _ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|exc):<code>~?([^<]+)</cod
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that stand in the root of the repository, each kept in one place only."""
+    """Add the pages whose source is in the root of the repository."""
     made = {page: _relinked((ROOT / name).read_text(encoding="utf-8")) for name, page in PAGES.items()}
     made["licence.md"] = _licence()
     for page, content in made.items():
@@ -32,13 +37,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Lead links to files of the root, which work where the pages are read as files, to their pages."""
+    """Turn links to files in the root, which work in a checkout, into links to their pages."""
     return _UPWARDS.sub(lambda match: "](" + LINKS.get(match[1], f"../{match[1]}"), markdown)
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Turn roles such as :func:`sdp_ref.rule`, which docstrings are written with, into links."""
-    # And take "Tensor, shape (B, m)" back from the tuple that the parser of types makes of it.
+    """Turn roles in docstrings, such as :func:`sdp_ref.rule`, into links."""
+    # The parser of types turns "Tensor, shape (B, m)" into a tuple; undo that.
     html = _TYPE.sub(lambda match: f"<code>{_untupled(match[1])}</code>", html)
     return _ROLE.sub(r'<autoref optional identifier="\1"><code>\1</code></autoref>', html)
 
@@ -50,7 +55,7 @@ def _untupled(kind: str) -> str:
 
 
 def _relinked(text: str) -> str:
-    """Text of a file in the root with its links as seen from ``docs/``."""
+    """Return the text of a file in the root with links relative to ``docs/``."""
     return _LINK.sub(lambda match: "](" + LINKS.get(match[1], match[1].removeprefix("docs/")), text)
 
 

@@ -127,7 +127,7 @@ def test_the_examples_of_a_page_run_and_print_what_it_shows(page, monkeypatch):
     run(page)
 
 
-@pytest.mark.parametrize("page", ["docs/index.md", "docs/concepts.md", "docs/tutorial.md", "docs/adding.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md", "docs/tutorial.md", "docs/adding.md"])
 def test_the_guides_show_what_their_examples_print(page):
     assert any(example.output for example in examples(page))
 

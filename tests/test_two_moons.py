@@ -17,7 +17,7 @@ import sdp_ref as sr
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs" / "examples" / "two_moons.py"
 SOURCE = SCRIPT.read_text(encoding="utf-8")
-PAGE = (ROOT / "docs" / "two_moons.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "learning.md").read_text(encoding="utf-8")
 
 
 def width_and_height(png: bytes) -> tuple[int, int]:
@@ -121,7 +121,7 @@ def test_it_runs_as_printed(tmp_path):
     # matplotlib versions may lay a pixel out differently
     assert width_and_height(picture.read_bytes()) == pytest.approx(width_and_height(committed), abs=3)
 
-    (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    (shown,) = re.findall(r"```text\n(Data uncertainty.*?)```", PAGE, re.DOTALL)
     number = re.compile(r"\d+\.\d+")
     assert number.sub("#", done.stdout) == number.sub("#", shown)
     printed, promised = (
