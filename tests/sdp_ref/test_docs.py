@@ -1,4 +1,4 @@
-"""What the table of docs/rules.md says is tried (its examples are run by tests/test_docs.py)."""
+"""The table of supported ops in docs/rules.md is true (its examples are run by tests/test_docs.py)."""
 
 from pathlib import Path
 
@@ -15,8 +15,9 @@ RULES = ("marginal_sdp", "marginal_moment_matching", "moment_matching", "dvia")
 
 
 def table():
-    first, _, _ = PAGE.partition("## Non-linearities")
-    rows = [line for line in first.splitlines() if line.startswith("|")]
+    _, _, section = PAGE.partition("## Supported ops")
+    section, _, _ = section.partition("\n## ")
+    rows = [line for line in section.splitlines() if line.startswith("|")]
     cells = [[c.strip() for c in row.strip("|").split("|")] for row in rows]
     assert [c.strip("`") for c in cells[0][1:]] == list(RULES)
     return {row[0]: row[1:] for row in cells[2:]}
