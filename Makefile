@@ -6,32 +6,32 @@ DATABASE ?= sdp-bench.sqlite
 TEST_JOBS ?= 2
 # `make slow` runs one in SAMPLE files with slow tests, others every day.
 SAMPLE ?= 1
-# Of `make paper`: its results file, experiments and workers.
+# Results file, experiments and workers of `make paper`.
 PAPER ?= paper.sqlite
 SIMULATIONS ?= iris-tv iris-std iris-w1 iris-claims iris-claims-w1 iris-claims-recipe iris-claims-features iris-noise iris-tv-activations iris-tv-deep iris-sensitivity iris-w1-certified
 JOBS ?= 1
 
-# Where it is set, every process of the tests would compile the project and its tests anew.
+# If it is set, every process of the tests compiles the project and its tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help report paper paper-export rule-facts test slow attacks kernels coverage smoke lint benchmark hot-paths asv docs clean
 
 help:
-	@echo "make report     the committed results as a page, then the quick preset measured and shown beside them"
-	@echo "make paper      what the committed results lack of the paper's simulations, at its own design; hours, at low priority"
-	@echo "make paper-export   what make paper has done so far, into the committed results"
-	@echo "make rule-facts what docstrings and the conformance kit say of the rules, for their pages"
-	@echo "make test       lint (ruff, mypy, import contracts) and the tests"
-	@echo "make slow       the tests that take over five seconds each; SAMPLE=3 runs a third of their files, by date"
-	@echo "make attacks    what is tried against the running system, fast and slow, with counts"
-	@echo "make coverage   the tests with the share of lines that they run; .coverage"
-	@echo "make kernels    the tests that compare bits or printed digits, as on a processor without AVX"
-	@echo "make smoke      the smoke preset and its report"
-	@echo "make benchmark  all speed benchmarks, both sides in one run; .benchmarks/all.json"
-	@echo "make hot-paths  those of the hot paths alone, in a minute; .benchmarks/hot-paths.json"
-	@echo "make asv        a quick pass through the asv suite at this commit"
-	@echo "make asv-gpu    the asv suite on a GPU, kept under its name"
-	@echo "make docs       the documentation, site/index.html"
+	@echo "make report     write the report of the committed results, run the quick preset, and add its results"
+	@echo "make paper      run the missing part of the paper's simulations, at low priority; hours"
+	@echo "make paper-export   export the results of make paper into the committed results"
+	@echo "make rule-facts collect docstrings and conformance results of the rules for their pages"
+	@echo "make test       lint (ruff, mypy, import contracts, phrases in added text) and the fast tests"
+	@echo "make slow       run the tests that take over five seconds each; SAMPLE=3 runs a third of their files, by date"
+	@echo "make attacks    run the tests of damage, crashes and bad input, with counts"
+	@echo "make coverage   run the fast tests and report line coverage; .coverage"
+	@echo "make kernels    run the tests that compare bits or printed digits, without AVX"
+	@echo "make smoke      run the smoke preset and write its report"
+	@echo "make benchmark  run all speed benchmarks, both sides in one run; .benchmarks/all.json"
+	@echo "make hot-paths  benchmark the hot paths only, one minute; .benchmarks/hot-paths.json"
+	@echo "make asv        run a quick pass of the asv suite at this commit"
+	@echo "make asv-gpu    run the asv suite on a GPU and store it under the name of the GPU"
+	@echo "make docs       build the documentation; site/index.html"
 
 # The stamp is newer than what it depends on, so a second call has nothing to install.
 $(STAMP): pyproject.toml constraints.txt
@@ -73,6 +73,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/english.py
 
 test: lint
 	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile

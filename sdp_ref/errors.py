@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 _LONGEST = 1000  # maximum characters of a message, which may quote a tensor
 
 
@@ -66,6 +69,20 @@ def on_one_line(text: str) -> str:
     line = " ".join(text[: 2 * _LONGEST].split())
     cut = line[:_LONGEST] + " ..." if len(line) > _LONGEST or len(text) > 2 * _LONGEST else line
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
+def not_found(noun: str, name: str, known: Iterable[str], others: str = "") -> str:
+    """Return the message for an unknown name: the most similar known name, or all of them.
+
+    >>> not_found("rule", "sdpp", ["sdp", "dvia"])
+    "rule 'sdpp' not found; did you mean 'sdp'?"
+
+    `others` is appended to the list of known names.
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(names)}{others}"
+    return f"{noun} '{on_one_line(name)}' not found; {hint}"
 
 
 def message_of(error: BaseException) -> str:

@@ -32,6 +32,7 @@ from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.plugins.plugin import load
 from sdp_bench.bench.settings import Settings
 from sdp_bench.cli import cli
+from tests.attacks.calls import leaves
 from tests.cells import run_cell
 
 ROOT = Path(__file__).parents[1]
@@ -391,6 +392,15 @@ def test_commands_named_in_the_text_exist_with_their_options():
                 word for word in words if word.startswith("--") and word != "--help" and word not in known
             ]
             assert not unknown, f"{page}: {line}"
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), leaves(cli), ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
+def test_the_help_of_a_command_has_an_example_and_describes_every_option(path, command):
+    (example,) = command_lines(f"    {command.epilog.splitlines()[-1].strip()}\n")
+    assert parsed(example).command is command
+    assert all(param.help for param in command.params if isinstance(param, click.Option))
 
 
 def test_the_page_of_commands_names_all_of_them():

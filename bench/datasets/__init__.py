@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from sdp_bench.bench.datasets.base import Dataset
 from sdp_bench.bench.errors import UserError
+from sdp_ref.errors import not_found
 from sdp_ref.registry import installed, instances, loaded
 
 ENTRY_POINTS = "sdp_bench.datasets"
@@ -41,5 +42,5 @@ def dataset(name: str, kind: type[D]) -> D:
     if found is None and (point := installed(ENTRY_POINTS).get(name)):
         found = loaded(point, Dataset)
     if not isinstance(found, kind):
-        raise UserError(f"unknown data set '{name}'; choose from {', '.join(names(kind))}")
+        raise UserError(not_found("data set", name, names(kind)))
     return found

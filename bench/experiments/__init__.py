@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Experiment
+from sdp_ref.errors import not_found
 from sdp_ref.registry import installed, instances, loaded
 
 __all__ = ["Experiment", "chosen", "experiment", "experiments"]
@@ -42,7 +43,7 @@ def experiments() -> Mapping[str, Experiment]:
 def experiment(name: str) -> Experiment:
     """Return the experiment with this name; a UserError lists the available ones."""
     if name not in experiments():
-        raise UserError(f"unknown experiment '{name}'; choose from {', '.join(experiments())}")
+        raise UserError(not_found("experiment", name, experiments()))
     return experiments()[name]
 
 

@@ -12,6 +12,7 @@ from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.sampling import Sampling
 from sdp_bench.bench.settings import Design, Settings
+from sdp_ref.errors import not_found
 
 PRESETS: Mapping[str, Settings] = MappingProxyType(
     {
@@ -35,7 +36,7 @@ def preset(name: str, overrides: Mapping[str, Any] = MappingProxyType({})) -> Se
     a UserError.
     """
     if name not in PRESETS:
-        raise UserError(f"unknown preset '{name}'; choose from {', '.join(PRESETS)}")
+        raise UserError(not_found("preset", name, PRESETS))
     own = dict(overrides)
     if own.get("rules"):
         own["rules"], own["plugins"] = resolve(own["rules"])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.metrics.base import Measurements, Metric
+from sdp_ref.errors import not_found
 from sdp_ref.registry import installed, members
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _kind(name: str) -> type[Metric]:
         return metrics()[name]
     others = installed(ENTRY_POINTS, metrics())
     if name not in others:
-        raise UserError(f"unknown metric '{name}'; choose from {', '.join((*metrics(), *others))}")
+        raise UserError(not_found("metric", name, (*metrics(), *others)))
     place = others[name].value
     try:
         kind = others[name].load()

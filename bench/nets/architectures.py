@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sdp_ref.activations import ACTIVATIONS, activation
+from sdp_ref.errors import not_found
 
 if TYPE_CHECKING:
     from torch import nn
@@ -78,7 +79,7 @@ class ImageArchitecture:
 
     def __post_init__(self) -> None:
         if self.name not in IMAGE_NETWORKS:
-            raise ValueError(f"unknown network '{self.name}'; choose from {', '.join(IMAGE_NETWORKS)}")
+            raise ValueError(not_found("network", self.name, IMAGE_NETWORKS))
         if min(self.channels, self.size, self.classes, self.width) < 1:
             raise ValueError(f"sizes must be positive, got {self}")
 
@@ -123,7 +124,7 @@ class SequenceArchitecture:
 
     def __post_init__(self) -> None:
         if self.name not in SEQUENCE_NETWORKS:
-            raise ValueError(f"unknown network '{self.name}'; choose from {', '.join(SEQUENCE_NETWORKS)}")
+            raise ValueError(not_found("network", self.name, SEQUENCE_NETWORKS))
         if min(self.length, self.features, self.classes, self.width) < 1:
             raise ValueError(f"sizes must be positive, got {self}")
 
@@ -157,7 +158,7 @@ ClassifierArchitecture = ImageArchitecture | SequenceArchitecture
 def network_of(name: str) -> Network[Any]:
     """Return the network with this name; a ValueError lists the available ones."""
     if name not in NETWORKS:
-        raise ValueError(f"unknown network '{name}'; choose from {', '.join(NETWORKS)}")
+        raise ValueError(not_found("network", name, NETWORKS))
     return NETWORKS[name]
 
 

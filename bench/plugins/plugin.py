@@ -13,7 +13,7 @@ from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.plugins import code
 from sdp_bench.bench.plugins.code import Code, no_exit
-from sdp_ref.errors import on_one_line
+from sdp_ref.errors import not_found, on_one_line
 from sdp_ref.registry import installed
 from sdp_ref.rules import parse_parameters
 
@@ -162,11 +162,9 @@ def plugin_of(spec: str, plugins: Iterable[Plugin], kind: str = "rule") -> Plugi
 def _entry_point(name: str, kind: Kind[Any]) -> tuple[str, str]:
     points = installed(kind.group)
     if name not in points:
-        known = ", ".join((*kind.built_in(), *kind.others(), *points))
-        raise UserError(
-            f"unknown {kind.noun} '{name}'; choose from {known}, or name one of yours as "
-            f"path/to/{kind.noun}.py:MyClass or package.module:MyClass"
-        )
+        known = (*kind.built_in(), *kind.others(), *points)
+        own = f", or name your own as path/to/{kind.noun}.py:MyClass or package.module:MyClass"
+        raise UserError(not_found(kind.noun, name, known, own))
     return points[name].module, points[name].attr
 
 

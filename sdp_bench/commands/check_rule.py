@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from sdp_ref.conformance import CheckResult, ConformanceReport
 
 
-@command("check-rule")
+@command("check-rule", example="sdp-bench check-rule path/to/my_rule.py:MyRule --json report.json")
 @click.argument("rule", type=word, required=False)
 @click.option(
-    "--only", type=word, multiple=True, metavar="CHECK", help="Run this check alone; may be repeated."
+    "--only", type=word, multiple=True, metavar="CHECK", help="Run only this check; may be repeated."
 )
-@click.option("--list", "listed", is_flag=True, help="List the checks and what each asks.")
+@click.option("--list", "listed", is_flag=True, help="List the checks with their questions.")
 @click.option(
     "--json",
     "json_file",
     type=stream,
     metavar="FILE",
-    help="Write the report as JSON; - for standard output.",
+    help="JSON file for the report; - for standard output.",
 )
 @badge
-@click.option("--seed", type=seed_, default=0, show_default=True, help="Of the cases.")
+@click.option("--seed", type=seed_, default=0, show_default=True, help="Random seed of the test cases.")
 @limits
 def check_rule(
     rule: str | None,
@@ -42,12 +42,14 @@ def check_rule(
     time_limit: float,
     memory_limit: float | None,
 ) -> None:
-    """Check that a propagation rule keeps what every rule, or its own claims, promise.
+    """Check a rule with the conformance kit.
 
-    RULE is a built-in rule (sdp, monte_carlo:samples=100) or one of yours: path/to/rule.py:MyRule,
-    package.module:MyRule, or an entry point. It runs in a process of its own. The exit code is 1 if a check
-    fails that the rule does not declare as a known fault, or if none ran; 2 for bad input; 3 if the rule ends
-    that process, or takes more than the limits. What was found stands on standard output, the verdict last.
+    The kit checks properties of every rule and those that the rule claims. RULE is a built-in rule (sdp,
+    monte_carlo:samples=100) or your own: path/to/rule.py:MyRule, package.module:MyRule, or an entry point. It
+    runs in a separate process. Results are printed to standard output, the verdict last.
+
+    Exit code: 1 if a check fails that the rule does not declare as a known fault, or if no check ran; 2 for
+    bad input; 3 if the rule ends its process or exceeds a limit.
     """
     import json
 
@@ -61,7 +63,7 @@ def check_rule(
             echo(f"{check.name:24} {check.question}")
         return
     if rule is None:
-        raise UserError("name a rule, sdp or path/to/rule.py:MyRule say; --list shows the checks")
+        raise UserError("name a rule, for example sdp or path/to/rule.py:MyRule; --list shows the checks")
     quiet = json_file == Path("-")
     target = None if quiet else json_file
     if target is not None:
@@ -120,7 +122,7 @@ def _report(
         with limited(most):
             names, plugins = rules.resolve([rule])
         if len(names) > 1:
-            raise UserError(f"'{rule}' stands for several rules; check one of {', '.join(names)}")
+            raise UserError(f"'{rule}' stands for several rules; choose one of {', '.join(names)}")
         (name,) = canonical_rules(names, plugins)
         return conformance(name, plugins, most, only=only, seed=seed, told=told)
     except WorkerError as error:

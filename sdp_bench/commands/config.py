@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any
 import click
 
 from sdp_bench.bench.errors import UserError, one_line
-from sdp_ref.errors import on_one_line
+from sdp_ref.errors import not_found, on_one_line
 
 _PLAIN: tuple[tuple[type, tuple[type, ...], str], ...] = (
     (click.types.BoolParamType, (bool,), "true or false"),
     (click.types.IntParamType, (int,), "a whole number"),
     (click.types.FloatParamType, (int, float), "a number"),
-    (click.ParamType, (str,), "a text"),
+    (click.ParamType, (str,), "a string"),
 )
 """Parameter types, the TOML types that they accept, and a description; the first match counts."""
 
@@ -57,9 +56,7 @@ class Config(click.Option):
                     f"{path}: {key}: only the command line can give this permission: --trust-code"
                 )
             if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f"is it {near[0]}?" if near else f"keys are {', '.join(known)}"
-                raise UserError(f"{path}: unknown key '{on_one_line(key)}'; {hint}")
+                raise UserError(f"{path}: {not_found('key', key, known)}")
             try:
                 found[str(known[key].name)] = _converted(known[key], value, ctx)
             except click.BadParameter as error:
@@ -81,12 +78,12 @@ class Config(click.Option):
 def _read(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST:
-            raise UserError(f"{path} is no file of options: it is larger than {_MOST // 2**10} KiB")
+            raise UserError(f"{path} is not a file of options: it is larger than {_MOST // 2**10} KiB")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is no TOML file: {one_line(error)}") from error
+        raise UserError(f"{path} is not a TOML file: {one_line(error)}") from error
 
 
 def _converted(parameter: click.Parameter, value: Any, ctx: click.Context) -> Any:
@@ -96,10 +93,10 @@ def _converted(parameter: click.Parameter, value: Any, ctx: click.Context) -> An
     items = value if is_list and isinstance(value, list) else [value]
     taken, words = next((taken, words) for kind, taken, words in _PLAIN if isinstance(each, kind))
     if not items:
-        raise click.BadParameter("an empty array says nothing; leave the key out")
+        raise click.BadParameter("the array is empty; leave the key out")
     for item in items:
         if not isinstance(item, taken) or isinstance(item, bool) > (bool in taken):
-            also = " or an array of such" if is_list else ""
-            raise click.BadParameter(f"{words}{also} is needed here, not {item!r:.60}")
+            also = " or an array of these" if is_list else ""
+            raise click.BadParameter(f"expected {words}{also}, not {item!r:.60}")
     texts = [item if isinstance(item, bool) else str(item) for item in items]
     return parameter.type_cast_value(ctx, texts if is_list else texts[0])

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from sdp_bench.bench.results.record import Record
 
 
-@command()
+@command(example="sdp-bench merge part1.sqlite part2.sqlite --output all.sqlite")
 @click.argument("sources", nargs=-1, required=True, type=file_, metavar="FILE...")
-@click.option("-o", "--output", type=file_, required=True, help="New results file.")
+@click.option("-o", "--output", type=file_, required=True, help="Results file to create.")
 def merge(sources: tuple[Path, ...], output: Path) -> None:
     """Merge the results of FILE... into a new file, unless they differ in a measurement."""
     from sdp_bench.bench.results.exchange import merge as merge_files
@@ -39,19 +39,28 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
     echo(f"{merge_files(sources, output)} measurements in {output}")
 
 
-@command("export")
+@command("export", example="sdp-bench export --output tables --format parquet")
 @database
-@click.option("-o", "--output", type=folder_, help="Folder of the tables.")
-@click.option("--format", "fmt", type=word, default="csv", show_default=True, help="csv or parquet.")
-@click.option("--weights/--no-weights", default=True, show_default=True, help="Keep the nets' weights.")
+@click.option("-o", "--output", type=folder_, help="Folder for the tables.")
+@click.option(
+    "--format",
+    "fmt",
+    type=word,
+    default="csv",
+    show_default=True,
+    help="Format of the tables: csv or parquet.",
+)
+@click.option(
+    "--weights/--no-weights", default=True, show_default=True, help="Include or omit the weights of the nets."
+)
 @click.option(
     "--digits",
     type=click.IntRange(min=3, max=17),
-    help="Significant digits of standard errors and seconds, 4 for example; values and floors then have ten. "
-    "By default all digits are written.",
+    help="Significant digits of standard errors and seconds, for example 4; values and floors then have ten "
+    "(default: all digits).",
 )
 @click.option("--paper", type=folder_, help="Folder for the tables, figures and text of a paper.")
-@click.option("--committed", is_flag=True, help="With --paper: use the results that come with the package.")
+@click.option("--committed", is_flag=True, help="Use the results that come with the package (with --paper).")
 @runs
 def export_(
     database: Path,
@@ -64,11 +73,11 @@ def export_(
     numbers: tuple[int, ...] | None,
     all_runs: bool,
 ) -> None:
-    """Export a results file as tables with a manifest, or with --paper for a paper.
+    """Export a results file as tables with a manifest, or as the parts of a paper.
 
-    --paper exports the newest run (or --run, --all-runs): its tables as LaTeX (booktabs), a file each, its
-    figures as PDF and SVG, paper.bib, a paragraph on reproducibility with versions, seeds, processor and
-    commands, and main.tex, which includes all of them.
+    --paper exports the newest run (or --run, --all-runs): one LaTeX file per table (booktabs), the figures as
+    PDF and SVG, paper.bib, a paragraph on reproducibility with versions, seeds, processor and commands, and
+    main.tex, which includes all of them.
     """
     from sdp_bench.bench.results.exchange import export
     from sdp_bench.bench.results.store import Store
@@ -115,7 +124,7 @@ def _given(*names: str) -> bool:
     return any(source(name) == ParameterSource.COMMANDLINE for name in names)
 
 
-@command("import")
+@command("import", example="sdp-bench import tables --database all.sqlite")
 @click.argument("folder", type=folder_)
 @database
 def import_(folder: Path, database: Path) -> None:
@@ -127,13 +136,13 @@ def import_(folder: Path, database: Path) -> None:
         echo(f"{import_tables(folder, store)} new measurements in {database}")
 
 
-@command()
+@command(example="sdp-bench diff before.sqlite after.sqlite")
 @click.argument("a", type=file_)
 @click.argument("b", type=file_)
 def diff(a: Path, b: Path) -> None:
     """Compare two results files measurement by measurement, in every field.
 
-    Other versions of the code and other times of the rule are counted separately.
+    Measurements that differ only in versions or in the time of the rule are counted separately.
     """
     from sdp_bench.bench.results.comparison import compare
     from sdp_bench.bench.results.store import Store
@@ -154,10 +163,10 @@ def diff(a: Path, b: Path) -> None:
 
 @click.group(cls=Group)
 def results() -> None:
-    """Results files."""
+    """Verify results files."""
 
 
-@results.command()
+@results.command(example="sdp-bench results check sdp-bench.sqlite")
 @click.argument("file", type=file_)
 def check(file: Path) -> None:
     """Verify the checksums of FILE, every row and every index.
@@ -171,11 +180,13 @@ def check(file: Path) -> None:
     echo(f"{file} is as it was written: {', '.join(f'{count} {name}' for name, count in rows.items())}")
 
 
-@command()
+@command(example="sdp-bench replay entries/sdp-bench-1 --share 2%")
 @click.argument("key", type=word, metavar="KEY|ENTRY")
 @click.option("--share", type=Share(), help="Share of the results file or export ENTRY to measure again: 2%.")
 @click.option("--seed", type=seed_, default=0, show_default=True, help="Random seed that chooses the share.")
-@click.option("--trust-code", is_flag=True, help="Run the code of plug-in rules stored with the results.")
+@click.option(
+    "--trust-code", is_flag=True, help="Allow running the code of plug-in rules stored with the results."
+)
 @limits
 @database
 def replay(
@@ -193,7 +204,7 @@ def replay(
     ENTRY is a results file or a folder of exported tables, and numbers may differ by the rounding of another
     processor. The limits apply to each group of a share.
 
-    Exit code of a share: 1 if a measurement differs. Of a KEY: 3.
+    If a measurement differs, the exit code is 1 with --share and 3 with a KEY.
     """
     if share is not None:
         if _given("database"):

@@ -26,38 +26,38 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _manifests = click.option(
-    "--manifests", type=file_, help="File of manifests; by default the committed one of the CI cells."
+    "--manifests", type=file_, help="File of manifests (default: the committed one of the CI cells)."
 )
 
 
-@command()
+@command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
 @click.option(
     "--baseline",
     type=file_,
     required=True,
-    help="File of the predictions and times of rules when they were last accepted.",
+    help="Baseline: the accepted predictions and times of rules, JSON.",
 )
 @click.option(
-    "--update", is_flag=True, help="Write the baseline (only --rules if given) instead of checking."
+    "--update",
+    is_flag=True,
+    help="Accept the current rules (or only --rules): write the baseline instead of checking.",
 )
 @click.option(
     "--rules",
     type=Rules(),
-    help="Rules to check instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule",
+    help="Rules to check, instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule.",
 )
 @click.option("--seed", type=seed_, help="Seed of the fresh oracles; random by default.")
-@click.option("--accuracy/--no-accuracy", default=True, help="Compare predictions.")
-@click.option("--speed/--no-speed", default=True, help="Compare times.")
+@click.option("--accuracy/--no-accuracy", default=True, help="Compare predictions, or skip this check.")
+@click.option("--speed/--no-speed", default=True, help="Compare times, or skip this check.")
 @click.option(
-    "--oracles/--no-oracles", default=True, help="Draw a part of the recorded oracles again and compare."
+    "--oracles/--no-oracles", default=True, help="Draw a quarter of the recorded oracles again, or skip this."
 )
+@click.option("--allow-new", is_flag=True, help="Skip rules without predictions or times in the baseline.")
+@click.option("--json", "json_file", type=stream, help="JSON file of all findings.")
+@click.option("--junit", "junit_file", type=stream, help="JUnit XML file for the CI system.")
 @click.option(
-    "--allow-new", is_flag=True, help="Let rules pass that have no predictions or times in the baseline."
-)
-@click.option("--json", "json_file", type=stream, help="File for all findings, as JSON.")
-@click.option("--junit", "junit_file", type=stream, help="File for the CI system, as JUnit XML.")
-@click.option(
-    "--markdown", "markdown_file", type=stream, help="File for the summary of a pull request, as Markdown."
+    "--markdown", "markdown_file", type=stream, help="Markdown file with a summary for a pull request."
 )
 @badge
 @limits
@@ -157,10 +157,10 @@ def oracles() -> None:
     """Record, verify and show manifests of oracles: method, seed, statistics, checks, versions."""
 
 
-@oracles.command()
+@oracles.command(example="sdp-bench oracles verify --shard 1/4")
 @_manifests
 @click.option(
-    "--shard", type=Shard(), help="Part i of n to verify, written i/n; by default parts take turns."
+    "--shard", type=Shard(), help="Part i of n to verify, written i/n (default: one of four parts by turns)."
 )
 def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
     """Draw a part of the recorded oracles again; exit code 1 if one differs by more than rounding.
@@ -182,7 +182,7 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
     raise SystemExit(exit_code([verdict]))
 
 
-@oracles.command("record")
+@oracles.command("record", example="sdp-bench oracles record --manifests oracles.json")
 @_manifests
 def record_(manifests: Path | None) -> None:
     """Record manifests of the oracles of all CI cells, unless an oracle fails a check."""
@@ -202,12 +202,12 @@ def record_(manifests: Path | None) -> None:
     echo(f"{len(made)} manifests, all checks passed: {path}")
 
 
-@oracles.command()
+@oracles.command(example="sdp-bench oracles show 1f")
 @click.argument("key", type=word)
-@click.option("--database", type=file_, help="Results file that has the oracle.")
+@click.option("--database", type=file_, help="Results file that contains the oracle.")
 @_manifests
 @click.option(
-    "--derive", is_flag=True, help="Draw an oracle of --database again, with statistics and checks."
+    "--derive", is_flag=True, help="Draw an oracle of --database again and add statistics and checks."
 )
 def show(key: str, database: Path | None, manifests: Path | None, derive: bool) -> None:
     """Show the manifest of the oracle whose key begins with KEY, as JSON.

@@ -15,22 +15,30 @@ if TYPE_CHECKING:
     from sdp_bench.bench.nets.recipes import Recipe
 
 
-@command()
+@command(example="sdp-bench train resnet8 --dataset mnist --short")
 @click.argument("network", type=word)
-@click.option("--dataset", type=word, default="cifar10", show_default=True, help="cifar10, mnist ...")
-@click.option("--short", is_flag=True, help="The recipe for a CPU and minutes instead of the full one.")
-@click.option("--epochs", type=count, help="Instead of the recipe's.")
-@click.option("--batch-size", type=count, help="Instead of the recipe's.")
-@click.option("--learning-rate", type=Finite(0, min_open=True), help="Instead of the recipe's.")
-@click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="Instead of the recipe's.")
-@click.option("--seed", type=seed_, default=0, show_default=True)
 @click.option(
-    "--parts", type=word, help="Files of the training set, by commas; all that are there by default."
+    "--dataset", type=word, default="cifar10", show_default=True, help="Data set: cifar10, mnist, ..."
 )
-@click.option("--device", type=word, default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
-@click.option("--threads", type=workers, help="CPU threads; torch's own choice by default.")
 @click.option(
-    "--minutes", type=Finite(0, 1e8), help="Stop after so long; the same command goes on from there."
+    "--short", is_flag=True, help="Use the short recipe (minutes on a CPU) instead of the full one."
+)
+@click.option("--epochs", type=count, help="Number of epochs, instead of the recipe's.")
+@click.option("--batch-size", type=count, help="Batch size, instead of the recipe's.")
+@click.option(
+    "--learning-rate", type=Finite(0, min_open=True), help="Learning rate, instead of the recipe's."
+)
+@click.option(
+    "--precision", type=click.Choice(["float32", "bfloat16"]), help="Precision, instead of the recipe's."
+)
+@click.option("--seed", type=seed_, default=0, show_default=True, help="Random seed of weights and batches.")
+@click.option(
+    "--parts", type=word, help="Files of the training set, separated by commas (default: all available ones)."
+)
+@click.option("--device", type=word, default="cpu", show_default=True, help="Device: cpu, cuda, cuda:1, ...")
+@click.option("--threads", type=workers, help="Number of CPU threads (default: chosen by torch).")
+@click.option(
+    "--minutes", type=Finite(0, 1e8), help="Time budget in minutes; the same command resumes the training."
 )
 def train(
     network: str,
@@ -43,11 +51,11 @@ def train(
     minutes: float | None,
     **changes: int | float | str | None,
 ) -> None:
-    """Train a classifier of images or sequences and keep it in the cache.
+    """Train a classifier of images or sequences and store it in the cache.
 
-    Its state is saved after every epoch and every two minutes; an interrupted training goes on from
-    there. The images are downloaded, or taken from the folder that SDP_BENCH_DATA names; of a set
-    that is there in part, that part is used, and the result says so.
+    The state is saved after every epoch and every two minutes; the same command resumes an interrupted
+    training. Images are read from the folder SDP_BENCH_DATA, or downloaded. If only some files of a set are
+    available, they are used, and the result names them.
     """
     import math
     from dataclasses import replace
@@ -91,9 +99,11 @@ def train(
     echo(f"{storage.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})")
 
 
-@command()
-@click.option("-o", "--output", type=file_, required=True, help="Table of the trials, CSV.")
-@click.option("--seeds", type=click.IntRange(1, 1000), default=10, show_default=True)
+@command(example="sdp-bench recipes --output recipes.csv --seeds 3")
+@click.option("-o", "--output", type=file_, required=True, help="CSV table of the trials.")
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), default=10, show_default=True, help="Seeds per architecture."
+)
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
     from sdp_bench.bench import files
@@ -122,10 +132,10 @@ def recipes(output: Path, seeds: int) -> None:
 
 @click.group(cls=Group)
 def cache() -> None:
-    """The cache: trained nets, checkpoints, and pages of the committed results."""
+    """List or clear the cache: trained nets, checkpoints, and pages of the committed results."""
 
 
-@cache.command("list")
+@cache.command("list", example="sdp-bench cache list")
 def cache_list() -> None:
     """List the cached nets, checkpoints and pages with their sizes."""
     from sdp_bench.bench.nets import storage
@@ -137,11 +147,11 @@ def cache_list() -> None:
     echo(f"{_counted(nets, pages)} in {storage.cache_folder().parent}")
 
 
-@cache.command("clear")
+@cache.command("clear", example="sdp-bench cache clear")
 def cache_clear() -> None:
-    """Remove what is cached; the next run trains again, and the next report makes its page again.
+    """Remove the cached nets, checkpoints and pages; later commands train or write them again.
 
-    Files that sdp-bench did not write stay.
+    Files that sdp-bench did not write are kept.
     """
     from sdp_bench.bench.files import writing
     from sdp_bench.bench.nets import storage

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,10 +35,33 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 class Command(click.Command):
-    """A command that rejects repeated options, of which click would silently use the last.
+    """A command with an example and groups of options in its help, which rejects repeated options.
 
-    Values that are not on the command line come from the file of :data:`config`, if it has that option.
+    Without this check click would silently use the last value of a repeated option. Values that are not on
+    the command line come from the file of :data:`config`, if the command has that option. `sections` maps
+    titles to names of parameters.
     """
+
+    def __init__(
+        self,
+        *args: Any,
+        example: str,
+        sections: Mapping[str, Sequence[str]] | None = None,
+        **attributes: Any,
+    ) -> None:
+        super().__init__(*args, **attributes)
+        self.epilog, self.sections = f"\b\nExample:\n  {example}", sections or {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        titles = {name: title for title, names in self.sections.items() for name in names}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*self.sections, "Options")}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record and isinstance(param, click.Option):
+                rows[titles.get(str(param.name), "Options")].append(record)
+        for title, records in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         said, _, given = self.make_parser(ctx).parse_args(args=list(args))
@@ -80,9 +103,9 @@ class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = str(value)
         if not text.strip():
-            self.fail("an empty text says nothing; leave the option out", param, ctx)
+            self.fail("value must not be empty; leave the option out", param, ctx)
         if printable(text) != text:
-            self.fail(f"'{printable(text)}' has characters (?) that are no text", param, ctx)
+            self.fail(f"'{printable(text)}' has control characters, shown as ?", param, ctx)
         return text
 
 
@@ -92,7 +115,7 @@ class Finite(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):  # NaN is in every range
-            self.fail(f"{value} is no finite number", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
@@ -117,7 +140,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes non
 
 def jobs(command: CommandT) -> CommandT:
     """Option for the number of worker processes; :func:`at_most_cores` limits it."""
-    option = click.option("--jobs", type=workers, help="Worker processes (default: one a core).")
+    option = click.option("--jobs", type=workers, help="Number of worker processes (default: one per core).")
     return option(command)
 
 
@@ -157,9 +180,9 @@ class Share(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         try:
             share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
-            self.fail(f"'{value}' is no share; write 2% or 0.02", param, ctx)
+            self.fail(f"'{value}' is not a share; write 2% or 0.02", param, ctx)
         if not 0 < share <= 1:
-            self.fail(f"'{value}' is no share above 0 and at most 100%", param, ctx)
+            self.fail(f"'{value}' is not above 0 and at most 100%", param, ctx)
         return share
 
 
@@ -193,7 +216,7 @@ class Place(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fspath(value)
         if not text or "\0" in text:
-            self.fail("an empty text, or one with the character NUL, names no file", param, ctx)
+            self.fail("a file name must not be empty or contain the character NUL", param, ctx)
         try:
             mode = Path(text).stat().st_mode
         except OSError as error:
@@ -201,7 +224,7 @@ class Place(click.Path):
                 self.fail(f"{text}: {error.strerror}", param, ctx)
             mode = 0
         if not self.streams and mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            self.fail(f"{text} is a device or a pipe, and no file", param, ctx)
+            self.fail(f"{text} is a device or a pipe, not a regular file", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -247,12 +270,12 @@ database = click.option(
 def runs(command: CommandT) -> CommandT:
     """Add the options `numbers` and `all_runs`, which select runs of a results file."""
     for option in (
-        click.option("--all-runs", is_flag=True, help="Show all runs of the file together."),
+        click.option("--all-runs", is_flag=True, help="Combine all runs of the file."),
         click.option(
             "--run",
             "numbers",
             type=Numbers(click.IntRange(1, 2**63 - 1)),
-            help="Runs to show together (default: the newest).",
+            help="Numbers of the runs to combine, separated by commas (default: the newest).",
         ),
     ):
         command = option(command)
@@ -265,7 +288,7 @@ runtime_table = click.option(
     type=file_,
     default=RUNTIME,
     show_default=True,
-    help="Table of timings.",
+    help="CSV table of timings.",
 )
 
 
@@ -273,8 +296,8 @@ noise = click.option(
     "--noise",
     type=word,
     metavar="FAMILY",
-    help="Noise instead of the experiments' own: gaussian, laplace, uniform, student_t:5, cauchy, "
-    "stable:1.5, mixture:0.9*1+0.1*5, scales:1/0.5/2 (or FILE.npy), covariance:FILE.npy, residuals:FILE.npy",
+    help="Noise family, instead of the default: gaussian, laplace, uniform, student_t:5, cauchy, stable:1.5, "
+    "mixture:0.9*1+0.1*5, scales:1/0.5/2 (or FILE.npy), covariance:FILE.npy, residuals:FILE.npy.",
 )
 
 
@@ -285,7 +308,7 @@ config = functools.partial(
     type=file_,
     expose_value=False,
     metavar="FILE.toml",
-    help="File with values of these options; the command line wins over it.",
+    help="TOML file with values of these options; the command line takes precedence.",
 )
 """Adds the option, with the arguments of :class:`Config`."""
 
@@ -302,13 +325,13 @@ badge = click.option(
 def limits(command: CommandT) -> CommandT:
     """Add the limits of a rule that runs in a separate process."""
     for option in (
-        click.option("--memory-limit", type=gibibytes, help="GiB that a rule of yours may take (resident)."),
+        click.option("--memory-limit", type=gibibytes, help="Memory limit of your rule in GiB (resident)."),
         click.option(
             "--time-limit",
             type=seconds,
             default=TIME_LIMIT,
             show_default=True,
-            help="Seconds in which a rule of yours must have answered.",
+            help="Time limit of your rule in seconds.",
         ),
     ):
         command = option(command)
@@ -319,59 +342,89 @@ _SETTINGS = (
     click.option(
         "--rules",
         type=Rules(),
-        help="Rules instead of the experiments' own: sdp,monte_carlo:samples={10,100},my_rule.py:MyRule; "
-        "peers: other people's packages that are installed.",
+        help="Rules, instead of the default: sdp,monte_carlo:samples={10,100},my_rule.py:MyRule; `peers` "
+        "stands for all installed packages with an adapter.",
     ),
-    click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels instead of the experiments' own."),
+    click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels, instead of the default: 0.1,1,10."),
     noise,
     click.option(
-        "--activation", type=word, help="Activation of the nets: relu, leaky_relu, sigmoid, silu, gelu, tanh."
+        "--activation", type=word, help="Activation: relu, leaky_relu, sigmoid, silu, gelu or tanh."
     ),
-    click.option("--depth", "depths", type=depths_, help="Hidden layers of the nets: 1,2,4"),
-    click.option("--width", type=at_most(10_000), help="Units of a hidden layer."),
+    click.option("--depth", "depths", type=depths_, help="Numbers of hidden layers: 1,2,4."),
+    click.option("--width", type=at_most(10_000), help="Units per hidden layer."),
     click.option(
         "--nets",
         type=at_most(10_000),
-        help="Nets an architecture (seeds 0, 1, ...), or seeds.",
+        help="Nets per architecture (seeds 0, 1, ...), or seeds of a study.",
     ),
-    click.option("--net-source", type=word, help="trained (and cached), or committed with the package."),
+    click.option(
+        "--net-source",
+        type=word,
+        help="Source of the nets: trained (and cached), or committed with the package.",
+    ),
     click.option(
         "--inputs",
         type=at_most(10**6),
-        help="Inputs a net (flowers, images).",
+        help="Inputs per net (flowers, images).",
     ),
-    click.option("--slow-rules/--no-slow-rules", default=None, help="Rules that take seconds a net."),
+    click.option(
+        "--slow-rules/--no-slow-rules", default=None, help="Include or skip rules that take seconds per net."
+    ),
     click.option(
         "--samples",
         type=at_most(10**8),
-        help="Samples of each oracle and of each prediction.",
+        help="Samples per oracle and per prediction.",
     ),
     click.option(
-        "--pilot-samples", type=at_most(10**8), help="Samples of the draw that fixes bins and cells."
+        "--pilot-samples", type=at_most(10**8), help="Samples of the pilot, which fixes bins and cells."
     ),
-    click.option("--sampler", type=word, help="mc or sobol (scrambled)."),
-    click.option("--bins", type=at_most(254), help="Bins an axis of the paper-like histogram."),
+    click.option("--sampler", type=word, help="Sampler: mc (plain Monte Carlo) or sobol (scrambled)."),
+    click.option("--bins", type=at_most(254), help="Bins per axis of the paper-like histogram."),
     click.option(
-        "--bin-range", type=word, help="What they span: quantiles (of the pilot), minmax, or joint."
+        "--bin-range", type=word, help="Range of these bins: quantiles (of the pilot), minmax or joint."
     ),
     click.option("--cells", type=at_most(10**6), help="Equal-mass cells of the headline total variation."),
-    click.option("--difference-bins", type=at_most(10_000), help="Bins of each pairwise score difference."),
+    click.option("--difference-bins", type=at_most(10_000), help="Bins per pairwise score difference."),
+    click.option("--output-bins", type=at_most(10**5), help="Bins per single output, under Cauchy noise."),
     click.option(
-        "--output-bins", type=at_most(10**5), help="Bins of each output by itself, under Cauchy noise."
+        "--margin-bins", type=at_most(10_000), help="Bins of the margins, pairs and slices of ten logits."
     ),
-    click.option(
-        "--margin-bins", type=at_most(10_000), help="Bins of margins, pairs and slices of ten logits."
-    ),
-    click.option("--w1-points", type=at_most(20_000), help="Points a side of W1."),
-    click.option("--w1-pairs", type=at_most(1000), help="Oracle-oracle pairs behind the floor of W1."),
-    click.option("--certified-points", type=at_most(10**6), help="Points a side of the certified W1."),
-    click.option("--optimizer", type=word, help="sgd or adam."),
-    click.option("--learning-rate", type=Finite(), help="Of the training."),
-    click.option("--epochs", type=at_most(10**7), help="Of the training."),
-    click.option("--datasets", type=Rules(), help="Sets of the experiment uci: yacht,boston"),
+    click.option("--w1-points", type=at_most(20_000), help="Points per side of W1."),
+    click.option("--w1-pairs", type=at_most(1000), help="Pairs of oracles for the floor of W1."),
+    click.option("--certified-points", type=at_most(10**6), help="Points per side of the certified W1."),
+    click.option("--optimizer", type=word, help="Optimizer of the training: sgd or adam."),
+    click.option("--learning-rate", type=Finite(0, min_open=True), help="Learning rate of the training."),
+    click.option("--epochs", type=at_most(10**7), help="Epochs of the training."),
+    click.option("--datasets", type=Rules(), help="Data sets of the experiment uci: yacht,boston."),
     click.option("--features", type=word, help="Scaling of the nets' inputs: raw or standardised."),
-    click.option("--device", type=word, help="cpu, cuda, cuda:1 ..."),
+    click.option("--device", type=word, help="Device: cpu, cuda, cuda:1, ..."),
 )
+
+
+SECTIONS = {
+    "Experiments": ("every", "preset", "config"),
+    "Rules, nets and noise": (
+        *("rules", "slow_rules", "sigmas", "noise", "activation", "depths", "width", "nets", "net_source"),
+        "inputs",
+    ),
+    "Oracles": ("samples", "pilot_samples", "sampler"),
+    "Metrics": (
+        *("bins", "bin_range", "cells", "difference_bins", "output_bins", "margin_bins"),
+        *("w1_points", "w1_pairs", "certified_points"),
+    ),
+    "Training": ("optimizer", "learning_rate", "epochs", "datasets", "features"),
+    "Execution": (
+        "database",
+        "jobs",
+        "device",
+        "executor",
+        "scheduler",
+        "shard",
+        "group_limit",
+        "memory_limit",
+    ),
+}
+"""Names of the parameters of `run` by section of its help."""
 
 
 def settings(command: CommandT) -> CommandT:

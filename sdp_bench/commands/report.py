@@ -38,7 +38,7 @@ def _seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@command()
+@command(example="sdp-bench report --database sdp-bench.sqlite --output reports/html")
 @click.argument("entries", type=word, nargs=-1, metavar="[ENTRY...]")
 @click.option(
     "--leaderboard",
@@ -52,20 +52,20 @@ def _seldom_collected() -> Iterator[None]:
     "--committed/--no-committed",
     default=True,
     show_default=True,
-    help="Also write the report of the results that come with the package.",
+    help="Include or omit the report of the results that come with the package.",
 )
 @click.option(
     "--single-file",
     is_flag=True,
-    help="One page, index.html, that needs no other file: without the lists behind its numbers, and without "
-    "the committed results beside it (alone where nothing is measured yet).",
+    help="Write one self-contained page, index.html, without the lists of measurements and without the "
+    "committed results.",
 )
 @click.option(
     "--output",
     type=folder_,
     default=HTML,
     show_default=True,
-    help="Folder of the pages, index.html first, and results.csv (of up to 250,000 measurements).",
+    help="Folder of the pages and of results.csv (up to 250,000 measurements).",
 )
 @click.option(
     "--drill-down",
@@ -74,10 +74,12 @@ def _seldom_collected() -> Iterator[None]:
     default="none",
     show_default=True,
     metavar="worst:N|KEY,...|none",
-    help="Measurements to make pages of that show at which layer the error enters; up to half a minute for "
-    "each, which is told first. Pages made before stay.",
+    help="Measurements to show layer by layer, up to half a minute per measurement. Existing pages of other "
+    "measurements are kept.",
 )
-@click.option("--trust-code", is_flag=True, help="Run the stored code of plug-in rules, for a drill-down.")
+@click.option(
+    "--trust-code", is_flag=True, help="Allow a drill-down to run the stored code of plug-in rules."
+)
 @runtime_table
 @config(either=[("numbers", "all_runs")])
 @_seldom_collected()
@@ -94,13 +96,12 @@ def report(
     trust_code: bool,
     runtime_table: Path,
 ) -> None:
-    """Write the HTML report of a run, and that of the results that come with the package.
+    """Write the HTML report of a run and of the results that come with the package.
 
-    Where nothing has been measured yet, that one alone.
+    If there is no results file yet, the report shows the committed results only.
 
-    Exit code: 2 if a key that --drill-down names is not that of one measurement, of a rule against an oracle;
-    3 if a page that it asks for cannot be made, or the committed results are damaged (the reason is printed;
-    the report is written).
+    Exit code: 2 if a key of --drill-down does not identify one measurement of a rule against an oracle; 3 if
+    a drill-down fails or the committed results are damaged (the reason is printed; the report is written).
     """
     from dataclasses import replace
 
@@ -130,7 +131,7 @@ def report(
         check_writable(place / PAGE)
         known = kept(_say)
         shown = known.show_single(place) if single_file else known.show(place)
-        _say("nothing is measured here yet; `sdp-bench run --all --preset quick` does that, in minutes")
+        _say("no results file yet; `sdp-bench run --all --preset quick` makes one within minutes")
         echo(f"committed results: {shown}")
         return
     missing = 0

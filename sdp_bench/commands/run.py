@@ -9,6 +9,7 @@ import click
 
 from sdp_bench.commands.options import (
     FAILED,
+    SECTIONS,
     Shard,
     at_most_cores,
     command,
@@ -33,8 +34,14 @@ if TYPE_CHECKING:
     from sdp_bench.bench.runtime.table import Row
 
 
-@command("list")
-@click.option("--preset", default="paper", show_default=True, type=click.Choice(["smoke", "quick", "paper"]))
+@command("list", example="sdp-bench list --preset quick")
+@click.option(
+    "--preset",
+    default="paper",
+    show_default=True,
+    type=click.Choice(["smoke", "quick", "paper"]),
+    help="Preset of the sizes shown.",
+)
 def list_(preset: str) -> None:
     """List the experiments, presets, metrics, data sets and rules."""
     echo("\n".join([*_listed(preset)]))  # everything, or only an error
@@ -69,29 +76,39 @@ def _listed(preset: str) -> Iterator[str]:
     yield f"\nMetrics\n  {', '.join(metrics())}"
     yield f"\nData sets\n  {', '.join(names(Dataset))}"
     yield f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100"
-    yield f"  in the place of a rule: {', '.join(references())}"
-    yield f"  of other people's packages: {', '.join(PEERS)}; {GROUP} for all that are installed"
+    yield f"  references: {', '.join(references())}"
+    yield f"  adapters of other packages: {', '.join(PEERS)}; {GROUP} for all installed ones"
     others = installed(RULES.group, RULES.built_in())
-    yield ", ".join(("  of yours: path/to/rule.py:MyRule", "package.module:MyRule", *others))
+    yield ", ".join(("  your own: path/to/rule.py:MyRule", "package.module:MyRule", *others))
 
 
-@command()
+@command(example="sdp-bench run iris-tv --rules sdp,dvia --sigma 0.1,1 --depth 4", sections=SECTIONS)
 @click.argument("names", type=word, nargs=-1, metavar="EXPERIMENT...")
-@click.option("--all", "every", is_flag=True, help="Run all experiments.")
-@click.option("--preset", type=word, default="quick", show_default=True, help="smoke, quick or paper.")
+@click.option("--all", "every", is_flag=True, help="Run all experiments that the preset includes.")
+@click.option(
+    "--preset",
+    type=word,
+    default="quick",
+    show_default=True,
+    help="Size of the experiments: smoke, quick or paper.",
+)
 @settings
 @jobs
 @click.option(
-    "--executor", "where", type=word, default="local", show_default=True, help="local (processes) or dask."
+    "--executor",
+    type=word,
+    default="local",
+    show_default=True,
+    help="Executor: local (processes) or dask (a Dask cluster).",
 )
 @click.option(
     "--scheduler",
     type=word,
-    help="Address of a Dask scheduler; without it, --executor dask starts a cluster here.",
+    help="Address of a Dask scheduler; by default --executor dask starts a local cluster.",
 )
 @click.option("--shard", type=Shard(), help="Part i of n of the groups, written i/n.")
-@click.option("--group-limit", type=seconds, help="Seconds a group may take.")
-@click.option("--memory-limit", type=gibibytes, help="GiB a worker may take (resident).")
+@click.option("--group-limit", type=seconds, help="Time limit per group in seconds.")
+@click.option("--memory-limit", type=gibibytes, help="Memory limit per worker in GiB (resident).")
 @database
 @config(arguments={"experiments": "names"}, either=[("every", "names")])
 def run(
@@ -99,7 +116,7 @@ def run(
     every: bool,
     preset: str,
     jobs: int | None,
-    where: str,
+    executor: str,
     scheduler: str | None,
     shard: tuple[int, int] | None,
     group_limit: float | None,
@@ -107,9 +124,9 @@ def run(
     database: Path,
     **overrides: Any,
 ) -> None:
-    """Run EXPERIMENTs (or --all) and keep the results; what is there already is not run again.
+    """Run EXPERIMENT... (or --all) and store the results; stored measurements are skipped.
 
-    A file of --config has them as `experiments`.
+    In a file of --config the experiments have the key `experiments`.
     """
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
@@ -126,20 +143,22 @@ def run(
     click.get_current_context().with_resource(limited(Limits(group_limit, memory_limit)))
     given = {k: v for k, v in overrides.items() if v is not None}
     settings = preset_of(preset, given)
-    asked = chosen(names)
+    requested = chosen(names)
     if every:
-        asked = [each for each in experiments().values() if not each.size(settings).on_request]
-    _check_options(asked, given)
-    for experiment in asked:
+        requested = [
+            experiment for experiment in experiments().values() if not experiment.size(settings).on_request
+        ]
+    _check_options(requested, given)
+    for experiment in requested:
         experiment.check(settings)
     device = settings.sampling.device
     check_device(device)
-    make_executor = _executor(where, scheduler, group_limit, memory_limit)
+    make_executor = _executor(executor, scheduler, group_limit, memory_limit)
     if jobs is None and device.startswith("cuda"):
         jobs = 1
     if scheduler is None:  # a cluster has its own cores
         jobs = at_most_cores(jobs)
-    request = Request(asked, settings, None, command_line(), preset, shard or (1, 1))
+    request = Request(requested, settings, None, command_line(), preset, shard or (1, 1))
     with Store(database, writing=True) as store:
         failures = run_all(store, request, jobs, make_executor, Screen())
     if failures:
@@ -180,24 +199,25 @@ def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) 
     ]
     if ignored:
         names = ", ".join(each.name for each in experiments)
-        raise UserError(f"{', '.join(sorted(ignored))} cannot be chosen for {names}")
+        raise UserError(f"{', '.join(sorted(ignored))} cannot be used with {names}")
 
 
-@command()
+@command(example="sdp-bench runtime --preset smoke")
 @click.option(
     "--preset",
     type=word,
     default="quick",
     show_default=True,
-    help="smoke, quick or paper (batches of 128); dimensions (inputs and outputs); dvia (of the MNIST CNN).",
+    help="What to time: smoke, quick or paper (batches of 128); dimensions (inputs and outputs); dvia (the "
+    "MNIST CNN).",
 )
-@click.option("--device", type=word, default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
-@click.option("--threads", type=workers, default=1, show_default=True, help="Of torch, on a CPU.")
+@click.option("--device", type=word, default="cpu", show_default=True, help="Device: cpu, cuda, cuda:1, ...")
+@click.option("--threads", type=workers, default=1, show_default=True, help="Number of CPU threads of torch.")
 @runtime_table
 def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None:
-    """Time the rules, as multiples of the net's own pass (paper: Table 6).
+    """Time the rules on image nets, relative to a regular forward pass (paper: Table 6).
 
-    In the table, what is timed takes the place of what was timed of the same nets; other nets stay.
+    New timings replace those of the same nets in the table; rows of other nets are kept.
     """
     import torch
 

@@ -34,8 +34,8 @@ def specs_of(text: str) -> tuple[str, ...]:
 def _expanded(spec: str) -> list[str]:
     if stray := _STRAY.search(_LIST.sub("=", spec)):
         raise ValueError(
-            f"'{spec}': the values of '{stray[1].strip()}' are written in one pair of braces and nothing "
-            f"beside it, {stray[1].strip()}={{10,100}} say"
+            f"'{spec}': the values of '{stray[1].strip()}' must be one pair of braces, for example "
+            f"{stray[1].strip()}={{10,100}}"
         )
     texts = _LIST.split(spec)  # texts between lists alternate with the contents of lists
     lists = [[value.strip() for value in inside.split(",")] for inside in texts[1::2]]

@@ -31,43 +31,66 @@ KIT_LIMIT = 600.0  # s
 GROUP_LIMIT = 1800.0  # s
 
 
-@command()
+@command(example="sdp-bench validate path/to/my_rule.py:MyRule --preset smoke")
 @click.argument("rules", type=word, nargs=-1, metavar="RULE...")
 @click.option(
     "--net",
     "net_address",
     type=word,
     metavar="FILE.py:build",
-    help="Measure on this net of yours instead; or a file: .pt2 (torch.export) or .onnx.",
+    help="Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
 )
 @click.option(
-    "--inputs", "inputs_file", type=file_, help="Its inputs: x.npy, shape (B, *event), or several in x.npz."
+    "--inputs",
+    "inputs_file",
+    type=file_,
+    help="Inputs of the net: x.npy, shape (B, *event), or several in x.npz.",
 )
-@click.option("--net-input", type=word, metavar="NAME", help="Name or place (0, 1 ...) of the noisy input.")
 @click.option(
-    "--net-output", type=word, metavar="NAME", help="Key, field or place of the output to take: logits, 0 ..."
+    "--net-input", type=word, metavar="NAME", help="Name or position (0, 1, ...) of the noisy input."
 )
-@click.option("--rows", type=count, help="Take the first so many inputs only.")
-@click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels: 0.1,1 (needed with --net).")
+@click.option(
+    "--net-output", type=word, metavar="NAME", help="Key, field or position of the output: logits, 0, ..."
+)
+@click.option("--rows", type=count, help="Number of inputs to use, from the first.")
+@click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels: 0.1,1 (required with --net).")
 @noise
 @click.option(
     "--experiment",
     "experiments",
     type=word,
     multiple=True,
-    help="Experiments to run instead of the default cells.",
+    help="Experiment to run, instead of the default cells; may be repeated.",
 )
-@click.option("--preset", type=word, default="quick", show_default=True, help="smoke, quick or paper.")
-@click.option("--depth", "depths", type=depths_, help="Hidden layers of the nets [default: 1,2,4].")
-@click.option("--activation", type=word, help="Activation of the nets: relu, gelu, tanh ...")
-@click.option("--nets", type=click.IntRange(1, 10_000), help="Nets of each depth [default: 3; smoke: 1].")
-@click.option("--rules", "beside", type=Rules(), help="Rules to stand beside, instead of all built-in ones.")
-@click.option("--samples", type=at_most(10**8), help="Samples of each oracle and of each prediction.")
-@click.option("--w1-points", type=at_most(20_000), help="Points a side of W1.")
-@click.option("--conformance/--no-conformance", default=True, help="Run the conformance kit first.")
-@click.option("--kit-limit", type=seconds, default=KIT_LIMIT, show_default=True, help="Seconds it may take.")
 @click.option(
-    "--group-limit", type=seconds, default=GROUP_LIMIT, show_default=True, help="Seconds a group may take."
+    "--preset",
+    type=word,
+    default="quick",
+    show_default=True,
+    help="Size of the measurement: smoke, quick or paper.",
+)
+@click.option("--depth", "depths", type=depths_, help="Numbers of hidden layers [default: 1,2,4].")
+@click.option("--activation", type=word, help="Activation of the nets: relu, gelu, tanh, ...")
+@click.option("--nets", type=click.IntRange(1, 10_000), help="Nets per depth [default: 3; smoke: 1].")
+@click.option("--rules", "beside", type=Rules(), help="Rules to compare with, instead of all built-in ones.")
+@click.option("--samples", type=at_most(10**8), help="Samples per oracle and per prediction.")
+@click.option("--w1-points", type=at_most(20_000), help="Points per side of W1.")
+@click.option(
+    "--conformance/--no-conformance", default=True, help="Run the conformance kit first, or skip it."
+)
+@click.option(
+    "--kit-limit",
+    type=seconds,
+    default=KIT_LIMIT,
+    show_default=True,
+    help="Time limit of the kit in seconds.",
+)
+@click.option(
+    "--group-limit",
+    type=seconds,
+    default=GROUP_LIMIT,
+    show_default=True,
+    help="Time limit per group in seconds.",
 )
 @jobs
 @click.option("--database", type=file_, default=DATABASE, show_default=True, help="Results file.")
@@ -76,7 +99,7 @@ GROUP_LIMIT = 1800.0  # s
     type=folder_,
     default=SCORECARD,
     show_default=True,
-    help="Folder of the page.",
+    help="Folder for the scorecard.",
 )
 @config()
 def validate(
@@ -97,21 +120,18 @@ def validate(
     beside: tuple[str, ...] | None,
     **options: Any,
 ) -> None:
-    """Check RULE... and compare it with the built-in rules, in one command and on one page.
+    """Check RULE..., compare it with the built-in rules, and write a scorecard.
 
     RULE is path/to/my_rule.py:MyRule, package.module:MyRule, an installed entry point, or a built-in rule.
-    The conformance kit runs first, then the rule on small nets beside all built-in rules (Iris nets of 1, 2
-    and 4 ReLU layers, 10^6 samples), or on a net of yours (--net). Without RULE, --net compares the built-in
-    rules on that net.
+    The conformance kit runs first. Then all rules are measured on small nets (Iris nets of 1, 2 and 4 ReLU
+    layers, 10^6 samples) or on your net (--net). Without RULE, --net compares the built-in rules on that net.
+    A rule with which the kit hangs or crashes is not measured.
 
-    A rule on which the kit hangs or dies is not measured; the others are.
+    Results are printed to standard output, the verdicts last; the scorecard has the same sentences and all
+    numbers. Progress is printed to standard error.
 
-    What was found stands on standard output, a line for each thing and the verdict of each rule, or of the
-    net, last; the page has the same words beside all numbers. Progress goes to standard error.
-
-    Exit code: 2 for bad input; else 1 if the rule fails a check that it does not declare as a known fault, or
-    the kit ran and had no check that could run on it, whatever else there was; else 3 if it, or anything,
-    failed to run, or nothing was measured of it; else 0.
+    Exit code, first match: 2 for bad input; 1 if a rule fails a check that it does not declare as a known
+    fault, or no check could run; 3 if something failed to run or a rule was not measured; 0 otherwise.
     """
     from functools import partial
 

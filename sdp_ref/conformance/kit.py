@@ -11,6 +11,7 @@ from sdp_ref.conformance.checks import form, gradients, invariance, limits, mome
 from sdp_ref.conformance.report import CheckResult, ConformanceReport
 from sdp_ref.conformance.subject import Subject
 from sdp_ref.conformance.trial import Check, run
+from sdp_ref.errors import not_found
 from sdp_ref.rules import Propagator
 from sdp_ref.rules import rule as built_in
 
@@ -120,7 +121,7 @@ def named_checks(only: str | Collection[str] | None) -> list[Check]:
     known = {check.name: check for check in CHECKS}
     for name in names:
         if name not in known:
-            raise ValueError(f"unknown check {name!r}; choose from {', '.join(known)}")
+            raise ValueError(not_found("check", name, known))
     return [check for check in CHECKS if check.name in names]
 
 

@@ -11,7 +11,7 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from sdp_ref.errors import NoFormulaError, ReplacedLawWarning, UndefinedError, UnsupportedError
+from sdp_ref.errors import NoFormulaError, ReplacedLawWarning, UndefinedError, UnsupportedError, not_found
 from sdp_ref.laws import (
     Cauchy,
     DiagonalGaussian,
@@ -360,7 +360,7 @@ def rule(name: str, **parameters: Any) -> Rule:
 @cache
 def _kind(name: str) -> type[Rule]:
     if name not in _RULES:
-        raise ValueError(f"unknown rule '{name}'; choose from {', '.join(_RULES)}")
+        raise ValueError(not_found("rule", name, _RULES))
     return _RULES[name]
 
 

@@ -111,9 +111,9 @@ def test_the_checks_are_listed():
     ("arguments", "message"),
     [
         ((), "name a rule"),
-        (("spd",), "unknown rule 'spd'"),
+        (("spd",), "rule 'spd' not found"),
         (("missing.py:Rule",), "cannot read missing.py"),
-        (("sdp", "--only", "afine"), "unknown check 'afine'"),
+        (("sdp", "--only", "afine"), "check 'afine' not found; did you mean 'affine'?"),
     ],
 )
 def test_bad_input_is_told(arguments, message):

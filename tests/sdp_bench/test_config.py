@@ -115,17 +115,17 @@ def test_a_value_of_the_wrong_kind_is_told_with_its_file_and_key_whatever_the_ke
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("sigmas = 1", "unknown key 'sigmas'; is it sigma?"),
-        ('config = "other.toml"', "unknown key 'config'"),
-        ("[run]\nsigma = 1", "unknown key 'run'"),
-        ("zzz = 1", "keys are all, preset, rules"),
-        ("samples = '10'", "samples: a whole number is needed here, not '10'"),
-        ("sigma = '0.1,1'", "sigma: a number or an array of such is needed here"),
-        ("sigma = []", "sigma: an empty array says nothing"),
-        ("all = 1", "all: true or false is needed here, not 1"),
+        ("sigmas = 1", "key 'sigmas' not found; did you mean 'sigma'?"),
+        ('config = "other.toml"', "key 'config'"),
+        ("[run]\nsigma = 1", "key 'run'"),
+        ("zzz = 1", "choose from all, preset, rules"),
+        ("samples = '10'", "samples: expected a whole number, not '10'"),
+        ("sigma = '0.1,1'", "sigma: expected a number or an array"),
+        ("sigma = []", "sigma: the array is empty"),
+        ("all = 1", "all: expected true or false, not 1"),
         ("rules = ['sdp', 'a:x={']", "rules: 'a:x={'"),
-        ("experiments = [1]", "experiments: a text or an array of such is needed here, not 1"),
-        ("sigma = 1\nsigma = 2", "is no TOML file"),
+        ("experiments = [1]", "experiments: expected a string or an array of these, not 1"),
+        ("sigma = 1\nsigma = 2", "is not a TOML file"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused_in_a_line(text, told, file):
@@ -146,7 +146,7 @@ def test_only_the_command_line_can_permit_stored_code_to_run(key, value, file):
     ("name", "told"),
     [
         ("missing.toml", "No such file"),
-        ("binary", "no TOML file"),
+        ("binary", "not a TOML file"),
         (".", "is a directory"),
         ("large", "larger than 64 KiB"),
     ],

@@ -107,7 +107,7 @@ def test_what_is_not_there_is_told(arguments, error, message):
 def test_an_empty_key_is_bad_usage():
     code, said = call("show", "")
     assert code == 2
-    assert "an empty text" in said
+    assert "must not be empty" in said
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_training_goes_on_where_it_stopped_and_is_kept(run):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("vgg",), 2, "unknown network 'vgg'; choose from resnet18, resnet18_max_pool, cnn3, vit"),
+        (("vgg",), 2, "network 'vgg' not found; choose from resnet18, resnet18_max_pool, cnn3, vit"),
         (("gru", "--dataset", "rotations", "--epochs", "0"), 2, "0 is not in the range"),
         (("cnn3", "--dataset", "mnist", "--device", "nonsense"), 2, "nonsense"),
         (("cnn3", "--dataset", "mnist", "--epochs", "0"), 2, "0 is not in the range"),

@@ -47,7 +47,7 @@ def test_it_is_the_net_to_whoever_stores_and_moves_it(net):
     ("arguments", "message"),
     [
         ({"net": torch.relu}, "net must be a torch module"),
-        ({"rule": "nothing"}, "unknown rule 'nothing'"),
+        ({"rule": "nothing"}, "rule 'nothing' not found"),
         ({"rule": 3}, "rule must be a name or an object"),
         ({"std": -1.0}, "std must be finite and >= 0, got -1.0"),
         ({"std": float("nan")}, "std must be finite"),

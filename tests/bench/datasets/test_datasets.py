@@ -283,7 +283,7 @@ def test_a_table_that_a_library_ships_is_one_object():
 def test_sets_are_known_by_name_and_kind():
     assert datasets.dataset("iris", TabularClassification) is IRIS
     assert datasets.names(ImageClassification) == ("cifar10", "emnist-letters", "mnist")
-    with pytest.raises(UserError, match="unknown data set 'iris'; choose from boston"):
+    with pytest.raises(UserError, match="data set 'iris' not found; choose from boston"):
         datasets.dataset("iris", TabularRegression)
 
 

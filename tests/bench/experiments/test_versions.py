@@ -61,9 +61,9 @@ def test_a_rule_without_a_version_has_the_first():
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="unknown rule 'nothing'"):
+    with pytest.raises(ValueError, match="rule 'nothing' not found"):
         versions.of_measurement("nothing", "bures")
-    with pytest.raises(UserError, match="unknown metric 'nothing'"):
+    with pytest.raises(UserError, match="metric 'nothing' not found"):
         versions.of_measurement("sdp", "nothing")
 
 

@@ -87,7 +87,7 @@ def test_settings_take_the_options_of_all_metrics_and_no_others():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tv_headlines", "unknown metric 'tv_headlines'; choose from tv_headline, tv_paper"),
+        ("tv_headlines", "metric 'tv_headlines' not found; did you mean 'tv_headline'?"),
         ("w1:points=3", "metric 'w1' has no option 'points'; it takes w1_points, w1_pairs"),
         ("energy:seed=3", "metric 'energy' has no option 'seed'; it takes none"),
         ("w1:w1_points=many", "metric 'w1': 'many' is no value of w1_points"),

@@ -48,7 +48,7 @@ def test_they_go_before_the_cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("network", "event", "message"),
     [
-        ("vgg", (1, 28, 28), "unknown network 'vgg'; choose from resnet18, .*decoder"),
+        ("vgg", (1, 28, 28), "network 'vgg' not found; choose from resnet18, .*decoder"),
         ("gru", (1, 28, 28), "GRU does not take inputs of shape"),
         ("vit", (8, 2), "ViT does not take inputs of shape"),
     ],

@@ -380,7 +380,7 @@ def test_other_kinds_than_rules_are_loaded_the_same_way(tmp_path):
     assert plugin_of("ratio", [plugin], "ratio") is plugin
     with pytest.raises(UserError, match=r"a ratio has a name and a numerator, .* has not"):
         find(f"{tmp_path / 'mine.py'}:Bare", ratios)
-    with pytest.raises(UserError, match="unknown ratio 'third'; choose from half, or name one of yours"):
+    with pytest.raises(UserError, match="ratio 'third' not found; choose from half, or name your own"):
         find("third", ratios)
 
 

@@ -156,7 +156,7 @@ def test_a_module_and_an_installed_entry_point(file, monkeypatch):
     point = importlib.metadata.EntryPoint("theirs", "outside:Wider", RULES.group)
     monkeypatch.setattr(registry, "entry_points", lambda group: [point])
     assert find("theirs:factor=3", RULES).name == "wider:factor=3"
-    with pytest.raises(UserError, match=r"unknown rule 'others'; choose from sdp, .*, theirs, or name one"):
+    with pytest.raises(UserError, match=r"rule 'others' not found; did you mean 'theirs'"):
         find("others", RULES)
 
 
@@ -295,7 +295,7 @@ def test_a_rule_that_takes_nothing_is_left_out_and_said_to_be(file):
 
 def test_built_in_specs_stay_as_they_are():
     names = ("sdp", "monte_carlo:samples=100", "oracle_moments", "spd:a=1")
-    with pytest.raises(UserError, match="unknown rule 'spd'"):
+    with pytest.raises(UserError, match="rule 'spd' not found"):
         plugins.resolve(names)
     assert plugins.resolve(names[:3]) == (names[:3], ())
     assert canonical_rules(names[:3]) == names[:3]

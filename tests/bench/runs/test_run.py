@@ -213,7 +213,7 @@ def test_training_options_keep_each_nets_recipe_and_the_suites_about_recipes():
         ("iris-sensitivity", {"samples": 2048}, "cannot fix 4096 cells"),
         ("iris-w1", {"samples": 10_000}, "lower --w1-points"),
         ("iris-w1-certified", {"samples": 10_000}, "lower --w1-points or --certified-points"),
-        ("iris-tv", {"rules": ("spd",)}, "unknown rule 'spd'"),
+        ("iris-tv", {"rules": ("spd",)}, "rule 'spd' not found"),
     ],
 )
 def test_what_cannot_work_is_said_before_training(name, overrides, message):
@@ -458,9 +458,11 @@ def test_bad_settings_get_one_line(overrides, message):
 
 def test_unknown_names_are_answered_with_the_valid_ones():
     with pytest.raises(UserError, match="choose from iris-mixtures, iris-tv"):
-        chosen(["iris"])
+        chosen(["nothing"])
+    with pytest.raises(UserError, match="experiment 'iris-tvs' not found; did you mean 'iris-tv'"):
+        chosen(["iris-tvs"])
     with pytest.raises(UserError, match="choose from sdp"):
-        canonical_rules(["spd"])
+        canonical_rules(["nothing"])
     with pytest.raises(UserError, match="seed a rule themselves"):
         canonical_rules(["monte_carlo:samples=10,seed=3"])
     with pytest.raises(UserError, match="choose from smoke, quick, paper"):

@@ -157,7 +157,7 @@ def test_what_the_numbers_depend_on_is_in_the_key():
 
 
 def test_an_unknown_set():
-    with pytest.raises(UserError, match="unknown data set 'iris'; choose from"):
+    with pytest.raises(UserError, match="data set 'iris' not found; choose from"):
         groups_of(SETTINGS.but(datasets=("iris",)))
 
 

@@ -71,7 +71,7 @@ def test_what_makes_no_figure_is_refused():
         wasserstein_over_mean(sigma=0.0)
     with pytest.raises(ValueError, match="mean must be finite"):
         wasserstein_over_mean([math.nan])
-    with pytest.raises(ValueError, match="unknown rule"):
+    with pytest.raises(ValueError, match="rule 'sdpp' not found; did you mean 'sdp'"):
         wasserstein_over_mean([0.0], rules=["sdpp"])
 
 

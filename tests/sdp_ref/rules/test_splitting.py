@@ -202,7 +202,7 @@ def test_specs_name_base_and_pieces_both_ways():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("split:base=nothing", "base of split: unknown rule 'nothing'; choose from"),
+        ("split:base=nothing", "base of split: rule 'nothing' not found; choose from"),
         ("split:base=5", "base of split must be a rule, got 5"),
         ("split:base=monte_carlo", "a base that does not sample, got monte_carlo"),
         ("split:base=split", "any rule for its base but split"),
