@@ -41,37 +41,55 @@ class Column:
 _MEASURED = "unit_of_measure"
 
 COLUMNS = (
-    Column("suites", "category", "", "Experiments that ask for the measurement, with commas between them."),
-    Column("network", "category", "", "Layers of the net: `4-100-3`. Missing where there is no net."),
-    Column("activation", "category", "", "Its non-linearity, or its name where it is one of a kind."),
-    Column("depth", "Int64", "layers", "Its hidden layers."),
-    Column("net", "category", "", "Hash of its architecture and weights."),
-    Column("seed", "Int64", "", "Of its training; without a net, of the replicate."),
-    Column("input", "Int64", "", "Row of the data set at which the net is asked."),
-    Column("noise", "category", "", "Family of the noise on the input: `gaussian`, `cauchy` ..."),
+    Column("suites", "category", "", "Experiments that include the measurement, separated by commas."),
+    Column("network", "category", "", "Layers of the net: `4-100-3`. Missing without a net."),
+    Column("activation", "category", "", "Activation of the net, or the name of a net of another kind."),
+    Column("depth", "Int64", "layers", "Number of hidden layers."),
+    Column("net", "category", "", "Hash of the architecture and weights of the net."),
+    Column("seed", "Int64", "", "Seed of the training; without a net, of the replicate."),
+    Column("input", "Int64", "", "Row of the data set that is the input of the net."),
+    Column("noise", "category", "", "Family of the input noise: `gaussian`, `cauchy` ..."),
     Column("sigma", "float64", "net input", "Scale of the noise."),
-    Column("dataset", "category", "", "Of an experiment without an oracle."),
-    Column("objective", "category", "", "What is trained for there."),
-    Column("recipe", "category", "", "How the net was trained, in few words; else the rest of the design."),
-    Column("accuracy", "float64", "1", "That the net reached in training."),
-    Column("samples", "Int64", "samples", "Of the oracle."),
-    Column("precision", "category", "", "In which the oracle was drawn; missing in old results."),
-    Column("rule", "category", "", "Rule with its parameters, as `--rules` takes it."),
-    Column("rule_label", "category", "", "Its name for people."),
-    Column("sampling", "Int64", "samples", "That the rule draws; missing where it draws none."),
-    Column("marginal", "bool", "", "Whether it predicts each output alone."),
-    Column("reference", "bool", "", "Whether it is none, but a reference made from the oracle."),
+    Column("dataset", "category", "", "Data set of a study."),
+    Column("objective", "category", "", "Training objective of a study."),
+    Column(
+        "recipe", "category", "", "Training recipe of the net, abbreviated; otherwise the rest of the design."
+    ),
+    Column("accuracy", "float64", "1", "Accuracy of the net after training."),
+    Column("samples", "Int64", "samples", "Number of samples of the oracle."),
+    Column("precision", "category", "", "Floating-point precision of the oracle; missing in old results."),
+    Column("rule", "category", "", "Rule with its parameters, as in `--rules`."),
+    Column("rule_label", "category", "", "Title of the rule in tables."),
+    Column(
+        "sampling",
+        "Int64",
+        "samples",
+        "Number of samples that the rule draws; missing if it does not sample.",
+    ),
+    Column("marginal", "bool", "", "Whether the rule predicts outputs one by one, without correlations."),
+    Column("reference", "bool", "", "Whether this is a reference made from the oracle instead of a rule."),
     Column("metric", "category", "", "Name of the metric."),
-    Column("metric_spec", "category", "", "The same with its options: others are another measurement."),
-    Column("component", "category", "", "Output, pair ... of a metric of several numbers; else empty."),
-    Column("value", "float64", _MEASURED, "The measurement."),
-    Column("floor", "float64", _MEASURED, "Mean that the exact law would show with as many samples."),
-    Column("floor95", "float64", _MEASURED, "What the exact law would stay below in 95 % of cases."),
+    Column(
+        "metric_spec", "category", "", "Name of the metric with its options, which identify the measurement."
+    ),
+    Column(
+        "component", "category", "", "Output, pair ... of a metric with several numbers; otherwise empty."
+    ),
+    Column("value", "float64", _MEASURED, "Measured value."),
+    Column("floor", "float64", _MEASURED, "Mean value of the exact law with as many samples."),
+    Column("floor95", "float64", _MEASURED, "95 % point of the value of the exact law."),
     Column("stderr", "float64", _MEASURED, "Standard error of the value."),
-    Column("unit_of_measure", "category", "", "`1` of pure numbers, `output` of the net's output."),
-    Column("seconds", "float64", "s", "The rule's own time for one input."),
-    Column("unit", "category", "", "Hash of what is asked about: net, input, noise and oracle, or data."),
-    Column("fingerprint", "category", "", "Versions that the number rests on: `rule 1, metric 1, oracle 1`."),
+    Column(
+        "unit_of_measure", "category", "", "`1` for pure numbers, `output` for the unit of the net's output."
+    ),
+    Column("seconds", "float64", "s", "Time of the rule for one input."),
+    Column("unit", "category", "", "Hash of the measured unit: net, input, noise and oracle, or data."),
+    Column(
+        "fingerprint",
+        "category",
+        "",
+        "Versions of the code that produced the number: `rule 1, metric 1, oracle 1`.",
+    ),
     Column("run", "int64", "", "Number of the run that measured it."),
 )
 """The columns that :func:`load` returns, in order."""

@@ -35,7 +35,7 @@ def findings(path: Path, lines: set[int] | None = None) -> list[str]:
         f"{path}:{i}: {match[0].strip()} -> {better}"
         for i in sorted(prose if lines is None else prose & lines)
         for phrase, better in PHRASES.items()
-        if (match := re.search(rf"\b(?:{phrase})(?!\w)", re.sub(r"`[^`]*`", "``", text[i - 1])))
+        if (match := re.search(rf"\b(?:{phrase})(?!\w)", re.sub(r"`[^`]*`|\]\(\S+", "``", text[i - 1])))
     ]
 
 
