@@ -17,7 +17,7 @@ PHRASES = {
     r"anew|shall": "again; must",
     r"go(es)? on|stands? (in|on|there|with)": "resumes, continues; is listed in",
     r"(in|takes?|took) the place of": "instead of, replaces",
-    r"each(?=\s*([,.;:)]|$))": "'each' with a noun",
+    r"each(?=\s*[,.;:)])": "'each' with a noun",
 }
 
 
