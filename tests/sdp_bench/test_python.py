@@ -398,7 +398,7 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         ({"rule": 3}, "a rule has a name and propagate"),
         ({"rule": "sdp", "inputs": X}, "go with net"),
         ({"net": nn.Linear(4, 2)}, "net needs inputs"),
-        ({"net": 3, "inputs": X}, "net is an nn.Module"),
+        ({"net": 3, "inputs": X}, "net must be an nn.Module"),
         (NETLESS, "net needs sigma"),
         (NETLESS | {"noise": 1, "depths": [1]}, "for the experiments' own nets"),
         (NETLESS | {"noise": 1, "experiments": "iris-tv"}, "for the experiments' own nets"),
