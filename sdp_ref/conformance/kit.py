@@ -121,7 +121,7 @@ def named_checks(only: str | Collection[str] | None) -> list[Check]:
     known = {check.name: check for check in CHECKS}
     for name in names:
         if name not in known:
-            raise ValueError(not_found("check", name, known))
+            raise ValueError(not_found("check", str(name), known))
     return [check for check in CHECKS if check.name in names]
 
 
