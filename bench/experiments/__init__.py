@@ -21,7 +21,7 @@ from sdp_ref.registry import installed, instances, loaded
 __all__ = ["Experiment", "chosen", "experiment", "experiments"]
 
 STUDIES = "sdp_bench.bench.studies"
-"""Package of studies; the module `experiment` of each defines an `EXPERIMENT`."""
+"""Package of studies; each is a package that defines an `EXPERIMENT`."""
 ENTRY_POINTS = "sdp_bench.experiments"
 """Entry-point group in which an installed package registers its experiments."""
 
@@ -33,7 +33,7 @@ def experiments() -> Mapping[str, Experiment]:
     # Other modules of a study import torch, which takes longer than a list of experiments should.
     for study in pkgutil.iter_modules(importlib.import_module(STUDIES).__path__):
         if study.ispkg:
-            own = importlib.import_module(f"{STUDIES}.{study.name}.experiment").EXPERIMENT
+            own = importlib.import_module(f"{STUDIES}.{study.name}").EXPERIMENT
             found[own.name] = own
     for name, point in installed(ENTRY_POINTS, found).items():
         found[name] = loaded(point, Experiment)

@@ -9,8 +9,8 @@ from typing import Any
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.identity import Sampling
 from sdp_bench.bench.rules import resolve
-from sdp_bench.bench.sampling import Sampling
 from sdp_bench.bench.settings import Design, Settings
 from sdp_ref.errors import not_found
 

@@ -16,11 +16,11 @@ from sdp_bench.oracles.estimate.tails import lacking
 from sdp_ref.errors import UndefinedError
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.metrics.oracle import Oracle
-    from sdp_bench.bench.metrics.prediction import Prediction
-    from sdp_bench.bench.sampling import Sampling
+    from sdp_bench.bench.identity import Sampling
+    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
     from sdp_bench.oracles.estimate.estimate import Estimate
     from sdp_ref.laws import Law
+
 
 Better = Literal["lower", "higher", "one", "floor", ""]
 Moment = Literal["", "mean", "variance"]

@@ -13,8 +13,7 @@ from sdp_ref.laws import Gaussian, Law
 from sdp_ref.rules import Traits
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.metrics.oracle import Oracle
-    from sdp_bench.bench.metrics.prediction import Prediction
+    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
     from sdp_bench.oracles.moments.moments import Moments
 
 
@@ -58,7 +57,7 @@ class OracleMoments(Reference):
     oracles = 0
 
     def predict(self, oracle: Oracle) -> Prediction:
-        from sdp_bench.bench.metrics.prediction import Prediction
+        from sdp_bench.bench.metrics.oracle import Prediction
 
         return Prediction(_gaussian(oracle.moments), oracle)
 
@@ -78,7 +77,7 @@ class OracleAgain(Reference):
     oracles = 1
 
     def predict(self, oracle: Oracle) -> Prediction:
-        from sdp_bench.bench.metrics.prediction import Prediction
+        from sdp_bench.bench.metrics.oracle import Prediction
         from sdp_bench.oracles.estimate.tails import heavy_tailed
         from sdp_bench.oracles.moments.moments import Moments
 

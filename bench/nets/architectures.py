@@ -14,7 +14,7 @@ from sdp_ref.errors import not_found
 if TYPE_CHECKING:
     from torch import nn
 
-    from sdp_bench.bench.nets.resnet import ResNet
+    from sdp_bench.bench.nets.zoo import ResNet
 
 PARAMETERS: dict[str, dict[str, float]] = {"leaky_relu": {"negative_slope": 0.1}}
 """Parameters of activations that differ from torch's defaults, as in the paper's nets."""
@@ -187,7 +187,7 @@ def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int
     It maps images (B, channels, H, W) to scores (B, classes). Initial weights follow torchvision
     (convolutions normal, by fan out) and depend on `seed` only; torch's global generator is not changed.
     """
-    from sdp_bench.bench.nets.resnet import ResNet
+    from sdp_bench.bench.nets.zoo import ResNet
 
     with _seeded(seed):
         return ResNet(channels, classes, width).eval()
@@ -221,49 +221,49 @@ def cnn3(
 
 
 def _resnet18_max_pool(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.resnet import ResNet
+    from sdp_bench.bench.nets.zoo import ResNet
 
     a = architecture
     return ResNet(a.channels, a.classes, a.width, max_pool=True)
 
 
 def _resnet8(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.resnet import ResNet
+    from sdp_bench.bench.nets.zoo import ResNet
 
     a = architecture
     return ResNet(a.channels, a.classes, a.width, blocks=(1, 1, 1), max_pool=True)
 
 
 def _vit(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.transformers import ViT
+    from sdp_bench.bench.nets.zoo import ViT
 
     a = architecture
     return ViT(a.channels, a.size, a.classes, a.width)
 
 
 def _mixer(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.mixer import Mixer
+    from sdp_bench.bench.nets.zoo import Mixer
 
     a = architecture
     return Mixer(a.channels, a.size, a.classes, a.width)
 
 
 def _convnext(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.convnext import ConvNeXt
+    from sdp_bench.bench.nets.zoo import ConvNeXt
 
     a = architecture
     return ConvNeXt(a.channels, a.classes, a.width)
 
 
 def _gru(architecture: SequenceArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.recurrent import GRUClassifier
+    from sdp_bench.bench.nets.zoo import GRUClassifier
 
     a = architecture
     return GRUClassifier(a.features, a.classes, a.width)
 
 
 def _decoder(architecture: SequenceArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.transformers import Decoder
+    from sdp_bench.bench.nets.zoo import Decoder
 
     a = architecture
     return Decoder(a.features, a.length, a.classes, a.width)

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import costs, predict, versions
-from sdp_bench.bench.identity.keys import OracleKey
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.identity import OracleKey
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
 from sdp_bench.bench.replay.layers import Advance, Layer, LayerMoments, layers_of, merged, sample_layers

@@ -35,15 +35,18 @@ import torch
 from scipy.linalg import hadamard
 from torch import Tensor
 
-from sdp_bench.bench.replay.gaussians import Gaussians, Pair, distance, squared_distance
 from sdp_bench.bench.replay.layers import (
     BLOCKS,
     REFERENCE_SAMPLES,
     ROUNDING,
     Advance,
+    Gaussians,
     Layer,
     LayerMoments,
+    Pair,
+    distance,
     moments_after,
+    squared_distance,
 )
 from sdp_bench.oracles.estimate.estimate import Estimate
 from sdp_bench.oracles.moments.moments import Moments, no_spread

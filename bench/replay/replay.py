@@ -24,7 +24,7 @@ from sdp_bench.bench.replay.stored import groups_of, plugins_of, settings_of, st
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Cell, Record
 from sdp_bench.bench.rules import is_address
-from sdp_bench.bench.runs.group import run_group
+from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.text import printable
 from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.laws import Law

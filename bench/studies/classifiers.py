@@ -22,7 +22,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError, outside
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
-from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.noise import GAUSSIAN, Noise
@@ -242,7 +242,7 @@ def get_model(
 def _path(images: TrainingImages, objective: Objective, seed: int, epochs: int) -> Path:
     data = images.pixels, images.labels, images.classes, images.architecture.label
     versions = VERSION, objective.rule and objective.rule.version
-    identity = keys.digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
+    identity = digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
     return storage.cache_folder() / f"classifier-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
 
 
@@ -258,7 +258,7 @@ def exact_products() -> Iterator[None]:
 
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.scope import Scope
+    from sdp_bench.bench.experiments.predict import Scope
 
 
 _PUBLISHED = 60_000
@@ -399,12 +399,10 @@ def expanded(
     groups = []
     for name in size.datasets or ():
         images = ImageSplits.load(name, size.samples, size.inputs, kind.kind)
-        data = keys.digest(images.problem.pixels, images.problem.labels, *images.tests)
+        data = digest(images.problem.pixels, images.problem.labels, *images.tests)
         for objective in (at for one in objectives for at in one.at(size.sigmas or ())):
             how = f"{objective.label}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
-            identity = keys.digest(
-                data, epochs, steps, BATCH, objective.learning_rate, objective.label, design
-            )
+            identity = digest(data, epochs, steps, BATCH, objective.learning_rate, objective.label, design)
             attack = f"; attacks of {steps} steps" if steps else ""
             text = f"{images.description}; {how}{attack}"
             network = images.problem.architecture.label

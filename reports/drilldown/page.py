@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
-from sdp_bench.bench import errors
+from sdp_bench.bench import errors, identity
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.identity import keys
 from sdp_bench.bench.metrics import primary, recorded_metric
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.results.queries import keys as keys_of
@@ -186,7 +185,7 @@ def efforts(store: Store, requested: Iterable[str], *, trusted: bool = False) ->
 def file_name(key: str) -> str:
     unit, rule, metric = key.split("/", 2)
     words = re.sub(r"[^\w.-]+", "-", f"{rule}-{metric.partition(':')[0]}")
-    return f"{unit}-{words}-{keys.digest(key)[:6]}.html"
+    return f"{unit}-{words}-{identity.digest(key)[:6]}.html"
 
 
 def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
@@ -329,7 +328,7 @@ def code() -> str:
 
 def _results_hash(components: Iterable[tuple[Any, Any]]) -> str:
     """Hash of a measurement's results, by which outdated pages are recognised."""
-    return keys.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]
+    return identity.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]
 
 
 def hrefs(pages: Mapping[str, str], up: str = "") -> dict[str, str]:

@@ -56,7 +56,7 @@ def _listed(preset: str) -> Iterator[str]:
     from sdp_bench.bench.experiments.presets import preset as preset_of
     from sdp_bench.bench.metrics import metric, metrics
     from sdp_bench.bench.metrics.references import references
-    from sdp_bench.bench.noise.written import FORMS
+    from sdp_bench.bench.noise import FORMS
     from sdp_bench.bench.rules import GROUP, PEERS, RULES
     from sdp_ref.registry import installed
 

@@ -11,7 +11,7 @@ from sdp_bench.bench import noise
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.laws import oracle_key
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets
 from sdp_bench.bench.nets.recipes import Recipe

@@ -15,13 +15,13 @@ from torch import nn
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.predict import predict
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.noise import GAUSSIAN, Noise, noise_of, restored, stored
 from sdp_bench.bench.replay.stored import stored_measurement
 from sdp_bench.bench.results.record import Failure
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import rule_of
-from sdp_bench.bench.runs.group import GroupResult, store_result
+from sdp_bench.bench.runs.driver import GroupResult, store_result
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.oracles.sampling.outputs import sample_outputs
 from tests.bench.conftest import TINY, begin, make_plan, run_all

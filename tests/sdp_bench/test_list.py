@@ -14,7 +14,7 @@ from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.metrics import metrics
 from sdp_bench.bench.metrics.references import references
-from sdp_bench.bench.noise.written import FORMS
+from sdp_bench.bench.noise import FORMS
 from sdp_bench.bench.rules import PEERS
 from tests.project import ROOT, copy_of_project
 

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.studies.uci.scores import LEVELS
+from sdp_bench.bench.studies.uci import LEVELS
 
 HIDDEN = 64
 BATCH = 64
@@ -348,7 +348,7 @@ def _path(
     name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int
 ) -> Path:
     grid = [(setting.learning_rate, setting.weight_decay) for setting in settings]
-    identity = keys.digest(
+    identity = digest(
         *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs),
         *(problem.member, VERSION),
     )

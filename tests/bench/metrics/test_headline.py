@@ -5,11 +5,9 @@ import torch
 from torch import nn
 
 from sdp_bench.bench.experiments.own_net import measures_for
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey, Sampling
 from sdp_bench.bench.metrics import metric
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
-from sdp_bench.bench.sampling import Sampling
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
 SAMPLES = 20_000

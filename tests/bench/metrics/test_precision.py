@@ -9,16 +9,14 @@ from torch import nn
 
 from sdp_bench import oracles
 from sdp_bench.bench.experiments.law_group import measured
-from sdp_bench.bench.identity.keys import OracleKey
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.identity import OracleKey, Sampling
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed
 from sdp_bench.bench.nets.net import inputs_of
 from sdp_bench.bench.nets.recipes import recipe_for
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN
-from sdp_bench.bench.sampling import Sampling
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
 SAMPLES = 2**17

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sdp_bench.bench.datasets.base import stratified_rows
-from sdp_bench.bench.datasets.iris import IRIS
+from sdp_bench.bench.datasets.sets import IRIS
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.presets import preset

@@ -15,7 +15,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.executors import dask
 from sdp_bench.bench.executors.dask import DaskWorkers, OtherSoftwareError
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import group
+from sdp_bench.bench.runs import driver
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 from tests.bench.plugins.test_plugins import SOURCE, outside_settings
 from tests.bench.runs.test_run import numbers
@@ -89,7 +89,7 @@ def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, pl
 
     with Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
-        group.execute(plan.groups, frozenset(), store, number, executor, on_group)
+        driver.execute(plan.groups, frozenset(), store, number, executor, on_group)
         frame = numbers(store.frame(store.run(number)))
         assert store.failures(store.run(number)).empty
     executor.shutdown()
@@ -100,7 +100,7 @@ def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, pl
 def test_a_cluster_of_its_own(tmp_path, plan, local):
     with DaskWorkers(None, 2, 1) as executor, Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
-        group.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
+        driver.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
 
 
@@ -169,7 +169,7 @@ def alone(tmp_path):
 
 
 OTHER = """
-from sdp_bench.bench.identity import software as module
+from sdp_bench.bench import identity as module
 found = dict(module.software(), code="0" * 16, torch="1.0")
 module.software = lambda: found
 from sdp_bench.bench.executors import dask
@@ -252,7 +252,7 @@ def test_without_its_scheduler_a_run_ends_and_keeps_what_is_finished(alone, tmp_
     with Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
         with pytest.raises(RunFailedError, match=r"the Dask scheduler at tcp://127.* has gone"):
-            group.execute(plan.groups, frozenset(), store, number, executor, on_group)
+            driver.execute(plan.groups, frozenset(), store, number, executor, on_group)
         assert store.failures(store.run(number)).empty
         assert len(store.frame(store.run(number)))
     executor.shutdown(wait=False, cancel_futures=True)
@@ -271,7 +271,7 @@ def test_a_plugin_reaches_workers_that_do_not_have_its_file(tmp_path, cluster):
     executor = connect(address)
     with Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
-        group.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
+        driver.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
         assert store.failures(store.run(number)).empty
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
     executor.shutdown()

@@ -3,12 +3,12 @@
 import pytest
 
 from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.identity import Sampling
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed
 from sdp_bench.bench.nets.recipes import recipe_for
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN
 from sdp_bench.bench.runs.precision import distance, distances, main
-from sdp_bench.bench.sampling import Sampling
 
 SAMPLING = Sampling(2**17, pilot_samples=2**15)
 

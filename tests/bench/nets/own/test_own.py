@@ -19,7 +19,7 @@ from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.group import current, execute, run_group
+from sdp_bench.bench.runs.driver import current, execute, run_group
 from sdp_bench.bench.runs.plan import plan_of
 from tests.bench.conftest import begin
 
