@@ -18,7 +18,7 @@ from sdp_bench.bench.errors import UserError
 
 
 def digest(*parts: Any) -> str:
-    """Hash of nested plain values and tensors, 64 hexadecimal digits."""
+    """Return the hash of nested plain values and tensors, 64 hexadecimal digits."""
     sha = hashlib.sha256()
     for part in parts:
         _feed(sha, part)
@@ -42,17 +42,17 @@ def _feed(sha: Any, part: Any) -> None:
 
 @dataclass(frozen=True)
 class SeedRoot:
-    """What seeds are made from: those of an oracle, or of what has none.
+    """The root of all seeds of an oracle, or of a unit without one.
 
-    `hex`: hash of all that must not change without changing the seeds.
+    `hex` is a hash of everything whose change must change the seeds.
     """
 
     hex: str
 
     def seed(self, purpose: str) -> int:
-        """Seed for one purpose (oracle, pilot, a rule's draws ...).
+        """Return the seed (64 bits) for one purpose: oracle, pilot, a rule's draws ...
 
-        The result is of 64 bits. Each is independent of the others, of the order of work and of who does it.
+        Seeds are independent of each other, of the order of work and of the worker.
         """
         entropy = int(digest(self.hex, purpose)[:32], 16)
         return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
@@ -86,10 +86,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class OracleKey:
-    """One true law: that of f(x + eps), and how it is sampled.
+    """The identity of an oracle: the law of f(x + eps), and how it is sampled.
 
     `net`: digest of the net's architecture and weights. `input`: digest of the values of x. `noise`: law of
-    eps, ``gaussian:sigma=0.1``; see :class:`sdp_bench.bench.noise.Noise`.
+    eps, ``gaussian:sigma=0.1``; see `sdp_bench.bench.noise.Noise`.
     """
 
     net: str
@@ -100,25 +100,25 @@ class OracleKey:
 
     @functools.cached_property
     def hex(self) -> str:
-        """The key itself, 16 hexadecimal digits."""
+        """The key as text, 16 hexadecimal digits."""
         return digest(asdict(self))[:16]
 
     def seed(self, purpose: str) -> int:
-        """Seed for one purpose; see :class:`SeedRoot`."""
+        """Return the seed for one purpose; see `SeedRoot`."""
         return SeedRoot(self.hex).seed(purpose)
 
 
 @functools.cache
 def software() -> Mapping[str, str]:
-    """Hash of the package's code as ``code``, and versions of Python and of the libraries by name.
+    """Return a hash of the package's code as ``code``, and versions of Python and libraries by name.
 
-    Equal on two machines where the same group gives the same numbers, the processor apart.
+    Two machines with equal results compute the same numbers, up to differences between processors.
     """
     return {"code": _code(), "python": platform.python_version(), **libraries()}
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """In words, what two answers of :func:`software` differ in; empty if they are equal."""
+    """Describe the differences between two results of `software`; empty if they are equal."""
     found = []
     for name in dict.fromkeys((*here, *there)):
         ours, theirs = here.get(name, "none"), there.get(name, "none")
@@ -128,7 +128,7 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
 
 
 def _code() -> str:
-    """Of all modules that measure: rules, oracles and what is made of them; 16 hexadecimal digits."""
+    """Return the hash of all modules that measure (rules, oracles, bench), 16 hexadecimal digits."""
     import sdp_ref
     from sdp_bench import bench, oracles
 

@@ -19,9 +19,8 @@ from torch.func import jacrev, vjp, vmap
 
 from sdp_bench import oracles
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import chosen
+from sdp_bench.bench.experiments import PRESETS, chosen
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.experiments.presets import PRESETS
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture

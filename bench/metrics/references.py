@@ -21,16 +21,8 @@ if TYPE_CHECKING:
 class Reference(ABC):
     """A reference prediction that is measured like a rule.
 
-    Attributes
-    ----------
-    name : str
-        What records know it by.
-    version : int
-        Raised with every change that changes predictions.
-    traits : Traits
-        Properties, as rules have them.
-    oracles : int
-        Number of additional oracles that it draws.
+    `name`: the name in records. `version`: raised with every change that changes predictions. `traits`: its
+    properties, as rules have them. `oracles`: number of additional oracles that it draws.
     """
 
     name: ClassVar[str]

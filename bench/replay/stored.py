@@ -1,4 +1,4 @@
-"""Stored measurements: the net, input, noise and oracle of a record, made again."""
+"""Stored measurements: net, input, noise, rule and oracle, made again from a results file."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ from sdp_ref.rules import Propagator
 
 @dataclass(frozen=True)
 class StoredMeasurement:
-    """What a stored measurement was made of.
+    """A stored measurement with everything that it was made of.
 
-    `rows`: its components as stored, see `Queries.find`; `first` is the first of them. `settings`: of the run
-    that made it. `group`: that it was measured in, at `place`. `oracle`: nothing is drawn before it is asked
-    for.
+    `rows`: its components as stored, see `Queries.find`. `settings`: those of its run. `group`: the group
+    that it was measured in, at index `place`. `oracle`: its samples are drawn when they are first used.
     """
 
     rows: list[dict[str, Any]]
@@ -45,12 +44,12 @@ class StoredMeasurement:
 
     @property
     def first(self) -> dict[str, Any]:
-        """First component as stored."""
+        """The first component as stored."""
         return self.rows[0]
 
     @property
     def subject(self) -> Subject:
-        """Net, input and noise."""
+        """Its net, input and noise."""
         return self.group.subjects[self.place]
 
     @property
@@ -60,14 +59,11 @@ class StoredMeasurement:
 
     @property
     def rule(self) -> Propagator | Reference:
-        """What was measured.
-
-        Raises a ValueError if there is no such rule.
-        """
+        """The measured rule or reference; a ValueError if it does not exist."""
         return self.settings.rule(self.first["rule"])
 
     def prediction(self) -> tuple[Prediction, float]:
-        """What the rule predicts, from the same batch of inputs as then, and its time (s) for one."""
+        """Return the prediction, from the same batch of inputs as before, and its time (s) per input."""
         rule, group = self.rule, self.group
         if isinstance(rule, Reference):
             return rule.predict(self.oracle), 0.0
@@ -78,10 +74,7 @@ class StoredMeasurement:
 
 @dataclass(frozen=True)
 class Found:
-    """A stored measurement that may be made again, before its input is looked for.
-
-    `rows`: its components as stored. `run`: that made it. `settings`: of that run.
-    """
+    """A stored measurement that can be made again, before its input is loaded."""
 
     rows: list[dict[str, Any]]
     run: Run
@@ -90,14 +83,12 @@ class Found:
 
 
 def find(store: Queries, key: str, *, trusted: bool = False) -> Found:
-    """Find a stored measurement that may be made again.
+    """Find a stored measurement that can be made again.
 
-    `key`: ``unit/rule/metric`` as in the exported table, or the beginning of one. `trusted`: whether the code
-    of a plug-in rule, or of a net of the user's, may be run that is stored in the file.
-
-    Raises a UserError if the key is unknown or stands for several measurements, or is of a rule whose code is
-    stored and not trusted, of a net of the user's that is not, or of what has no oracle. Raises a
-    RunFailedError if the weights are not there.
+    `key` is ``unit/rule/metric`` as in the exported table, or a prefix of one. `trusted` allows the stored
+    code of a plug-in rule or of a user's net to run. A UserError is raised if the key is unknown or
+    ambiguous, the measurement has no oracle, or it needs code that is not trusted. A RunFailedError is
+    raised if the weights are not stored.
     """
     rows = components_of(store, key)
     first = rows[0]
@@ -126,12 +117,10 @@ def find(store: Queries, key: str, *, trusted: bool = False) -> Found:
 
 
 def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> StoredMeasurement:
-    """Find a stored measurement with the net, input and seeds that it is known by.
+    """Find a stored measurement with its net, input and seeds.
 
-    Parameters are those of :func:`find`.
-
-    Raises a UserError as :func:`find`. Raises a RunFailedError if the weights are not there, or the oracle's
-    key cannot be met again (another version of the data, say).
+    Arguments and errors are those of `find`. A RunFailedError is also raised if the key of the oracle cannot
+    be reproduced, for example because the data have changed.
     """
     found = find(store, key, trusted=trusted)
     group, place = group_of(found.rows[0]["unit"], found.run, found.settings, found.net)
@@ -140,11 +129,9 @@ def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> St
 
 
 def components_of(store: Queries, key: str) -> list[dict[str, Any]]:
-    """Components of the one measurement that a key, or the beginning of one, stands for.
+    """Return the stored rows of the measurement with this key or prefix, one for each component.
 
-    The result is rows of the store, one a component.
-
-    Raises a UserError if there is none, or there are several.
+    A UserError is raised if there is none or there are several.
     """
     rows = store.find(key)
     names = sorted({f"{r['unit']}/{r['rule']}/{r['metric']}" for r in rows})
@@ -176,7 +163,7 @@ def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[
 def groups_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> list[LawGroup]:
     """Return the groups of a stored run that have an oracle, for some of its nets.
 
-    Without nets: the groups of experiments that bring their own.
+    Without nets, return the groups of experiments that bring their own.
     """
     groups: list[Group] = []
     for net in nets:
@@ -191,11 +178,9 @@ def groups_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> list[
 
 
 def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:
-    """Settings of a run as the store gives them back, to work by.
+    """Return the settings of a stored run.
 
-    Planning tries all rules: without trust those that come with code are left out.
-
-    `trusted`: whether the code of plug-in rules may be run.
+    Planning a run tries all rules. Rules with stored code are therefore left out unless they are `trusted`.
     """
     settings = Settings.from_dict(stored_run.settings)
     if trusted:
@@ -206,30 +191,18 @@ def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:
 
 
 def plugins_of(stored_run: Run) -> tuple[Plugin, ...]:
-    """Plug-in rules of a run, to know of; their code is not run."""
+    """Return the plug-in rules of a run; their code is not run."""
     return Settings.from_dict(stored_run.settings).plugins
 
 
 def description(store: Queries, prefix: str) -> dict[str, Any]:
-    """How an oracle of a results file was made, without drawing it again.
+    """Return how an oracle of a results file was made, without drawing it again.
 
-    Parameters
-    ----------
-    store : Queries
-    prefix : str
-        Key of the oracle (the first part of a measurement's key), or the beginning of one.
-
-    Returns
-    -------
-    dict
-        Key, net, input, sigma, method, sampler, samples, precision (where it was recorded) and seed; the
-        metrics measured against it; what a second, independent oracle showed, where the run had one in the
-        place of a rule; the run's versions; and a hash of all that.
-
-    Raises
-    ------
-    UserError
-        If no oracle or several have such a key.
+    `prefix` is the key of the oracle (the first part of a measurement's key), or a prefix of it. The result
+    contains key, net, input, sigma, method, sampler, samples, precision (where it was recorded) and seed, the
+    metrics measured against the oracle, the results of a second, independent oracle if the run had one as a
+    reference, the run's versions, and a hash of all of these. A UserError is raised if the key is unknown or
+    ambiguous.
     """
     rows = _rows(store, prefix)
     first = rows[0]
@@ -257,24 +230,11 @@ def description(store: Queries, prefix: str) -> dict[str, Any]:
 
 
 def drawn_again(store: Queries, prefix: str) -> Manifest:
-    """Full manifest of an oracle of a results file: drawn again, with its checks.
+    """Draw an oracle of a results file again, and return its full manifest with checks.
 
-    Parameters
-    ----------
-    store : Queries
-    prefix : str
-        As of :func:`description`.
-
-    Returns
-    -------
-    Manifest
-
-    Raises
-    ------
-    UserError
-        If no oracle or several have such a key, or its noise has no moments.
-    RunFailedError
-        If the key cannot be met again, the weights are not kept, or a check fails.
+    `prefix` is as in `description`. A UserError is raised if the key is unknown or ambiguous, or the noise
+    has no moments. A RunFailedError is raised if the key cannot be reproduced, the weights are not stored,
+    or a check fails.
     """
     first = _rows(store, prefix)[0]
     if first["weights"] is None:

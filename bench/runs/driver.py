@@ -107,7 +107,7 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
 
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
-    """Cells of some groups whose records in the store rest on today's versions."""
+    """Return the cells of some groups whose records in the store rest on the current versions."""
     marks = {cell: group.versions_of(cell[1], cell[2]) for group in groups for cell in group.cells}
     units = {unit for unit, _, _ in marks}
     measured = store.measured(units)
@@ -119,10 +119,7 @@ def current(store: Store, groups: Sequence[Group]) -> Current:
 
 
 def store_result(store: Store, run: int, group: Group, result: GroupResult, cells: Sequence[Cell]) -> None:
-    """Store what came of some cells of a group, with today's versions.
-
-    `cells`: what was to be measured; what the store has of it is replaced.
-    """
+    """Store the result of a group with the current versions; older results of `cells` are replaced."""
     records = [
         replace(record, fingerprint=group.versions_of(record.rule, record.metric))
         for record in result.records
@@ -207,14 +204,11 @@ def run(
     make_executor: Callable[[int, int], Executor],
     progress: Progress,
 ) -> int:
-    """Do a run; current measurements of the store are not repeated.
+    """Do a run, and return the number of failed measurements; current measurements are not repeated.
 
-    `jobs`: workers; one a core by default. `make_executor`: executor with so many workers, each with so many
-    BLAS threads.
-
-    The result is failed measurements; one of a law for which the metric is not defined is none.
-
-    Raises a UserError if a setting does not fit, or there is nothing to run.
+    A metric that is not defined for a law does not count as a failure. `jobs` is the number of workers, by
+    default one per core. `make_executor` returns an executor, given the numbers of workers and of BLAS
+    threads per worker. A UserError is raised if a setting is invalid or there is nothing to run.
     """
     start = time.monotonic()
     nets = request.nets

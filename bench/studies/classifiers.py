@@ -219,12 +219,11 @@ def get_model(
     device: str = "cpu",
     report: Report | None = None,
 ) -> Model:
-    """A classifier, from the cache or else trained and put there.
+    """Return a classifier from the cache, or train and cache it.
 
-    A training that was interrupted goes on from its last checkpoint, to the same weights (on a GPU as far
-    as its kernels are deterministic).
-
-    Raises a RunFailedError if training diverged, or the cache cannot be written.
+    An interrupted training resumes from its last checkpoint and gives the same weights (on a GPU only if its
+    kernels are deterministic). A RunFailedError is raised if training diverges or the cache cannot be
+    written.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:
@@ -322,10 +321,7 @@ class ImageSplits:
 
 @dataclass(frozen=True, eq=False)
 class ClassifierGroup(ReplicateGroup):
-    """One model: trained, or taken from the cache, and measured.
-
-    `trained`, `tested`: as :class:`ImageSplits` takes them. `steps`: of an attack; 0 where there is none.
-    """
+    """A trained (or cached) model and its measurements; `steps` of an attack are 0 if there is none."""
 
     dataset: str
     objective: Objective = field(repr=False)
@@ -387,12 +383,11 @@ def expanded(
     objectives: Iterable[Objective],
     design: object = (),
 ) -> Expansion:
-    """Groups of an experiment: sets of images times objectives times scales times seeds.
+    """Return groups of an experiment: data sets of images times objectives times noise scales times seeds.
 
-    `objectives`: each is taken at every scale, and once where it propagates no law. `design`: what else the
-    numbers depend on.
-
-    Raises a DataMissingError if the images are not there. Raises a UserError as :class:`ImageSplits`.
+    An objective that propagates no law occurs once rather than at every scale. `design` holds everything
+    else that the numbers depend on. A DataMissingError is raised if the images are missing; UserErrors are
+    those of `ImageSplits`.
     """
     size = experiment.size(scope.settings)
     epochs, steps = size.epochs or 1, size.steps or 0

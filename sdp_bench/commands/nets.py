@@ -107,8 +107,7 @@ def train(
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
     from sdp_bench.bench import files
-    from sdp_bench.bench.experiments import experiments
-    from sdp_bench.bench.experiments.presets import PRESETS
+    from sdp_bench.bench.experiments import PRESETS, experiments
     from sdp_bench.bench.nets.fully_connected import get_nets
     from sdp_bench.bench.nets.recipes import attempt, to_frame
     from sdp_bench.bench.text import table

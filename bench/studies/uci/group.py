@@ -436,10 +436,7 @@ _SAMPLE = 4e-9  # s per net, row, input variance and sample
 
 @dataclass(frozen=True, eq=False)
 class UciGroup(ReplicateGroup):
-    """All seeds and settings of one set under one objective, which are trained together.
-
-    `rows`, `features`: of the set.
-    """
+    """All seeds and settings of one data set under one objective, which are trained together."""
 
     dataset: str
     objective: str

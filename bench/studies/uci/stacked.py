@@ -318,16 +318,11 @@ def get_nets(
     epochs: int,
     report: Report | None = None,
 ) -> Nets:
-    """Return the nets of an objective for all seeds and settings, from the cache, or trained and cached.
+    """Return the nets of an objective for all seeds and settings, from the cache or newly trained.
 
-    A training that was interrupted goes on from its last checkpoint, to the same weights.
-
-    `name`: of the data set, for the file's name. `problem`, `objective`, `settings`: as
-    :class:`sdp_bench.bench.studies.uci.stacked.Trainer` takes them.
-
-    The result is seed by seed, each with all settings.
-
-    Raises a RunFailedError if the training of every net diverged, or the cache cannot be written.
+    An interrupted training resumes from its last checkpoint and gives the same weights. `name` is that of
+    the data set, for the file name. The result is ordered by seed, then by setting. A RunFailedError is
+    raised if the training of every net diverges or the cache cannot be written.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:

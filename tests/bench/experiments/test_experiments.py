@@ -9,9 +9,8 @@ import torch
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import chosen, experiment, experiments
+from sdp_bench.bench.experiments import PRESETS, chosen, experiment, experiments, preset
 from sdp_bench.bench.experiments.base import Group
-from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.results.record import Failure, LeftOut
 from sdp_bench.bench.runs.driver import run_group

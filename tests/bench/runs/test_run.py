@@ -12,9 +12,8 @@ from sdp_bench.bench import identity
 from sdp_bench.bench.datasets.sets import IRIS
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import chosen, experiment, versions
+from sdp_bench.bench.experiments import PRESETS, chosen, experiment, preset, versions
 from sdp_bench.bench.experiments.laws import canonical_rules
-from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.metrics.distances import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation

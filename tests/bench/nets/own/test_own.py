@@ -10,9 +10,8 @@ import torch
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import experiments, own_net
+from sdp_bench.bench.experiments import PRESETS, experiments, own_net
 from sdp_bench.bench.experiments.laws import LawExperiment
-from sdp_bench.bench.experiments.presets import PRESETS
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import inputs as own_inputs
 from sdp_bench.bench.nets.own import net as own
