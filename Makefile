@@ -82,7 +82,7 @@ slow: $(STAMP)
 	$(BIN)/pytest -m slow -n $(TEST_JOBS) --dist loadfile --sample $(SAMPLE)
 
 attacks: $(STAMP)
-	$(BIN)/pytest tests/attacks tests/bench/runs/test_cluster.py -n $(TEST_JOBS) --dist loadfile
+	$(BIN)/pytest tests/attacks tests/bench/runs/test_dask.py -n $(TEST_JOBS) --dist loadfile
 
 # The code paths of a processor without AVX in PyTorch, MKL, oneDNN, OpenBLAS and the C library: the same numbers
 # but for rounding. A library that is not there reads no setting.

@@ -13,7 +13,7 @@ from scipy import stats
 
 from sdp_bench.bench.datasets.base import RegressionTable
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.studies.uci import METHODS, READINGS, group, methods
+from sdp_bench.bench.studies.uci import METHODS, READINGS, group
 from sdp_bench.bench.studies.uci.group import GRID, Scores, evaluate, gaussian_nll, mpiw, picp, select, splits
 from sdp_bench.bench.studies.uci.stacked import OBJECTIVES, Nets, Problem, Trainer
 from tests.bench.studies.test_stacked import copy_of
@@ -257,7 +257,7 @@ def test_more_samples_come_nearer_to_the_large_sample_limit(parts, stacks):
     variance = torch.full((len(SEEDS), len(SETTINGS)), 0.1, dtype=torch.float64)
 
     def means(samples):
-        return methods._Sampled(nets, parts, len(SETTINGS), SEEDS, samples)("test", variance).mean
+        return group._Sampled(nets, parts, len(SETTINGS), SEEDS, samples)("test", variance).mean
 
     limit = means(30_000)
     errors = [float((means(k) - limit).square().mean().sqrt()) for k in (10, 1000)]

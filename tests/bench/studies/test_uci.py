@@ -19,14 +19,14 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
-from sdp_bench.bench.studies.uci import METHODS, READINGS, experiment, stacked
+from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
+from sdp_bench.bench.studies.uci import METHODS, READINGS, stacked
 from sdp_bench.bench.studies.uci import group as work
 from sdp_bench.bench.studies.uci.group import splits
 from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Problem, Setting
 from tests.bench.conftest import begin
 
 SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
-UCI = experiment.EXPERIMENT
 GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
 
 

@@ -1,4 +1,4 @@
-"""Keys: the same for the same, another for another; seeds from them."""
+"""Keys and seeds: equal for equal content, different for different content."""
 
 import dataclasses
 
