@@ -18,7 +18,7 @@ from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
-from sdp_bench.bench.replay.layers import Advance, Layer, LayerMoments, layers_of, merged, sample_layers
+from sdp_bench.bench.replay.layers import Layer, LayerMoments, layers_of, merged, sample_layers
 from sdp_bench.bench.replay.stored import StoredMeasurement, find, stored_measurement
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.oracles.estimate.tails import heavy_tailed
@@ -74,12 +74,11 @@ class Truth:
     missing: str
 
     @classmethod
-    def of(cls, oracle: Oracle, advance: Advance = lambda _: None) -> Truth:
-        """Draw an oracle and its layers; `advance` is called with the finished share of the work."""
+    def of(cls, oracle: Oracle) -> Truth:
+        """Draw an oracle and its layers."""
         oracle.samples  # noqa: B018
         try:
-            # the oracle's own draw is about a third of it
-            return cls(oracle, _layer_moments(oracle, lambda share: advance((1 + 2 * share) / 3)), "")
+            return cls(oracle, _layer_moments(oracle), "")
         except ValueError as error:
             return cls(oracle, None, str(error))
 
@@ -109,13 +108,11 @@ def drill(
     *,
     trusted: bool = False,
     known: dict[str, Truth] | None = None,
-    advance: Advance = lambda _: None,
 ) -> Drilldown:
     """Make a stored measurement's laws again, and find the layers in which its error arises.
 
     `key` is ``unit/rule/metric``, or a prefix of one. `trusted` allows stored code of a plug-in rule to run.
-    `known` holds the truth by unit; that of the last unit is kept there for its next rule. `advance` is
-    called with the finished part of `effort` in seconds.
+    `known` holds the truth by unit; that of the last unit is kept there for its next rule.
 
     A UserError is raised if the key is unknown or ambiguous or belongs to a reference, or if rule, metric or
     oracle have another version now, so that other laws would be made than those measured. A RunFailedError is
@@ -126,21 +123,17 @@ def drill(
     rule = _no_reference(first["rule"], made.rule)
     _require_current(made)
     known = {} if known is None else known
-    work, done = costs.of_drilldown(made.net, first["samples"], first["rule"]), 0.0
     if (truth := known.get(first["unit"])) is None:
-        truth = Truth.of(made.oracle, lambda share: advance(share * work.truth))
+        truth = Truth.of(made.oracle)
         known.clear()
         known[first["unit"]] = truth
-        done = work.truth
     made = replace(made, oracle=truth.oracle)
     prediction, _ = made.prediction()
     found: ErrorByLayer | None = None
     missing, skipped = truth.missing, tuple[str, ...]()
     if truth.layers is not None:
         try:
-            found, skipped = rule_errors(
-                rule, made.oracle, truth.layers, lambda share: advance(done + share * work.rule)
-            )
+            found, skipped = rule_errors(rule, made.oracle, truth.layers)
         except (ValueError, UnsupportedError) as error:
             missing = str(error)
     return Drilldown(
@@ -162,14 +155,12 @@ def rule_errors(
     rule: Propagator,
     oracle: Oracle,
     layer_moments: LayerMoments | None = None,
-    advance: Advance = lambda _: None,
 ) -> tuple[ErrorByLayer, tuple[str, ...]]:
     """Return the errors of a rule by layer, and the layers after which the rule failed.
 
     The rule is applied to the net truncated after each layer, with its seed for the whole net. A layer after
     which it fails is merged with the next ones. `oracle` determines net, input and seeds; moments of layers
-    are those of its samples, or `layer_moments` if they are known. `advance` is called with the finished
-    share of the work.
+    are those of its samples, or `layer_moments` if they are known.
 
     A ValueError is raised if the noise or the predicted law has no moments, or the net cannot be divided into
     layers or is too wide. An UnsupportedError is raised if the rule fails for the whole net.
@@ -177,7 +168,7 @@ def rule_errors(
     layer_moments = layer_moments or _layer_moments(oracle)
     double = layers_of(copy.deepcopy(oracle.net).cpu().double(), oracle.law.location)
     # in a thread of its own, of which each step has one: matrices of a layer are too small for more
-    (asked,) = in_threads(iter([functools.partial(_laws_by_layer, rule, double, oracle, advance)]))
+    (asked,) = in_threads(iter([functools.partial(_laws_by_layer, rule, double, oracle)]))
     parts = [merged(double[a:b]) for a, b in itertools.pairwise(asked.cuts)]
     moments, shapes = layer_moments.moments, layer_moments.shapes
     kept = LayerMoments(tuple(moments[c] for c in asked.cuts), tuple(shapes[c] for c in asked.cuts))
@@ -187,7 +178,6 @@ def rule_errors(
         asked.laws,
         independent=asked.independent,
         seed=oracle.key.seed("layers"),
-        advance=lambda share: advance((1 + share) / 2),
     )
     return found, tuple(asked.skipped)
 
@@ -202,7 +192,7 @@ class _Asked:
     independent: bool
 
 
-def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle, advance: Advance) -> _Asked:
+def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle) -> _Asked:
     wide = oracle.law.to(device="cpu", dtype=torch.float64)
     asked = _Asked([_moments(wide)], [0], [], independent=True)
     for place in range(1, len(layers) + 1):
@@ -217,11 +207,10 @@ def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle, ad
         asked.independent &= isinstance(predicted, DiagonalGaussian)
         asked.laws.append(pair)
         asked.cuts.append(place)
-        advance(place / len(layers) / 2)
     return asked
 
 
-def _layer_moments(oracle: Oracle, advance: Advance = lambda _: None) -> LayerMoments:
+def _layer_moments(oracle: Oracle) -> LayerMoments:
     if heavy_tailed(oracle.law):
         raise ValueError("this noise has no moments, so that no errors by layer can be told")
     key, (net, law) = oracle.key, oracle.drawn
@@ -231,7 +220,6 @@ def _layer_moments(oracle: Oracle, advance: Advance = lambda _: None) -> LayerMo
         key.samples,
         seed=key.seed("oracle"),
         sampler=oracle.sampler,
-        advance=advance,
     )
 
 

@@ -39,7 +39,6 @@ from sdp_bench.bench.replay.layers import (
     BLOCKS,
     REFERENCE_SAMPLES,
     ROUNDING,
-    Advance,
     Gaussians,
     Layer,
     LayerMoments,
@@ -128,18 +127,15 @@ def error_by_layer(
     *,
     independent: bool,
     seed: Seed = 0,
-    advance: Advance = lambda _: None,
 ) -> ErrorByLayer:
     """Return the errors of a rule by layer.
 
     `layers` are those of the net in float64. `layer_moments` holds the true moments of the input and after
     each layer, from `sdp_bench.bench.replay.layers.sample_layers`. `laws`, pairs of shapes (n,) and (n, n),
     are the law of the input and the rule's laws after each layer. `independent` says whether the rule's
-    family has no covariances. `seed` is that of reference samples for layers without a formula. `advance` is
-    called with the finished share of the work.
+    family has no covariances. `seed` is that of reference samples for layers without a formula.
     """
     path, tasks = _Path(_pair(laws[:1])), []
-    work = sum(range(1, len(layers) + 1)) + len(layers)
     for place, layer in enumerate(layers):
         moments = layer_moments.moments[place + 1]
         rule, true = _pair([laws[place + 1]]), _true(moments)
@@ -147,14 +143,9 @@ def error_by_layer(
         exact, closure = path.step(through, rule, true, independent=independent)
         marginal = _diagonal(exact) if independent else exact
         tasks.append(partial(_at_layer, layer, moments, rule, exact, marginal, closure))
-        advance(sum(range(1, place + 2)) / work)
-    found = []
-    for at_layer in in_threads(iter(tasks)):
-        found.append(at_layer)
-        advance((work - len(layers) + len(found)) / work)
     outputs = layer_moments.moments[-1]
     return ErrorByLayer(
-        tuple(found),
+        tuple(in_threads(iter(tasks))),
         path.at_output(outputs, _over_spread(outputs)),
         path.at_output(outputs, _whitening(outputs)),
         layer_moments.moments[0].samples,

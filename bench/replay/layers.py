@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -87,9 +87,6 @@ def distance(a: Gaussians, b: Gaussians) -> Tensor:
 
 
 Array = NDArray[np.float64]
-Advance = Callable[[float], None]
-"""Told how far something has come, as a share from 0 to 1."""
-
 BLOCKS = SCRAMBLES
 """Blocks of samples, independent of each other under either sampler."""
 
@@ -201,7 +198,6 @@ def sample_layers(
     seed: Seed,
     sampler: Sampler = "mc",
     max_bytes: int = MAX_BYTES,
-    advance: Advance = lambda _: None,
 ) -> LayerMoments:
     """Return true moments of the input and of every layer's output, from the draws of `sample_outputs`.
 
@@ -212,8 +208,7 @@ def sample_layers(
     CPU. At least 64 `samples` are needed. Fewer than `samples` are drawn if the net has so many units that
     this would take long; see `sdp_bench.bench.experiments.costs.samples_by_layer`. Memory does not grow with
     their number. With the same `seed` and `sampler`, the inputs are those of
-    `sdp_bench.oracles.sampling.outputs.sample_outputs`. `advance` is called with the finished share of the
-    samples.
+    `sdp_bench.oracles.sampling.outputs.sample_outputs`.
 
     A ValueError is raised if the covariance matrices would take more than `max_bytes`, or the net gives NaN
     or infinity.
@@ -239,7 +234,6 @@ def sample_layers(
             if total is not None and part is not None:
                 total.add(block, piece.rows, *part)
         done += piece.rows
-        advance(done / samples)
     (moments,) = in_threads(iter([partial(_completed, layers, sums, values)]))
     return LayerMoments(moments, tuple(v.shape[1:] for v in values))
 

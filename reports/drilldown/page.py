@@ -137,14 +137,11 @@ def make(
         f"{labels.plural(len(ordered), 'drill-down page')}: about {about} in all, on two free cores"
     )
 
-    def advance(seconds: float) -> None:
-        progress.done(number, len(ordered), key, (finished + seconds) / whole)
-
     known: dict[str, Truth] = {}
     for number, (key, seconds) in enumerate(ordered.items()):  # all rules of a unit in a row
-        advance(0.0)
+        progress.done(number, len(ordered), key, finished / whole)
         try:
-            drilldown = drill(store, key, trusted=trusted, known=known, advance=advance)
+            drilldown = drill(store, key, trusted=trusted, known=known)
             text = page(drilldown, traits, store.path)
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
