@@ -17,10 +17,10 @@ from typing import Any
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Experiment
-from sdp_ref.errors import not_found
 from sdp_bench.bench.identity import Sampling
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.settings import Design, Settings
+from sdp_ref.errors import not_found
 from sdp_ref.registry import installed, instances, loaded
 
 __all__ = ["Experiment", "chosen", "experiment", "experiments"]
