@@ -23,7 +23,7 @@ from sdp_bench.bench.settings import Design, Settings
 from sdp_ref.errors import not_found
 from sdp_ref.registry import installed, instances, loaded
 
-__all__ = ["Experiment", "chosen", "experiment", "experiments"]
+__all__ = ["PRESETS", "Experiment", "chosen", "experiment", "experiments", "preset"]
 
 STUDIES = "sdp_bench.bench.studies"
 """Package of studies; each is a package that defines an `EXPERIMENT`."""
