@@ -44,7 +44,7 @@ def _feed(sha: Any, part: Any) -> None:
 class SeedRoot:
     """The root of all seeds of an oracle, or of a unit without one.
 
-    `hex` is a hash of everything whose change must change the seeds.
+    `hex` is a hash of everything that must change the seeds when it changes.
     """
 
     hex: str

@@ -61,8 +61,8 @@ def _metric(spec: str) -> Metric:
 def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[Plugin]) -> pd.Series[bool]:
     """Return whether each measurement rests on the current versions, by the rows of a frame.
 
-    The frame has columns `rule`, `metric_spec` and `fingerprint`. Only `rules` are checked, of which
-    `plugins` are plug-ins; measurements of other rules count as current.
+    The frame has columns `rule`, `metric_spec` and `fingerprint`. Only `rules` are checked;
+    measurements of other rules count as current. `plugins` are the plug-ins among `rules`.
     """
     rows = zip(frame["rule"], frame["metric_spec"], frame["fingerprint"], strict=True)
     current = [

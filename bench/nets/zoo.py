@@ -51,7 +51,7 @@ class ConvNeXtBlock(nn.Module):
 
 
 class ConvNeXt(nn.Module):
-    """ConvNeXt (Liu et al. 2022) with two stages of one block each, for small images.
+    """ConvNeXt (Liu et al. 2022) with one block in each of two stages, for small images.
 
     `width` is the number of channels of the first stage; the second has twice as many.
     """

@@ -87,7 +87,7 @@ def effort(store: Queries, key: str, *, trusted: bool = False) -> costs.Effort:
     """Estimate the effort of a drill-down; arguments as in `drill`.
 
     A UserError is raised if the key is unknown or ambiguous, or the measurement has no drill-down: a
-    reference, a user's net, a measurement without an oracle, or a rule whose code is not trusted. A
+    reference, a user's net, a measurement without an oracle, or a rule with code that is not trusted. A
     RunFailedError is raised if the weights are not stored.
     """
     found = find(store, key, trusted=trusted)

@@ -182,7 +182,7 @@ def merged(layers: Sequence[Layer]) -> Layer:
 class LayerMoments:
     """True moments of the input of a net and of the output of each layer, flattened.
 
-    `shapes` are those of one event of each.
+    `shapes` are the shapes of one event.
     """
 
     moments: tuple[Moments, ...]

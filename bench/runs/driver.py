@@ -107,7 +107,7 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
 
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
-    """Return the cells of some groups whose records in the store rest on the current versions."""
+    """Return the cells of some groups with stored records of the current versions."""
     marks = {cell: group.versions_of(cell[1], cell[2]) for group in groups for cell in group.cells}
     units = {unit for unit, _, _ in marks}
     measured = store.measured(units)

@@ -1,4 +1,4 @@
-"""Nets and inputs whose propagation is timed, and clocks for a CPU or GPU."""
+"""Nets and inputs to time propagation with, and clocks for a CPU or GPU."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ _NAME = re.compile(r"(?P<kind>[^-]+)(?P<sizes>(?:-[0-9]{1,6}x[0-9]{1,6}(?:-[0-9]
 
 @dataclass(frozen=True)
 class Mlp:
-    """A fully connected ReLU net whose hidden layers have equal width."""
+    """A fully connected ReLU net with hidden layers of equal width."""
 
     depth: int
     width: int

@@ -40,7 +40,7 @@ STABLE = MarginalSDP()
 without covariances, and exact on linear layers.
 """
 CERTIFIED = 20_000
-"""Most training images for fitting certificates: features take 25 kB each, and 5 times that in the fit."""
+"""Most training images for fitting certificates: features of one take 25 kB, and 5 times that in the fit."""
 
 _ROWS = 250
 _TINY = 1e-300  # a concentration of 0 has no entropy; every positive softmax in float64 is larger than this

@@ -124,7 +124,7 @@ def train(recipe: Recipe, data: Moons, steps: int, seed: int) -> nn.Sequential:
 
 @torch.no_grad()
 def uncertainty(recipe: Recipe, net: nn.Module, points: Tensor) -> Tensor:
-    """Return the entropy (bits), shape (B,), of which class has the larger score under noise, by ``sdp``."""
+    """Return the entropy (bits), shape (B,), of the class with the larger score under noise, by ``sdp``."""
     law = cast(Scored, sr.propagate(net, recipe.noise.law(points, SCALE), "sdp"))
     return losses.entropy(losses.pairwise_scores(law)) / torch.tensor(2.0).log()
 

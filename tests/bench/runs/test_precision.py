@@ -132,7 +132,7 @@ def test_a_direction_that_no_precision_has_is_no_reason_for_float64():
 
 
 def test_a_large_common_offset_needs_float64_and_a_net_in_float64_has_it():
-    """One of 1e4 with noise of 1e-2 beside it leaves ten steps to a standard deviation."""
+    """One of 1e4 with noise of 1e-2 added leaves ten steps to a standard deviation."""
     narrow = DiagonalGaussian(torch.zeros(1, 2), torch.full((1, 2), 1e-4))
     oracle = Oracle(linear([[1.0, 0.0], [0.0, 1.0]], 1e4), narrow, KEY, SAMPLING)
     assert oracle.rounding.matters
