@@ -82,7 +82,7 @@ slow: $(STAMP)
 	$(BIN)/pytest -m slow -n $(TEST_JOBS) --dist loadfile --sample $(SAMPLE)
 
 attacks: $(STAMP)
-	$(BIN)/pytest tests/attacks tests/bench/runs/test_cluster.py -n $(TEST_JOBS) --dist loadfile
+	$(BIN)/pytest tests/attacks tests/bench/runs/test_dask.py -n $(TEST_JOBS) --dist loadfile
 
 # The code paths of a processor without AVX in PyTorch, MKL, oneDNN, OpenBLAS and the C library: the same numbers
 # but for rounding. A library that is not there reads no setting.
@@ -115,7 +115,7 @@ asv: $(STAMP)
 # A machine of its own, since another GPU, driver or torch gives other times. A process that was forked cannot
 # use CUDA where its parent has looked for it, so each benchmark is spawned.
 .PHONY: asv-gpu
-asv-gpu: GPU = $(shell $(BIN)/python -m sdp_bench.bench.runtime.gpu)
+asv-gpu: GPU = $(shell $(BIN)/python -m sdp_bench.bench.runtime.workloads)
 asv-gpu: GPU_NAME = $(shell echo "$(GPU)" | tr -cs 'A-Za-z0-9.\n' -)
 asv-gpu: $(STAMP)
 	@test "$(GPU)" != "no GPU" || { echo "make asv-gpu needs a GPU that torch can use; make asv times the processor"; exit 2; }

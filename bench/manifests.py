@@ -27,12 +27,11 @@ import sdp_ref
 from sdp_bench.bench import environment, files
 from sdp_bench.bench.documents import as_text
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.identity.keys import OracleKey, digest
+from sdp_bench.bench.identity import OracleKey, Sampler, digest
 from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
-from sdp_bench.bench.sampling import Sampler
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.partitions.partition import Classes
 from sdp_bench.oracles.partitions.precision import precise
@@ -111,7 +110,7 @@ def oracles(groups: Iterable[LawGroup]) -> Iterator[Source]:
 
 
 def ci_oracles() -> list[Source]:
-    """Return the oracles of the CI cells (`sdp_bench.bench.experiments.iris.ci`), not drawn yet."""
+    """Return the oracles of the CI cells (`sdp_bench.bench.experiments.ci`), not drawn yet."""
     return list(oracles(ci.groups(("sdp",))))  # one rule is enough: oracles do not depend on the rules
 
 

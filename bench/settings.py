@@ -13,12 +13,12 @@ from typing import Any, Self
 
 from sdp_bench.bench import metrics
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.identity import Sampling
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.noise import Noise, noise_of, restored, stored
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.rules import rule_of
-from sdp_bench.bench.sampling import Sampling
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.rules import Propagator
 

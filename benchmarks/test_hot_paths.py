@@ -11,10 +11,10 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench import oracles
-from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.manifests import oracles as oracles_of
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.oracles.estimate.estimate import Floor
 
 SAMPLES = 2**17

@@ -19,18 +19,16 @@ from torch.func import jacrev, vjp, vmap
 
 from sdp_bench import oracles
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import chosen
+from sdp_bench.bench.experiments import PRESETS, chosen
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.experiments.presets import PRESETS
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.nets.fully_connected import committed
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.runs.group import run_group
+from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.runtime.timing import Ratio
-from sdp_bench.bench.runtime.workloads import DISTPROP, Workload
+from sdp_bench.bench.runtime.workloads import DISTPROP, Ratio, Workload
 from sdp_bench.oracles.partitions import counting
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 from sdp_bench.oracles.partitions.logits import Margin

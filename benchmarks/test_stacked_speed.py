@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.studies.uci.intervals import GRID
-from sdp_bench.bench.studies.uci.scores import LEVELS
+from sdp_bench.bench.studies.uci.group import GRID, LEVELS
 from sdp_bench.bench.studies.uci.stacked import BATCH, OBJECTIVES, Problem, Trainer
 
 SEEDS, ROWS, FEATURES = 20, 364, 13  # boston

@@ -51,9 +51,9 @@ def test_they_keep_the_rules_of_the_project(project):
 USED = """
 from sdp_bench.bench import datasets, experiments, metrics
 from sdp_bench.bench.datasets.base import TabularClassification
-from sdp_bench.bench.experiments import presets
+from sdp_bench.bench import experiments
 
-print(experiments.experiment("small-noise").extent(presets.preset("quick")))
+print(experiments.experiment("small-noise").extent(experiments.preset("quick")))
 print(metrics.metric("mean_shift").spec)
 print(tuple(datasets.dataset("wine-cultivars", TabularClassification).load().features.shape))
 """

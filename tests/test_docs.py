@@ -25,10 +25,9 @@ import torch
 import sdp_ref as sr
 from sdp_bench import oracles
 from sdp_bench.bench import rules
-from sdp_bench.bench.experiments import chosen, experiment
-from sdp_bench.bench.experiments.presets import preset
+from sdp_bench.bench.experiments import chosen, experiment, preset
+from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.problem_set import NAME, problem_set
-from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.plugins.plugin import load
 from sdp_bench.bench.settings import Settings
 from sdp_bench.cli import cli

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdp_bench.bench.errors import RunFailedError, UserError, one_line
 from sdp_bench.bench.executors import let_threads_sleep
-from sdp_bench.bench.identity.software import differences, software
+from sdp_bench.bench.identity import differences, software
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,4 +1,4 @@
-"""Experiments, by name.
+"""Experiments, by name, and presets: settings that change counts, never code paths.
 
 >>> from sdp_bench.bench.experiments import experiment
 >>> experiment("iris-w1").metrics
@@ -11,17 +11,22 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Experiment
+from sdp_bench.bench.identity import Sampling
+from sdp_bench.bench.rules import resolve
+from sdp_bench.bench.settings import Design, Settings
 from sdp_ref.errors import not_found
 from sdp_ref.registry import installed, instances, loaded
 
-__all__ = ["Experiment", "chosen", "experiment", "experiments"]
+__all__ = ["PRESETS", "Experiment", "chosen", "experiment", "experiments", "preset"]
 
 STUDIES = "sdp_bench.bench.studies"
-"""Package of studies; the module `experiment` of each defines an `EXPERIMENT`."""
+"""Package of studies; each is a package that defines an `EXPERIMENT`."""
 ENTRY_POINTS = "sdp_bench.experiments"
 """Entry-point group in which an installed package registers its experiments."""
 
@@ -33,7 +38,7 @@ def experiments() -> Mapping[str, Experiment]:
     # Other modules of a study import torch, which takes longer than a list of experiments should.
     for study in pkgutil.iter_modules(importlib.import_module(STUDIES).__path__):
         if study.ispkg:
-            own = importlib.import_module(f"{STUDIES}.{study.name}.experiment").EXPERIMENT
+            own = importlib.import_module(f"{STUDIES}.{study.name}").EXPERIMENT
             found[own.name] = own
     for name, point in installed(ENTRY_POINTS, found).items():
         found[name] = loaded(point, Experiment)
@@ -50,3 +55,33 @@ def experiment(name: str) -> Experiment:
 def chosen(names: Sequence[str]) -> list[Experiment]:
     """Return experiments by name, without duplicates."""
     return [experiment(name) for name in dict.fromkeys(names)]
+
+
+PRESETS: Mapping[str, Settings] = MappingProxyType(
+    {
+        "smoke": Settings(
+            Design(nets=1, inputs=1, net_source="committed"),
+            Sampling(2**16, 2**15),
+            {"w1_points": 400, "certified_points": 1000, "cells": 128},
+            slow_rules=False,
+        ),
+        "quick": Settings(metrics={"w1_points": 1000, "certified_points": 3000}, slow_rules=False),
+        "paper": Settings(),
+    }
+)
+"""Presets by name; sizes are defined by each experiment."""
+
+
+def preset(name: str, overrides: Mapping[str, Any] = MappingProxyType({})) -> Settings:
+    """Return the settings of a preset, with `overrides` as in `sdp_bench.bench.settings.Settings.but`.
+
+    Rules may be addresses of plug-ins. An unknown preset, a value out of range, or an invalid address raises
+    a UserError.
+    """
+    if name not in PRESETS:
+        raise UserError(not_found("preset", name, PRESETS))
+    own = dict(overrides)
+    if own.get("rules"):
+        own["rules"], own["plugins"] = resolve(own["rules"])
+    sizes = {each.name: each.presets[name] for each in experiments().values() if name in each.presets}
+    return replace(PRESETS[name], sizes=sizes).but(**own)

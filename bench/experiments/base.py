@@ -14,7 +14,7 @@ from sdp_bench.bench.results.record import Cell, Failure, LeftOut, Record, Unit
 from sdp_bench.bench.settings import Settings, Size
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.scope import Scope
+    from sdp_bench.bench.experiments.predict import Scope
 
 
 class Group(ABC):

@@ -15,16 +15,14 @@ from sdp_bench.bench.errors import OutsideError, outside
 from sdp_bench.bench.experiments import costs, versions
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.predict import predict, prediction_of
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey, Sampling
 from sdp_bench.bench.metrics import metric as metric_of
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference, references
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_bench.bench.plugins.plugin import plugin_of
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
-from sdp_bench.bench.sampling import Sampling
 from sdp_bench.bench.settings import Settings
 from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import sdp_ref
+from sdp_bench.bench import identity
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import TabularClassification, stratified_rows
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion, Experiment
-from sdp_bench.bench.identity import keys
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.metrics import Metric, metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS, references
 from sdp_bench.bench.nets.architectures import Architecture, ClassifierArchitecture
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sdp_bench.bench.experiments.law_group import Asked, LawGroup
-    from sdp_bench.bench.experiments.scope import Scope
+    from sdp_bench.bench.experiments.predict import Scope
     from sdp_bench.bench.nets.net import Net
 
 FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
@@ -211,7 +211,7 @@ class LawExperiment(Experiment):
 
 def oracle_key(net: Net, x: Tensor, noise: str, sampler: str, samples: int) -> OracleKey:
     """Return the key of the law of a net's output at `x` under labelled noise, and of its sampling."""
-    return OracleKey(net.digest, keys.digest(x)[:16], noise, sampler, samples)
+    return OracleKey(net.digest, identity.digest(x)[:16], noise, sampler, samples)
 
 
 def canonical_rules(specs: Sequence[str], plugins: Sequence[Plugin] = ()) -> tuple[str, ...]:

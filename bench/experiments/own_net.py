@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
+from sdp_bench.bench.metrics.distances import Wasserstein
 from sdp_bench.bench.metrics.references import references
-from sdp_bench.bench.metrics.transport import Wasserstein
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.settings import Settings, Size

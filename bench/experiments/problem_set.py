@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion, Experiment
 from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, canonical_rules, oracle_key
+from sdp_bench.bench.identity import Sampler, Sampling
 from sdp_bench.bench.noise import noise_of
 from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.bench.sampling import Sampler, Sampling
 from sdp_bench.bench.settings import Settings, Size
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from sdp_bench.bench.experiments.law_group import LawGroup
-    from sdp_bench.bench.experiments.scope import Scope
+    from sdp_bench.bench.experiments.predict import Scope
     from sdp_bench.bench.nets.net import Net
 
 NAME = "sdp-bench-1"
@@ -138,7 +138,7 @@ class ProblemExperiment(Experiment):
     def expand(self, scope: Scope) -> Expansion:
         """Return a group for each setting, with the rules that support its net and noise."""
         from sdp_bench.bench.experiments.law_group import Asked, LawGroup, Subject
-        from sdp_bench.bench.experiments.scope import Scope
+        from sdp_bench.bench.experiments.predict import Scope
 
         # An entry is measured in full: rules that are slow on some nets are not skipped.
         settings, frozen = replace(scope.settings, slow_rules=True), problem_set()

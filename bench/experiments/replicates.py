@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from sdp_bench.bench import identity
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.errors import OutsideError
 from sdp_bench.bench.experiments.base import Experiment, Group
-from sdp_bench.bench.identity import keys
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
 from sdp_bench.bench.settings import Settings, Size
 
@@ -68,10 +68,10 @@ class Replicated:
         """
         nets = {"label": self.label, "activation": self.activation, "depth": self.depth}
         recipe = {"experiment": self.experiment, "text": self.text, "identity": self.identity}
-        root = keys.digest(nets, recipe)[:16]
-        return keys.digest({"net": root, "input": f"seed {seed}", "noise": "", "sampler": "", "samples": 0})[
-            :16
-        ]
+        root = identity.digest(nets, recipe)[:16]
+        return identity.digest(
+            {"net": root, "input": f"seed {seed}", "noise": "", "sampler": "", "samples": 0}
+        )[:16]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Versions that a measurement rests on, as text: a record is current if its text is today's."""
+"""Versions that a measurement rests on, as text: a record is current if its text equals the current one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ from sdp_ref.rules import Propagator, Rule
 def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> str:
     """Return the versions of a rule, a metric and the oracle: ``rule 1, metric 1, oracle 1``.
 
-    The version of a plug-in rule is the hash of its source.
-
-    `rule`, `metric`: specs, as records have them. `plugins`: plug-in rules of the run.
-
-    Raises a ValueError if the rule does not exist. Raises a UserError if the metric does not exist, or a
-    plug-in has no source.
+    `rule` and `metric` are specs as stored in records. The version of a plug-in rule, one of `plugins`, is
+    the hash of its source. A ValueError is raised if the rule does not exist, and a UserError if the metric
+    does not exist or a plug-in has no source.
     """
     plugin = plugin_of(rule, plugins)
     version = plugin.version if plugin else of_rule(_rule(rule))
@@ -42,8 +39,8 @@ def of_rule(rule: Propagator | Reference) -> str:
 def of_method(version: int, training: int | None = None, rule: Propagator | None = None) -> str:
     """Return the versions of a method without an oracle: ``method 1, training 1, rule 1``.
 
-    `version`: version of the experiment. `training`: version of the training, where trained models are cached
-    apart from their scores. `rule`: rule that a model is trained by.
+    `version` is that of the experiment, `training` that of the training if trained models are cached, and
+    `rule` the rule used in training.
     """
     parts = [f"method {version}"]
     parts += [] if training is None else [f"training {training}"]
@@ -62,12 +59,10 @@ def _metric(spec: str) -> Metric:
 
 
 def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[Plugin]) -> pd.Series[bool]:
-    """Return whether each measurement rests on today's versions; those of other rules count as current.
+    """Return whether each measurement rests on the current versions, by the rows of a frame.
 
-    `frame`: with columns `rule`, `metric_spec` and `fingerprint`, as a store gives it. `rules`: rules to look
-    at. `plugins`: plug-ins among these rules.
-
-    The result is by the rows of the frame.
+    The frame has columns `rule`, `metric_spec` and `fingerprint`. Only `rules` are checked;
+    measurements of other rules count as current. `plugins` are the plug-ins among `rules`.
     """
     rows = zip(frame["rule"], frame["metric_spec"], frame["fingerprint"], strict=True)
     current = [

@@ -18,7 +18,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.gate.answers import Answer
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.sampling import Draws
-from sdp_bench.bench.identity.keys import digest
+from sdp_bench.bench.identity import digest
 from sdp_ref.errors import on_one_line
 
 FORMAT = "sdp-bench gate baseline"

@@ -7,11 +7,11 @@ from functools import cached_property
 
 from torch import nn
 
-from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.gate import probes
 from sdp_bench.bench.gate.probes import Probe
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.oracles.moments.moments import Moments

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.environment import threads
-from sdp_bench.bench.identity.keys import SeedRoot, digest
+from sdp_bench.bench.identity import SeedRoot, digest
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined
 
 _INPUTS, _WIDTH, _OUTPUTS = 3, 8, 2

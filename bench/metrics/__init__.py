@@ -19,8 +19,7 @@ from sdp_ref.errors import not_found
 from sdp_ref.registry import installed, members
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.metrics.oracle import Oracle
-    from sdp_bench.bench.metrics.prediction import Prediction
+    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 
 __all__ = ["Metric", "metric", "metrics", "options", "primary", "recorded_metric"]
 

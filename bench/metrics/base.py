@@ -16,11 +16,11 @@ from sdp_bench.oracles.estimate.tails import lacking
 from sdp_ref.errors import UndefinedError
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.metrics.oracle import Oracle
-    from sdp_bench.bench.metrics.prediction import Prediction
-    from sdp_bench.bench.sampling import Sampling
+    from sdp_bench.bench.identity import Sampling
+    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
     from sdp_bench.oracles.estimate.estimate import Estimate
     from sdp_ref.laws import Law
+
 
 Better = Literal["lower", "higher", "one", "floor", ""]
 Moment = Literal["", "mean", "variance"]
@@ -43,53 +43,31 @@ def choice(default: str, *others: str) -> Any:
 class Metric(ABC):
     """A comparison of a rule's prediction with an oracle. The fields of a subclass are its options.
 
-    If a law lacks a property that the metric needs (a variance, say), the metric is refused with a reason. If
-    a prediction consists of draws, its floor is that of an exact rule with the same number of draws. This
-    floor is measured on draws of the oracle.
+    If a law lacks a property that the metric needs (a variance, say), the metric is refused with a reason.
+    If a prediction consists of draws, its floor is that of an exact rule with the same number of draws,
+    measured on draws of the oracle.
 
-    Attributes
-    ----------
-    name : str
-        What records know it by, with its options: see `spec`.
-    version : int
-        Raised with every change that changes values, floors or standard errors.
-    title, label, about : str
-        Texts for readers: a heading, a column header, and a paragraph of explanation.
-    rank : int
-        Position in tables, lowest first.
-    unit : str
-        Unit of the values: "1", "output" (the unit of the net's outputs) or "nat".
-    better : {"lower", "higher", "one", "floor", ""}
-        Which values, as shown, are better ("floor": those nearest to the value of an exact rule);
-        empty: rules are not ranked by this metric.
-    perfect : float
-        Value of a rule with the exact law under unlimited sampling; NaN if there is no such value.
-    complement : bool
-        Whether tables show 1 - value, so that a distance reads as shared mass.
-    decimals : int, optional
-        Decimals shown; by default three significant figures.
-    component : str
-        What the components are: "output", "pairs"; empty for a single number.
-    largest_only : bool
-        Whether only the largest component is shown.
-    has_floor : bool
-        Whether a floor is meaningful for this metric.
-    corrects_floor : bool
-        Whether the value is also shown with its floor subtracted in quadrature.
-    primary : bool
-        Whether rules may be ranked by this metric; the first one measured, by `rank`, counts.
-    whitens : bool
-        Whether all directions of the outputs have the same weight, rather than the widest dominating.
-    published : str
-        The paper's metric to compare with; empty if there is none.
-    needs : {"", "mean", "variance"}
-        Moment that truth and prediction must have; see `refusal`.
-    single : bool
-        Whether the metric uses single outputs only, so that a law without a joint distribution is enough.
-    companion, companion_label : str
-        Name of a second metric shown in the same cells, and its label there.
-    seconds_per_sample : float
-        Approximate cost (s) of one sample of the oracle for one rule; see `seconds`.
+    `name`: the name in records, which `spec` extends by the options. `version`: raised with every change
+    that changes values, floors or standard errors. `title`, `label`, `about`: heading, column header and a
+    paragraph of explanation. `rank`: position in tables, lowest first.
+
+    `unit`: unit of the values: "1", "output" (that of the net's outputs) or "nat". `better`: which values,
+    as shown, are better ("floor": those nearest to the value of an exact rule); rules are not ranked if it
+    is empty. `perfect`: value of a rule with the exact law under unlimited sampling, NaN if there is none.
+    `complement`: whether tables show 1 - value, so that a distance reads as shared mass. `decimals`:
+    decimals shown, by default three significant figures.
+
+    `component`: what the components are ("output", "pairs"); empty for a single number. `largest_only`:
+    whether only the largest component is shown. `has_floor`: whether a floor is meaningful.
+    `corrects_floor`: whether the value is also shown with its floor subtracted in quadrature. `primary`:
+    whether rules may be ranked by this metric; the first one measured, by `rank`, counts. `whitens`: whether
+    all directions of the outputs have the same weight, rather than the widest dominating. `published`: the
+    paper's metric to compare with, if any.
+
+    `needs`: moment that truth and prediction must have ("mean", "variance" or ""); see `refusal`. `single`:
+    whether the metric uses single outputs only, so that a law without a joint distribution suffices.
+    `companion`, `companion_label`: a second metric shown in the same cells. `seconds_per_sample`:
+    approximate cost (s) of one sample of the oracle for one rule; see `seconds`.
     """
 
     name: ClassVar[str]

@@ -13,8 +13,7 @@ from sdp_ref.laws import Gaussian, Law
 from sdp_ref.rules import Traits
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.metrics.oracle import Oracle
-    from sdp_bench.bench.metrics.prediction import Prediction
+    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
     from sdp_bench.oracles.moments.moments import Moments
 
 
@@ -22,16 +21,8 @@ if TYPE_CHECKING:
 class Reference(ABC):
     """A reference prediction that is measured like a rule.
 
-    Attributes
-    ----------
-    name : str
-        What records know it by.
-    version : int
-        Raised with every change that changes predictions.
-    traits : Traits
-        Properties, as rules have them.
-    oracles : int
-        Number of additional oracles that it draws.
+    `name`: the name in records. `version`: raised with every change that changes predictions. `traits`: its
+    properties, as rules have them. `oracles`: number of additional oracles that it draws.
     """
 
     name: ClassVar[str]
@@ -58,7 +49,7 @@ class OracleMoments(Reference):
     oracles = 0
 
     def predict(self, oracle: Oracle) -> Prediction:
-        from sdp_bench.bench.metrics.prediction import Prediction
+        from sdp_bench.bench.metrics.oracle import Prediction
 
         return Prediction(_gaussian(oracle.moments), oracle)
 
@@ -78,7 +69,7 @@ class OracleAgain(Reference):
     oracles = 1
 
     def predict(self, oracle: Oracle) -> Prediction:
-        from sdp_bench.bench.metrics.prediction import Prediction
+        from sdp_bench.bench.metrics.oracle import Prediction
         from sdp_bench.oracles.estimate.tails import heavy_tailed
         from sdp_bench.oracles.moments.moments import Moments
 

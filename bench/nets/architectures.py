@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.errors import not_found
+from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from sdp_bench.bench.nets.resnet import ResNet
+zoo = deferred("sdp_bench.bench.nets.zoo")  # imports torch
+
 
 PARAMETERS: dict[str, dict[str, float]] = {"leaky_relu": {"negative_slope": 0.1}}
 """Parameters of activations that differ from torch's defaults, as in the paper's nets."""
@@ -62,8 +64,36 @@ class Architecture:
         return activation(self.activation, **PARAMETERS.get(self.activation, {})).build()
 
 
+class _Classifier:
+    """What classifiers of images and of sequences have in common."""
+
+    name: str
+    classes: int
+    width: int
+
+    def _check(self, networks: Mapping[str, Any], *sizes: int) -> None:
+        if self.name not in networks:
+            raise ValueError(not_found("network", self.name, networks))
+        if min(*sizes, self.classes, self.width) < 1:
+            raise ValueError(f"sizes must be positive, got {self}")
+
+    @property
+    def activation(self) -> str:
+        """The network's name: like an activation, it determines which rules have a formula."""
+        return self.name
+
+    @property
+    def depth(self) -> int:
+        """Number of layers with weights on the longest path; a recurrent layer counts once."""
+        return NETWORKS[self.name].depth
+
+    def build(self, seed: int = 0) -> nn.Module:
+        """Return a net of this architecture in evaluation mode; `seed` determines its initial weights."""
+        return NETWORKS[self.name].build(self, seed)
+
+
 @dataclass(frozen=True)
-class ImageArchitecture:
+class ImageArchitecture(_Classifier):
     """An image classifier, one of `IMAGE_NETWORKS`.
 
     Images are square, with `size` pixels a side. `width` is the number of channels of the first convolution
@@ -78,20 +108,7 @@ class ImageArchitecture:
     width: int = 64
 
     def __post_init__(self) -> None:
-        if self.name not in IMAGE_NETWORKS:
-            raise ValueError(not_found("network", self.name, IMAGE_NETWORKS))
-        if min(self.channels, self.size, self.classes, self.width) < 1:
-            raise ValueError(f"sizes must be positive, got {self}")
-
-    @property
-    def activation(self) -> str:
-        """The network's name: like an activation, it determines which rules have a formula."""
-        return self.name
-
-    @property
-    def depth(self) -> int:
-        """Number of layers with weights on the longest path."""
-        return IMAGE_NETWORKS[self.name].depth
+        self._check(IMAGE_NETWORKS, self.channels, self.size)
 
     @property
     def event(self) -> tuple[int, ...]:
@@ -103,13 +120,9 @@ class ImageArchitecture:
         width = "" if self.width == 64 else f", width {self.width}"
         return f"{self.name} {self.channels}x{self.size}x{self.size} to {self.classes}{width}"
 
-    def build(self, seed: int = 0) -> nn.Module:
-        """Return a net of this architecture in evaluation mode; `seed` determines its initial weights."""
-        return IMAGE_NETWORKS[self.name].build(self, seed)
-
 
 @dataclass(frozen=True)
-class SequenceArchitecture:
+class SequenceArchitecture(_Classifier):
     """A classifier of sequences, one of `SEQUENCE_NETWORKS`.
 
     Sequences have `length` steps of `features` numbers, and `width` is the size of the state or of a token.
@@ -123,20 +136,7 @@ class SequenceArchitecture:
     width: int = 16
 
     def __post_init__(self) -> None:
-        if self.name not in SEQUENCE_NETWORKS:
-            raise ValueError(not_found("network", self.name, SEQUENCE_NETWORKS))
-        if min(self.length, self.features, self.classes, self.width) < 1:
-            raise ValueError(f"sizes must be positive, got {self}")
-
-    @property
-    def activation(self) -> str:
-        """The network's name, as for images."""
-        return self.name
-
-    @property
-    def depth(self) -> int:
-        """Number of layers with weights on the longest path; a recurrent layer counts once."""
-        return SEQUENCE_NETWORKS[self.name].depth
+        self._check(SEQUENCE_NETWORKS, self.length, self.features)
 
     @property
     def event(self) -> tuple[int, ...]:
@@ -146,10 +146,6 @@ class SequenceArchitecture:
     def label(self) -> str:
         """Short description: ``gru 8x2 to 10, width 16``."""
         return f"{self.name} {self.length}x{self.features} to {self.classes}, width {self.width}"
-
-    def build(self, seed: int = 0) -> nn.Module:
-        """Return a net of this architecture in evaluation mode; `seed` determines its initial weights."""
-        return SEQUENCE_NETWORKS[self.name].build(self, seed)
 
 
 ClassifierArchitecture = ImageArchitecture | SequenceArchitecture
@@ -181,16 +177,15 @@ def architecture_from(values: Mapping[str, Any]) -> ClassifierArchitecture:
     return kind(**values)
 
 
-def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int = 0) -> ResNet:
+def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int = 0) -> nn.Module:
     """Return a ResNet-18 for small images, in evaluation mode; 11 173 962 parameters by default.
 
     It maps images (B, channels, H, W) to scores (B, classes). Initial weights follow torchvision
     (convolutions normal, by fan out) and depend on `seed` only; torch's global generator is not changed.
     """
-    from sdp_bench.bench.nets.resnet import ResNet
-
     with _seeded(seed):
-        return ResNet(channels, classes, width).eval()
+        net: nn.Module = zoo.ResNet(channels, classes, width).eval()
+    return net
 
 
 def cnn3(
@@ -218,55 +213,6 @@ def cnn3(
             nn.Flatten(),
             nn.Linear(2 * width * side**2, classes),
         ).eval()
-
-
-def _resnet18_max_pool(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.resnet import ResNet
-
-    a = architecture
-    return ResNet(a.channels, a.classes, a.width, max_pool=True)
-
-
-def _resnet8(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.resnet import ResNet
-
-    a = architecture
-    return ResNet(a.channels, a.classes, a.width, blocks=(1, 1, 1), max_pool=True)
-
-
-def _vit(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.transformers import ViT
-
-    a = architecture
-    return ViT(a.channels, a.size, a.classes, a.width)
-
-
-def _mixer(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.mixer import Mixer
-
-    a = architecture
-    return Mixer(a.channels, a.size, a.classes, a.width)
-
-
-def _convnext(architecture: ImageArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.convnext import ConvNeXt
-
-    a = architecture
-    return ConvNeXt(a.channels, a.classes, a.width)
-
-
-def _gru(architecture: SequenceArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.recurrent import GRUClassifier
-
-    a = architecture
-    return GRUClassifier(a.features, a.classes, a.width)
-
-
-def _decoder(architecture: SequenceArchitecture) -> nn.Module:
-    from sdp_bench.bench.nets.transformers import Decoder
-
-    a = architecture
-    return Decoder(a.features, a.length, a.classes, a.width)
 
 
 ArchitectureT = TypeVar("ArchitectureT")
@@ -318,7 +264,7 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         short={"epochs": 5, "precision": "bfloat16"},
     ),
     "resnet18_max_pool": Network(
-        _with_seed(_resnet18_max_pool),
+        _with_seed(lambda a: zoo.ResNet(a.channels, a.classes, a.width, max_pool=True)),
         "ResNet-18 with max-pool",
         "convolution",
         18,
@@ -340,15 +286,35 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         },
         short={"epochs": 10},
     ),
-    "vit": Network(_with_seed(_vit), "ViT", "attention", 10, width=32, covariance_seconds=5.0, **_MINUTES),
+    "vit": Network(
+        _with_seed(lambda a: zoo.ViT(a.channels, a.size, a.classes, a.width)),
+        "ViT",
+        "attention",
+        10,
+        width=32,
+        covariance_seconds=5.0,
+        **_MINUTES,
+    ),
     "mixer": Network(
-        _with_seed(_mixer), "MLP-Mixer", "mixing MLPs", 10, width=32, covariance_seconds=8.0, **_MINUTES
+        _with_seed(lambda a: zoo.Mixer(a.channels, a.size, a.classes, a.width)),
+        "MLP-Mixer",
+        "mixing MLPs",
+        10,
+        width=32,
+        covariance_seconds=8.0,
+        **_MINUTES,
     ),
     "convnext": Network(
-        _with_seed(_convnext), "ConvNeXt", "convolution", 9, width=16, covariance_seconds=30.0, **_MINUTES
+        _with_seed(lambda a: zoo.ConvNeXt(a.channels, a.classes, a.width)),
+        "ConvNeXt",
+        "convolution",
+        9,
+        width=16,
+        covariance_seconds=30.0,
+        **_MINUTES,
     ),
     "resnet8": Network(
-        _with_seed(_resnet8),
+        _with_seed(lambda a: zoo.ResNet(a.channels, a.classes, a.width, blocks=(1, 1, 1), max_pool=True)),
         "ResNet-8 with max-pool",
         "convolution",
         8,
@@ -359,9 +325,23 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
 }
 
 SEQUENCE_NETWORKS: dict[str, Network[SequenceArchitecture]] = {
-    "gru": Network(_with_seed(_gru), "GRU", "recurrence", 2, width=16, covariance_seconds=3.0, **_MINUTES),
+    "gru": Network(
+        _with_seed(lambda a: zoo.GRUClassifier(a.features, a.classes, a.width)),
+        "GRU",
+        "recurrence",
+        2,
+        width=16,
+        covariance_seconds=3.0,
+        **_MINUTES,
+    ),
     "decoder": Network(
-        _with_seed(_decoder), "Causal decoder", "attention", 10, width=16, covariance_seconds=10.0, **_MINUTES
+        _with_seed(lambda a: zoo.Decoder(a.features, a.length, a.classes, a.width)),
+        "Causal decoder",
+        "attention",
+        10,
+        width=16,
+        covariance_seconds=10.0,
+        **_MINUTES,
     ),
 }
 NETWORKS: Mapping[str, Network[Any]] = {**IMAGE_NETWORKS, **SEQUENCE_NETWORKS}

@@ -1,16 +1,29 @@
-"""Recipes of classifiers of images and sequences, and trained classifiers."""
+"""Classifiers of images and sequences: recipes, and training that is seeded, checkpointed and cached.
+
+The random numbers of a step (images, crops and flips) depend on the seed and the step only, so an interrupted
+run continues from its checkpoint as if it had never stopped.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
+from sdp_bench.bench import identity
 from sdp_bench.bench.datasets import dataset, names
-from sdp_bench.bench.datasets.base import SplitClassification
-from sdp_bench.bench.identity import keys
+from sdp_bench.bench.datasets.base import LabelledExamples, SplitClassification
+from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import NETWORKS, ClassifierArchitecture, architecture_from
 
@@ -113,7 +126,7 @@ class TrainedClassifier:
     @functools.cached_property
     def digest(self) -> str:
         """Hash of architecture and weights, 16 hexadecimal digits."""
-        return keys.digest(asdict(self.architecture), self.state)[:16]
+        return identity.digest(asdict(self.architecture), self.state)[:16]
 
     def build(self) -> nn.Module:
         """Return the net in evaluation mode, float32."""
@@ -164,5 +177,278 @@ def taken(
 
 def file_name(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> str:
     """Return the file name of a classifier in the cache: readable, and unique by a hash of the recipe."""
-    key = keys.digest(asdict(architecture), asdict(recipe))[:8]
+    key = identity.digest(asdict(architecture), asdict(recipe))[:8]
     return f"{recipe.dataset}-{architecture.name}-{key}-seed{recipe.seed}.safetensors"
+
+
+PADDING = 4
+"""Width (pixels) of the black border from which random crops are taken."""
+TEST_BATCH = 500
+
+Report = Callable[[int, int, str], None]
+"""Callback (steps done, steps in total, text); steps count from this call, to estimate the remaining time."""
+
+
+class UnfinishedError(RunFailedError):
+    """Training stopped because its time was up; its checkpoint is kept."""
+
+
+def checkpoint_path(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> Path:
+    return (storage.cache_folder() / file_name(architecture, recipe)).with_suffix(storage.CHECKPOINT)
+
+
+def get_classifier(
+    architecture: ClassifierArchitecture,
+    recipe: ImageRecipe,
+    *,
+    device: str = "cpu",
+    budget: float = math.inf,
+    report: Report | None = None,
+) -> TrainedClassifier:
+    """Return the classifier of a recipe, from the cache, or trained on the recipe's parts and cached.
+
+    Training stops after `budget` seconds with an UnfinishedError, and the next call resumes it. `report` is
+    called with the progress. Missing images raise a DataMissingError, divergence a RunFailedError.
+    """
+    path = storage.cache_folder() / file_name(architecture, recipe)
+    found = storage.read(path, partial(taken, kind=(architecture, recipe)), put_aside=True)
+    if found is not None:
+        return found
+    images = dataset(recipe.dataset, SplitClassification)
+    data, test = images.load("train", recipe.parts), images.load("test")
+    checkpoint = checkpoint_path(architecture, recipe)
+    net = train(architecture, recipe, data, test, checkpoint, device=device, budget=budget, report=report)
+    storage.write(path, net.to_bytes())
+    storage.forget(checkpoint)
+    return net
+
+
+def train(
+    architecture: ClassifierArchitecture,
+    recipe: ImageRecipe,
+    data: LabelledExamples,
+    test: LabelledExamples,
+    checkpoint: Path,
+    *,
+    device: str = "cpu",
+    budget: float = math.inf,
+    report: Report | None = None,
+) -> TrainedClassifier:
+    """Train a classifier, resuming from the checkpoint if there is one; a damaged one is renamed.
+
+    `data` consists of the recipe's parts, and accuracy is measured on `test`. Other parts, or images of
+    another shape than the architecture's, raise a ValueError; other arguments and errors are those of
+    `get_classifier`.
+
+    The checkpoint is written atomically after every epoch, every two minutes, and when the time is up; it
+    remains at the end. On one machine with a fixed number of threads, an interrupted run gives bitwise equal
+    weights (on a GPU only if its kernels are deterministic).
+    """
+    if data.parts != recipe.parts:
+        raise ValueError(f"the recipe is for {', '.join(recipe.parts)}, the images are {data.description}")
+    _require_fit(architecture, data, test)
+    with _numerics():
+        kept = storage.Checkpoint(checkpoint, lambda: _Run(architecture, recipe, data, device))
+        run = kept.training
+        run.go(budget, report or (lambda *_: None), kept)
+        score = accuracy(run.net, test, device)
+    return TrainedClassifier(
+        architecture,
+        recipe,
+        score,
+        {name: tensor.detach().cpu().contiguous() for name, tensor in run.net.state_dict().items()},
+        data.description,
+        test.description,
+        tuple(run.history),
+        run.seconds,
+    )
+
+
+def _require_fit(
+    architecture: ClassifierArchitecture, data: LabelledExamples, test: LabelledExamples
+) -> None:
+    """Raise a ValueError if images do not fit an architecture's shape or number of classes."""
+    shape = architecture.event
+    if data.shape != shape or test.shape != shape:
+        raise ValueError(
+            f"{architecture.label} takes {data.noun} of shape {shape}, got {data.shape}, {test.shape}"
+        )
+    if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
+        raise ValueError(f"{architecture.label} has too few classes for {data.title}")
+
+
+def accuracy(net: nn.Module, data: LabelledExamples, device: str = "cpu") -> float:
+    """Return the share of images classified correctly; `net` is left in evaluation mode."""
+    net.eval()
+    correct = 0
+    with torch.inference_mode():
+        for start in range(0, len(data), TEST_BATCH):
+            rows = slice(start, start + TEST_BATCH)
+            predicted = net(data.batch(rows).to(device)).argmax(1).cpu()
+            correct += int((predicted == data.labels[rows]).sum())
+    return correct / len(data)
+
+
+def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Return random crops of padded images, shape (B, C, H, W), half of them mirrored.
+
+    The generator is on the CPU, so that images are equal on every device.
+    """
+    count, _, height, width = pixels.shape
+    shift = torch.randint(0, 2 * PADDING + 1, (2, count, 1), generator=generator)
+    mirrored = torch.rand(count, 1, generator=generator) < 0.5
+    columns = torch.arange(width).expand(count, -1)
+    rows = (torch.arange(height) + shift[0]).to(pixels.device)
+    columns = (torch.where(mirrored, width - 1 - columns, columns) + shift[1]).to(pixels.device)
+    padded = F.pad(pixels, (PADDING,) * 4)
+    images = torch.arange(count, device=pixels.device)[:, None, None]
+    drawn = padded[images, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    # Contiguous even for single channels, which `contiguous` would leave unchanged. With channels last,
+    # oneDNN's weight gradient of a strided 1x1 convolution with few channels writes out of bounds on
+    # processors with AVX2 only (torch 2.13.0): the process crashes, or worse.
+    return drawn.clone(memory_format=torch.contiguous_format)
+
+
+def learning_rate(recipe: ImageRecipe, step: int, steps_an_epoch: int) -> float:
+    """Return the learning rate of a step, counted from 0."""
+    rate = recipe.learning_rate
+    if (warm := recipe.warmup * steps_an_epoch) > 0:
+        rate *= min(1.0, (step + 1) / warm)
+    if recipe.schedule == "cosine":
+        rate *= 0.5 * (1 + math.cos(math.pi * step / (recipe.epochs * steps_an_epoch)))
+    return rate
+
+
+class _Run:
+    """The state of a training, as stored in a checkpoint."""
+
+    def __init__(
+        self,
+        architecture: ClassifierArchitecture,
+        recipe: ImageRecipe,
+        data: LabelledExamples,
+        device: str,
+    ) -> None:
+        self.architecture, self.recipe = architecture, recipe
+        self.device = torch.device(device)
+        self.net = architecture.build(recipe.seed).to(self.device)
+        if self.device.type == "cuda":
+            self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizer = _optimizer(recipe, self.net)
+        self.kept, self.labels = data.kept.to(self.device), data.labels.to(self.device)
+        self.scaled = data.scaled
+        self.steps_an_epoch = math.ceil(len(data) / recipe.batch_size)
+        self.steps = recipe.epochs * self.steps_an_epoch
+        self.step = 0
+        self.seconds = 0.0
+        self.history: list[Epoch] = []
+        # Sum of losses, correct predictions and images of this epoch; float64 counts exactly.
+        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+
+    def go(self, budget: float, report: Report, checkpoint: storage.Checkpoint[_Run]) -> None:
+        """Train to the last step, or for `budget` seconds."""
+        self.net.train()
+        begun, before, first = time.monotonic(), self.seconds, self.step
+        said = begun
+        while self.step < self.steps:
+            if time.monotonic() - begun >= budget:
+                checkpoint.save()
+                raise UnfinishedError(
+                    f"the time is up after {self.step} of {self.steps} steps; train again to go on from "
+                    f"{checkpoint.path}"
+                )
+            epoch, place = divmod(self.step, self.steps_an_epoch)
+            if place == 0 or self.step == first:
+                order = self._order(epoch)
+            self._take(order[place * self.recipe.batch_size : (place + 1) * self.recipe.batch_size])
+            self.step += 1
+            now = time.monotonic()
+            self.seconds = before + now - begun
+            ended = self.step % self.steps_an_epoch == 0
+            if ended or now - said >= 1:
+                said = now
+                loss, right = self._means()
+                text = f"epoch {epoch + 1}/{self.recipe.epochs}: loss {loss:.3f}, accuracy {right:.3f}"
+                report(self.step - first, self.steps - first, text)
+            if ended:
+                self.history.append(Epoch(*self._means()))
+                self.sums.zero_()
+            if ended or checkpoint.is_due:
+                checkpoint.save()
+
+    def _order(self, epoch: int) -> Tensor:
+        generator = _generator(self.recipe.seed, 1, epoch)
+        return torch.randperm(len(self.labels), generator=generator).to(self.device)
+
+    def _take(self, rows: Tensor) -> None:
+        inputs, labels = self.kept[rows], self.labels[rows]
+        if self.recipe.augmentation == "crop_flip":
+            inputs = augment(inputs, _generator(self.recipe.seed, 2, self.step))
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.recipe, self.step, self.steps_an_epoch)
+        mixed = self.recipe.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
+            scores = self.net(self.scaled(inputs))
+        loss = F.cross_entropy(scores.float(), labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        right = (scores.detach().argmax(1) == labels).sum()
+        count = torch.full_like(right, len(labels))
+        self.sums += torch.stack([loss.detach().double() * len(labels), right, count])
+
+    def _means(self) -> tuple[float, float]:
+        """Return the mean loss and accuracy of this epoch so far."""
+        loss, right, count = self.sums.tolist()
+        if not math.isfinite(loss):
+            raise RunFailedError(f"training diverged at step {self.step}; lower the learning rate")
+        return loss / count, right / count
+
+    def to_bytes(self) -> bytes:
+        about = {
+            "of": _identity(self.architecture, self.recipe),
+            "step": self.step,
+            "seconds": self.seconds,
+            "history": [asdict(epoch) for epoch in self.history],
+        }
+        return storage.to_file(storage.packed(self.net, self.optimizer) | {"sums": self.sums}, about)
+
+    def restore(self, content: bytes) -> None:
+        tensors, about = storage.from_file(content)
+        if about["of"] != _identity(self.architecture, self.recipe):
+            raise ValueError("it is of another recipe")
+        storage.unpack(tensors, self.net, self.optimizer)
+        self.sums = tensors["sums"].to(self.device)
+        self.step, self.seconds = int(about["step"]), float(about["seconds"])
+        self.history = [Epoch(**epoch) for epoch in about["history"]]
+        if len(self.history) != self.step // self.steps_an_epoch or not 0 <= self.step <= self.steps:
+            raise ValueError(f"step {self.step} of {self.steps}, after {len(self.history)} epochs")
+        storage.check_weights(self.net)
+
+
+def _identity(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> str:
+    return identity.digest(asdict(architecture), asdict(recipe))
+
+
+def _optimizer(recipe: ImageRecipe, net: nn.Module) -> torch.optim.Optimizer:
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(net.parameters(), lr=rate, weight_decay=decay)
+    return torch.optim.SGD(net.parameters(), lr=rate, momentum=recipe.momentum, weight_decay=decay)
+
+
+def _generator(seed: int, purpose: int, number: int) -> torch.Generator:
+    """Return an independent generator for one epoch's order or one step's augmentation."""
+    entropy = np.random.SeedSequence([seed, 0xC1FA, purpose, number]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(entropy))
+
+
+@contextmanager
+def _numerics() -> Iterator[None]:
+    """Select deterministic kernels on a GPU; on a CPU flush denormal numbers, which are slow."""
+    torch.set_flush_denormal(True)
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+            yield
+    finally:
+        torch.set_flush_denormal(False)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from sdp_bench.bench import identity
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import TabularClassification
-from sdp_bench.bench.identity import keys
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.recipes import Recipe
@@ -41,7 +41,7 @@ class TrainedNet:
     @functools.cached_property
     def digest(self) -> str:
         """Hash of architecture and weights, 16 hexadecimal digits."""
-        return keys.digest(asdict(self.architecture), self.state)[:16]
+        return identity.digest(asdict(self.architecture), self.state)[:16]
 
     def build(self) -> nn.Sequential:
         """Return the net in evaluation mode, float32."""
@@ -86,7 +86,7 @@ def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
     if recipe.dataset != "iris":
         data = dataset(recipe.dataset, TabularClassification).load(recipe.features)
         parts += [data.features, data.labels]
-    key = keys.digest(*parts)[:8]
+    key = identity.digest(*parts)[:8]
     shape = f"{architecture.depth}x{architecture.width}"
     return f"{recipe.dataset}-{architecture.activation}-{shape}-{key}-seed{seed}.safetensors"
 

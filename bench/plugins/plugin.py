@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from sdp_bench.bench import identity
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.identity import keys
 from sdp_bench.bench.plugins import code
 from sdp_bench.bench.plugins.code import Code, no_exit
 from sdp_ref.errors import not_found, on_one_line
@@ -73,7 +73,7 @@ class Plugin:
         code = self.code
         if not code.source:
             raise UserError(f"{self.address}: there is no Python source of it, so a change cannot be noticed")
-        return keys.digest(code.source, code.modules, code.attribute, self.options)[:16]
+        return identity.digest(code.source, code.modules, code.attribute, self.options)[:16]
 
     def load(self) -> Any:
         """Construct the object in this process, once; a UserError if code or options are invalid."""

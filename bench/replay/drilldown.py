@@ -1,4 +1,4 @@
-"""One stored measurement looked into: where its error enters, layer by layer, and what its laws look like."""
+"""Drill-down into one stored measurement: the error of its rule by layer, and its laws."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import costs, predict, versions
-from sdp_bench.bench.identity.keys import OracleKey
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.identity import OracleKey
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
-from sdp_bench.bench.replay.layers import Advance, Layer, LayerMoments, layers_of, merged, sample_layers
+from sdp_bench.bench.replay.layers import Layer, LayerMoments, layers_of, merged, sample_layers
 from sdp_bench.bench.replay.stored import StoredMeasurement, find, stored_measurement
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.oracles.estimate.tails import heavy_tailed
@@ -31,13 +30,13 @@ from sdp_ref.rules import MarginalMomentMatching, MomentMatching, Propagator
 
 @dataclass(frozen=True)
 class Drilldown:
-    """What there is to show of one measurement.
+    """The content of a drill-down page.
 
-    `key`: ``unit/rule/metric``. `record`: its first component as stored, `component` among it. `components`:
-    all of them. `noise`: family of the noise, as it is stored. `net`: `label`, `activation`, `depth`, `seed`,
-    `digest`, `recipe` and `accuracy`. `errors`: none where nothing can be said by layer; `missing` says why.
-    `skipped`: places where the rule could not be asked: layers were taken together there. `own_reference`:
-    whether the rule's own integrals are the reference that it is held against, layer by layer.
+    `key`: ``unit/rule/metric``. `record`: the first component as stored. `components`: all components.
+    `noise`: family of the noise. `net`: `label`, `activation`, `depth`, `seed`, `digest`, `recipe` and
+    `accuracy`. `errors`: None if there are no errors by layer; `missing` gives the reason. `skipped`: layers
+    after which the rule could not be applied, so that they were merged with the next ones. `own_reference`:
+    whether the rule's own integrals are the exact reference of each layer.
     """
 
     key: str
@@ -54,7 +53,7 @@ class Drilldown:
 
 
 def _require_current(made: StoredMeasurement) -> None:
-    """Raise a UserError if a measurement does not rest on today's versions."""
+    """Raise a UserError if a measurement rests on other versions than the current ones."""
     rule, metric = made.first["rule"], made.first["metric"]
     if made.first["fingerprint"] != versions.of_measurement(rule, metric, made.settings.plugins):
         raise UserError(
@@ -65,9 +64,9 @@ def _require_current(made: StoredMeasurement) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What is true of a net, an input and their noise, whatever the rule.
+    """The true laws of a net, an input and their noise, which all rules share.
 
-    `layers`: none where nothing can be said by layer; `missing` says why.
+    `layers`: None if there are no moments by layer; `missing` gives the reason.
     """
 
     oracle: Oracle
@@ -75,24 +74,21 @@ class Truth:
     missing: str
 
     @classmethod
-    def of(cls, oracle: Oracle, advance: Advance = lambda _: None) -> Truth:
-        """Draw an oracle and its layers; `advance` is told the share of the work that is done."""
+    def of(cls, oracle: Oracle) -> Truth:
+        """Draw an oracle and its layers."""
         oracle.samples  # noqa: B018
         try:
-            # the oracle's own draw is about a third of it
-            return cls(oracle, _layer_moments(oracle, lambda share: advance((1 + 2 * share) / 3)), "")
+            return cls(oracle, _layer_moments(oracle), "")
         except ValueError as error:
             return cls(oracle, None, str(error))
 
 
 def effort(store: Queries, key: str, *, trusted: bool = False) -> costs.Effort:
-    """What a drill-down will take.
+    """Estimate the effort of a drill-down; arguments as in `drill`.
 
-    Parameters are those of :func:`drill`.
-
-    Raises a UserError if the key is unknown or stands for several measurements, or is of something that is
-    never drilled into: a reference, a net of the user's, what has no oracle, a rule whose code is not
-    trusted. Raises a RunFailedError if the weights are not there.
+    A UserError is raised if the key is unknown or ambiguous, or the measurement has no drill-down: a
+    reference, a user's net, a measurement without an oracle, or a rule with code that is not trusted. A
+    RunFailedError is raised if the weights are not stored.
     """
     found = find(store, key, trusted=trusted)
     first = found.rows[0]
@@ -112,39 +108,32 @@ def drill(
     *,
     trusted: bool = False,
     known: dict[str, Truth] | None = None,
-    advance: Advance = lambda _: None,
 ) -> Drilldown:
-    """Make a stored measurement's laws again and find where its error enters.
+    """Make a stored measurement's laws again, and find the layers in which its error arises.
 
-    `key`: ``unit/rule/metric``, or the beginning of one. `trusted`: whether the stored code of a plug-in rule
-    may be run. `known`: what is true, by unit: that of the last one is kept there for its next rule.
-    `advance`: told how much of its :func:`effort` is done, in seconds.
+    `key` is ``unit/rule/metric``, or a prefix of one. `trusted` allows stored code of a plug-in rule to run.
+    `known` holds the truth by unit; that of the last unit is kept there for its next rule.
 
-    Raises a UserError if the key is unknown, stands for several measurements, is that of a reference, which
-    is no rule, or the code of rule or metric is not what it was: the laws made now would not be those
-    measured. Raises a RunFailedError if weights or data are not there; see
-    :func:`sdp_bench.bench.replay.stored.stored_measurement`.
+    A UserError is raised if the key is unknown or ambiguous or belongs to a reference, or if rule, metric or
+    oracle have another version now, so that other laws would be made than those measured. A RunFailedError is
+    raised if weights or data are missing; see `sdp_bench.bench.replay.stored.stored_measurement`.
     """
     made = stored_measurement(store, key, trusted=trusted)
     first = made.first
     rule = _no_reference(first["rule"], made.rule)
     _require_current(made)
     known = {} if known is None else known
-    work, done = costs.of_drilldown(made.net, first["samples"], first["rule"]), 0.0
     if (truth := known.get(first["unit"])) is None:
-        truth = Truth.of(made.oracle, lambda share: advance(share * work.truth))
+        truth = Truth.of(made.oracle)
         known.clear()
         known[first["unit"]] = truth
-        done = work.truth
     made = replace(made, oracle=truth.oracle)
     prediction, _ = made.prediction()
     found: ErrorByLayer | None = None
     missing, skipped = truth.missing, tuple[str, ...]()
     if truth.layers is not None:
         try:
-            found, skipped = rule_errors(
-                rule, made.oracle, truth.layers, lambda share: advance(done + share * work.rule)
-            )
+            found, skipped = rule_errors(rule, made.oracle, truth.layers)
         except (ValueError, UnsupportedError) as error:
             missing = str(error)
     return Drilldown(
@@ -166,23 +155,20 @@ def rule_errors(
     rule: Propagator,
     oracle: Oracle,
     layer_moments: LayerMoments | None = None,
-    advance: Advance = lambda _: None,
 ) -> tuple[ErrorByLayer, tuple[str, ...]]:
-    """Errors of a rule by layer, for the net, input and seeds of an oracle.
+    """Return the errors of a rule by layer, and the layers after which the rule failed.
 
-    `rule`: asked for the net cut after each layer, with the seed that it has for the whole net. `oracle`: the
-    layers' moments are those of its own samples. `layer_moments`: these moments, where they are known
-    already. `advance`: told the share of the work that is done, these moments apart.
+    The rule is applied to the net truncated after each layer, with its seed for the whole net. A layer after
+    which it fails is merged with the next ones. `oracle` determines net, input and seeds; moments of layers
+    are those of its samples, or `layer_moments` if they are known.
 
-    Returns `skipped`: layers after which the rule failed: the next ones are taken together with them.
-
-    Raises a ValueError if the noise has no moments, the net cannot be cut or is too wide, or the rule's law
-    has no moments. Raises a UnsupportedError if the rule fails for the whole net.
+    A ValueError is raised if the noise or the predicted law has no moments, or the net cannot be divided into
+    layers or is too wide. An UnsupportedError is raised if the rule fails for the whole net.
     """
     layer_moments = layer_moments or _layer_moments(oracle)
     double = layers_of(copy.deepcopy(oracle.net).cpu().double(), oracle.law.location)
     # in a thread of its own, of which each step has one: matrices of a layer are too small for more
-    (asked,) = in_threads(iter([functools.partial(_laws_by_layer, rule, double, oracle, advance)]))
+    (asked,) = in_threads(iter([functools.partial(_laws_by_layer, rule, double, oracle)]))
     parts = [merged(double[a:b]) for a, b in itertools.pairwise(asked.cuts)]
     moments, shapes = layer_moments.moments, layer_moments.shapes
     kept = LayerMoments(tuple(moments[c] for c in asked.cuts), tuple(shapes[c] for c in asked.cuts))
@@ -192,14 +178,13 @@ def rule_errors(
         asked.laws,
         independent=asked.independent,
         seed=oracle.key.seed("layers"),
-        advance=lambda share: advance((1 + share) / 2),
     )
     return found, tuple(asked.skipped)
 
 
 @dataclass
 class _Asked:
-    """What a rule says of a net cut after its layers: laws at the input and at `cuts`."""
+    """Laws that a rule predicts for a net truncated after its layers: at the input and at `cuts`."""
 
     laws: list[tuple[Tensor, Tensor]]
     cuts: list[int]
@@ -207,7 +192,7 @@ class _Asked:
     independent: bool
 
 
-def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle, advance: Advance) -> _Asked:
+def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle) -> _Asked:
     wide = oracle.law.to(device="cpu", dtype=torch.float64)
     asked = _Asked([_moments(wide)], [0], [], independent=True)
     for place in range(1, len(layers) + 1):
@@ -222,11 +207,10 @@ def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle, ad
         asked.independent &= isinstance(predicted, DiagonalGaussian)
         asked.laws.append(pair)
         asked.cuts.append(place)
-        advance(place / len(layers) / 2)
     return asked
 
 
-def _layer_moments(oracle: Oracle, advance: Advance = lambda _: None) -> LayerMoments:
+def _layer_moments(oracle: Oracle) -> LayerMoments:
     if heavy_tailed(oracle.law):
         raise ValueError("this noise has no moments, so that no errors by layer can be told")
     key, (net, law) = oracle.key, oracle.drawn
@@ -236,12 +220,11 @@ def _layer_moments(oracle: Oracle, advance: Advance = lambda _: None) -> LayerMo
         key.samples,
         seed=key.seed("oracle"),
         sampler=oracle.sampler,
-        advance=advance,
     )
 
 
 def _after(rule: Propagator, layers: Sequence[Layer], law: Law, key: OracleKey) -> Law:
-    """Law that a rule predicts for the net that ends after these layers."""
+    """Return the law that a rule predicts for the net that ends after these layers."""
     cut: nn.Module = nn.Sequential(*layers).eval()
     propagate: Callable[[Law], Law] = predict.prepared(rule, cut, predict.seeds_of(rule, [key]))
     with torch.no_grad():

@@ -1,27 +1,27 @@
-r"""Where a rule's error enters a net: layer by layer, and as it is seen at the output.
+r"""The error of a rule by layer, after each layer and as seen at the output.
 
-Write T_l for the true moments after layer l, R_l for those of the rule's law there (the rule applied to
-the net that ends there), and F_l for the exact map from the moments of a Gaussian input of layer l to
-those of its output. T_0 = R_0 is the input's law. After layer l
+T_l are the true moments after layer l, R_l those of the rule's law there (the rule applied to the net that
+ends there), and F_l the exact map from the moments of a Gaussian input of layer l to those of its output.
+T_0 = R_0 is the law of the input. After layer l
 
-- the **rule error** is d(R_l, F_l(R_{l-1})): what the rule does to its own law, against what is exact;
-- the **closure error** is d(T_l, F_l(P T_{l-1})): what is lost by taking the true law for a Gaussian one, of
-  independent components if the rule keeps no others (P drops the covariances there);
-- the **total** is d(R_l, T_l), at most rule error + closure error + d(F_l(R_{l-1}), F_l(P T_{l-1})), the last
-  being what layer l makes of the errors before it.
+- the **rule error** is d(R_l, F_l(R_{l-1})): the rule's error on its own law;
+- the **closure error** is d(T_l, F_l(P T_{l-1})): the error of replacing the true law by a Gaussian one, with
+  independent components if the rule keeps no covariances (P drops them);
+- the **total** is d(R_l, T_l), at most rule error + closure error + d(F_l(R_{l-1}), F_l(P T_{l-1})), where
+  the last term is the effect of layer l on the errors before it.
 
-These are distances at different places and do not add up. As seen at the output they do: carry every T_k
-and R_k on by the exact maps, T_{k \to L} = F_L(... F_{k+1}(T_k)). Then
+These distances after different layers do not add up. As seen at the output they do. Propagate every T_k and
+R_k by the exact maps, T_{k \to L} = F_L(... F_{k+1}(T_k)). Then
 
     T_L - R_L = \sum_k (T_{k \to L} - T_{k-1 \to L})  -  \sum_k (R_{k \to L} - R_{k-1 \to L})
 
-exactly, in every mean and covariance, since both sums begin at the input's law. The k-th terms are
-the closure error and the rule error that enter at layer k. Of a rule of independent components
-the second one is cut in two, at D_k: F_k(R_{k-1}) without its covariances, so that what it drops
-stands apart from what is wrong in its formula. As distances the terms sum to the total at least.
+exactly, for every mean and covariance, since both sums start at the law of the input. The k-th terms are the
+closure error and the rule error of layer k. For a rule with independent components the second one is split
+at D_k, which is F_k(R_{k-1}) without its covariances, to separate dropped covariances from errors of the
+formula. As distances, the terms sum to at least the total.
 
-The distance d is that of Gelbrich (1990), W2 between Gaussians with the two means and covariances,
-so that the triangle inequality holds; it is divided by the root of the true total variance.
+The distance d is that of Gelbrich (1990), W2 between Gaussians with these means and covariances, so that the
+triangle inequality holds. It is divided by the root of the true total variance.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ import torch
 from scipy.linalg import hadamard
 from torch import Tensor
 
-from sdp_bench.bench.replay.gaussians import Gaussians, Pair, distance, squared_distance
 from sdp_bench.bench.replay.layers import (
     BLOCKS,
     REFERENCE_SAMPLES,
     ROUNDING,
-    Advance,
+    Gaussians,
     Layer,
     LayerMoments,
+    Pair,
+    distance,
     moments_after,
+    squared_distance,
 )
 from sdp_bench.oracles.estimate.estimate import Estimate
 from sdp_bench.oracles.moments.moments import Moments, no_spread
@@ -57,13 +59,13 @@ _FLOAT64 = 1e-12  # of a law's size: what rounding in float64 may leave of nothi
 class LayerErrors:
     """Errors after one layer, relative to the root of its true total variance.
 
-    `exact`: whether its reference moments are by a formula, not by samples. `rule`, `closure`, `total`: see
-    the module. The floor of `closure` is at most what is given: the noise of T_l, which that of T_l -
-    F_l(T_{l-1}) is below. `dropped`: of a rule of independent components, the covariances of F_l(R_{l-1})
-    that it drops; else 0. `mean`: the part of `total` that is in the mean. `spread`: root of the true total
-    variance, in the layer's units. `spread_ratio`: the rule's over the true one. `constant`: whether the true
-    spread is no more than rounding in the net's precision: distances are then in the layer's own units, and
-    tell of rounding.
+    `exact`: whether its reference moments come from a formula rather than from samples. `rule`, `closure`,
+    `total`: see the module; the floor of `closure` is an upper bound, the noise of T_l, since T_l -
+    F_l(T_{l-1}) has less. `dropped`: the covariances of F_l(R_{l-1}) that a rule with independent components
+    drops; else 0. `mean`: the part of `total` due to the mean. `spread`: root of the true total variance, in
+    the layer's units. `spread_ratio`: the rule's spread over the true one. `constant`: whether the true
+    spread is within rounding in the net's precision; distances are then in the layer's own units and
+    describe rounding.
     """
 
     label: str
@@ -81,12 +83,12 @@ class LayerErrors:
 
 @dataclass(frozen=True)
 class OutputErrors:
-    """What enters at each layer, as seen at the output on one scale; in the order of the layers.
+    """The contributions of the layers as seen at the output on one scale, in the order of the layers.
 
-    `formula`, `dropped`, `closure`: by the rule's formula, by covariances that it drops, by the true law not
-    being Gaussian. `total`: at most the sum of all of them, by the triangle inequality. `rounding`: distance
-    that rounding of the outputs, in the oracle's precision, may put between it and what is true, about: an
-    error of that size tells of the oracle's arithmetic.
+    `formula`: error of the rule's formula. `dropped`: covariances that it drops. `closure`: error of
+    replacing the true law by a Gaussian one. `total`: at most their sum, by the triangle inequality.
+    `rounding`: approximate effect of rounding the outputs in the oracle's precision; an error of that size
+    is due to the oracle.
     """
 
     formula: tuple[float, ...]
@@ -97,18 +99,18 @@ class OutputErrors:
 
     @property
     def sum_of_parts(self) -> float:
-        """Of all layers together, at least `total`."""
+        """Sum over all layers, at least `total`."""
         return sum(self.formula) + sum(self.dropped) + sum(self.closure)
 
 
 @dataclass(frozen=True)
 class ErrorByLayer:
-    """Where the error of a rule enters a net.
+    """The errors of a rule by layer.
 
     `spread`: distances over the root of the true total variance of the outputs. `whitened`: distances in the
-    true outputs' own principal coordinates of unit variance, over the root of their number: every direction
-    counts alike, as in cells of equal mass. Directions without variance are left out. `samples`: that the
-    layers' true moments rest on.
+    true outputs' principal coordinates of unit variance, over the root of their number, so that every
+    direction has the same weight, as in cells of equal mass; directions without variance are left out.
+    `samples`: number of samples of the layers' true moments.
     """
 
     layers: tuple[LayerErrors, ...]
@@ -125,18 +127,15 @@ def error_by_layer(
     *,
     independent: bool,
     seed: Seed = 0,
-    advance: Advance = lambda _: None,
 ) -> ErrorByLayer:
-    """Find where the error of a rule enters.
+    """Return the errors of a rule by layer.
 
-    `layers`: of the net, in float64. `layer_moments`: true moments of the input and after each layer, as
-    :func:`sdp_bench.bench.replay.layers.sample_layers` gives them. `laws`, shapes (n,) and (n, n): the
-    input's law, and the rule's after each layer. `independent`: whether the rule's family has no covariances.
-    `seed`: of reference samples, in layers without a formula. `advance`: told the share of the work that is
-    done.
+    `layers` are those of the net in float64. `layer_moments` holds the true moments of the input and after
+    each layer, from `sdp_bench.bench.replay.layers.sample_layers`. `laws`, pairs of shapes (n,) and (n, n),
+    are the law of the input and the rule's laws after each layer. `independent` says whether the rule's
+    family has no covariances. `seed` is that of reference samples for layers without a formula.
     """
     path, tasks = _Path(_pair(laws[:1])), []
-    work = sum(range(1, len(layers) + 1)) + len(layers)
     for place, layer in enumerate(layers):
         moments = layer_moments.moments[place + 1]
         rule, true = _pair([laws[place + 1]]), _true(moments)
@@ -144,14 +143,9 @@ def error_by_layer(
         exact, closure = path.step(through, rule, true, independent=independent)
         marginal = _diagonal(exact) if independent else exact
         tasks.append(partial(_at_layer, layer, moments, rule, exact, marginal, closure))
-        advance(sum(range(1, place + 2)) / work)
-    found = []
-    for at_layer in in_threads(iter(tasks)):
-        found.append(at_layer)
-        advance((work - len(layers) + len(found)) / work)
     outputs = layer_moments.moments[-1]
     return ErrorByLayer(
-        tuple(found),
+        tuple(in_threads(iter(tasks))),
         path.at_output(outputs, _over_spread(outputs)),
         path.at_output(outputs, _whitening(outputs)),
         layer_moments.moments[0].samples,
@@ -159,15 +153,12 @@ def error_by_layer(
 
 
 def halves(moments: Moments) -> tuple[Pair, Pair]:
-    """Moments of balanced halves of the samples, and of the other halves, 15 of each (McCarthy 1969).
+    """Return moments of 15 balanced halves of the samples, and of the other halves (McCarthy 1969).
 
-    Half of a distance between two halves is spread as the distance of all samples' moments from the true
-    ones is. Unlike replicates by multipliers, halves have covariances that are positive semi-definite.
-
-    The result has shapes (15, m) and (15, m, m), float64. Means and covariances of the halves. The result has
-    shapes (15, m) and (15, m, m), float64. Of what each leaves.
-
-    Raises a ValueError if the moments are not of 16 blocks.
+    Half of the distance between two halves is distributed like the distance of all samples' moments from the
+    true ones. Unlike replicates by multipliers, halves have covariances that are positive semi-definite.
+    Each pair has shapes (15, m) and (15, m, m), float64. A ValueError is raised if the moments do not have
+    16 blocks.
 
     Source: McCarthy, "Pseudo-replication: half samples", Rev. Int. Stat. Inst. 1969.
     """
@@ -215,12 +206,10 @@ def _at_layer(
 
 
 class _Path:
-    """The laws seen so far, carried on to the layer that has been reached, each once.
+    """Laws so far, each propagated once to the current layer.
 
-    A law that is that of its neighbour there, but for rounding, is not carried on beside it: nothing enters
-    between the two.
-
-    `start`: the input's law.
+    A law that equals its neighbour up to rounding is not propagated separately: the layer contributes no
+    error there. `start` is the law of the input.
     """
 
     def __init__(self, start: Pair) -> None:
@@ -230,10 +219,10 @@ class _Path:
     def step(
         self, through: Callable[[Tensor, Tensor], Pair], rule: Pair, true: Pair, *, independent: bool
     ) -> tuple[Pair, Pair]:
-        """Go through a layer, after which the rule's law and the true one are these.
+        """Propagate through a layer, after which these are the rule's and the true law.
 
-        Returns `exact`, `closure`: what the layer makes of the rule's law before it, and of the Gaussian with
-        the true moments there.
+        Return the exact images of the rule's law before the layer, and of the Gaussian with the true moments
+        there.
         """
         closed = _rows(_diagonal(self._true)) if independent else []
         images = through(*_pair([*_rows(self._images), *closed]))
@@ -248,7 +237,7 @@ class _Path:
         return exact, closure
 
     def at_output(self, moments: Moments, scale: Tensor) -> OutputErrors:
-        """Distances between images of neighbours, and of the rule's law and the true one."""
+        """Return distances between images of neighbours, and between the rule's law and the true one."""
         laws = Gaussians.of(self._images, scale)
         first, second = zip(*self._steps, (self._rule, self._truth), strict=True)
         lengths = distance(laws[first], laws[second]).tolist()
@@ -266,7 +255,7 @@ class _Path:
         return _at(self._images, slice(place, place + 1))
 
     def _seen(self, neighbour: int, law: Pair) -> int:
-        """Place of a law among the images: its neighbour's if it is the same."""
+        """Return the index of a law among the images, that of its neighbour if they are equal."""
         if _same(self._law(neighbour), law):
             return neighbour
         self._images = _pair([*_rows(self._images), *_rows(law)])
@@ -274,7 +263,7 @@ class _Path:
 
 
 def _same(a: Pair, b: Pair) -> bool:
-    """Whether two laws differ by no more than rounding in float64."""
+    """Return whether two laws are equal up to rounding in float64."""
     spread = float(a[1].diagonal(dim1=-2, dim2=-1).sum())
     size = float(a[0].square().sum()) ** 0.5 + spread**0.5
     return (
@@ -302,13 +291,13 @@ class _Split:
         return float(distances.mean()), float(distances.quantile(0.95))
 
     def stderr(self, law: Gaussians) -> float:
-        """Standard error of the distance of a law from the true one."""
+        """Return the standard error of the distance of a law from the true one."""
         one, other = distance(law, self.one), distance(law, self.other)
         return float(((one - other).square() / 4).mean().sqrt())
 
 
 def _rounding(moments: Moments, scale: Tensor) -> float:
-    """Root mean square of independent errors of one unit in the last place of each output, scaled."""
+    """Return the root mean square of independent errors of one unit in the last place of each output."""
     squares = np.square(moments.mean) + moments.covariance.diagonal()
     return float(np.sqrt(moments.null_variance * (np.square(scale.numpy()) @ squares).sum()) / ROUNDING)
 
@@ -319,13 +308,13 @@ def _is_constant(moments: Moments) -> bool:
 
 
 def _over_spread(moments: Moments) -> Tensor:
-    """Matrix that divides by the root of the total variance; the identity where there is none."""
+    """Return the matrix that divides by the root of the total variance; the identity if it is zero."""
     factor = 1.0 if _is_constant(moments) else float(np.trace(moments.covariance)) ** -0.5
     return factor * torch.eye(len(moments.mean), dtype=torch.float64)
 
 
 def _whitening(moments: Moments) -> Tensor:
-    """Matrix to principal coordinates of unit variance, over the root of their number."""
+    """Return the matrix to principal coordinates of unit variance, over the root of their number."""
     values, vectors = np.linalg.eigh(moments.covariance)
     kept = values > no_spread(values, moments.null_variance, np.square(moments.mean).sum())
     if not kept.any():

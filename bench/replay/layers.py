@@ -1,14 +1,14 @@
-"""The moments of every layer of a net under input noise: true ones by samples, and exact ones of one layer.
+"""The moments of every layer of a net under input noise: true ones from samples, exact ones for one layer.
 
-A layer is what lies between two places of a net that everything flows through as one tensor: each op of
-a chain, a whole block of a residual net.
+A layer is the part of a net between two points where all later values depend on a single tensor: each op of a
+chain, or a whole block of a residual net.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -31,10 +31,62 @@ from sdp_ref.laws import Gaussian, Law, joined, unchecked
 from sdp_ref.rules import MomentMatching
 from sdp_ref.rules.layerwise import IDENTITIES
 
-Array = NDArray[np.float64]
-Advance = Callable[[float], None]
-"""Told how far something has come, as a share from 0 to 1."""
+Pair = tuple[Tensor, Tensor]
+"""Means (B, n) and covariances (B, n, n), float64."""
 
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """Gaussians with the roots of their covariances, which each distance needs.
+
+    `mean` has shape (B, n), `root` (symmetric) shape (B, n, n), and `trace` of the covariances shape (B,).
+    """
+
+    mean: Tensor
+    root: Tensor
+    trace: Tensor
+
+    @classmethod
+    def of(cls, pair: Pair, scale: Tensor | None = None) -> Gaussians:
+        """Return Gaussians with these means and covariances, of shapes (B, n) and (B, n, n).
+
+        Negative eigenvalues of a covariance count as zero. Coordinates are first multiplied by `scale`,
+        shape (m, n), float64.
+        """
+        mean, covariance = pair
+        if scale is not None:
+            mean, covariance = mean @ scale.mT, scale @ covariance @ scale.mT
+            covariance = (covariance + covariance.mT) / 2
+        values, vectors = torch.linalg.eigh(covariance)
+        values = values.clamp(min=0)
+        return cls(mean, (vectors * values.sqrt().unsqueeze(-2)) @ vectors.mT, values.sum(-1))
+
+    def __getitem__(self, places: Sequence[int]) -> Gaussians:
+        index = torch.tensor(places)
+        return Gaussians(self.mean[index], self.root[index], self.trace[index])
+
+
+def squared_distance(a: Gaussians, b: Gaussians) -> Tensor:
+    """Return the squared W2 between Gaussians, shape (2, B), float64: the parts of means and of covariances.
+
+    `a` and `b` have the same number of Gaussians, or one of them has a single one.
+
+    Source: Gelbrich, "On a formula for the L2 Wasserstein metric between measures on Euclidean and Hilbert
+    spaces", Math. Nachr. 1990.
+    """
+    # Singular values, and not roots of eigenvalues: rounding stays far below the distance.
+    cross = torch.linalg.svdvals(a.root @ b.root).sum(-1)
+    apart = (a.trace + b.trace - 2 * cross).clamp(min=0)
+    spread = torch.where((a.root == b.root).flatten(1).all(1), 0.0, apart)
+    return torch.stack([(a.mean - b.mean).square().sum(-1), spread])
+
+
+def distance(a: Gaussians, b: Gaussians) -> Tensor:
+    """Return the W2 between Gaussians, shape (B,)."""
+    return squared_distance(a, b).sum(0).sqrt()
+
+
+Array = NDArray[np.float64]
 BLOCKS = SCRAMBLES
 """Blocks of samples, independent of each other under either sampler."""
 
@@ -52,9 +104,9 @@ ROUNDING = 2.7
 
 
 class Layer(nn.Module):
-    """Part of a net between two places where all that is computed later rests on one value.
+    """Part of a net between two points where all later values depend on one value.
 
-    `steps`: value 0 is the layer's input, the last one its output.
+    Value 0 of its steps is the layer's input, the last one its output.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -65,13 +117,13 @@ class Layer(nn.Module):
 
     @property
     def label(self) -> str:
-        """What it is, for people: ``Linear`` or ``6 ops up to Add``."""
+        """Short description: ``Linear`` or ``6 ops up to Add``."""
         kinds = [type_before_parametrizations(part).__name__ for part in self.parts]
         return kinds[0] if len(kinds) == 1 else f"{len(kinds)} ops up to {kinds[-1]}"
 
     @property
     def exact(self) -> bool:
-        """Whether the moments of its output have a formula, given a Gaussian input."""
+        """Whether the moments of its output have a formula for a Gaussian input."""
         if len(self.parts) > 1:
             return False
         part = self.parts[0]
@@ -80,12 +132,12 @@ class Layer(nn.Module):
 
     @property
     def affine(self) -> bool:
-        """Whether it is one affine op, or none."""
+        """Whether it is a single op that is affine or the identity."""
         kind = type_before_parametrizations(self.parts[0])
         return len(self.parts) == 1 and kind in (*AFFINE, *IDENTITIES)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Output of the layer, for an input (B, *event)."""
+        """Return the output of the layer for an input (B, *event)."""
         values = [x]
         for part, inputs in zip(self.parts, self.inputs, strict=True):
             values.append(part(*(values[i] for i in inputs)))
@@ -93,14 +145,11 @@ class Layer(nn.Module):
 
 
 def layers_of(net: Net, like: Tensor) -> list[Layer]:
-    """Cut a net into layers.
+    """Cut a net into layers, in order; each reads one value, and later layers read only its output.
 
-    `net`: its parameters are shared, not copied. `like`, shape (B, *event): what its inputs look like.
-
-    The result is from the input to the output; each reads one value, and one only is read after it.
-
-    Raises a ValueError if the net cannot be traced, has no op, or has one that is not understood; the message
-    says which.
+    The layers share the net's parameters. `like`, shape (B, *event), is an example of its inputs. A
+    ValueError says which op prevents this: the net cannot be traced, has no op, or has one that is not
+    understood.
     """
     try:
         steps = trace(net, like.cpu())
@@ -120,7 +169,7 @@ def layers_of(net: Net, like: Tensor) -> list[Layer]:
 
 
 def merged(layers: Sequence[Layer]) -> Layer:
-    """Consecutive layers as one."""
+    """Return consecutive layers as one."""
     steps: list[Step] = []
     for layer in layers:
         start = len(steps)
@@ -131,9 +180,9 @@ def merged(layers: Sequence[Layer]) -> Layer:
 
 @dataclass(frozen=True, eq=False)
 class LayerMoments:
-    """True moments of the input of a net, and of the output of each layer.
+    """True moments of the input of a net and of the output of each layer, flattened.
 
-    `moments`: of the net's input and of each layer's output, flattened. `shapes`: of one event of each.
+    `shapes` are the shapes of one event.
     """
 
     moments: tuple[Moments, ...]
@@ -149,21 +198,20 @@ def sample_layers(
     seed: Seed,
     sampler: Sampler = "mc",
     max_bytes: int = MAX_BYTES,
-    advance: Advance = lambda _: None,
 ) -> LayerMoments:
-    """True moments of the input and of every layer's output, from the draws of `sample_outputs`.
+    """Return true moments of the input and of every layer's output, from the draws of `sample_outputs`.
 
-    Of an affine layer, but for the last, they are the affine images of those before it, which is what the
-    same samples give but for rounding.
+    The moments after an affine layer, except the last layer, are the affine images of those before it, which
+    agree with the moments of the same samples up to rounding.
 
-    `layers`: of a whole net, in its precision, on the CPU. `x`: law of the net's input, on the CPU.
-    `samples`: at least 64; fewer are drawn where a net has so many units that it would take long, see
-    :func:`sdp_bench.bench.experiments.costs.samples_by_layer`. Memory does not grow with them. `seed`,
-    `sampler`: as in :func:`sdp_bench.oracles.sampling.outputs.sample_outputs`: the same inputs are drawn.
-    `advance`: told the share of the samples that are through.
+    `layers` are those of a whole net, in its precision, on the CPU, and `x` is the law of its input, on the
+    CPU. At least 64 `samples` are needed. Fewer than `samples` are drawn if the net has so many units that
+    this would take long; see `sdp_bench.bench.experiments.costs.samples_by_layer`. Memory does not grow with
+    their number. With the same `seed` and `sampler`, the inputs are those of
+    `sdp_bench.oracles.sampling.outputs.sample_outputs`.
 
-    Raises a ValueError if the covariance matrices would take more than `max_bytes`, or the net gives NaN or
-    infinity.
+    A ValueError is raised if the covariance matrices would take more than `max_bytes`, or the net gives NaN
+    or infinity.
     """
     if samples < 4 * BLOCKS:
         raise ValueError(f"moments of layers need at least {4 * BLOCKS} samples, got {samples}")
@@ -186,13 +234,12 @@ def sample_layers(
             if total is not None and part is not None:
                 total.add(block, piece.rows, *part)
         done += piece.rows
-        advance(done / samples)
     (moments,) = in_threads(iter([partial(_completed, layers, sums, values)]))
     return LayerMoments(moments, tuple(v.shape[1:] for v in values))
 
 
 def _within(stream: Iterator[Tensor], bounds: Sequence[int]) -> Iterator[Tensor]:
-    """Consecutive rows of a stream, in pieces of which none goes over a bound."""
+    """Yield consecutive rows of a stream in pieces that do not extend over a bound."""
     done = 0
     for rows in stream:
         inside = [bound - done for bound in bounds if done < bound < done + len(rows)]
@@ -202,7 +249,7 @@ def _within(stream: Iterator[Tensor], bounds: Sequence[int]) -> Iterator[Tensor]
 
 @dataclass(frozen=True)
 class _Piece:
-    """Sums and products of some samples at every place of a net; None where they are not wanted."""
+    """Sums and products of some samples at every point of a net; None where they are not needed."""
 
     rows: int
     parts: list[tuple[Tensor, Tensor] | None]
@@ -229,7 +276,7 @@ def _through(
 def _completed(
     layers: Sequence[Layer], sums: Sequence[_Sums | None], values: Sequence[Tensor]
 ) -> tuple[Moments, ...]:
-    """Moments at every place: those of samples, and affine images of them."""
+    """Return the moments at every point: those of samples, and affine images of them."""
     found: list[Moments] = []
     for place, total in enumerate(sums):
         if total is not None:
@@ -240,7 +287,7 @@ def _completed(
 
 
 def _image(layer: Layer, moments: Moments, shape: torch.Size) -> Moments:
-    """Moments of what an affine layer makes of samples with these, block by block."""
+    """Return the moments of an affine layer's output, block by block, from those of its input."""
     means = np.concatenate([moments.mean[None], moments.block_means])
     covariances = np.concatenate([moments.covariance[None], moments.block_covariances])
     double = copy.deepcopy(layer).double()
@@ -256,7 +303,7 @@ def _image(layer: Layer, moments: Moments, shape: torch.Size) -> Moments:
 
 
 def _require_room(units: Sequence[int], max_bytes: int) -> None:
-    """Raise a ValueError if covariance matrices over so many units each would take more than `max_bytes`."""
+    """Raise a ValueError if covariance matrices for these numbers of units take more than `max_bytes`."""
     need = 8 * (BLOCKS + 2) * sum(count * count for count in units)
     if need > max_bytes:
         raise ValueError(
@@ -266,7 +313,7 @@ def _require_room(units: Sequence[int], max_bytes: int) -> None:
 
 
 class _Sums:
-    """Counts, sums and products of one value's samples, about its value at the input's centre."""
+    """Counts, sums and products of one value's samples, relative to its value at the input's centre."""
 
     def __init__(self, centre: Tensor) -> None:
         self.eps = torch.finfo(centre.dtype).eps
@@ -277,7 +324,7 @@ class _Sums:
         self.products = torch.zeros(BLOCKS, n, n, dtype=torch.float64)
 
     def zeros(self) -> tuple[Tensor, Tensor]:
-        """Where a part of the sums and products may be gathered."""
+        """Return zeros to add a part of the sums and products to."""
         return torch.zeros_like(self.sums[0]), torch.zeros_like(self.products[0])
 
     def add(self, block: int, count: int, part: Tensor, products: Tensor) -> None:
@@ -308,15 +355,15 @@ class _Sums:
 def moments_after(
     layer: Layer, mean: Tensor, covariance: Tensor, shape: torch.Size, *, seed: Seed
 ) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of a layer's output when its input is Gaussian.
+    """Return mean (B, m) and covariance (B, m, m), float64, of a layer's output for Gaussian inputs.
 
-    `layer`: in float64. `mean`, `covariance`, shapes (B, n) and (B, n, n): of the input; laws of a batch are
-    taken through one by one. `shape`: of one event of the input. `seed`: of the samples, where there is no
-    formula: the same for every law, so that their differences are less noisy than they are.
+    They are exact for affine ops and the non-linearities of `sdp_ref.activations`, with the formulas of
+    `MomentMatching`, so that this rule has no error against them by construction. For other layers they are
+    those of `REFERENCE_SAMPLES` samples, with the same `seed` for every law, which makes their differences
+    less noisy.
 
-    Returns `mean`, `covariance`, shapes (B, m) and (B, m, m), float64: exact for affine ops and the
-    non-linearities of :mod:`sdp_ref.activations`; else from :data:`REFERENCE_SAMPLES` samples. The formulas
-    are those of `MomentMatching`, so that this rule has no error against them by construction.
+    `layer` is in float64. `mean` and `covariance`, shapes (B, n) and (B, n, n), are those of the inputs, and
+    `shape` is that of one event of the input.
     """
     if layer.exact:
         law = unchecked(Gaussian, mean.reshape(-1, *shape), covariance)
@@ -345,6 +392,6 @@ def _sampled(
 
 
 def _twice(blocks: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Blocks in two parts each: moments want two at least."""
+    """Yield each block in two parts, since moments need at least two blocks."""
     for block in blocks:
         yield from block.tensor_split(2)

@@ -24,7 +24,7 @@ from sdp_bench.bench.replay.stored import groups_of, plugins_of, settings_of, st
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Cell, Record
 from sdp_bench.bench.rules import is_address
-from sdp_bench.bench.runs.group import run_group
+from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.text import printable
 from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.laws import Law
@@ -33,27 +33,12 @@ from sdp_ref.laws import Law
 def replay(
     store: Queries, key: str, say: Callable[[str], None], *, trusted: bool = False
 ) -> list[tuple[Record, Record]]:
-    """Make one stored measurement again from the net, input and seeds that it is known by.
+    """Make one stored measurement again from its net, input and seeds.
 
-    Parameters
-    ----------
-    store : Queries
-    key : str
-        ``unit/rule/metric`` as in the exported table, or the beginning of one.
-    say : callable
-        Called with lines that tell what is done.
-    trusted : bool
-        Whether the code of a plug-in rule may be run that is stored in the file.
-
-    Returns
-    -------
-    list of (Record, Record)
-        For each component what was stored and what came out now.
-
-    Raises
-    ------
-    UserError, RunFailedError
-        If it cannot be made again; see :func:`sdp_bench.bench.replay.stored.stored_measurement`.
+    Return pairs of the stored and the new record, one for each component. `key` is ``unit/rule/metric`` as
+    in the exported table, or a prefix of one. `say` is called with lines that describe each step. `trusted`
+    allows stored code of a plug-in rule to run. Errors are those of
+    `sdp_bench.bench.replay.stored.stored_measurement`.
     """
     made = stored_measurement(store, key, trusted=trusted)
     rows, first, net, subject, location = made.rows, made.first, made.net, made.subject, made.location
@@ -77,7 +62,7 @@ def replay(
 
 
 def identical(stored: Record, again: Record) -> bool:
-    """Whether value, floor and standard error are equal to the last bit."""
+    """Return whether value, floor and standard error are equal to the last bit."""
     names = ("value", "floor", "floor95", "stderr")
     return all(getattr(stored, name) == getattr(again, name) for name in names)
 
@@ -250,7 +235,7 @@ def _difference(stored: Mapping[str, Any] | None, again: Record | None) -> str:
 
 
 def _described(samples: Tensor, noise: Law, law: Law | None = None) -> str:
-    """Centre and spread of the outputs: by moments where the noise has any, else by quartiles."""
+    """Describe centre and spread of the outputs, by moments if the noise has them, otherwise by quartiles."""
     if law is not None and not heavy_tailed(law):
         return f"mean {_row(law.mean[0])}, sd {_row(law.variance[0].sqrt())}"
     if not heavy_tailed(noise):

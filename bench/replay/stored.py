@@ -1,4 +1,4 @@
-"""What a stored measurement was made of: its net, input, seeds and rule, from what the results file keeps."""
+"""Stored measurements: net, input, noise, rule and oracle, made again from a results file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from sdp_bench.bench.experiments import chosen, predict
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.law_group import LawGroup, Subject
 from sdp_bench.bench.experiments.own_net import own_experiment
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
-from sdp_bench.bench.metrics.references import Reference
+from sdp_bench.bench.identity import SeedRoot, digest
+from sdp_bench.bench.manifests import METHODS, Manifest, record
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
+from sdp_bench.bench.metrics.references import ORACLE_AGAIN, Reference
 from sdp_bench.bench.nets.net import Net, net_from_bytes
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
@@ -28,11 +29,10 @@ from sdp_ref.rules import Propagator
 
 @dataclass(frozen=True)
 class StoredMeasurement:
-    """What a stored measurement was made of.
+    """A stored measurement with everything that it was made of.
 
-    `rows`: its components as stored, see `Queries.find`; `first` is the first of them. `settings`: of the run
-    that made it. `group`: that it was measured in, at `place`. `oracle`: nothing is drawn before it is asked
-    for.
+    `rows`: its components as stored, see `Queries.find`. `settings`: those of its run. `group`: the group
+    that it was measured in, at index `place`. `oracle`: its samples are drawn when they are first used.
     """
 
     rows: list[dict[str, Any]]
@@ -44,12 +44,12 @@ class StoredMeasurement:
 
     @property
     def first(self) -> dict[str, Any]:
-        """First component as stored."""
+        """The first component as stored."""
         return self.rows[0]
 
     @property
     def subject(self) -> Subject:
-        """Net, input and noise."""
+        """Its net, input and noise."""
         return self.group.subjects[self.place]
 
     @property
@@ -59,14 +59,11 @@ class StoredMeasurement:
 
     @property
     def rule(self) -> Propagator | Reference:
-        """What was measured.
-
-        Raises a ValueError if there is no such rule.
-        """
+        """The measured rule or reference; a ValueError if it does not exist."""
         return self.settings.rule(self.first["rule"])
 
     def prediction(self) -> tuple[Prediction, float]:
-        """What the rule predicts, from the same batch of inputs as then, and its time (s) for one."""
+        """Return the prediction, from the same batch of inputs as before, and its time (s) per input."""
         rule, group = self.rule, self.group
         if isinstance(rule, Reference):
             return rule.predict(self.oracle), 0.0
@@ -77,10 +74,7 @@ class StoredMeasurement:
 
 @dataclass(frozen=True)
 class Found:
-    """A stored measurement that may be made again, before its input is looked for.
-
-    `rows`: its components as stored. `run`: that made it. `settings`: of that run.
-    """
+    """A stored measurement that can be made again, before its input is loaded."""
 
     rows: list[dict[str, Any]]
     run: Run
@@ -89,14 +83,12 @@ class Found:
 
 
 def find(store: Queries, key: str, *, trusted: bool = False) -> Found:
-    """Find a stored measurement that may be made again.
+    """Find a stored measurement that can be made again.
 
-    `key`: ``unit/rule/metric`` as in the exported table, or the beginning of one. `trusted`: whether the code
-    of a plug-in rule, or of a net of the user's, may be run that is stored in the file.
-
-    Raises a UserError if the key is unknown or stands for several measurements, or is of a rule whose code is
-    stored and not trusted, of a net of the user's that is not, or of what has no oracle. Raises a
-    RunFailedError if the weights are not there.
+    `key` is ``unit/rule/metric`` as in the exported table, or a prefix of one. `trusted` allows the stored
+    code of a plug-in rule or of a user's net to run. A UserError is raised if the key is unknown or
+    ambiguous, the measurement has no oracle, or it needs code that is not trusted. A RunFailedError is
+    raised if the weights are not stored.
     """
     rows = components_of(store, key)
     first = rows[0]
@@ -125,12 +117,10 @@ def find(store: Queries, key: str, *, trusted: bool = False) -> Found:
 
 
 def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> StoredMeasurement:
-    """Find a stored measurement with the net, input and seeds that it is known by.
+    """Find a stored measurement with its net, input and seeds.
 
-    Parameters are those of :func:`find`.
-
-    Raises a UserError as :func:`find`. Raises a RunFailedError if the weights are not there, or the oracle's
-    key cannot be met again (another version of the data, say).
+    Arguments and errors are those of `find`. A RunFailedError is also raised if the key of the oracle cannot
+    be reproduced, for example because the data have changed.
     """
     found = find(store, key, trusted=trusted)
     group, place = group_of(found.rows[0]["unit"], found.run, found.settings, found.net)
@@ -139,11 +129,9 @@ def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> St
 
 
 def components_of(store: Queries, key: str) -> list[dict[str, Any]]:
-    """Components of the one measurement that a key, or the beginning of one, stands for.
+    """Return the stored rows of the measurement with this key or prefix, one for each component.
 
-    The result is rows of the store, one a component.
-
-    Raises a UserError if there is none, or there are several.
+    A UserError is raised if there is none or there are several.
     """
     rows = store.find(key)
     names = sorted({f"{r['unit']}/{r['rule']}/{r['metric']}" for r in rows})
@@ -175,7 +163,7 @@ def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[
 def groups_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> list[LawGroup]:
     """Return the groups of a stored run that have an oracle, for some of its nets.
 
-    Without nets: the groups of experiments that bring their own.
+    Without nets, return the groups of experiments that bring their own.
     """
     groups: list[Group] = []
     for net in nets:
@@ -190,11 +178,9 @@ def groups_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> list[
 
 
 def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:
-    """Settings of a run as the store gives them back, to work by.
+    """Return the settings of a stored run.
 
-    Planning tries all rules: without trust those that come with code are left out.
-
-    `trusted`: whether the code of plug-in rules may be run.
+    Planning a run tries all rules. Rules with stored code are therefore left out unless they are `trusted`.
     """
     settings = Settings.from_dict(stored_run.settings)
     if trusted:
@@ -205,5 +191,71 @@ def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:
 
 
 def plugins_of(stored_run: Run) -> tuple[Plugin, ...]:
-    """Plug-in rules of a run, to know of; their code is not run."""
+    """Return the plug-in rules of a run; their code is not run."""
     return Settings.from_dict(stored_run.settings).plugins
+
+
+def description(store: Queries, prefix: str) -> dict[str, Any]:
+    """Return how an oracle of a results file was made, without drawing it again.
+
+    `prefix` is the key of the oracle (the first part of a measurement's key), or a prefix of it. The result
+    contains key, net, input, sigma, method, sampler, samples, precision (where it was recorded) and seed, the
+    metrics measured against the oracle, the results of a second, independent oracle if the run had one as a
+    reference, the run's versions, and a hash of all of these. A UserError is raised if the key is unknown or
+    ambiguous.
+    """
+    rows = _rows(store, prefix)
+    first = rows[0]
+    key, run = str(first["unit"]), store.run(first["run"])
+    again = [row for row in rows if row["rule"] == ORACLE_AGAIN.name]
+    content = {
+        "key": key,
+        "net": first["net"],
+        "input": first["input"],
+        "sigma": first["sigma"],
+        "method": METHODS[first["sampler"]],
+        "sampler": first["sampler"],
+        "samples": first["samples"],
+        "precision": sorted({row["precision"] for row in rows if row["precision"]}),
+        "seed": SeedRoot(key).seed("oracle"),
+        "metrics": sorted({row["metric"] for row in rows}),
+        "second draw": [
+            {name: row[name] for name in ("metric", "component", "value", "floor95", "stderr")}
+            for row in again
+        ],
+        "run": run.id,
+        "versions": run.environment,
+    }
+    return {**content, "hash": digest(content)[:16]}
+
+
+def drawn_again(store: Queries, prefix: str) -> Manifest:
+    """Draw an oracle of a results file again, and return its full manifest with checks.
+
+    `prefix` is as in `description`. A UserError is raised if the key is unknown or ambiguous, or the noise
+    has no moments. A RunFailedError is raised if the key cannot be reproduced, the weights are not stored,
+    or a check fails.
+    """
+    first = _rows(store, prefix)[0]
+    if first["weights"] is None:
+        raise RunFailedError("these results were exported without the nets' weights; nothing to draw from")
+    run = store.run(first["run"])
+    # Rules change no oracle, and the code of a plug-in is not to be run for one.
+    settings = replace(settings_of(run), rules=("sdp",))
+    net = net_from_bytes(first["weights"], "stored")
+    group, place = group_of(first["unit"], run, settings, net)
+    oracle = Oracle(net.build(), group.law[place], group.subjects[place].key, group.settings.sampling)
+    try:
+        return record(group, place, oracle)
+    except ValueError as error:
+        raise UserError(f"oracle {oracle.key.hex}: {error}") from error
+
+
+def _rows(store: Queries, prefix: str) -> list[dict[str, Any]]:
+    rows = [row for row in store.find(prefix) if row["net"]]
+    found = sorted({str(row["unit"]) for row in rows})
+    if not found or not prefix:
+        raise UserError(f"no oracle has a key that begins with '{prefix}'; results.csv lists them")
+    if len(found) > 1:
+        raise UserError(f"'{prefix}' begins the keys of {len(found)} oracles: {', '.join(found[:5])} ...")
+    return rows

@@ -61,7 +61,7 @@ def compare(a: Queries, b: Queries) -> Comparison:
 
 
 def _largest(old: pd.DataFrame, new: pd.DataFrame, fields: pd.DataFrame) -> pd.DataFrame:
-    """The largest differences, sorted by size and then by key."""
+    """Return the largest differences, sorted by size and then by key."""
     error = np.fmax(old["stderr"].to_numpy(), new["stderr"].to_numpy())
     found: list[tuple[object, ...]] = []
     for name in fields:

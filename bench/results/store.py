@@ -18,10 +18,10 @@ import pandas as pd
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.results import checksums, schema, tables
-from sdp_bench.bench.results.checksums import DamageError
+from sdp_bench.bench.results import schema, tables
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Failure, Record, RunDescription, StoredNet, Unit
+from sdp_bench.bench.results.schema import DamageError
 from sdp_ref.rules import Traits
 
 LOCK = ".sdp-bench-lock"
@@ -85,17 +85,17 @@ class Store(Queries):
             if new:
                 db.execute("BEGIN IMMEDIATE")
                 schema.create(db)
-                checksums.seal(db, dict.fromkeys(schema.TABLES))
+                schema.seal(db, dict.fromkeys(schema.TABLES))
                 db.execute("COMMIT")
             db.execute("PRAGMA foreign_keys = ON")
             if not writing:
                 db.execute("BEGIN")  # until the file is closed: one state for all queries
             if schema.statements_of(db) != schema.statements():
                 raise DamageError("its tables are not those of a results file")
-            checksums.check_structure(db)
+            schema.check_structure(db)
             small = [name for name in schema.TABLES if name != "records"]
-            checksums.check_structure(db, *small)
-            checksums.check(db, dict.fromkeys(small))
+            schema.check_structure(db, *small)
+            schema.check(db, dict.fromkeys(small))
         return db
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Store(Queries):
         """Return a table of the schema; see :meth:`Queries.table`."""
         if name not in self._tables:
             with self._reading():
-                parts = checksums.verified(self._connection, name)
+                parts = schema.verified(self._connection, name)
                 self._tables[name] = tables.from_rows(name, (row for _, rows in parts for row in rows))
         return self._tables[name]
 
@@ -146,23 +146,23 @@ class Store(Queries):
         Raises RunFailedError if the file is damaged.
         """
         with self._reading():
-            checksums.check_structure(self._connection, *schema.TABLES)
+            schema.check_structure(self._connection, *schema.TABLES)
             return {
-                name: sum(len(rows) for _, rows in checksums.verified(self._connection, name))
+                name: sum(len(rows) for _, rows in schema.verified(self._connection, name))
                 for name in schema.TABLES
             }
 
     @contextmanager
-    def _transaction(self, touched: checksums.Touched) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, touched: schema.Touched) -> Iterator[sqlite3.Connection]:
         """Write to some parts of tables: their checksums are verified before, and replaced after."""
         db = self._connection
         self._tables.clear()
         try:
             db.execute("BEGIN IMMEDIATE")
             with self._reading():
-                checksums.check(db, touched)
+                schema.check(db, touched)
             yield db
-            checksums.seal(db, touched)
+            schema.seal(db, touched)
             db.execute("COMMIT")
         except BaseException as error:
             if db.in_transaction:

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.results import ranges, schema
-from sdp_bench.bench.results.checksums import Row
+from sdp_bench.bench.results import record, schema
 from sdp_bench.bench.results.record import Run, StoredNet
+from sdp_bench.bench.results.schema import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,7 +166,7 @@ def check(name: str, frame: pd.DataFrame) -> None:
 
 def _check_ranges(frame: pd.DataFrame) -> None:
     metric = frame["metric"].array
-    limits = np.array([ranges.limits(text) for text in metric.categories]).reshape(-1, len(NUMBERS), 2)
+    limits = np.array([record.limits(text) for text in metric.categories]).reshape(-1, len(NUMBERS), 2)
     for place, column in enumerate(NUMBERS):
         values = frame[column].to_numpy()
         low, high = limits[metric.codes, place].T

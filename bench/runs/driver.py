@@ -1,29 +1,162 @@
-"""A whole run: train missing nets, measure what is not stored yet, and store it."""
+"""A whole run: train missing nets, measure in workers what is not stored yet, and store it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, as_completed
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 from sdp_bench.bench import environment
-from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.errors import NOT_DEFINED, UserError, one_line
+from sdp_bench.bench.executors import lost
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import costs
 from sdp_bench.bench.experiments.base import Experiment, Group
+from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed, get_nets, missing
 from sdp_bench.bench.nets.net import Net, best_classifier, stored
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.results.record import Failure, RunDescription
+from sdp_bench.bench.results.record import Cell, Failure, Record, RunDescription, outside
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.group import Current, GroupResult, current, execute
 from sdp_bench.bench.runs.plan import Plan, plan_of
-from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.settings import Settings
+
+
+class Told(NamedTuple):
+    """A failure; unknown fields are empty."""
+
+    rule: str
+    metric: str
+    error: str
+    place: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why some metrics of a rule were not measured."""
+
+    rule: str  # spec; empty if the reason is not about one rule
+    metrics: tuple[str, ...]  # distinct labels; empty if the reason is not about single metrics
+    error: str
+    places: tuple[str, ...] = ()  # distinct settings
+    seconds: float = 0.0  # longest time until the failure
+
+    @property
+    def line(self) -> str:
+        """Metrics and reason: ``Bures, Gaussian KL: a covariance is needed, which a Cauchy law has not``."""
+        return ": ".join(filter(None, (", ".join(self.metrics), self.error.removeprefix(NOT_DEFINED))))
+
+
+def reasons(failures: Iterable[Told]) -> list[Reason]:
+    """Group failures by rule and error, in order of first occurrence."""
+    found: dict[tuple[str, str], list[Told]] = {}
+    for each in failures:
+        found.setdefault((each.rule, each.error), []).append(each)
+    return [
+        Reason(
+            rule,
+            tuple(dict.fromkeys(recorded_metric(each.metric).label for each in own if each.metric)),
+            error,
+            tuple(dict.fromkeys(each.place for each in own if each.place)),
+            max(each.seconds for each in own),
+        )
+        for (rule, error), own in found.items()
+    ]
+
+
+Current = frozenset[Cell]
+"""Cells that need not be measured again: their records rest on today's versions."""
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """Records and failures of a group, and its time (s)."""
+
+    records: list[Record]
+    failures: list[Failure]
+    seconds: float
+
+
+def _cell(record: Record) -> Cell:
+    return record.unit, record.rule, record.metric
+
+
+def _outside(record: Record) -> str:
+    return outside(record.metric, record.value, record.floor, record.floor95, record.stderr)
+
+
+def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
+    """Measure some cells of a group and return their records; an impossible value is a failure."""
+    start, asked = time.perf_counter(), frozenset(cells)
+    records: list[Record] = []
+    failures: list[Failure] = []
+    for outcome in group.measure(asked):
+        if isinstance(outcome, Failure):
+            failures.append(outcome)
+        elif _cell(outcome) in asked:
+            records.append(outcome)
+    wrong = {cell: reason for record in records if (reason := _outside(record)) for cell in [_cell(record)]}
+    failures += [Failure(*cell, reason, 0.0) for cell, reason in wrong.items()]
+    records = [record for record in records if _cell(record) not in wrong]
+    return GroupResult(records, failures, time.perf_counter() - start)
+
+
+def current(store: Store, groups: Sequence[Group]) -> Current:
+    """Return the cells of some groups with stored records of the current versions."""
+    marks = {cell: group.versions_of(cell[1], cell[2]) for group in groups for cell in group.cells}
+    units = {unit for unit, _, _ in marks}
+    measured = store.measured(units)
+    return frozenset(
+        (unit, rule, metric)
+        for unit, rule, metric, mark in measured
+        if marks.get((unit, rule, metric)) == mark
+    )
+
+
+def store_result(store: Store, run: int, group: Group, result: GroupResult, cells: Sequence[Cell]) -> None:
+    """Store the result of a group with the current versions; older results of `cells` are replaced."""
+    records = [
+        replace(record, fingerprint=group.versions_of(record.rule, record.metric))
+        for record in result.records
+    ]
+    store.write_group(run, records, result.failures, list(cells))
+
+
+def execute(
+    groups: Sequence[Group],
+    done: Current,
+    store: Store,
+    run: int,
+    executor: Executor,
+    on_group: Callable[[Group, GroupResult], None],
+) -> None:
+    """Run groups and store each as it finishes.
+
+    Cells in `done` are skipped, and `on_group` is called after each group is stored. If a worker dies or
+    exceeds its time limit, its group has failed. If the driver ends, finished groups are already stored.
+    Errors in a worker outside the measured code are bugs of the project and are raised here.
+    """
+    start = time.perf_counter()
+    futures: dict[Future[GroupResult], tuple[Group, list[Cell]]] = {}
+    for group in groups:
+        cells = group.left(done)
+        futures[executor.submit(run_group, group, cells)] = group, cells
+    for future in as_completed(futures):
+        group, cells = futures.pop(future)
+        try:
+            result = future.result()
+        except lost() as error:
+            line, took = one_line(error), time.perf_counter() - start
+            units, rules = dict.fromkeys(unit for unit, _, _ in cells), {rule for _, rule, _ in cells}
+            rule = rules.pop() if len(rules) == 1 else None
+            result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units], took)
+        store_result(store, run, group, result, cells)
+        on_group(group, result)
 
 
 class Meter(Protocol):
@@ -71,14 +204,11 @@ def run(
     make_executor: Callable[[int, int], Executor],
     progress: Progress,
 ) -> int:
-    """Do a run; current measurements of the store are not repeated.
+    """Do a run, and return the number of failed measurements; current measurements are not repeated.
 
-    `jobs`: workers; one a core by default. `make_executor`: executor with so many workers, each with so many
-    BLAS threads.
-
-    The result is failed measurements; one of a law for which the metric is not defined is none.
-
-    Raises a UserError if a setting does not fit, or there is nothing to run.
+    A metric that is not defined for a law does not count as a failure. `jobs` is the number of workers, by
+    default one per core. `make_executor` returns an executor, given the numbers of workers and of BLAS
+    threads per worker. A UserError is raised if a setting is invalid or there is nothing to run.
     """
     start = time.monotonic()
     nets = request.nets

@@ -11,7 +11,7 @@ from sdp_bench.bench.errors import OutsideError, UserError, outside
 from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.plugins.code import no_exit

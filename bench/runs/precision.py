@@ -19,6 +19,7 @@ import numpy as np
 from sdp_bench.bench.datasets.base import stratified_rows
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.laws import LawExperiment, oracle_key
+from sdp_bench.bench.identity import Sampling
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import (
     CentralTotalVariation,
@@ -30,7 +31,6 @@ from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets, missing
 from sdp_bench.bench.nets.net import inputs_of
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.noise import Noise
-from sdp_bench.bench.sampling import Sampling
 from sdp_bench.bench.settings import Settings
 from sdp_bench.oracles.partitions.precision import Rounding, precise
 from sdp_bench.oracles.sampling.outputs import sample_outputs

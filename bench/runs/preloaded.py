@@ -15,7 +15,7 @@ import sdp_bench.oracles
 import sdp_ref
 from sdp_bench.bench.experiments import law_group  # noqa: F401
 from sdp_bench.bench.metrics import metrics
-from sdp_bench.bench.runs import group  # noqa: F401
+from sdp_bench.bench.runs import driver  # noqa: F401
 from sdp_bench.bench.studies.introduction import group as introduction  # noqa: F401
 from sdp_bench.bench.studies.robustness import group as robustness  # noqa: F401
 from sdp_bench.bench.studies.selective import group as selective  # noqa: F401

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 try:
-    from sdp_bench.bench.experiments.iris import ci
+    from sdp_bench.bench.experiments import ci
 except ImportError:  # asv imports this file at other commits too
     ci = None  # type: ignore[assignment]
 
@@ -40,7 +40,7 @@ def parameters() -> list[list[str]]:
 
 def measure(groups: list[Any]) -> Errors:
     """Return errors of each rule on groups of cells, averaged over inputs."""
-    from sdp_bench.bench.runs.group import run_group
+    from sdp_bench.bench.runs.driver import run_group
 
     values: dict[tuple[str, str, str], list[float]] = {}
     for group in groups:

@@ -10,9 +10,8 @@ from typing import ClassVar
 
 import torch
 
-from . import gpu
-from .timing import REGULAR, clock
-from .workloads import RULES, Workload
+from . import workloads
+from .workloads import REGULAR, RULES, Workload, clock
 
 ON_CPU = "cpu"
 ON_GPU = {"cuda, batches of 8": 8, "cuda, batches of 128": 128}
@@ -64,10 +63,10 @@ class _OnGPU(_Works):
     """Measurements that only a GPU provides."""
 
     def track_device_seconds(self, *_params: str) -> float:
-        return gpu.event_seconds(self.work)
+        return workloads.event_seconds(self.work)
 
     def track_peak_memory(self, *_params: str) -> int:
-        return gpu.peak_bytes(self.work)
+        return workloads.peak_bytes(self.work)
 
     track_device_seconds.unit = "s"  # type: ignore[attr-defined]
     track_peak_memory.unit = "bytes"  # type: ignore[attr-defined]
@@ -122,18 +121,18 @@ class Clocks:
         """Run some work first, since the clock rises under load."""
         if not torch.cuda.is_available():
             raise NotImplementedError("no CUDA device")
-        gpu.state()
+        workloads.state()
         work = Workload.of("cnn3", 128, _Works.accelerator).forward("sdp")
         for _ in range(20):
             work()
 
     def track_share_of_highest_clock(self) -> float:
-        found = gpu.state()
+        found = workloads.state()
         return found.clock / found.highest
 
     def track_throttled(self) -> int:
         """Return 1 if power, heat or a setting limits the clock."""
-        return int(gpu.state().throttled)
+        return int(workloads.state().throttled)
 
 
 class FullCovariance(_Grid):

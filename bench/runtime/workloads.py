@@ -1,21 +1,220 @@
-"""Timed work: a forward pass and a training step of each method, on nets by name."""
+"""Nets and inputs to time propagation with, and clocks for a CPU or GPU."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import itertools
-from collections.abc import Callable
+import re
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 import sdp_ref as sr
 
-from .dimensions import Mlp, sized
-from .timing import REGULAR
+if TYPE_CHECKING:
+    import torch
+
+
+REGULAR = "regular"
+"""Name of the net's own pass or training step, to which other times are relative."""
+
+
+def clock(device: str | torch.device = "cpu") -> float:
+    """Return the time (s) of a clock that suits the device; only differences are meaningful.
+
+    On a CPU with one thread this is the process's CPU time (user and system), which other processes hardly
+    change. With more threads, and on a GPU after synchronising, it is the wall time.
+    """
+    import torch
+
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
+def by_turns(
+    works: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    warmup: int = 1,
+    now: Callable[[], float] = clock,
+) -> dict[str, list[float]]:
+    """Time each function once per round, so that disturbances affect all of them; returns seconds by name."""
+    for _ in range(warmup):
+        for work in works.values():
+            work()
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            start = now()
+            work()
+            seconds[name].append(now() - start)
+    return seconds
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Median and quartiles of the ratios of two times taken in the same round."""
+
+    median: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, numerator: list[float], denominator: list[float]) -> Ratio:
+        """Return the ratios of corresponding rounds; a ValueError if lengths differ or are zero."""
+        ratios = [a / b for a, b in zip(numerator, denominator, strict=True)]
+        if not ratios:
+            raise ValueError("a ratio needs at least one round")
+        if len(ratios) == 1:
+            return cls(ratios[0], ratios[0], ratios[0])
+        lower, median, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+        return cls(median, lower, upper)
+
+
+Work = Callable[[], object]
+
+_IDLE = 0x1
+"""The NVML reason for a lower clock that means that the GPU is idle."""
+
+
+def event_seconds(work: Work, passes: int = 5) -> float:
+    """Return the median time (s) of a pass between two CUDA events, with a warm `work`.
+
+    This is device time, without the host's preparation. If the host is slower than the device, the time
+    includes the device's waiting.
+    """
+    seconds: list[float] = []
+    for _ in range(passes):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        seconds.append(float(start.elapsed_time(end)) / 1e3)
+    return statistics.median(seconds)
+
+
+def peak_bytes(work: Work) -> int:
+    """Return the peak memory of tensors on the device during a pass, including net and inputs."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated()
+
+
+@dataclass(frozen=True)
+class State:
+    """Clock rates of a GPU."""
+
+    # clock of the multiprocessors (MHz), now and at most
+    clock: float
+    highest: float
+    reasons: int  # bits of NVML's reasons for a lower clock, 0 for no reason
+
+    @property
+    def throttled(self) -> bool:
+        """Whether power, heat or a setting limits the clock."""
+        return bool(self.reasons & ~_IDLE)
+
+
+def state() -> State:
+    """Return the state of the first GPU from ``nvidia-smi``.
+
+    NotImplementedError, which asv skips, is raised without the program or a GPU.
+    """
+    try:
+        clock, highest, reasons = _asked("clocks.sm,clocks.max.sm,clocks_throttle_reasons.active")
+        return State(float(clock), float(highest), int(reasons, 16))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise NotImplementedError(f"nvidia-smi does not say how the GPU is clocked: {error}") from None
+
+
+def _asked(query: str) -> list[str]:
+    command = ["nvidia-smi", "--id=0", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    said = subprocess.run(  # noqa: S603  words of this module alone
+        command, capture_output=True, text=True, check=True, timeout=30
+    )
+    return said.stdout.strip().split(",")
+
+
+def described() -> str:
+    """Return the GPU and the versions that affect its speed, for ``asv machine``, or "no GPU"."""
+    if not torch.cuda.is_available():
+        return "no GPU"
+    try:
+        (driver,) = _asked("driver_version")
+    except (OSError, subprocess.SubprocessError, ValueError):
+        driver = "unknown"
+    versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+    return f"{torch.cuda.get_device_name(0)}, driver {driver}, {versions}"
+
+
+if __name__ == "__main__":
+    print(described())
+
+
+_MLP = "mlp"
+_NAME = re.compile(r"(?P<kind>[^-]+)(?P<sizes>(?:-[0-9]{1,6}x[0-9]{1,6}(?:-[0-9]{1,6}){0,2})?)")
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """A fully connected ReLU net with hidden layers of equal width."""
+
+    depth: int
+    width: int
+    outputs: int = 3
+    inputs: int = 4
+
+    @property
+    def name(self) -> str:
+        return f"{_MLP}-{self.depth}x{self.width}-{self.outputs}-{self.inputs}"
+
+
+@dataclass(frozen=True)
+class ImageNet:
+    """An image classifier."""
+
+    kind: str  # name of its architecture
+    # size of the images
+    size: int = 32
+    channels: int = 3
+    width: int | None = None  # width of the first layer; by default all sizes are the architecture's own
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.size}x{self.width}-{self.channels}" if self.width else self.kind
+
+
+def sized(name: str) -> Mlp | ImageNet:
+    """Return the net with this name.
+
+    Names are ``cnn3`` and ``resnet18`` for 3x32x32 images, or ``mlp-4x100`` for four hidden layers of 100
+    units, with four inputs and 3 outputs. ``mlp-4x100-10`` has 10 outputs, and ``mlp-4x100-10-50`` also 50
+    inputs. ``cnn3-8x4`` is cnn3 with 4 channels in the first layer for 3x8x8 images, ``cnn3-28x64-1`` the
+    same for 1x28x28.
+    """
+    found = _NAME.fullmatch(name)
+    kind, numbers = (found["kind"], [*map(int, re.findall(r"\d+", found["sizes"]))]) if found else ("", [])
+    if kind == _MLP and numbers:
+        return Mlp(*numbers)
+    if kind in ("", _MLP) or len(numbers) > 3:
+        raise ValueError(f"no net is called {name!r}")
+    if not numbers:
+        return ImageNet(kind)
+    size, width, channels = [*numbers, 3][:3]
+    return ImageNet(kind, size, channels, width)
+
 
 RULES = ("marginal_moment_matching", "marginal_sdp", "sdp")
 SHORT = "marginal_moment_matching:precision=1e-5"

@@ -22,7 +22,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError, outside
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
-from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.noise import GAUSSIAN, Noise
@@ -219,12 +219,11 @@ def get_model(
     device: str = "cpu",
     report: Report | None = None,
 ) -> Model:
-    """A classifier, from the cache or else trained and put there.
+    """Return a classifier from the cache, or train and cache it.
 
-    A training that was interrupted goes on from its last checkpoint, to the same weights (on a GPU as far
-    as its kernels are deterministic).
-
-    Raises a RunFailedError if training diverged, or the cache cannot be written.
+    An interrupted training resumes from its last checkpoint and gives the same weights (on a GPU only if its
+    kernels are deterministic). A RunFailedError is raised if training diverges or the cache cannot be
+    written.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:
@@ -242,7 +241,7 @@ def get_model(
 def _path(images: TrainingImages, objective: Objective, seed: int, epochs: int) -> Path:
     data = images.pixels, images.labels, images.classes, images.architecture.label
     versions = VERSION, objective.rule and objective.rule.version
-    identity = keys.digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
+    identity = digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
     return storage.cache_folder() / f"classifier-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
 
 
@@ -258,7 +257,7 @@ def exact_products() -> Iterator[None]:
 
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.scope import Scope
+    from sdp_bench.bench.experiments.predict import Scope
 
 
 _PUBLISHED = 60_000
@@ -322,10 +321,7 @@ class ImageSplits:
 
 @dataclass(frozen=True, eq=False)
 class ClassifierGroup(ReplicateGroup):
-    """One model: trained, or taken from the cache, and measured.
-
-    `trained`, `tested`: as :class:`ImageSplits` takes them. `steps`: of an attack; 0 where there is none.
-    """
+    """A trained (or cached) model and its measurements; `steps` of an attack are 0 if there is none."""
 
     dataset: str
     objective: Objective = field(repr=False)
@@ -387,24 +383,21 @@ def expanded(
     objectives: Iterable[Objective],
     design: object = (),
 ) -> Expansion:
-    """Groups of an experiment: sets of images times objectives times scales times seeds.
+    """Return groups of an experiment: data sets of images times objectives times noise scales times seeds.
 
-    `objectives`: each is taken at every scale, and once where it propagates no law. `design`: what else the
-    numbers depend on.
-
-    Raises a DataMissingError if the images are not there. Raises a UserError as :class:`ImageSplits`.
+    An objective that propagates no law occurs once rather than at every scale. `design` holds everything
+    else that the numbers depend on. A DataMissingError is raised if the images are missing; UserErrors are
+    those of `ImageSplits`.
     """
     size = experiment.size(scope.settings)
     epochs, steps = size.epochs or 1, size.steps or 0
     groups = []
     for name in size.datasets or ():
         images = ImageSplits.load(name, size.samples, size.inputs, kind.kind)
-        data = keys.digest(images.problem.pixels, images.problem.labels, *images.tests)
+        data = digest(images.problem.pixels, images.problem.labels, *images.tests)
         for objective in (at for one in objectives for at in one.at(size.sigmas or ())):
             how = f"{objective.label}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
-            identity = keys.digest(
-                data, epochs, steps, BATCH, objective.learning_rate, objective.label, design
-            )
+            identity = digest(data, epochs, steps, BATCH, objective.learning_rate, objective.label, design)
             attack = f"; attacks of {steps} steps" if steps else ""
             text = f"{images.description}; {how}{attack}"
             network = images.problem.architecture.label

@@ -7,7 +7,7 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.datasets.base import stratified_rows
-from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.nets.net import inputs_of
 
 FLOWERS, SAMPLES = 3, 10**6

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.nets.resnet import ResNet
+from sdp_bench.bench.nets.zoo import ResNet
 
 RULES = (
     *("marginal_moment_matching", "sdp"),

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 from scipy.special import ndtri
 
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.partitions.quantiles import LEVELS

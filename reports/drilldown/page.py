@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
-from sdp_bench.bench import errors
+from sdp_bench.bench import errors, identity
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.identity import keys
 from sdp_bench.bench.metrics import primary, recorded_metric
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.results.queries import keys as keys_of
@@ -138,14 +137,11 @@ def make(
         f"{labels.plural(len(ordered), 'drill-down page')}: about {about} in all, on two free cores"
     )
 
-    def advance(seconds: float) -> None:
-        progress.done(number, len(ordered), key, (finished + seconds) / whole)
-
     known: dict[str, Truth] = {}
     for number, (key, seconds) in enumerate(ordered.items()):  # all rules of a unit in a row
-        advance(0.0)
+        progress.done(number, len(ordered), key, finished / whole)
         try:
-            drilldown = drill(store, key, trusted=trusted, known=known, advance=advance)
+            drilldown = drill(store, key, trusted=trusted, known=known)
             text = page(drilldown, traits, store.path)
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -186,7 +182,7 @@ def efforts(store: Store, requested: Iterable[str], *, trusted: bool = False) ->
 def file_name(key: str) -> str:
     unit, rule, metric = key.split("/", 2)
     words = re.sub(r"[^\w.-]+", "-", f"{rule}-{metric.partition(':')[0]}")
-    return f"{unit}-{words}-{keys.digest(key)[:6]}.html"
+    return f"{unit}-{words}-{identity.digest(key)[:6]}.html"
 
 
 def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
@@ -329,7 +325,7 @@ def code() -> str:
 
 def _results_hash(components: Iterable[tuple[Any, Any]]) -> str:
     """Hash of a measurement's results, by which outdated pages are recognised."""
-    return keys.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]
+    return identity.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]
 
 
 def hrefs(pages: Mapping[str, str], up: str = "") -> dict[str, str]:

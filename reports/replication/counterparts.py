@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sdp_bench.bench.experiments import Experiment
-from sdp_bench.bench.experiments.vision.resnet import RESNET
+from sdp_bench.bench.experiments.classifiers import RESNET
 from sdp_bench.bench.nets.architectures import NETWORKS
-from sdp_bench.bench.studies.introduction.experiment import EXPERIMENT as INTRODUCTION
-from sdp_bench.bench.studies.robustness.experiment import EXPERIMENT as ROBUSTNESS
-from sdp_bench.bench.studies.selective.experiment import EXPERIMENT as SELECTIVE
-from sdp_bench.bench.studies.two_moons.experiment import EXPERIMENT as TWO_MOONS
-from sdp_bench.bench.studies.uci.experiment import EXPERIMENT as UCI
+from sdp_bench.bench.studies.introduction import EXPERIMENT as INTRODUCTION
+from sdp_bench.bench.studies.robustness import EXPERIMENT as ROBUSTNESS
+from sdp_bench.bench.studies.selective import EXPERIMENT as SELECTIVE
+from sdp_bench.bench.studies.two_moons import EXPERIMENT as TWO_MOONS
+from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
 from sdp_bench.reports.paper import printed
 from sdp_bench.reports.replication.images import IMAGES
 from sdp_bench.reports.replication.statement import Evidence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sdp_bench.bench.experiments.vision.resnet import RESNET
+from sdp_bench.bench.experiments.classifiers import RESNET
 from sdp_bench.bench.nets.architectures import NETWORKS
 from sdp_bench.reports.paper.printed import RESNETS
 from sdp_bench.reports.replication.statement import (

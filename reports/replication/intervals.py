@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.studies.uci.experiment import EXPERIMENT
+from sdp_bench.bench.studies.uci import EXPERIMENT
 from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Tried, finite, tried
 from sdp_bench.reports.sections.uci import READINGS, SETS, by_seed, label, of_reading
 

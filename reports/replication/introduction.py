@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.studies.introduction.experiment import EXPERIMENT
+from sdp_bench.bench.studies.introduction import EXPERIMENT
 from sdp_bench.reports.replication.statement import Effect, Evidence, Rule, Tried, finite, tried
 from sdp_bench.reports.sections.introduction.introduction import layer_of, optimum
 from sdp_bench.reports.style import labels

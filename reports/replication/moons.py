@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sdp_bench.bench.studies.two_moons.experiment import EXPERIMENT
-from sdp_bench.bench.studies.two_moons.training import RECIPES
+from sdp_bench.bench.studies.two_moons import EXPERIMENT
+from sdp_bench.bench.studies.two_moons.group import RECIPES
 from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Trial, Tried, finite
 from sdp_bench.reports.sections.two_moons import of_one_design
 from sdp_bench.reports.style import labels

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.experiments.iris.claims import (
+from sdp_bench.bench.experiments.iris import (
     CLAIMS,
     OTHER_RECIPE,
     OTHER_WASSERSTEIN,
+    SENSITIVITY,
     STANDARDISED,
     WASSERSTEIN,
 )
-from sdp_bench.bench.experiments.iris.sensitivity import SENSITIVITY
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.paper import printed

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.studies.robustness import METRICS, RADII
-from sdp_bench.bench.studies.robustness.experiment import EXPERIMENT
+from sdp_bench.bench.studies.robustness import EXPERIMENT, METRICS, RADII
 from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Tried, finite
 from sdp_bench.reports.sections.robustness.robustness import attacked
 from sdp_bench.reports.sections.robustness.words import OBJECTIVES

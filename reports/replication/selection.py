@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from sdp_bench.bench.studies.selective import OTHER_SCALES
-from sdp_bench.bench.studies.selective.experiment import EXPERIMENT
+from sdp_bench.bench.studies.selective import EXPERIMENT, OTHER_SCALES
 from sdp_bench.reports.replication.statement import (
     Effect,
     Evidence,

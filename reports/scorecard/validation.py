@@ -14,11 +14,10 @@ import pandas as pd
 from sdp_bench.bench.environment import cores
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.executors.local import Limits, LocalProcesses, limited
-from sdp_bench.bench.experiments import Experiment
+from sdp_bench.bench.experiments import Experiment, preset
 from sdp_bench.bench.experiments import chosen as chosen_experiments
 from sdp_bench.bench.experiments import own_net as cells
 from sdp_bench.bench.experiments.laws import LawExperiment, canonical_rules
-from sdp_bench.bench.experiments.presets import preset
 from sdp_bench.bench.experiments.versions import are_current
 from sdp_bench.bench.files import check_writable
 from sdp_bench.bench.nets.own.net import OwnNet

@@ -219,7 +219,7 @@ def show(key: str, database: Path | None, manifests: Path | None, derive: bool) 
     from sdp_bench.bench import manifests as library
     from sdp_bench.bench.documents import as_text
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.replay import oracles as stored_oracles
+    from sdp_bench.bench.replay import stored as stored_oracles
     from sdp_bench.bench.results.store import Store
 
     if database is None:

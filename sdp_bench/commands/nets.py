@@ -66,7 +66,7 @@ def train(
     from sdp_bench.bench.datasets.base import SplitClassification
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.nets import classifier_training, classifiers, storage
+    from sdp_bench.bench.nets import classifiers, storage
     from sdp_bench.bench.nets.architectures import architecture_of, network_of
     from sdp_bench.commands.progress import meter
 
@@ -85,9 +85,9 @@ def train(
         raise UserError(str(error)) from error
     echo(f"{architecture.label}: {recipe.label}", err=True)
     echo(f"on {data.description}", err=True)
-    echo(f"checkpoint {classifier_training.checkpoint_path(architecture, recipe)}", err=True)
+    echo(f"checkpoint {classifiers.checkpoint_path(architecture, recipe)}", err=True)
     with meter("steps") as bar:
-        net = classifier_training.get_classifier(
+        net = classifiers.get_classifier(
             architecture,
             recipe,
             device=device,
@@ -107,8 +107,7 @@ def train(
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
     from sdp_bench.bench import files
-    from sdp_bench.bench.experiments import experiments
-    from sdp_bench.bench.experiments.presets import PRESETS
+    from sdp_bench.bench.experiments import PRESETS, experiments
     from sdp_bench.bench.nets.fully_connected import get_nets
     from sdp_bench.bench.nets.recipes import attempt, to_frame
     from sdp_bench.bench.text import table

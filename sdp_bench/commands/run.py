@@ -51,12 +51,11 @@ def _listed(preset: str) -> Iterator[str]:
     import sdp_ref
     from sdp_bench.bench.datasets import names
     from sdp_bench.bench.datasets.base import Dataset
-    from sdp_bench.bench.experiments import experiments
-    from sdp_bench.bench.experiments.presets import PRESETS
-    from sdp_bench.bench.experiments.presets import preset as preset_of
+    from sdp_bench.bench.experiments import PRESETS, experiments
+    from sdp_bench.bench.experiments import preset as preset_of
     from sdp_bench.bench.metrics import metric, metrics
     from sdp_bench.bench.metrics.references import references
-    from sdp_bench.bench.noise.written import FORMS
+    from sdp_bench.bench.noise import FORMS
     from sdp_bench.bench.rules import GROUP, PEERS, RULES
     from sdp_ref.registry import installed
 
@@ -132,7 +131,7 @@ def run(
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.executors.local import Limits, limited
     from sdp_bench.bench.experiments import chosen, experiments
-    from sdp_bench.bench.experiments.presets import preset as preset_of
+    from sdp_bench.bench.experiments import preset as preset_of
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request
     from sdp_bench.bench.runs.driver import run as run_all

@@ -14,8 +14,8 @@ from sdp_bench import cli
 from sdp_bench.bench import manifests
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.gate import check, update
-from sdp_bench.bench.nets import classifier_training, fully_connected
-from sdp_bench.bench.replay import oracles
+from sdp_bench.bench.nets import classifiers, fully_connected
+from sdp_bench.bench.replay import stored
 from sdp_bench.bench.results.record import RunDescription, Selection
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver
@@ -38,10 +38,10 @@ WORK = (
     (update, "_predicted"),
     (manifests, "record"),
     (manifests, "ci_oracles"),
-    (classifier_training, "get_classifier"),
+    (classifiers, "get_classifier"),
     (fully_connected, "get_nets"),
     (page, "build"),
-    (oracles, "drawn_again"),
+    (stored, "drawn_again"),
 )
 """Where commands begin with what takes time."""
 

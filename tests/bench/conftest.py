@@ -10,12 +10,12 @@ from sdp_bench.bench import environment
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.net import stored
-from sdp_bench.bench.results import checksums
+from sdp_bench.bench.results import schema
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import RunDescription
 from sdp_bench.bench.results.schema import TABLES
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.driver import kinds_of
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings, Size
@@ -51,7 +51,7 @@ def change(path, statement, values=()):
     """Change a results file behind the back of the package, as if it had been written so."""
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(statement, values)
-        checksums.seal(db, dict.fromkeys(TABLES))
+        schema.seal(db, dict.fromkeys(TABLES))
 
 
 def begin(store, plan):

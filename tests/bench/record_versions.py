@@ -16,18 +16,16 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import RefusedError
-from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.experiments.versions import of_rule
 from sdp_bench.bench.gate.predictions import answers
 from sdp_bench.bench.gate.probes import Probe, Way, probes
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey, Sampling
 from sdp_bench.bench.metrics import metric, metrics, oracle
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.noise import noise_of
 from sdp_bench.bench.rules import rule_of
-from sdp_bench.bench.sampling import Sampling
 from sdp_bench.oracles import sample_outputs
 
 FILE = Path(__file__).with_name("versions.json")

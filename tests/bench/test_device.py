@@ -12,8 +12,7 @@ import torch
 import sdp_ref as sr
 from sdp_bench.bench.datasets.base import ImageClassification, RegressionTable, TabularRegression
 from sdp_bench.bench.experiments import experiment, experiments
-from sdp_bench.bench.experiments.predict import predict, prediction_of
-from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.experiments.predict import Scope, predict, prediction_of
 from sdp_bench.bench.metrics import metric, metrics
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.architectures import ImageArchitecture
@@ -21,7 +20,7 @@ from sdp_bench.bench.nets.net import best_classifier
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
-from sdp_bench.bench.studies.uci import intervals
+from sdp_bench.bench.studies.uci import group
 from sdp_bench.bench.studies.uci.stacked import Setting
 from tests.bench.conftest import make_plan
 from tests.bench.experiments import test_image_classifiers as classifiers
@@ -89,7 +88,7 @@ def made_up(monkeypatch, tmp_path):
     x = torch.randn(60, 3, generator=generator, dtype=torch.float64)
     y = x[:, 0].tanh() + torch.randn(60, generator=generator, dtype=torch.float64) / 10
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(intervals, "GRID", (Setting(1e-2, 0.0), Setting(1e-3, 1e-2)))
+    monkeypatch.setattr(group, "GRID", (Setting(1e-2, 0.0), Setting(1e-3, 1e-2)))
     monkeypatch.setattr(
         TabularRegression, "load", lambda self: RegressionTable(self.title, x, y, (f"{self.name}.txt",))
     )

@@ -10,7 +10,7 @@ import torch
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.gate.check import of_oracles
 from sdp_bench.bench.manifests import (
     MANIFESTS,
@@ -33,9 +33,9 @@ from sdp_bench.bench.manifests import (
 )
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
-from sdp_bench.bench.replay import oracles as stored_oracles
+from sdp_bench.bench.replay import stored as stored_oracles
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.partitions.partition import total_variation_of_counts
 from sdp_bench.oracles.partitions.precision import Rounding

@@ -1,23 +1,37 @@
-"""Families of noise: their laws, their keys, and which rules take them."""
+"""Families of noise: laws, labels, and their text form."""
 
 import dataclasses
+import functools
+import json
+import math
 import pickle
+import shutil
+import warnings
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import sdp_ref
 from sdp_bench.bench import noise
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.laws import oracle_key
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.experiments.predict import predict
+from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN
-from sdp_bench.bench.settings import Size
-from tests.bench.conftest import TINY, make_plan
+from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise, noise_of, restored, stored
+from sdp_bench.bench.replay.stored import stored_measurement
+from sdp_bench.bench.results.record import Failure
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.rules import rule_of
+from sdp_bench.bench.runs.driver import GroupResult, store_result
+from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.oracles.sampling.outputs import sample_outputs
+from tests.bench.conftest import TINY, begin, make_plan, run_all
 
 FAMILIES = [GAUSSIAN, CAUCHY, noise.stable(1.5), noise.stable(2)]
 
@@ -88,3 +102,237 @@ def test_rules_without_a_formula_for_the_noise_are_left_out_and_named():
     assert "moments are infinite" in reasons["oracle_moments"]
     with pytest.raises(UserError, match="no rule is left: rule 'dvia' does not support Cauchy input"):
         make_plan(TINY.but(rules=("dvia",)), ("iris-cauchy",))
+
+
+COVARIANCE = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
+RESIDUALS = np.array([[1.0, 0.0, 2.0], [0.0, -1.0, 1.0], [3.0, 1.0, 0.0], [-1.0, 0.5, 0.5]])
+WRITTEN = ("laplace", "uniform", "student_t:10", "mixture:0.9*1+0.1*5", "scales:0.1/0.2/3")
+SAMPLES = 2**16
+
+
+def filled(kind: str) -> Noise:
+    return noise_of(f"{kind}:x.npy", {"covariance": COVARIANCE, "residuals": RESIDUALS}[kind])
+
+
+EVERY = {**{text: noise_of(text) for text in WRITTEN}, **{k: filled(k) for k in ("covariance", "residuals")}}
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("gaussian", "gaussian:sigma=0.1"),
+        ("cauchy", "cauchy:gamma=0.1"),
+        ("stable:1.5", "stable:alpha=1.5,gamma=0.1"),
+        ("laplace", "laplace:sigma=0.1"),
+        ("uniform", "uniform:sigma=0.1"),
+        ("student_t:5", "student_t:df=5.0,sigma=0.1"),
+        ("student_t:2", "student_t:df=2.0,gamma=0.1"),
+        ("mixture:0.9*1+1e-1*5e+0", "mixture:0.9*1.0+0.1*5.0,sigma=0.1"),
+        ("scales:0.1/0.20/3", "scales:0.1/0.2/3.0,sigma=0.1"),
+    ],
+)
+def test_labels_are_words_for_ever(text, label):
+    """Keys, and so seeds and stored results, rest on these words; a change must be a decision."""
+    assert noise_of(text).label(0.1) == label
+    assert noise_of(noise_of(text).text) == noise_of(text)
+
+
+def test_labels_of_files_go_by_their_contents(tmp_path):
+    """Stored results rest on these digests, too."""
+    assert filled("covariance").label(0.1) == "covariance:85a6312d3a33ab4c,sigma=0.1"
+    assert filled("residuals").label(0.1) == "residuals:5dc398d96a50ef8f,sigma=0.1"
+    (tmp_path / "far").mkdir()
+    for place in ("c.npy", "far/d.npy"):
+        np.save(tmp_path / place, COVARIANCE)
+    assert noise_of(f"covariance:{tmp_path}/c.npy") == noise_of(f"covariance:{tmp_path}/far/d.npy")
+    assert noise_of(f"covariance:{tmp_path}/far/d.npy").text == "covariance:d.npy"
+    np.save(tmp_path / "c.npy", COVARIANCE * 2)
+    assert noise_of(f"covariance:{tmp_path}/c.npy") != filled("covariance")
+    np.save(tmp_path / "s.npy", np.array([0.1, 0.2, 3.0]))
+    assert noise_of(f"scales:{tmp_path}/s.npy") == noise_of("scales:0.1/0.2/3")
+    assert noise_of("residuals:r.npy", np.ones((2, 3))) != noise_of("residuals:r.npy", np.ones((3, 2)))
+
+
+def test_what_is_stored_is_the_same_noise_without_its_file():
+    for family in (*EVERY.values(), GAUSSIAN, noise_of("stable:1.5")):
+        again = restored(json.loads(json.dumps(stored(family))))
+        for same in (again, pickle.loads(pickle.dumps(family))):
+            assert same == family
+            assert (same.text, same.name) == (family.text, family.name)
+            law, other = (each.law(torch.zeros(2, 3), 0.5) for each in (family, same))
+            for one in dataclasses.fields(law):
+                a, b = getattr(law, one.name), getattr(other, one.name)
+                assert torch.equal(a, b) if isinstance(a, torch.Tensor) else type(a) is type(b)
+    settings = Settings().but(noise=filled("residuals"))
+    assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))).design == settings.design
+    assert "noise" not in Settings().as_dict()["design"]  # as it was before there was such a setting
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"text": "covariance:c.npy", "values": None},
+        {"text": "covariance:c.npy", "values": "no"},
+        {"text": "covariance:c.npy", "values": 3},
+        {"text": "residuals:c.npy", "values": stored(EVERY["scales:0.1/0.2/3"])["values"]},
+        {"text": None},
+        {},
+    ],
+)
+def test_noise_that_was_stored_otherwise_is_refused(plain):
+    with pytest.raises(UserError):
+        restored(plain)
+
+
+# Their laws ------------------------------------------------------------------------------------
+
+# Standard deviation and kurtosis by hand, of a component at scale 1.
+_MIXED = 0.9 + 0.1 * 25
+EXACT = {
+    "laplace": (1.0, 6.0),
+    "uniform": (1.0, 1.8),
+    "student_t:10": (1.0, 4.0),
+    "mixture:0.9*1+0.1*5": (1.0, 3 * (0.9 + 0.1 * 625) / _MIXED**2),
+    "scales:0.1/0.2/3": (np.array([0.1, 0.2, 3.0]), 3.0),
+    "covariance": (np.sqrt(np.diag(COVARIANCE)), 3.0),
+}
+
+
+@functools.cache
+def drawn(text: str, sampler: str = "mc") -> np.ndarray:
+    """Of the noise around (1, 2, 3) at scale 0.5, less that and in its units."""
+    law = EVERY[text].law(torch.tensor([[1.0, 2.0, 3.0]]), 0.5)
+    samples = sample_outputs(nn.Flatten(), law.to(torch.float64), SAMPLES, seed=3, sampler=sampler)
+    return (samples.numpy() - [1, 2, 3]) / 0.5
+
+
+def within(values: np.ndarray, exact: object, factor: float = 5.0) -> bool:
+    """Whether the mean of values is that, within some of its standard errors."""
+    error = values.std(0) / math.sqrt(len(values))
+    return bool((np.abs(values.mean(0) - exact) <= factor * error + 1e-12).all())
+
+
+@pytest.mark.parametrize("text", EXACT)
+def test_oracles_draw_the_moments_of_a_family(text):
+    draws, (deviation, kurtosis) = drawn(text), EXACT[text]
+    assert within(draws, 0.0)
+    assert within(draws**2, np.square(deviation) * np.ones(3))
+    assert within(draws**4, kurtosis * np.power(deviation, 4) * np.ones(3))
+    correlated = COVARIANCE[0, 1] if text == "covariance" else 0.0
+    assert within(draws[:, 0] * draws[:, 1], correlated)
+
+
+def test_residuals_are_drawn_as_they_are():
+    points, counts = np.unique(drawn("residuals").round(9), axis=0, return_counts=True)
+    assert np.allclose(points, np.unique(RESIDUALS, axis=0))
+    assert (np.abs(counts / SAMPLES - 0.25) <= 5 * math.sqrt(0.25 * 0.75 / SAMPLES)).all()
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_sobol_points_have_the_law_that_plain_draws_have(text):
+    plain, points = drawn(text), drawn(text, "sobol")
+    for power in (1, 2, 3):
+        assert within(plain**power, (points**power).mean(0))
+
+
+def test_a_mixture_chooses_for_all_components_together():
+    squares = drawn("mixture:0.9*1+0.1*5") ** 2
+    # E x^2 y^2 over E x^2 E y^2: a third of the kurtosis
+    assert within(squares[:, 0] * squares[:, 1], EXACT["mixture:0.9*1+0.1*5"][1] / 3)
+
+
+def test_images_have_scales_covariances_and_residuals_of_their_shape():
+    images = torch.rand(2, 1, 2, 2)
+    scales = noise_of("scales:s.npy", np.arange(1.0, 5.0).reshape(1, 2, 2)).law(images, 2.0)
+    assert torch.equal(scales.variance[1], 4 * torch.arange(1.0, 5.0).square().reshape(1, 2, 2))
+    covariance = noise_of("covariance:c.npy", np.eye(4)).law(images, 2.0)
+    assert torch.equal(covariance.covariance[1], 4 * torch.eye(4))
+    residuals = noise_of("residuals:r.npy", np.ones((3, 1, 2, 2))).law(images, 2.0)
+    assert torch.equal(residuals.samples, (images + 2).unsqueeze(1).expand(-1, 3, -1, -1, -1))
+
+
+def test_what_a_scale_is_called():
+    assert {noise.parameter for noise in EVERY.values()} == {"sigma"}
+    for text in ("cauchy", "stable:1.5", "student_t:2"):
+        noise = noise_of(text)
+        assert noise.parameter == "gamma"
+        assert not hasattr(noise.example, "variance")
+
+
+# In runs ---------------------------------------------------------------------------------------
+
+
+def small(**options) -> Settings:
+    sizes = dict.fromkeys(("iris-tv", "iris-std", "iris-noise", "iris-cauchy"), Size(1, 1))
+    return TINY.but(**{"sizes": sizes, "sigmas": (0.5,), "rules": ("sdp",), **options})
+
+
+def test_noise_of_a_run_takes_the_place_of_each_experiments_own():
+    plan = make_plan(small(noise="laplace"), ("iris-tv", "iris-cauchy"))
+    assert {group.noise for group in plan.groups} == {noise_of("laplace")}
+    assert plan.units[0].noise == "laplace"
+    assert all(group.title.endswith("Laplace noise 0.5") for group in plan.groups)
+
+
+def test_an_experiment_has_groups_for_each_of_its_families():
+    plan = make_plan(small(), ("iris-noise",))
+    assert [unit.noise for unit in plan.units] == [
+        *("gaussian", "laplace", "uniform", "student_t:df=5.0", "mixture:0.9*1.0+0.1*5.0")
+    ]
+    for group in plan.groups:
+        assert torch.allclose(group.law.variance, torch.tensor(0.25))
+
+
+def test_metrics_that_the_noise_does_not_have_are_left_out_by_their_own_words():
+    plan = make_plan(small(noise="cauchy"), ("iris-tv", "iris-std"))
+    assert set(plan.experiments) == {"iris-tv"}
+    reasons = [each.reason for each in plan.left_out if each.rule is None]
+    assert any("a finite variance is needed, which a Cauchy law has not" in each for each in reasons)
+    with pytest.raises(UserError, match="a finite variance is needed"):
+        make_plan(small(noise="cauchy"), ("iris-std",))
+
+
+def test_rules_that_take_moments_say_so_once_and_not_at_each_input():
+    key = OracleKey("", "", "", "mc", 100)
+    noise = EVERY["laplace"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict(rule_of("moment_matching"), nn.Linear(3, 2), noise.law(torch.zeros(1, 3), 1.0), [key])
+        plan = make_plan(small(noise="laplace"), ("iris-tv",))
+    assert {group.note for group in plan.groups} == {
+        "Laplace noise: rules of moments take it for the Gaussian with its mean and covariance"
+    }
+    assert GAUSSIAN.note == noise_of("cauchy").note == EVERY["covariance"].note == ""
+
+
+def test_a_stored_run_is_replayed_when_the_file_of_its_noise_is_gone(tmp_path):
+    np.save(tmp_path / "c.npy", np.diag([1.0, 2.0, 3.0, 4.0]))
+    plan = make_plan(small(noise=f"covariance:{tmp_path}/c.npy"), ("iris-tv",))
+    frame = run_all(tmp_path / "r.sqlite", plan)
+    (tmp_path / "c.npy").unlink()
+    shutil.copy(tmp_path / "r.sqlite", tmp_path / "elsewhere.sqlite")
+    with Store(tmp_path / "elsewhere.sqlite") as store:
+        text = json.dumps(store.run().settings)
+        row = frame[(frame["rule"] == "sdp") & (frame["metric"] == "tv_headline")].iloc[0]
+        made = stored_measurement(store, row["key"])
+    assert str(tmp_path) not in text
+    assert torch.allclose(made.oracle.law.variance, 0.25 * torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
+    law = made.prediction()[0].law
+    assert torch.isfinite(law.covariance).all()
+    assert made.subject.key.hex == row["unit"]
+
+
+def test_a_failure_says_under_which_noise(tmp_path):
+    plan = make_plan(small(noise="laplace"), ("iris-tv",))
+    with Store(tmp_path / "r.sqlite", writing=True) as store:
+        number, group = begin(store, plan), plan.groups[0]
+        failure = Failure(group.subjects[0].key.hex, "sdp", None, "no", 0.0)
+        store_result(store, number, group, GroupResult([], [failure], 0.0), list(group.cells))
+        (told,) = store.failures(store.run(number))["group"]
+    assert told.endswith(", laplace, sigma 0.5")
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "student_t:5"])
+def test_no_metric_is_left_out_under_noise_that_it_is_defined_for(noise):
+    plan = make_plan(small(noise=noise, sizes={"iris-scores": Size(1, 1)}), ("iris-scores",))
+    assert plan.left_out == ()

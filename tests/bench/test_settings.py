@@ -5,8 +5,7 @@ import json
 import pytest
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import experiment, experiments
-from sdp_bench.bench.experiments.presets import PRESETS, preset
+from sdp_bench.bench.experiments import PRESETS, experiment, experiments, preset
 from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.results import BASELINES

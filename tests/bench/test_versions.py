@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from sdp_bench.bench.metrics import metrics
-from sdp_bench.bench.metrics.moments import BuresDistance
+from sdp_bench.bench.metrics.distances import BuresDistance
 from sdp_ref import rules
 from sdp_ref.laws import Gaussian
 from sdp_ref.rules import DVIA, SDP, Split

@@ -12,7 +12,7 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench.bench.environment import threads
-from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.gate import accuracy
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
 from sdp_bench.bench.gate.cells import Scope

@@ -6,9 +6,8 @@ import pytest
 
 from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.runtime.table import load
-from sdp_bench.bench.runtime.timing import REGULAR
-from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, SHORT
-from sdp_bench.bench.studies.uci import experiment
+from sdp_bench.bench.runtime.workloads import DISTPROP, REGULAR, RULES, SHORT
+from sdp_bench.bench.studies import uci
 from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.replication.statement import Evidence, ruled
 from sdp_bench.reports.replication.statements import topics
@@ -61,9 +60,9 @@ def test_the_nets_learned(committed):
 def test_four_uci_sets_are_there_in_full(committed):
     section = intervals(committed.frame, committed.traits)
     assert {name: seeds for name, seeds, _ in section.runs} == dict.fromkeys(
-        ("concrete", "yacht", "energy", "boston"), experiment.EXPERIMENT.paper.nets
+        ("concrete", "yacht", "energy", "boston"), uci.EXPERIMENT.paper.nets
     )
-    assert all(recipe.endswith(f"{experiment.EPOCHS} epochs") for _, _, recipe in section.runs)
+    assert all(recipe.endswith(f"{uci.EPOCHS} epochs") for _, _, recipe in section.runs)
     assert all(cell is not None for table in section.tables for row in table.rows for cell in row.cells)
 
 

@@ -10,11 +10,10 @@ import pytest
 import sdp_ref
 from sdp_bench.bench.datasets import names
 from sdp_bench.bench.datasets.base import Dataset
-from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.experiments.presets import PRESETS, preset
+from sdp_bench.bench.experiments import PRESETS, experiments, preset
 from sdp_bench.bench.metrics import metrics
 from sdp_bench.bench.metrics.references import references
-from sdp_bench.bench.noise.written import FORMS
+from sdp_bench.bench.noise import FORMS
 from sdp_bench.bench.rules import PEERS
 from tests.project import ROOT, copy_of_project
 

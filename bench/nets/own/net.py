@@ -16,12 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sdp_bench.bench import identity
 from sdp_bench.bench.datasets.base import LabelledTable
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.identity import keys
-from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, Inputs, read_inputs
-from sdp_bench.bench.nets.own.ports import Ports, described, dtype_of
+from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, read_inputs
 from sdp_bench.bench.nets.own.programs import DYNAMIC, ENDS, PICKLED, Program
 from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.plugins import code as user_code
@@ -101,7 +100,7 @@ class OwnNet:
             (code.digest,) if isinstance(code, Program) else (code.source, *code.modules, code.attribute)
         )
         looked_at = () if ports.is_plain else (ports.names, ports.given)
-        return keys.digest(shapes, self.state, *made_of, *looked_at)[:16]
+        return identity.digest(shapes, self.state, *made_of, *looked_at)[:16]
 
     @property
     def data(self) -> LabelledTable:

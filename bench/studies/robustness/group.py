@@ -1,18 +1,331 @@
-"""One classifier, trained with one objective at one scale, under noise and attacks."""
+"""Attacks, accuracy under them, and groups of work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from sdp_bench.bench.identity.keys import SeedRoot
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.noise import CAUCHY
-from sdp_bench.bench.studies.classifiers import BATCH, ClassifierGroup, ImageSplits, Objective
-from sdp_bench.bench.studies.robustness import QUERIES, RADII
-from sdp_bench.bench.studies.robustness.attacks import RESTARTS
-from sdp_bench.bench.studies.robustness.evaluation import Victim, evaluate
+from sdp_bench.bench.studies.classifiers import (
+    BATCH,
+    ClassifierGroup,
+    ImageSplits,
+    Model,
+    Objective,
+    exact_products,
+)
+from sdp_bench.bench.studies.robustness import METRICS, NOISE, QUERIES, RADII
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
+
+Assess = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Maps images (B, C, H, W) and labels (B,) to scores (B, m) and the losses (B,) that an attack maximises."""
+Scores = Callable[[Tensor], Tensor]
+"""Maps images to scores (B, m); the largest score determines the class."""
+
+RESTARTS = 2
+"""Starts of the gradient attack: the image itself, then random points in the ball."""
+_STRIDE = (
+    # length of all steps together, in radii: enough to reach any corner from any point (Madry et al. 2018)
+    2.5
+)
+_FIRST_SHARE = 0.8  # initial share of an image covered by a square, as in the authors' code
+_HALVINGS = (
+    10,
+    50,
+    200,
+    500,
+    1000,
+    2000,
+    4000,
+    6000,
+    8000,
+)  # of 10 000 queries; the share halves after each
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """The result of an attack."""
+
+    # shape (B, C, H, W); the first misclassified image found; otherwise the last one tried, or the best one
+    # of a query attack
+    pixels: Tensor
+    fooled: Tensor  # shape (B,); whether the image is misclassified
+    vanished: Tensor  # shape (B,); whether the gradient was zero at every pixel in some step
+    vanished_pixel: Tensor  # shape (B,); whether it was zero at one pixel or more
+
+    @classmethod
+    def none_yet(cls, pixels: Tensor) -> Attacked:
+        no = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
+        return cls(pixels.clone(), no, no.clone(), no.clone())
+
+
+def pgd(
+    assess: Assess,
+    pixels: Tensor,
+    labels: Tensor,
+    radius: float,
+    *,
+    steps: int,
+    generator: torch.Generator,
+    restarts: int = RESTARTS,
+) -> Attacked:
+    """Projected gradient descent (Madry et al. 2018): steps along the gradient's sign, within the ball.
+
+    `assess` must be differentiable in the images. `pixels`, shape (B, C, H, W), are in [0, 1], and `labels`
+    has shape (B,). Each start takes `steps` steps of 2.5 / steps radii. The first of `restarts` starts is the
+    image itself, the others are uniform in the ball, drawn by `generator` on the CPU.
+    """
+    low, high = _ball(pixels, radius)
+    found = Attacked.none_yet(pixels)
+    for start in range(restarts):
+        rows = (~found.fooled).nonzero().squeeze(1)
+        tried = pixels[rows]
+        if start:
+            share = torch.rand(pixels.shape, generator=generator).to(pixels)
+            tried = low[rows] + share[rows] * (high - low)[rows]
+        for step in range(steps + 1):
+            if not len(rows):
+                break
+            last = step == steps
+            wrong, gradient = _look(assess, tried, labels[rows], wants_gradient=not last)
+            found.pixels[rows], found.fooled[rows] = tried, wrong
+            rows, tried, gradient = rows[~wrong], tried[~wrong], gradient[~wrong]
+            if last:
+                break
+            zero = gradient.flatten(1) == 0
+            found.vanished[rows] |= zero.all(1)
+            found.vanished_pixel[rows] |= zero.any(1)
+            moved = tried + _STRIDE * radius / steps * gradient.sign()
+            tried = moved.clamp(low[rows], high[rows])
+    return found
+
+
+def square(
+    scores: Scores,
+    pixels: Tensor,
+    labels: Tensor,
+    radius: float,
+    *,
+    queries: int,
+    generator: torch.Generator,
+) -> Attacked:
+    """Square attack (Andriushchenko et al. 2020, algorithms 1 and 2): random search without gradients.
+
+    It starts with vertical stripes, each channel of a column at one end of the ball. Every query moves a
+    square, at a different position for each image, to one end of the ball or the other, and the change is
+    kept if the margin of the true class shrinks. The size of squares follows the authors' schedule. A square
+    that would change nothing is moved to the opposite ends; the authors' code draws again.
+
+    `pixels`, shape (B, C, H, W), are in [0, 1], and `labels` has shape (B,). `queries` counts queries per
+    image including the stripes, and `generator` is on the CPU. The result has no vanished gradients.
+    """
+    low, high = _ball(pixels, radius)
+    count, channels, height, width = pixels.shape
+
+    def ends(*shape: int) -> Tensor:
+        return (torch.rand(count, *shape, generator=generator) < 0.5).to(pixels.device)
+
+    found = Attacked.none_yet(pixels)
+    found.pixels.copy_(torch.where(ends(channels, 1, width), low, high))
+    margin, fooled = _margin(scores(found.pixels), labels)
+    found.fooled.copy_(fooled)
+    for query in range(1, queries):
+        if bool(found.fooled.all()):
+            break
+        inside = _square(count, height, width, _share(query, queries), generator).to(pixels.device)
+        up = ends(channels, 1, 1)
+        moved = torch.where(inside, torch.where(up, high, low), found.pixels)
+        same = (moved == found.pixels).flatten(1).all(1)
+        other = torch.where(inside, torch.where(up, low, high), found.pixels)
+        moved = torch.where(same[:, None, None, None], other, moved)
+        rows = (~found.fooled).nonzero().squeeze(1)
+        reached, fooled = _margin(scores(moved[rows]), labels[rows])
+        better = reached < margin[rows]
+        chosen = rows[better]
+        margin[chosen], found.pixels[chosen] = reached[better], moved[chosen]
+        found.fooled[chosen] = fooled[better]
+    return found
+
+
+def _ball(pixels: Tensor, radius: float) -> tuple[Tensor, Tensor]:
+    """Return the lower and upper end of each pixel."""
+    return (pixels - radius).clamp(min=0), (pixels + radius).clamp(max=1)
+
+
+def _look(assess: Assess, pixels: Tensor, labels: Tensor, *, wants_gradient: bool) -> tuple[Tensor, Tensor]:
+    """Return whether images are misclassified, and the gradients of their losses if needed."""
+    if not wants_gradient:
+        with torch.no_grad():
+            return assess(pixels, labels)[0].argmax(1) != labels, torch.zeros_like(pixels)
+    with torch.enable_grad():
+        asked = pixels.detach().requires_grad_()
+        scores, losses = assess(asked, labels)
+        (gradient,) = torch.autograd.grad(losses.sum(), asked)
+    return scores.detach().argmax(1) != labels, gradient.nan_to_num(nan=0.0)  # NaN gives no direction either
+
+
+def _margin(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the margin of the true class, and whether another class is chosen."""
+    column = labels.unsqueeze(1)
+    own = scores.gather(1, column).squeeze(1)
+    return own - scores.scatter(1, column, -math.inf).amax(1), scores.argmax(1) != labels
+
+
+def _share(query: int, queries: int) -> float:
+    """Return the share of an image covered by the square of a query."""
+    halvings = sum(10_000 * query > limit * queries for limit in _HALVINGS)
+    return math.ldexp(_FIRST_SHARE, -halvings)
+
+
+def _square(count: int, height: int, width: int, share: float, generator: torch.Generator) -> Tensor:
+    """Return masks of squares at random positions, shape (count, 1, height, width)."""
+    side = min(max(round(math.sqrt(share * height * width)), 1), max(min(height, width) - 1, 1))
+    top = torch.randint(height - side + 1, (count, 1, 1, 1), generator=generator)
+    left = torch.randint(width - side + 1, (count, 1, 1, 1), generator=generator)
+    down, right = torch.arange(height)[:, None], torch.arange(width)
+    return (down >= top) & (down < top + side) & (right >= left) & (right < left + side)
+
+
+_ROWS = 250
+_LEVELS = 255
+
+Measured = tuple[str, str, float, str | None]
+"""Method, metric, value and strength: "0.5" for noise, "8/255" for attacks, None for neither."""
+
+
+@dataclass(frozen=True, eq=False)
+class Victim:
+    """A trained classifier as seen by attacks, without gradients of its weights."""
+
+    model: Model
+    objective: Objective
+
+    def __post_init__(self) -> None:
+        self.model.net.requires_grad_(requires_grad=False)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.net.parameters()).device
+
+    def scores(self, pixels: Tensor) -> Tensor:
+        """Return the locations of the scores under the model's law; the largest determines the class."""
+        return self.objective.location(self.model.net, pixels)
+
+    def own(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return scores, and losses of the training objective."""
+        constants = self.model.offset, self.model.slope
+        return self.objective.assess(self.model.net, pixels, labels, constants)
+
+    def cross_entropy(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.scores(pixels)
+        return scores, F.cross_entropy(scores, labels, reduction="none")
+
+
+@exact_products()
+def evaluate(
+    victim: Victim,
+    methods: Sequence[str],
+    pixels: Tensor,
+    labels: Tensor,
+    radii: Sequence[int],
+    steps: int,
+    seeds: SeedRoot,
+) -> list[Measured]:
+    """Return accuracies for each method and strength.
+
+    `methods` are from `sdp_bench.bench.studies.robustness.METHODS`, `pixels` have shape (N, C, H, W), uint8,
+    and `labels` shape (N,). `radii` of attacks are in units of 1/255 and increasing: an image misclassified
+    in one ball is so in each larger one. `steps` are those of gradient attacks, and `seeds` determine noise,
+    starting points and squares.
+    """
+    images, truth = pixels.float().to(victim.device) / _LEVELS, labels.to(victim.device)
+    return [
+        number
+        for method in methods
+        for number in _measured(victim, method, images, truth, radii, steps, seeds)
+    ]
+
+
+def _measured(
+    victim: Victim,
+    method: str,
+    images: Tensor,
+    truth: Tensor,
+    radii: Sequence[int],
+    steps: int,
+    seeds: SeedRoot,
+) -> Iterator[Measured]:
+    match method:
+        case "clean":
+            yield method, METRICS[0], _accuracy(victim, images, truth), None
+        case "noise":
+            for sigma in NOISE:
+                drawn = torch.randn(images.shape, generator=_generator(seeds, f"noise {sigma}"))
+                noisy = (images + sigma * drawn.to(victim.device)).clamp(0, 1)
+                yield method, METRICS[0], _accuracy(victim, noisy, truth), f"{sigma:g}"
+        case _:
+            yield from _attacked(_attack(victim, method, steps), method, images, truth, radii, seeds)
+
+
+_Attack = Callable[[Tensor, Tensor, float, torch.Generator], Attacked]
+
+
+def _attack(victim: Victim, method: str, steps: int) -> _Attack:
+    """Return an attack by name, a function of images, labels, radius and generator."""
+    if method == "square":
+
+        def by_queries(pixels: Tensor, labels: Tensor, radius: float, generator: torch.Generator) -> Attacked:
+            with torch.no_grad():
+                queries = QUERIES * steps
+                return square(victim.scores, pixels, labels, radius, queries=queries, generator=generator)
+
+        return by_queries
+    assess = victim.own if method == "pgd_own" else victim.cross_entropy
+
+    def by_gradients(pixels: Tensor, labels: Tensor, radius: float, generator: torch.Generator) -> Attacked:
+        return pgd(assess, pixels, labels, radius, steps=steps, generator=generator)
+
+    return by_gradients
+
+
+def _attacked(
+    attack: _Attack, method: str, images: Tensor, labels: Tensor, radii: Sequence[int], seeds: SeedRoot
+) -> Iterator[Measured]:
+    """Yield accuracies for increasing radii; images misclassified at one are not attacked at the next."""
+    standing = torch.ones(len(images), dtype=torch.bool, device=images.device)
+    for radius in radii:
+        generator = _generator(seeds, f"{method} {radius}")
+        vanished, vanished_pixel = torch.zeros_like(standing), torch.zeros_like(standing)
+        left = standing.nonzero().squeeze(1)
+        for rows in left.split(_ROWS) if len(left) else ():
+            found = attack(images[rows], labels[rows], radius / _LEVELS, generator)
+            standing[rows] = ~found.fooled
+            vanished[rows], vanished_pixel[rows] = found.vanished, found.vanished_pixel
+        strength = f"{radius}/{_LEVELS}"
+        kept = (standing, standing & ~vanished, standing & ~vanished_pixel)
+        for metric, right in zip(METRICS, kept, strict=True):
+            if metric == METRICS[0] or method != "square":
+                yield method, metric, float(right.double().mean()), strength
+
+
+@torch.no_grad()
+def _accuracy(victim: Victim, images: Tensor, labels: Tensor) -> float:
+    parts = zip(images.split(_ROWS), labels.split(_ROWS), strict=True)
+    right = [victim.scores(some).argmax(1) == true for some, true in parts]
+    return float(torch.cat(right).double().mean())
+
+
+def _generator(seeds: SeedRoot, purpose: str) -> torch.Generator:
+    """Return a generator on the CPU, which gives equal numbers for every device."""
+    return torch.Generator().manual_seed(seeds.seed(purpose) % 2**63)
+
 
 _objective = partial(Objective, learning_rate=1e-4)
 

@@ -1,24 +1,171 @@
-"""One classifier of digits: trained or cached, and scored on digits and letters."""
+"""Models and uncertainty scores of selective prediction, and their groups of work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
 import torch
 from torch import Tensor
+from torch.distributions import Dirichlet
 
+import sdp_ref as sr
 from sdp_bench.bench.datasets.base import LabelledImages
-from sdp_bench.bench.datasets.emnist import EMNIST_LETTERS
-from sdp_bench.bench.datasets.mnist import MNIST
+from sdp_bench.bench.datasets.sets import EMNIST_LETTERS, MNIST
 from sdp_bench.bench.errors import UserError, outside
 from sdp_bench.bench.experiments.replicates import ReplicateGroup
+from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.results.record import Record, Unit
-from sdp_bench.bench.studies.classifiers import Objective, TrainingImages, get_model
-from sdp_bench.bench.studies.selective import READINGS, SCORES
+from sdp_bench.bench.studies.classifiers import (
+    Model,
+    Objective,
+    TrainingImages,
+    exact_products,
+    get_model,
+)
+from sdp_bench.bench.studies.selective import CERTIFICATES, COMBINED, OTHER_SCALES, READINGS, SCALE, SCORES
 from sdp_bench.bench.studies.selective.risk_coverage import risk_coverage
-from sdp_bench.bench.studies.selective.scores import OBJECTIVES, Scored, evaluate
+from sdp_ref import losses
+from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
+from sdp_ref.rules.base import predicted
+
+SIGMA = 0.1
+"""Standard deviation, or Cauchy scale, of the input noise under SDP, in units of pixels in [0, 1]."""
+PROPAGATED = SDP()
+"""Rule for models that were trained without one."""
+STABLE = MarginalSDP()
+"""Rule for Cauchy noise of models trained with marginal moment matching, which does not support it: also
+without covariances, and exact on linear layers.
+"""
+CERTIFIED = 20_000
+"""Most training images for fitting certificates: features of one take 25 kB, and 5 times that in the fit."""
+
+_ROWS = 250
+_TINY = 1e-300  # a concentration of 0 has no entropy; every positive softmax in float64 is larger than this
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Predictions and uncertainties of a classifier."""
+
+    # shape (N,), int64; the class with the largest location for every score; pairwise, it beats all others
+    predicted: Tensor
+    uncertainty: dict[tuple[str, str], Tensor]  # shape (N,), float64; larger is less certain
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """Lazily computed inputs of the scores of a few images, in float64; pairs have their own family."""
+
+    model: Model
+    objective: Objective
+    pixels: Tensor
+    certificates: losses.OrthonormalCertificates | None
+
+    @cached_property
+    def location(self) -> Tensor:
+        if self.objective.rule in (None, PROPAGATED):
+            return cast(Tensor, self.model.net(self.pixels)).double()
+        return self.gaussian.location
+
+    @cached_property
+    def gaussian(self) -> sr.Gaussian | sr.DiagonalGaussian:
+        sigma = self.objective.sigma or SIGMA
+        law = sr.DiagonalGaussian(self.pixels, torch.full_like(self.pixels, sigma**2))
+        propagated = predicted(self.objective.rule or PROPAGATED, self.model.net, law)
+        return cast(sr.Gaussian | sr.DiagonalGaussian, propagated).to(torch.float64)  # like the noise
+
+    @cached_property
+    def cauchy(self) -> sr.Cauchy:
+        law = sr.Cauchy(self.pixels, torch.full_like(self.pixels, self.objective.sigma or SIGMA))
+        rule = self.objective.rule or PROPAGATED
+        stable = STABLE if isinstance(rule, MarginalMomentMatching) else rule
+        propagated = predicted(stable, self.model.net, law)
+        return cast(sr.Cauchy, propagated).to(torch.float64)  # like the noise
+
+    def score(self, name: str) -> dict[str, Tensor]:
+        if name == "softmax_entropy":
+            return {"": losses.softmax_entropy(self.location)}
+        if name == "orthonormal_certificates":
+            fitted = cast(losses.OrthonormalCertificates, self.certificates)  # provided by `evaluate`
+            features = self.model.net[:-1](self.pixels) - fitted.center
+            squares = (features @ fitted.certificates).double().square()
+            return {str(count): squares[:, :count].sum(1) for count in CERTIFICATES}
+        if name == "dirichlet":
+            alpha = losses.dirichlet(self.gaussian, self.model.offset, self.model.slope)
+            return {
+                "law": Dirichlet(alpha.clamp(min=_TINY)).entropy(),
+                "mean": losses.entropy(losses.dirichlet_probabilities(alpha)),
+                "concentration": -alpha.sum(1).log(),
+            }
+        if name == "pairwise_gaussian":
+            return self._pairwise(self.gaussian)
+        borrowed = self._pairwise(
+            sr.Cauchy(self.gaussian.location, self.gaussian.variance.clamp(min=0).sqrt())
+        )
+        return self._pairwise(self.cauchy) | {f"sd_{combine}": each for combine, each in borrowed.items()}
+
+    def _pairwise(self, law: sr.Gaussian | sr.DiagonalGaussian | sr.Cauchy) -> dict[str, Tensor]:
+        return {
+            combine: losses.entropy(losses.pairwise_scores(law, combine))  # type: ignore[arg-type]
+            for combine in COMBINED
+        }
+
+
+@torch.no_grad()
+@exact_products()
+def evaluate(
+    model: Model, objective: Objective, names: Sequence[str], digits: TrainingImages, pixels: Tensor
+) -> Scored:
+    """Return predictions and scores of images `pixels`, shape (N, C, H, W), uint8, on the CPU.
+
+    Laws are propagated as in training, or by SDP if training had none. Cauchy noise is propagated by marginal
+    SDP if training used moment matching. `names` are keys of `READINGS`, and `digits` are the training
+    images, to which certificates are fitted.
+    """
+    device = next(model.net.parameters()).device
+    certificates = None
+    if "orthonormal_certificates" in names:
+        known = _features(model, digits.pixels[:CERTIFIED], device)
+        # The first k of the largest set are equal to a fit of k certificates.
+        certificates = losses.OrthonormalCertificates.fit(known, min(CERTIFICATES[-1], known.shape[1]))
+    parts: dict[tuple[str, str], list[Tensor]] = {}
+    predicted = []
+    for rows in pixels.split(_ROWS):
+        view = _View(model, objective, rows.to(device).float() / 255, certificates)
+        predicted.append(view.location.argmax(1).cpu())
+        for name in names:
+            for reading, values in view.score(name).items():
+                parts.setdefault((name, reading), []).append(values.cpu())
+    return Scored(torch.cat(predicted), {key: torch.cat(values) for key, values in parts.items()})
+
+
+def _features(model: Model, pixels: Tensor, device: torch.device) -> Tensor:
+    """Return the inputs of the last layer, shape (N, d), float32."""
+    return torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in pixels.split(_ROWS)])
+
+
+OBJECTIVES = {
+    objective.name: objective
+    for objective in (
+        Objective("softmax"),
+        Objective("dirichlet", MarginalMomentMatching(), SCALE),
+        Objective("pairwise_gaussian", SDP(), 0.1),
+        Objective("pairwise_marginal", MarginalSDP(), 0.1),
+        Objective("pairwise_cauchy", SDP(), 0.1, CAUCHY),
+    )
+}
+"""Softmax cross-entropy, the Dirichlet likelihood of Gast & Roth, and the pairwise (PD) loss of a Gaussian
+with and without covariances and of a Cauchy law.
+"""
+
+
+def models() -> tuple[Objective, ...]:
+    """Return all trained models: each objective, and the Dirichlet likelihood also at other scales."""
+    return (*OBJECTIVES.values(), *OBJECTIVES["dirichlet"].at(OTHER_SCALES))
+
 
 TESTED = 10_000
 """Test digits, and test letters."""

@@ -1,1 +1,65 @@
 """Two moons: the uncertainty of nets at seen points and elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment
+from sdp_bench.bench.identity import digest
+from sdp_bench.bench.settings import Size
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.predict import Scope
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoMoons(ReplicateExperiment):
+    """Uncertainty at seen and at far points, of nets trained with and without propagation."""
+
+    def expand(self, scope: Scope) -> Expansion:
+        """Return the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
+        from sdp_bench.bench.errors import UserError
+        from sdp_bench.bench.experiments.versions import of_method
+        from sdp_bench.bench.studies.two_moons.group import (
+            LEARNING_RATE,
+            POINTS,
+            RECIPES,
+            SCALE,
+            TESTED,
+            TwoMoonsGroup,
+        )
+        from sdp_ref.rules import SDP
+
+        size = self.size(scope.settings)
+        seeds, steps = size.nets or 1, size.epochs or 1
+        if seeds > TESTED:
+            raise UserError(f"{self.name} has points for {TESTED} seeds, got {seeds}")
+        versions = of_method(self.version, rule=SDP())  # uncertainties are those that it predicts
+        groups = []
+        for name, recipe in RECIPES.items():
+            text = (
+                f"{POINTS} points; {recipe.architecture.label}, {recipe.label}; noise of scale {SCALE}; "
+                f"adam {LEARNING_RATE:g}, {steps} steps of all points"
+            )
+            identity = digest(name, steps)[:16]
+            replicated = Replicated(self.name, f"two moons {recipe.architecture.label}", text, identity)
+            own = (self.name, self.metrics, versions, replicated, self.rules)
+            groups += [
+                TwoMoonsGroup(*own, (seed,), scope.settings.sampling.device, name, steps)
+                for seed in range(seeds)
+            ]
+        return Expansion(groups)
+
+
+EXPERIMENT = TwoMoons(
+    name="two-moons",
+    description="uncertainty at seen points and far ones, by training (Figure 1)",
+    rank=230,
+    metrics=("far_over_seen", "accuracy", "entropy_seen", "entropy_far"),
+    rules=("sdp",),
+    paper=Size(nets=20, epochs=300),
+    presets={"smoke": Size(nets=1, epochs=2), "quick": Size(nets=3, epochs=100)},
+    options=frozenset({"epochs"}),
+)

@@ -1,14 +1,151 @@
-"""One classifier of two moons."""
+"""Nets on two moons: training, uncertainty, and groups of work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import cast
 
+import torch
+from torch import Tensor, nn
+
+import sdp_ref as sr
 from sdp_bench.bench.errors import outside
 from sdp_bench.bench.experiments.replicates import ReplicateGroup
+from sdp_bench.bench.nets.architectures import Architecture
+from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
 from sdp_bench.bench.results.record import Record, Unit
-from sdp_bench.bench.studies.two_moons.training import RECIPES, SCALE, Moons, moons, numbers, train
+from sdp_ref import losses
+
+Scored = sr.Gaussian | sr.Cauchy
+
+SCALE = 0.3
+"""Scale of the noise, in the units of the points."""
+POINTS = 300
+SPREAD = 0.1
+"""Standard deviation of the points about their moons."""
+LEARNING_RATE = 0.01
+"""Adam's learning rate; each step uses all points, and gradients are clipped at norm 1."""
+WIDTH, HIDDEN = 64, 3
+FAR = 1.0
+"""Distance from every training point beyond which a point is far."""
+TESTED = 1000
+"""Offset of the seed of test points."""
+_LOW, _HIGH, _SIDE = (-2.5, -2.5), (3.5, 3.0), 40
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A net, the noise of its uncertainty, and whether training uses the law of its scores."""
+
+    how: str  # description of net and noise
+    # trained with the pairwise loss of the law predicted by ``sdp`` rather than with cross-entropy
+    propagated: bool
+    activation: str = "gelu"
+    noise: Noise = CAUCHY
+
+    @property
+    def label(self) -> str:
+        return f"{self.how}, trained {'with propagation' if self.propagated else 'as usual'}"
+
+    @property
+    def architecture(self) -> Architecture:
+        return Architecture(HIDDEN, self.activation, width=WIDTH, inputs=2, outputs=2)
+
+
+def _recipes() -> Iterator[tuple[str, Recipe]]:
+    for name, activation, noise, how in (
+        ("", "gelu", CAUCHY, "GELU, Cauchy noise"),
+        ("_relu", "relu", CAUCHY, "ReLU, Cauchy noise"),
+        ("_gaussian", "gelu", GAUSSIAN, "GELU, Gaussian noise"),
+    ):
+        yield f"softmax{name}", Recipe(how, False, activation, noise)
+        yield f"pairwise{name}", Recipe(how, True, activation, noise)
+
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(dict(_recipes()))
+"""Recipes by the objective's name in records; first those of the paper's figure, as far as it states them.
+"""
+
+
+@dataclass(frozen=True)
+class Moons:
+    """Points of two classes: training, test, and far points."""
+
+    points: Tensor
+    labels: Tensor
+    tested: Tensor
+    truth: Tensor
+    far: Tensor
+
+
+def moons(seed: int) -> Moons:
+    """Return scikit-learn's two interleaved half circles.
+
+    `seed` must be below 1000, since test points have a seed larger by 1000.
+    """
+    from sklearn.datasets import make_moons
+
+    (points, labels), (tested, truth) = (
+        make_moons(POINTS, noise=SPREAD, random_state=each) for each in (seed, seed + TESTED)
+    )
+    axes = [torch.linspace(low, high, _SIDE) for low, high in zip(_LOW, _HIGH, strict=True)]
+    grid = torch.cartesian_prod(*axes)
+    seen = torch.tensor(points, dtype=torch.float32)
+    return Moons(
+        seen,
+        torch.tensor(labels),
+        torch.tensor(tested, dtype=torch.float32),
+        torch.tensor(truth),
+        grid[torch.cdist(grid, seen).amin(1) > FAR],
+    )
+
+
+def train(recipe: Recipe, data: Moons, steps: int, seed: int) -> nn.Sequential:
+    """Train a net, which maps points (B, 2) to scores (B, 2), with `steps` full-batch steps."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = recipe.architecture.build().to(data.points.device)
+    optimiser = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
+    noisy, rule = recipe.noise.law(data.points, SCALE), sr.rule("sdp", create_graph=True)
+    for _ in range(steps):
+        if recipe.propagated:
+            law = cast(Scored, sr.propagate(net, noisy, rule))
+            loss = losses.pairwise_loss(law, data.labels)
+        else:
+            loss = nn.functional.cross_entropy(net(data.points), data.labels)
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimiser.step()
+    return net
+
+
+@torch.no_grad()
+def uncertainty(recipe: Recipe, net: nn.Module, points: Tensor) -> Tensor:
+    """Return the entropy (bits), shape (B,), of the class with the larger score under noise, by ``sdp``."""
+    law = cast(Scored, sr.propagate(net, recipe.noise.law(points, SCALE), "sdp"))
+    return losses.entropy(losses.pairwise_scores(law)) / torch.tensor(2.0).log()
+
+
+@torch.no_grad()
+def numbers(recipe: Recipe, net: nn.Module, data: Moons) -> Mapping[str, float]:
+    """Return the uncertainties and the accuracy of a net.
+
+    ``far_over_seen`` is the probability that a far point is more uncertain than a test point (ties count
+    half); ``accuracy`` is that on the test set, and ``entropy_seen`` and ``entropy_far`` are means in bits.
+    """
+    seen, far = (uncertainty(recipe, net, points).double() for points in (data.tested, data.far))
+    more = (far[:, None] > seen).double() + 0.5 * (far[:, None] == seen).double()
+    right = net(data.tested).argmax(1) == data.truth
+    return {
+        "far_over_seen": float(more.mean()),
+        "accuracy": float(right.double().mean()),
+        "entropy_seen": float(seen.mean()),
+        "entropy_far": float(far.mean()),
+    }
+
 
 _STEP, _PROPAGATED = 0.002, 0.012  # s, one thread
 _FIXED = 0.2  # s, for the uncertainties
@@ -16,7 +153,7 @@ _FIXED = 0.2  # s, for the uncertainties
 
 @dataclass(frozen=True, eq=False)
 class TwoMoonsGroup(ReplicateGroup):
-    """A recipe and a seed; `objective` is a key of `sdp_bench.bench.studies.two_moons.training.RECIPES`."""
+    """A recipe and a seed; `objective` is a key of `sdp_bench.bench.studies.two_moons.group.RECIPES`."""
 
     objective: str
     steps: int

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from sdp_bench.bench.datasets import dataset
+from sdp_bench.bench.datasets.base import TabularRegression
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment
+from sdp_bench.bench.identity import digest
+from sdp_bench.bench.settings import Size
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.predict import Scope
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,9 @@ the propagated law. `sqr_ends` learns the two quantiles of its interval, as the 
 and Lopez-Paz does, and `sqr` all of them, as in their text.
 """
 
+LEVELS = (0.025, 0.975)
+"""Levels of the quantiles that enclose the central 95 % of a law."""
+
 READINGS = ("set_scan", "set_variance", None)
 """Readings of the paper's "(for each data set) used 11 variances [...] around the best initial variance", as
 components of the measurements; the most literal reading comes first.
@@ -42,3 +56,54 @@ One scan per set: the best decade in one run (seed 0) and eleven variances aroun
 these and the settings. One variance per set: the best of these eleven in the one run. And a separate scan for
 each seed and setting, which has more candidates for few validation rows.
 """
+
+
+PAPER = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "wine", "yacht")
+"""The paper's data sets."""
+EPOCHS = 5000
+METRICS = (
+    *("qualified", "picp", "mpiw", "nll", "validation_picp", "validation_mpiw"),
+    *("learning_rate", "weight_decay", "input_variance"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionIntervals(ReplicateExperiment):
+    """Prediction intervals on regression sets."""
+
+    def expand(self, scope: Scope) -> Expansion:
+        from sdp_bench.bench.experiments.versions import of_method
+        from sdp_bench.bench.studies.uci.group import GRID, UciGroup, splits
+        from sdp_bench.bench.studies.uci.stacked import VERSION
+
+        size = self.size(scope.settings)
+        seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
+        groups = []
+        for name in size.datasets or ():
+            data = dataset(name, TabularRegression).load()
+            rows, features = data.features.shape
+            splits(data, seeds[:1])  # raises for an unusable set before training
+            identity = digest(data.features, data.targets, epochs, [asdict(s) for s in GRID])[:16]
+            text = f"{data.description}; {len(GRID)} settings, {epochs} epochs"
+            replicated = Replicated(self.name, f"{name} {features}-64", text, identity)
+            for objective in dict.fromkeys(METHODS[rule].objective for rule in self.rules):
+                methods = tuple(rule for rule in self.rules if METHODS[rule].objective == objective)
+                own = (self.name, self.metrics, of_method(self.version, VERSION), replicated)
+                shared = (*own, methods, seeds, scope.settings.sampling.device)
+                groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID))
+        return Expansion(groups)
+
+
+EXPERIMENT = PredictionIntervals(
+    name="uci",
+    description="prediction intervals on eight regression sets (Tables 4, 38, 40)",
+    rank=200,
+    metrics=METRICS,
+    rules=tuple(METHODS),
+    paper=Size(nets=20, epochs=EPOCHS, datasets=PAPER),
+    presets={
+        "smoke": Size(epochs=20, datasets=("yacht",), on_request=True),
+        "quick": Size(nets=3, epochs=500, datasets=("yacht", "boston"), on_request=True),
+    },
+    options=frozenset({"epochs", "datasets"}),
+)

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.studies.uci.scores import LEVELS
+from sdp_bench.bench.studies.uci import LEVELS
 
 HIDDEN = 64
 BATCH = 64
@@ -318,16 +318,11 @@ def get_nets(
     epochs: int,
     report: Report | None = None,
 ) -> Nets:
-    """Return the nets of an objective for all seeds and settings, from the cache, or trained and cached.
+    """Return the nets of an objective for all seeds and settings, from the cache or newly trained.
 
-    A training that was interrupted goes on from its last checkpoint, to the same weights.
-
-    `name`: of the data set, for the file's name. `problem`, `objective`, `settings`: as
-    :class:`sdp_bench.bench.studies.uci.stacked.Trainer` takes them.
-
-    The result is seed by seed, each with all settings.
-
-    Raises a RunFailedError if the training of every net diverged, or the cache cannot be written.
+    An interrupted training resumes from its last checkpoint and gives the same weights. `name` is that of
+    the data set, for the file name. The result is ordered by seed, then by setting. A RunFailedError is
+    raised if the training of every net diverges or the cache cannot be written.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:
@@ -348,7 +343,7 @@ def _path(
     name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int
 ) -> Path:
     grid = [(setting.learning_rate, setting.weight_decay) for setting in settings]
-    identity = keys.digest(
+    identity = digest(
         *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs),
         *(problem.member, VERSION),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.studies.introduction.experiment import EXPERIMENT
+from sdp_bench.bench.studies.introduction import EXPERIMENT
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.introduction.introduction import introduction

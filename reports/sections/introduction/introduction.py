@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.studies.introduction.experiment import EXPERIMENT
+from sdp_bench.bench.studies.introduction import EXPERIMENT
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, label_ends, look, panels
 from sdp_bench.reports.style.scales import Line, draw_over_scale

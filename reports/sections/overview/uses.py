@@ -11,15 +11,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric
-from sdp_bench.bench.metrics.moments import StandardDeviationRatio
-from sdp_bench.bench.metrics.quantiles import LargestQuantileDistance
+from sdp_bench.bench.metrics.distances import (
+    CertifiedWasserstein,
+    LargestQuantileDistance,
+    StandardDeviationRatio,
+    Wasserstein,
+)
 from sdp_bench.bench.metrics.total_variation import (
     CentralTotalVariation,
     ClassTotalVariation,
     HeadlineTotalVariation,
     PrincipalTotalVariation,
 )
-from sdp_bench.bench.metrics.transport import CertifiedWasserstein, Wasserstein
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.sections.choice.choice import as_accurate
 from sdp_bench.reports.statistics.costs import Costs, plain_samples

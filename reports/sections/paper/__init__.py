@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sdp_bench.bench.experiments.iris.claims import CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN
+from sdp_bench.bench.experiments.iris import CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CLAIMS as PAGE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.studies.robustness.experiment import EXPERIMENT
+from sdp_bench.bench.studies.robustness import EXPERIMENT
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.robustness.robustness import robustness

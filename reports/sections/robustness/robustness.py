@@ -8,8 +8,7 @@ from typing import Literal
 
 import pandas as pd
 
-from sdp_bench.bench.studies.robustness import METHODS, METRICS, NOISE, RADII
-from sdp_bench.bench.studies.robustness.experiment import EXPERIMENT
+from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE, RADII
 from sdp_bench.reports.sections.robustness.figures import figures
 from sdp_bench.reports.sections.robustness.row import ScaleRow
 from sdp_bench.reports.sections.robustness.words import OBJECTIVES, SETS, finding, hidden

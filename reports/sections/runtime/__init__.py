@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from sdp_bench.bench.runtime.dimensions import ImageNet, Mlp, sized
 from sdp_bench.bench.runtime.table import Comparison, Row, beside_paper
-from sdp_bench.bench.runtime.timing import REGULAR
+from sdp_bench.bench.runtime.workloads import REGULAR, ImageNet, Mlp, sized
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.studies.selective import SCORES
-from sdp_bench.bench.studies.selective.experiment import EXPERIMENT
+from sdp_bench.bench.studies.selective import EXPERIMENT, SCORES
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.sections.selective.areas import (

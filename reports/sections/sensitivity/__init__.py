@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.iris.claims import OTHER_WASSERSTEIN
-from sdp_bench.bench.experiments.iris.sensitivity import SENSITIVITY
+from sdp_bench.bench.experiments.iris import OTHER_WASSERSTEIN, SENSITIVITY
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.moments import StandardDeviationRatio
+from sdp_bench.bench.metrics.distances import StandardDeviationRatio
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.recipes import recipe_for

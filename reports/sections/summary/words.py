@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from sdp_bench.bench.metrics.moments import StandardDeviationRatio
+from sdp_bench.bench.metrics.distances import StandardDeviationRatio, Wasserstein
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, CentralTotalVariation
-from sdp_bench.bench.metrics.transport import Wasserstein
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits

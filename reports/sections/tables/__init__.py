@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.metrics import Metric
-from sdp_bench.bench.metrics.moments import SmallestEigenvalue
+from sdp_bench.bench.metrics.distances import SmallestEigenvalue
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sdp_bench.bench.studies.two_moons.experiment import EXPERIMENT
+from sdp_bench.bench.studies.two_moons import EXPERIMENT
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 
@@ -63,7 +63,7 @@ def of_one_design(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rows(own: pd.DataFrame) -> Iterator[RecipeRow]:
-    from sdp_bench.bench.studies.two_moons.training import RECIPES  # imports torch
+    from sdp_bench.bench.studies.two_moons.group import RECIPES  # imports torch
 
     for name, recipe in RECIPES.items():
         part = own[own["objective"] == name]
@@ -76,7 +76,7 @@ def _rows(own: pd.DataFrame) -> Iterator[RecipeRow]:
 
 
 def _finding(own: pd.DataFrame) -> str:
-    from sdp_bench.bench.studies.two_moons.training import RECIPES
+    from sdp_bench.bench.studies.two_moons.group import RECIPES
 
     own = own[own["metric"] == EXPERIMENT.metrics[0]]
     least = own.groupby("objective", observed=True)["value"].min()

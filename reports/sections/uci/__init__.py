@@ -10,7 +10,7 @@ from string import ascii_lowercase
 import pandas as pd
 
 from sdp_bench.bench.studies import uci
-from sdp_bench.bench.studies.uci.experiment import EXPERIMENT
+from sdp_bench.bench.studies.uci import EXPERIMENT
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section

@@ -18,18 +18,14 @@ import torch
 from sklearn.datasets import load_wine
 
 from sdp_bench.bench import datasets
-from sdp_bench.bench.datasets import download, formats
+from sdp_bench.bench.datasets import download, sets
 from sdp_bench.bench.datasets.base import (
     ImageClassification,
     TabularClassification,
     TabularRegression,
 )
-from sdp_bench.bench.datasets.cifar10 import CIFAR10
 from sdp_bench.bench.datasets.download import DataFile, DataMissingError
-from sdp_bench.bench.datasets.emnist import EMNIST_LETTERS
-from sdp_bench.bench.datasets.iris import IRIS
-from sdp_bench.bench.datasets.mnist import MNIST
-from sdp_bench.bench.datasets.uci import NAVAL, YACHT
+from sdp_bench.bench.datasets.sets import CIFAR10, EMNIST_LETTERS, IRIS, MNIST, NAVAL, YACHT
 from sdp_bench.bench.errors import RunFailedError, UserError
 
 RNG = np.random.default_rng(0)
@@ -421,7 +417,7 @@ class _Malicious:
 def test_a_batch_that_asks_for_code_is_refused(protocol, capsys):
     content = pickle.dumps({b"data": _Malicious(), b"labels": []}, protocol=protocol)
     with pytest.raises(RunFailedError, match=r"it asks for .*print"):
-        formats.cifar_batch(content, "data_batch_1")
+        sets.cifar_batch(content, "data_batch_1")
     assert capsys.readouterr().out == ""
 
 
@@ -439,7 +435,7 @@ def test_a_batch_that_asks_for_code_is_refused(protocol, capsys):
 )
 def test_what_is_no_batch_is_refused(content):
     with pytest.raises(RunFailedError, match="data_batch_9 is not a batch of CIFAR-10"):
-        formats.cifar_batch(content, "data_batch_9")
+        sets.cifar_batch(content, "data_batch_9")
 
 
 @pytest.mark.parametrize(
@@ -456,13 +452,13 @@ def test_what_is_no_batch_is_refused(content):
 )
 def test_what_is_no_idx_file_is_refused(content):
     with pytest.raises(RunFailedError, match="images is not a"):
-        formats.idx(content, "images")
+        sets.idx(content, "images")
 
 
 @pytest.mark.parametrize("content", [b"", b"1 2\n3\n", b"1 a\n", b"1 nan\n", b"\xff"])
 def test_what_is_no_table_is_refused(content):
     with pytest.raises(RunFailedError, match="table is not a table"):
-        formats.columns(content, "table")
+        sets.columns(content, "table")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.experiments import experiment
-from sdp_bench.bench.experiments.presets import preset
+from sdp_bench.bench.experiments import experiment, preset
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.net import best_classifier, inputs_of
 from sdp_bench.bench.runs.plan import plan_of

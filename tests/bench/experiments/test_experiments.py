@@ -9,14 +9,13 @@ import torch
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import chosen, experiment, experiments
+from sdp_bench.bench.experiments import PRESETS, chosen, experiment, experiments, preset
 from sdp_bench.bench.experiments.base import Group
-from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.results.record import Failure, LeftOut
-from sdp_bench.bench.runs.group import run_group
+from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.studies.uci.experiment import EXPERIMENT, PredictionIntervals
+from sdp_bench.bench.studies.uci import EXPERIMENT, PredictionIntervals
 from tests.bench.conftest import TINY, make_plan
 
 SETTINGS = TINY.but(nets=2, datasets=("yacht", "boston"))

@@ -13,13 +13,12 @@ from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import experiment, predict
 from sdp_bench.bench.experiments.law_group import measured
 from sdp_bench.bench.metrics import metric
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.bench.metrics.total_variation import CentralTotalVariation
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Size
 from sdp_bench.oracles.partitions.floors import total_variation_floor
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins

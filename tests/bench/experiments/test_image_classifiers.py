@@ -7,8 +7,7 @@ import pytest
 
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import experiment
-from sdp_bench.bench.experiments.presets import preset
+from sdp_bench.bench.experiments import experiment, preset
 from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.net import best_classifier, inputs_of, net_from_bytes, stored
 from sdp_bench.bench.replay import replay

@@ -2,7 +2,7 @@
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.gate.baseline import read, write
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.probes import probes as all_probes

@@ -20,8 +20,7 @@ from sdp_bench.bench.gate.sampling import SIGNIFICANCE, Evidence, adjust, p_valu
 from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.update import make, update
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Verdict, exit_code
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule, write_sampler
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.gate.answers import Answer, drift
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.check import Options, check

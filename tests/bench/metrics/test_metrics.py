@@ -11,11 +11,9 @@ from torch import nn
 
 from sdp_bench.bench import metrics as registry
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey, Sampling
 from sdp_bench.bench.metrics import metric, metrics, options
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
-from sdp_bench.bench.sampling import Sampling
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.settings import Settings
 from sdp_ref.laws import Cauchy, DiagonalGaussian, SymmetricStable
 

@@ -10,11 +10,9 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import RefusedError
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey, Sampling
 from sdp_bench.bench.metrics import metric, metrics
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
-from sdp_bench.bench.sampling import Sampling
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 
 NET = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).requires_grad_(False)
 MEAN, SCALE = torch.tensor([[0.3, -0.2]]).double(), torch.tensor([[0.4, 0.3]]).double()

@@ -8,16 +8,19 @@ import torch
 
 from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.nets import classifier_training, storage
+from sdp_bench.bench.nets import classifiers, storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
-from sdp_bench.bench.nets.classifier_training import (
+from sdp_bench.bench.nets.classifiers import (
+    ImageRecipe,
+    TrainedClassifier,
     UnfinishedError,
     augment,
+    default_recipe,
+    file_name,
     get_classifier,
     learning_rate,
     train,
 )
-from sdp_bench.bench.nets.classifiers import ImageRecipe, TrainedClassifier, default_recipe, file_name
 
 RESNET = ImageArchitecture("resnet18", 1, 8, classes=3, width=4)
 CNN = ImageArchitecture("cnn3", 1, 8, classes=3, width=8)
@@ -52,14 +55,14 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(classifier_training.time, "monotonic", lambda: self.now)
-        step = classifier_training._Run._take
+        monkeypatch.setattr(classifiers.time, "monotonic", lambda: self.now)
+        step = classifiers._Run._take
 
         def take(run, rows):
             step(run, rows)
             self.now += 1.0
 
-        monkeypatch.setattr(classifier_training._Run, "_take", take)
+        monkeypatch.setattr(classifiers._Run, "_take", take)
 
 
 @pytest.mark.parametrize("architecture", [CNN, RESNET])
@@ -93,7 +96,7 @@ def test_an_interrupted_run_ends_in_the_same_bits(architecture, recipe, checkpoi
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(checkpoint, monkeypatch):
     whole = train(RESNET, RECIPE, DATA, TEST, checkpoint.with_name("whole"))
-    step, taken = classifier_training._Run._take, []
+    step, taken = classifiers._Run._take, []
 
     def take(run, rows):
         taken.append(run.step)
@@ -102,7 +105,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(checkpoint, monkeypatch):
         step(run, rows)
 
     with monkeypatch.context() as patched:
-        patched.setattr(classifier_training._Run, "_take", take)
+        patched.setattr(classifiers._Run, "_take", take)
         with pytest.raises(KeyboardInterrupt):
             train(RESNET, RECIPE, DATA, TEST, checkpoint)
         again = train(RESNET, RECIPE, DATA, TEST, checkpoint)
@@ -221,9 +224,9 @@ def test_an_unfinished_training_is_no_classifier_and_goes_on(squares):
     with pytest.raises(UnfinishedError):
         get_classifier(CNN, RECIPE, budget=0.0)
     assert not (storage.cache_folder() / file_name(CNN, RECIPE)).exists()
-    assert classifier_training.checkpoint_path(CNN, RECIPE).exists()
+    assert classifiers.checkpoint_path(CNN, RECIPE).exists()
     assert get_classifier(CNN, RECIPE).source == "trained"
-    assert not classifier_training.checkpoint_path(CNN, RECIPE).exists()
+    assert not classifiers.checkpoint_path(CNN, RECIPE).exists()
 
 
 def test_a_damaged_cache_file_is_replaced(squares):

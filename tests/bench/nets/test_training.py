@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from sdp_bench.bench.datasets.base import stratified_rows
-from sdp_bench.bench.datasets.iris import IRIS
+from sdp_bench.bench.datasets.sets import IRIS
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.experiments.presets import preset
+from sdp_bench.bench.experiments import experiments, preset
 from sdp_bench.bench.nets import fully_connected, recipes, storage
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, file_name, get_nets, train

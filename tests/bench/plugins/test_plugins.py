@@ -11,16 +11,15 @@ import sdp_ref as sr
 from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import predict, versions
+from sdp_bench.bench.experiments import PRESETS, predict, preset, versions
 from sdp_bench.bench.experiments.laws import canonical_rules
-from sdp_bench.bench.experiments.presets import PRESETS, preset
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.plugins.plugin import find, load
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import RULES
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import driver as run
 from sdp_ref import registry
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 

@@ -1,4 +1,6 @@
-import warnings
+"""Drill-downs into stored measurements."""
+
+import shutil
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from sdp_bench.bench.settings import Size
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import Cauchy, Gaussian, Law
 from sdp_ref.rules import SDP
-from tests.bench.conftest import TINY, make_plan, run_all
+from tests.bench.conftest import TINY, change, make_plan, run_all
 
 SETTINGS = TINY.but(
     sizes={"iris-tv": Size(1, 1)}, sigmas=(10.0,), rules=("sdp", "monte_carlo:samples=10", "marginal_sdp")
@@ -97,9 +99,8 @@ def test_what_cannot_be_drilled_into_is_said(measured, tmp_path):
         oracle.law = Cauchy(oracle.law.location, torch.ones_like(oracle.law.location))
         with pytest.raises(ValueError, match="no moments"):
             rule_errors(Grumpy(), oracle)
-    frame = key["sdp"]
-    with Store(path, writing=True) as store, warnings.catch_warnings():
-        store._connection.execute("UPDATE nets SET weights = NULL")
-        with pytest.raises(RunFailedError, match="without the nets' weights"):
-            drill(store, frame)
-        store._connection.rollback()
+    copy = tmp_path / "without_weights.sqlite"
+    shutil.copy(path, copy)
+    change(copy, "UPDATE nets SET weights = NULL")
+    with Store(copy) as store, pytest.raises(RunFailedError, match="without the nets' weights"):
+        drill(store, key["sdp"])

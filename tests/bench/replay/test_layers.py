@@ -9,8 +9,16 @@ from torch import Tensor, nn
 import sdp_ref
 from sdp_bench import oracles
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer, halves
-from sdp_bench.bench.replay.gaussians import Gaussians, Pair, squared_distance
-from sdp_bench.bench.replay.layers import BLOCKS, layers_of, merged, moments_after, sample_layers
+from sdp_bench.bench.replay.layers import (
+    BLOCKS,
+    Gaussians,
+    Pair,
+    layers_of,
+    merged,
+    moments_after,
+    sample_layers,
+    squared_distance,
+)
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.laws import DiagonalGaussian
 

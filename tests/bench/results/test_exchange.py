@@ -18,7 +18,7 @@ from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.bench.results.schema import SCHEMA, TABLES
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Size
 from tests.bench import conftest
 from tests.bench.conftest import TINY, change, make_plan, run_all

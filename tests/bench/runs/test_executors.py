@@ -61,7 +61,7 @@ def test_calls_run_elsewhere_with_their_share_of_threads(executor):
 
 
 def test_what_is_slow_to_import_is_there_from_the_start(executor):
-    names = ["torch", "ot", "sdp_bench.bench.experiments.law_group", "sdp_bench.bench.metrics.transport"]
+    names = ["torch", "ot", "sdp_bench.bench.experiments.law_group", "sdp_bench.bench.metrics.distances"]
     assert all(executor.map(is_imported, names))
     assert not executor.submit(is_imported, "antigravity").result()
 

@@ -8,16 +8,14 @@ import pytest
 import torch
 
 import sdp_ref
-from sdp_bench.bench.datasets.iris import IRIS
+from sdp_bench.bench import identity
+from sdp_bench.bench.datasets.sets import IRIS
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import chosen, experiment, versions
+from sdp_bench.bench.experiments import PRESETS, chosen, experiment, preset, versions
 from sdp_bench.bench.experiments.laws import canonical_rules
-from sdp_bench.bench.experiments.presets import PRESETS, preset
-from sdp_bench.bench.identity import keys
-from sdp_bench.bench.metrics.moments import GaussianDivergence
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.distances import GaussianDivergence
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets
@@ -26,7 +24,7 @@ from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import plan_of, traits_of
 from sdp_bench.bench.settings import Size
 from sdp_ref.laws import unchecked
@@ -474,8 +472,10 @@ def test_a_plan_hashes_the_weights_of_a_net_once(monkeypatch):
     recipe = dataclasses.replace(recipe_for(architecture), epochs=100)
     net = TrainedNet(architecture, recipe, 0, 0.9, architecture.build().state_dict())
     hashed = []
-    digest = keys.digest
-    monkeypatch.setattr(keys, "digest", lambda *parts: hashed.append(net.state in parts) or digest(*parts))
+    digest = identity.digest
+    monkeypatch.setattr(
+        identity, "digest", lambda *parts: hashed.append(net.state in parts) or digest(*parts)
+    )
     plan = plan_of(chosen(("iris-std",)), TINY, [net])
     assert plan.units
     assert sum(hashed) == 1

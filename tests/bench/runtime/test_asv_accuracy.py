@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sdp_bench.bench.experiments.iris import ci
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runtime import accuracy
 from sdp_bench.bench.runtime.accuracy import Accuracy
 

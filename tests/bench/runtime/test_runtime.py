@@ -15,10 +15,21 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.runtime import gpu, propagation, table
-from sdp_bench.bench.runtime.dimensions import ImageNet, Mlp, sized
-from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns, clock
-from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, NotAtThisCommitError, Workload, build
+from sdp_bench.bench.runtime import propagation, table, workloads
+from sdp_bench.bench.runtime.workloads import (
+    DISTPROP,
+    REGULAR,
+    RULES,
+    ImageNet,
+    Mlp,
+    NotAtThisCommitError,
+    Ratio,
+    Workload,
+    build,
+    by_turns,
+    clock,
+    sized,
+)
 from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parents[3]
@@ -320,7 +331,7 @@ def test_benchmarks_are_skipped_where_there_is_no_gpu(monkeypatch):
                 grid().setup("cnn3", REGULAR, place)
     with pytest.raises(NotImplementedError, match="no CUDA device"):
         propagation.Clocks().setup()
-    assert gpu.described() == "no GPU"
+    assert workloads.described() == "no GPU"
 
 
 @pytest.fixture
@@ -348,7 +359,7 @@ def cuda(monkeypatch, one_thread):
         (query,) = (each.partition("=")[2] for each in command if each.startswith("--query-gpu="))
         return SimpleNamespace(stdout=said[query] + "\n")
 
-    monkeypatch.setattr(gpu.subprocess, "run", program)
+    monkeypatch.setattr(workloads.subprocess, "run", program)
     monkeypatch.setattr(propagation._Works, "accelerator", str(StandIn.device))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
@@ -386,16 +397,16 @@ def test_how_a_gpu_is_clocked_is_tracked(cuda, monkeypatch):
     clocks.setup()
     assert clocks.track_share_of_highest_clock() == 1500 / 1980
     assert clocks.track_throttled() == 1
-    assert not gpu.State(210, 1980, 0x1).throttled  # it is idle
-    assert gpu.described().startswith("a GPU, driver 550.1, torch 2.")
+    assert not workloads.State(210, 1980, 0x1).throttled  # it is idle
+    assert workloads.described().startswith("a GPU, driver 550.1, torch 2.")
 
     def gone(*_, **__):
         raise FileNotFoundError("nvidia-smi")
 
-    monkeypatch.setattr(gpu.subprocess, "run", gone)
+    monkeypatch.setattr(workloads.subprocess, "run", gone)
     with pytest.raises(NotImplementedError, match="does not say how the GPU is clocked: nvidia-smi"):
         clocks.setup()
-    assert "driver unknown" in gpu.described()
+    assert "driver unknown" in workloads.described()
 
 
 def test_covariances_of_images_are_carried_where_they_fit(one_thread, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from sdp_bench.bench.studies.robustness.attacks import RESTARTS, pgd, square
+from sdp_bench.bench.studies.robustness.group import RESTARTS, pgd, square
 
 RADIUS = 0.1
 ATTACKS = ("pgd", "square")

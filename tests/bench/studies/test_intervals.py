@@ -13,10 +13,8 @@ from scipy import stats
 
 from sdp_bench.bench.datasets.base import RegressionTable
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.studies.uci import METHODS, READINGS, intervals, methods
-from sdp_bench.bench.studies.uci.intervals import GRID, Scores, select, splits
-from sdp_bench.bench.studies.uci.methods import evaluate
-from sdp_bench.bench.studies.uci.scores import gaussian_nll, mpiw, picp
+from sdp_bench.bench.studies.uci import METHODS, READINGS, group
+from sdp_bench.bench.studies.uci.group import GRID, Scores, evaluate, gaussian_nll, mpiw, picp, select, splits
 from sdp_bench.bench.studies.uci.stacked import OBJECTIVES, Nets, Problem, Trainer
 from tests.bench.studies.test_stacked import copy_of
 
@@ -73,7 +71,7 @@ def test_metrics_refuse_what_they_cannot_judge():
 
 
 def test_the_published_split():
-    rows = intervals.rows_of(308, 4)  # yacht
+    rows = group.rows_of(308, 4)  # yacht
     order = np.random.RandomState(4).permutation(308)
     assert np.array_equal(rows["test"], order[:31])
     again = np.random.RandomState(4).permutation(277)
@@ -86,12 +84,12 @@ def test_scaling_is_by_training_rows_alone():
     data = dataset()
     parts = splits(data, SEEDS, torch.float64)
     for place, seed in enumerate(SEEDS):
-        train = intervals.rows_of(60, seed)["train"]
+        train = group.rows_of(60, seed)["train"]
         assert torch.allclose(parts.features["train"][place].mean(0), torch.zeros(3).double(), atol=1e-12)
         sd = parts.features["train"][place].std(0, correction=0)
         assert torch.allclose(sd, torch.ones(3).double())
         y = data.targets.numpy()
-        expected = (y[intervals.rows_of(60, seed)["test"]] - y[train].mean()) / y[train].std()
+        expected = (y[group.rows_of(60, seed)["test"]] - y[train].mean()) / y[train].std()
         assert np.allclose(parts.targets["test"][place].numpy(), expected)
         assert float(parts.ranges[place]) == pytest.approx((y.max() - y.min()) / y[train].std())
 
@@ -126,7 +124,7 @@ def test_the_narrowest_that_qualifies_is_selected():
 def test_the_best_variance_of_each_setting():
     coverage = torch.tensor([[0.5, 0.94, 0.96, 1.0, 0.5, 0.98, 0.99, 1.0]])
     width = torch.tensor([[1.0, 3.0, 2.0, 4.0, 1.0, 2.0, 3.0, 4.0]])
-    best = intervals.best_variance(Scores(coverage, width, width), (2, 4))
+    best = group.best_variance(Scores(coverage, width, width), (2, 4))
     assert best.tolist() == [[2, 1]]  # none of the second qualifies: nearest to 95 %
 
 
@@ -171,7 +169,7 @@ def test_what_is_selected_scores_as_a_plain_evaluation_says(method, parts, stack
         if chosen.setting is None:
             assert chosen.qualified == 0
             continue
-        assert intervals.WINDOW[0] < chosen.validation["picp"] < intervals.WINDOW[1]
+        assert group.WINDOW[0] < chosen.validation["picp"] < group.WINDOW[1]
         index = place * len(SETTINGS) + SETTINGS.index(chosen.setting)
         nets = [copy_of(each, index)[0] for each in own]
         for part, scored in (("validation", chosen.validation), ("test", chosen.test)):
@@ -194,7 +192,7 @@ def test_a_set_has_the_scan_and_the_variance_that_its_first_run_found(method, pa
         for index, variance in itertools.product(range(len(SETTINGS)), variances):
             low, high, _ = plain(method, [copy_of(own[0], index)[0]], x, variance, "validation", SEEDS[0])
             coverage = float(((low < y) & (y < high)).double().mean())
-            fits = intervals.WINDOW[0] < coverage < intervals.WINDOW[1]
+            fits = group.WINDOW[0] < coverage < group.WINDOW[1]
             scored.append((not fits, float((high - low).mean()) if fits else abs(coverage - 0.95), variance))
         assert not all(missed for missed, _, _ in scored)
         return min(scored)[2]
@@ -259,7 +257,7 @@ def test_more_samples_come_nearer_to_the_large_sample_limit(parts, stacks):
     variance = torch.full((len(SEEDS), len(SETTINGS)), 0.1, dtype=torch.float64)
 
     def means(samples):
-        return methods._Sampled(nets, parts, len(SETTINGS), SEEDS, samples)("test", variance).mean
+        return group._Sampled(nets, parts, len(SETTINGS), SEEDS, samples)("test", variance).mean
 
     limit = means(30_000)
     errors = [float((means(k) - limit).square().mean().sqrt()) for k in (10, 1000)]

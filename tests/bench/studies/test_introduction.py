@@ -9,12 +9,12 @@ import torch
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies import SCALES
 from sdp_bench.bench.studies.classifiers import ImageSplits, Model, Trainer
-from sdp_bench.bench.studies.introduction.experiment import EXPERIMENT
+from sdp_bench.bench.studies.introduction import EXPERIMENT
 from sdp_bench.bench.studies.introduction.group import OBJECTIVES, FlatImages, accuracy
 from sdp_ref.rules import MarginalMomentMatching, MarginalSDP
 from tests.bench.experiments.images import images

@@ -11,16 +11,14 @@ import sdp_ref as sr
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.identity.keys import SeedRoot
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.identity import SeedRoot
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies import SCALES
 from sdp_bench.bench.studies.classifiers import Model, Objective, Trainer, TrainingImages
-from sdp_bench.bench.studies.robustness import METHODS, METRICS, NOISE
-from sdp_bench.bench.studies.robustness.evaluation import Victim, evaluate
-from sdp_bench.bench.studies.robustness.experiment import EXPERIMENT
-from sdp_bench.bench.studies.robustness.group import OBJECTIVES
+from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE
+from sdp_bench.bench.studies.robustness.group import OBJECTIVES, Victim, evaluate
 from sdp_ref import losses
 from tests.bench.experiments.images import images
 

@@ -11,10 +11,10 @@ import sdp_ref as sr
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.noise import CAUCHY
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies import classifiers
 from sdp_bench.bench.studies.classifiers import (
@@ -24,10 +24,8 @@ from sdp_bench.bench.studies.classifiers import (
     TrainingImages,
     get_model,
 )
-from sdp_bench.bench.studies.selective import CERTIFICATES, READINGS, SCORES
-from sdp_bench.bench.studies.selective.experiment import EXPERIMENT, METRICS
-from sdp_bench.bench.studies.selective.group import POINTS, Images
-from sdp_bench.bench.studies.selective.scores import OBJECTIVES, evaluate, models
+from sdp_bench.bench.studies.selective import CERTIFICATES, EXPERIMENT, METRICS, READINGS, SCORES
+from sdp_bench.bench.studies.selective.group import OBJECTIVES, POINTS, Images, evaluate, models
 from sdp_ref import losses
 from sdp_ref.rules import SDP, MarginalSDP
 from tests.bench.experiments.images import images

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.bench.studies.two_moons.experiment import EXPERIMENT
-from sdp_bench.bench.studies.two_moons.training import RECIPES, Moons, moons, numbers, train, uncertainty
+from sdp_bench.bench.studies.two_moons import EXPERIMENT
+from sdp_bench.bench.studies.two_moons.group import RECIPES, Moons, moons, numbers, train, uncertainty
 
 
 def settings(**size):

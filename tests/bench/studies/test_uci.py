@@ -9,24 +9,24 @@ import pytest
 import torch
 
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
-from sdp_bench.bench.datasets.uci import YACHT
+from sdp_bench.bench.datasets.sets import YACHT
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments import replicates
-from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
-from sdp_bench.bench.studies.uci import METHODS, READINGS, experiment, intervals, stacked
+from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
+from sdp_bench.bench.studies.uci import METHODS, READINGS, stacked
 from sdp_bench.bench.studies.uci import group as work
-from sdp_bench.bench.studies.uci.intervals import splits
+from sdp_bench.bench.studies.uci.group import splits
 from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Problem, Setting
 from tests.bench.conftest import begin
 
 SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
-UCI = experiment.EXPERIMENT
 GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
 
 
@@ -36,7 +36,7 @@ def _small(monkeypatch):
     random = np.random.default_rng(0)
     x = torch.from_numpy(random.standard_normal((200, 3)))
     y = x[:, 0].tanh() + torch.from_numpy(random.standard_normal(200)) / 10
-    monkeypatch.setattr(intervals, "GRID", GRID)
+    monkeypatch.setattr(work, "GRID", GRID)
     monkeypatch.setattr(
         TabularRegression, "load", lambda self: RegressionTable(self.title, x, y, (f"{self.name}.txt",))
     )

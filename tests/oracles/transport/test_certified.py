@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 import sdp_ref
 from sdp_bench.bench.datasets.base import stratified_rows
-from sdp_bench.bench.datasets.iris import IRIS
+from sdp_bench.bench.datasets.sets import IRIS
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed
 from sdp_bench.bench.nets.recipes import Recipe

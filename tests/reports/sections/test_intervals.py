@@ -5,8 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.studies.uci.experiment import EXPERIMENT
-from sdp_bench.bench.studies.uci.intervals import DECADES, GRID, REFINEMENT
+from sdp_bench.bench.studies.uci import EXPERIMENT
+from sdp_bench.bench.studies.uci.group import DECADES, GRID, REFINEMENT
 from sdp_bench.reports.sections.uci import CANDIDATES, intervals
 from tests.reports.made_up import TRAITS
 

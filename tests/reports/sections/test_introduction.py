@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.studies.introduction.experiment import EXPERIMENT
+from sdp_bench.bench.studies.introduction import EXPERIMENT
 from sdp_bench.reports.sections.introduction import LayerOfIntroduction
 from sdp_bench.reports.sections.introduction.introduction import introduction, layer_of, optimum
 from tests.reports import made_up

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.studies.robustness import METRICS
-from sdp_bench.bench.studies.robustness.experiment import EXPERIMENT
+from sdp_bench.bench.studies.robustness import EXPERIMENT, METRICS
 from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.robustness import Robustness
 from sdp_bench.reports.sections.robustness.robustness import Robust, robustness

@@ -3,9 +3,8 @@
 import pandas as pd
 import pytest
 
+from sdp_bench.bench.studies.selective import EXPERIMENT, SCORES
 from sdp_bench.bench.studies.selective import READINGS as RECORDED
-from sdp_bench.bench.studies.selective import SCORES
-from sdp_bench.bench.studies.selective.experiment import EXPERIMENT
 from sdp_bench.bench.studies.selective.group import POINTS
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.reports.page import build

@@ -5,8 +5,8 @@ import itertools
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.studies.two_moons.experiment import EXPERIMENT
-from sdp_bench.bench.studies.two_moons.training import RECIPES
+from sdp_bench.bench.studies.two_moons import EXPERIMENT
+from sdp_bench.bench.studies.two_moons.group import RECIPES
 from sdp_bench.reports.replication import moons as ruling
 from sdp_bench.reports.replication.statement import Evidence
 from sdp_bench.reports.results import Results

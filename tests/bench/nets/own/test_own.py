@@ -10,16 +10,15 @@ import torch
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import experiments, own_net
+from sdp_bench.bench.experiments import PRESETS, experiments, own_net
 from sdp_bench.bench.experiments.laws import LawExperiment
-from sdp_bench.bench.experiments.presets import PRESETS
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import inputs as own_inputs
 from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.group import current, execute, run_group
+from sdp_bench.bench.runs.driver import current, execute, run_group
 from sdp_bench.bench.runs.plan import plan_of
 from tests.bench.conftest import begin
 

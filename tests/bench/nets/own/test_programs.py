@@ -16,7 +16,7 @@ import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import net as own
-from sdp_bench.bench.nets.own.ports import Ports, picked
+from sdp_bench.bench.nets.own.inputs import Ports, picked
 from sdp_bench.bench.nets.own.programs import Program
 
 DYNAMIC = ({0: torch.export.Dim.DYNAMIC},)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
+from sdp_bench.bench.identity import Sampling
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.recipes import recipe_for
-from sdp_bench.bench.sampling import Sampling
 from sdp_bench.bench.settings import Design, Settings, Size
 
 if TYPE_CHECKING:
     from sdp_bench.bench.experiments.law_group import LawGroup
     from sdp_bench.bench.nets.fully_connected import TrainedNet
+
 
 RULES = (
     *FULL_RULES,
@@ -76,7 +77,7 @@ def groups(rules: Sequence[str] | None = None, **options: Any) -> list[LawGroup]
     `SETTINGS`, as in `sdp_bench.bench.settings.Settings.but`.
     """
     from sdp_bench.bench.experiments.law_group import LawGroup
-    from sdp_bench.bench.experiments.scope import Scope
+    from sdp_bench.bench.experiments.predict import Scope
 
     settings = SETTINGS.but(rules=None if rules is None else tuple(rules), **options)
     groups = EXPERIMENT.expand(Scope(settings, nets())).groups

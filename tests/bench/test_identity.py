@@ -1,12 +1,12 @@
-"""Keys: the same for the same, another for another; seeds from them."""
+"""Keys and seeds: equal for equal content, different for different content."""
 
 import dataclasses
 
 import pytest
 import torch
 
-from sdp_bench.bench.identity import keys
-from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench import identity
+from sdp_bench.bench.identity import OracleKey
 
 KEY = OracleKey("net", "input", "gaussian:sigma=1.0", "mc", 1000)
 
@@ -22,8 +22,8 @@ def test_digests_tell_values_dtypes_and_shapes_apart():
         {"b": torch.zeros(4)},
         "0",
     ]
-    assert len({keys.digest(part) for part in parts}) == len(parts)
-    assert keys.digest({"a": 1, "b": 2}) == keys.digest({"b": 2, "a": 1})
+    assert len({identity.digest(part) for part in parts}) == len(parts)
+    assert identity.digest({"a": 1, "b": 2}) == identity.digest({"b": 2, "a": 1})
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(OracleKey)])

@@ -1,6 +1,7 @@
-"""A real scheduler and two worker processes on loopback: the same numbers, and none lost."""
+"""Runs on a Dask cluster, without and with encryption."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.executors import dask
 from sdp_bench.bench.executors.dask import DaskWorkers, OtherSoftwareError
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import group
+from sdp_bench.bench.runs import driver
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 from tests.bench.plugins.test_plugins import SOURCE, outside_settings
 from tests.bench.runs.test_run import numbers
@@ -89,7 +90,7 @@ def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, pl
 
     with Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
-        group.execute(plan.groups, frozenset(), store, number, executor, on_group)
+        driver.execute(plan.groups, frozenset(), store, number, executor, on_group)
         frame = numbers(store.frame(store.run(number)))
         assert store.failures(store.run(number)).empty
     executor.shutdown()
@@ -100,7 +101,7 @@ def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, pl
 def test_a_cluster_of_its_own(tmp_path, plan, local):
     with DaskWorkers(None, 2, 1) as executor, Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
-        group.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
+        driver.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
 
 
@@ -169,7 +170,7 @@ def alone(tmp_path):
 
 
 OTHER = """
-from sdp_bench.bench.identity import software as module
+from sdp_bench.bench import identity as module
 found = dict(module.software(), code="0" * 16, torch="1.0")
 module.software = lambda: found
 from sdp_bench.bench.executors import dask
@@ -252,7 +253,7 @@ def test_without_its_scheduler_a_run_ends_and_keeps_what_is_finished(alone, tmp_
     with Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
         with pytest.raises(RunFailedError, match=r"the Dask scheduler at tcp://127.* has gone"):
-            group.execute(plan.groups, frozenset(), store, number, executor, on_group)
+            driver.execute(plan.groups, frozenset(), store, number, executor, on_group)
         assert store.failures(store.run(number)).empty
         assert len(store.frame(store.run(number)))
     executor.shutdown(wait=False, cancel_futures=True)
@@ -271,7 +272,90 @@ def test_a_plugin_reaches_workers_that_do_not_have_its_file(tmp_path, cluster):
     executor = connect(address)
     with Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
-        group.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
+        driver.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
         assert store.failures(store.run(number)).empty
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
     executor.shutdown()
+
+
+pytest.importorskip("distributed")
+
+
+def configured(ca, certificate, key):
+    """Dask's configuration for a client, as DASK_DISTRIBUTED__COMM__TLS__CA_FILE and others set it."""
+    import dask.config
+
+    prefix = "distributed.comm.tls"
+    names = f"{prefix}.ca-file", f"{prefix}.client.cert", f"{prefix}.client.key"
+    return dask.config.set(dict(zip(names, map(str, (ca, certificate, key)), strict=True)))
+
+
+def test_an_address_without_certificates_is_rejected_in_one_line():
+    with pytest.raises(UserError, match=r"tls://127\.0\.0\.1:1 needs certificates.*DASK_DISTRIBUTED__COMM"):
+        DaskWorkers("tls://127.0.0.1:1", 1, 1)
+
+
+@pytest.mark.parametrize("content", ["not a certificate", None])
+def test_files_that_are_not_certificates_are_rejected_in_one_line(tmp_path, content):
+    file = tmp_path / "some.pem"
+    if content is not None:
+        file.write_text(content)
+    with configured(file, file, file), pytest.raises(UserError, match="certificates") as caught:
+        DaskWorkers("tls://127.0.0.1:1", 1, 1)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def pem(tmp_path):
+    """An authority's certificate, and one of a client with its key."""
+    if not shutil.which("openssl"):
+        pytest.skip("certificates are made by openssl")
+    ca, ca_key, own, key, request = (
+        tmp_path / f"{name}.pem" for name in ("ca", "ca_key", "own", "key", "req")
+    )
+
+    def openssl(*words):
+        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
+
+    new = ("-newkey", "rsa:2048", "-nodes")
+    openssl("req", "-x509", *new, "-keyout", ca_key, "-out", ca, "-subj", "/CN=authority", "-days", 1)
+    openssl("req", *new, "-keyout", key, "-out", request, "-subj", "/CN=own")
+    signed = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", 1)
+    openssl("x509", "-req", "-in", request, *signed, "-out", own)
+    return ca, own, key
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_calls_run_behind_an_encrypted_address(tmp_path, pem):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    address = f"tls://127.0.0.1:{port}"
+    files = [
+        word for pair in zip(("--tls-ca-file", "--tls-cert", "--tls-key"), pem, strict=True) for word in pair
+    ]
+    processes = []
+
+    def start(program, *words):
+        command = [sys.executable, "-m", f"distributed.cli.dask_{program}", *words, *files, "--no-dashboard"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        processes.append(subprocess.Popen(command, cwd=tmp_path, **quiet))
+
+    try:
+        start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--protocol", "tls")
+        start("worker", address, "--nthreads", "1", "--no-nanny")
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with configured(*pem):
+                    executor = DaskWorkers(address, 1, 1)
+                break
+            except RunFailedError:
+                assert time.monotonic() < deadline
+        assert executor.submit(os.getpid).result(timeout=60) == processes[1].pid
+        executor.shutdown()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()

@@ -1,1 +1,0 @@
-"""What things are known by: keys and seeds."""
