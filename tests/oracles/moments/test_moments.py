@@ -51,7 +51,7 @@ def test_sums_of_a_device_are_taken_there(dtype: torch.dtype) -> None:
     bad[-1, 0] = torch.inf
     with StandIn() as stand_in:
         there = oracles.Moments.from_samples(samples.to(stand_in.device), 16)
-        assert stand_in.copied == 16 * (3 + 3 * 3)  # no samples
+        assert stand_in.copied == 16 * (2 * 3 + 3 * 3)  # two means and a covariance of each block, no samples
         with pytest.raises(ValueError, match="non-finite"):
             oracles.Moments.from_samples(bad.to(stand_in.device))
         with pytest.raises(ValueError, match=r"matrices of one width, got shape \(3,\)"):
