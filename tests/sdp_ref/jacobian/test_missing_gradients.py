@@ -87,6 +87,16 @@ def stable_softmax(x):
     return powers / powers.sum(1, keepdim=True)
 
 
+def rounded(step):
+    """Steps of a size with the slope of the identity, as nets in training for few bits use them."""
+    return lambda x: x + ((x / step).round() * step - x).detach()
+
+
+def autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return (x @ torch.linspace(-1, 1, 15).reshape(3, 5).to(x)).to(x.dtype)
+
+
 HONEST = {
     "kink at the mean": torch.relu,
     "kinks": lambda x: torch.relu(x @ torch.linspace(-1, 1, 15).reshape(3, 5).to(x)).clamp(max=0.1),
@@ -99,6 +109,11 @@ HONEST = {
     "offset": lambda x: 1e5 + x,
     "cancelling": lambda x: (x + 1e2) ** 2 - x**2 - 1e4,
     "steep": lambda x: torch.tanh(1e4 * x),
+    "steps with a slope": rounded(1 / 8),
+    "small steps with a slope": rounded(1e-3),
+    "autocast": autocast,
+    "lower precision inside": lambda x: torch.tanh(x.bfloat16().to(x.dtype)),
+    "digits lost": lambda x: (x + 1e6) - 1e6,
 }
 
 
