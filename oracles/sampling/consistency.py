@@ -10,6 +10,7 @@ from sdp_ref.graph.recording import by_ordinary_attention
 
 _ALIKE = 1e-3  # relative to the change over the noise: rounding is smaller, another function differs by more
 _ROUNDINGS = 1000.0  # times the machine precision of the largest output: for constants and large offsets
+_AMPLIFIED = 10.0  # times the change of the outputs with the last digits of the inputs: for chaotic nets
 
 _GRADIENTS = (
     "the network gives other outputs without gradients than with them (largest difference {} at the location "
@@ -42,6 +43,10 @@ def require_one_function(net: Network, sampled: Network, location: Tensor, sprea
         allowed = (
             _ALIKE * (finite.amax(0) - finite.amin(0)) + _ROUNDINGS * torch.finfo(rows.dtype).eps * largest
         )
+        digits = torch.finfo(point.dtype).eps * torch.maximum(batch.abs(), spread.to(point))
+        nudged = _outputs(net, batch + 4 * digits)
+        if nudged is not None:
+            allowed = allowed + _AMPLIFIED * (nudged - rows).nan_to_num(0, 0, 0).abs().amax(0)
         for number, output in enumerate(single):
             _require(output, rows[number : number + 1], allowed, _ROWS)
         _require(sampled(batch.flatten(1).clone()), rows, allowed, _SAMPLED)

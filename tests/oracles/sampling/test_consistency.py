@@ -92,3 +92,17 @@ def test_functions_of_the_mode_of_gradients_are_refused(scale):
     x = sr.Cauchy(torch.ones(1, 2), torch.ones(1, 2))
     with pytest.raises(ValueError, match="without gradients"):
         oracles.sample_outputs(net, x, 100, seed=0)
+
+
+def test_chaotic_nets_whose_rounding_depends_on_the_batch_are_served():
+    torch.manual_seed(3)
+    layers = [nn.Linear(50, 50) for _ in range(15)]
+    for layer in layers:
+        nn.init.normal_(layer.weight, 0, 6 / 50**0.5)
+    net = nn.Sequential(*[part for layer in layers for part in (layer, nn.Tanh())], nn.Linear(50, 3))
+    for sigma in (1e-6, 0.1):
+        mean = torch.linspace(-1, 1, 50)[None]
+        samples = oracles.sample_outputs(
+            net, sr.DiagonalGaussian(mean, torch.full_like(mean, sigma**2)), 50, seed=0
+        )
+        assert samples.isfinite().all()
