@@ -139,6 +139,10 @@ def scale_free(potentials: Potentials) -> Potentials:
     return scaled
 
 
+_GAP = 1e-3  # relative difference of the cost of a plan and its dual value, which are equal but for rounding
+_ROUNDING = 2e-15  # of both values, for points of extent 1
+
+
 @scale_free
 def _exact(x: Points, y: Points) -> tuple[Points, Points]:
     import ot  # takes half a second to import
@@ -150,6 +154,13 @@ def _exact(x: Points, y: Points) -> tuple[Points, Points]:
         _, log = ot.emd2([], [], cost, numItermax=_MOST_PIVOTS, log=True)
     if log["warning"] is not None:
         raise RuntimeError(f"optimal transport failed: {log['warning']}")
+    gap = abs(log["u"].mean() + log["v"].mean() - log["cost"]) - _ROUNDING
+    # compared with most distances too: a value far below them may have no digit
+    if gap > _GAP * log["cost"] and gap > _GAP * np.median(cost):
+        raise RuntimeError(
+            "optimal transport failed: a point is so far from the others that float64 does not resolve the "
+            "distances of these; transform the outputs, or compare quantiles"
+        )
     return log["u"], log["v"]
 
 

@@ -25,6 +25,20 @@ def test_w1_of_a_translated_sample_is_the_translation() -> None:
     assert oracles.wasserstein_1d(a[:, 0], a[:, 0] - 0.7, 200, floor=NO_FLOOR).value == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize("far", [1e3, 1e8, 1e12, 1e15])
+def test_w1_beside_a_far_point_is_right_or_refused(far: float) -> None:
+    a = normals(1, 200, 2)
+    a[0] = far
+    for shift in (0.0, 1e-12, 5.0):  # where nothing moves, lost digits change nothing
+        moved = a + np.array([0.6 * shift, 0.8 * shift])
+        if far > 1e8 and shift == 5:
+            with pytest.raises(RuntimeError, match="far from the others"):
+                oracles.wasserstein(a, moved, 200, floor=NO_FLOOR)
+        else:
+            estimate = oracles.wasserstein(a, moved, 200, floor=NO_FLOOR)
+            assert estimate.value == pytest.approx(shift, rel=1e-3, abs=1e-3)
+
+
 def test_w1_is_the_optimal_assignment() -> None:
     a, b = normals(1, 150), 1.5 * normals(2, 150) + 0.2
     cost = cdist(a, b)
