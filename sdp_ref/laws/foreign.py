@@ -90,11 +90,14 @@ def _independent(base: Distribution, event: torch.Size) -> Law | None:
         case distributions.Cauchy():
             return unchecked(Cauchy, *fields(base.loc, base.scale))
         case distributions.Laplace():
+            _require_stored(base.scale.square())
             return unchecked(LocationScale, *fields(base.loc, base.scale), Shape("laplace"))
         case distributions.Uniform():
             centre, half = (base.high + base.low) / 2, (base.high - base.low) / 2
+            _require_stored(half.square())
             return unchecked(LocationScale, *fields(centre, half), Shape("uniform"))
         case distributions.StudentT() if bool((base.df == base.df.flatten()[0]).all()):
+            _require_stored(base.scale.square())
             shape = Shape("student_t", float(base.df.flatten()[0]))
             return unchecked(LocationScale, *fields(base.loc, base.scale), shape)
     return None

@@ -3,7 +3,15 @@
 import mpmath
 import pytest
 import torch
-from torch.distributions import Independent, LowRankMultivariateNormal, MultivariateNormal, Normal
+from torch.distributions import (
+    Independent,
+    Laplace,
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    Normal,
+    StudentT,
+    Uniform,
+)
 
 import sdp_ref as sr
 
@@ -35,6 +43,9 @@ def test_variances_that_float32_cannot_store_are_refused(scale):
     for given in (
         Independent(Normal(mean, deviation), 1),
         MultivariateNormal(mean, scale_tril=torch.diag_embed(deviation)),
+        Independent(Laplace(mean, deviation), 1),
+        Independent(StudentT(5.0, mean, deviation), 1),
+        Independent(Uniform(mean, deviation), 1),
     ):
         with pytest.raises(ValueError, match=r"too small for .*float32"):
             sr.law_of(given)
