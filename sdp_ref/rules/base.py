@@ -237,6 +237,16 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
     return outputs
 
 
+def require_uncoupled(rule: str, net: Net) -> None:
+    """Refuse batch normalisation by statistics of the batch: points of a rule are no batch of inputs."""
+    from torch import nn
+
+    for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
+        coupled = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if coupled and (module.training or module.running_mean is None):
+            raise UnsupportedError(rule, f"{type(module).__name__} with batch statistics", path)
+
+
 def stored(mean: Tensor, covariance: Tensor, dtype: torch.dtype) -> Gaussian:
     """Return a Gaussian of `dtype`, with a note if it cannot store small variances."""
     import torch

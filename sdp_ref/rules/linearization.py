@@ -20,7 +20,7 @@ from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
 from sdp_ref.laws.location_scale import stable_scale
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, require_uncoupled, stored
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,8 @@ class SDP(Rule):
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Check modules. The first call of the result compares the Jacobian with differences of the net."""
+        require_uncoupled(self.name, net)
         for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
-            coupled = isinstance(module, nn.modules.batchnorm._BatchNorm)
-            if coupled and (module.training or module.running_mean is None):
-                raise UnsupportedError(self.name, f"{type(module).__name__} with batch statistics", path)
             if module.training and _draws(module):
                 raise UnsupportedError(self.name, f"{type(module).__name__} in training mode", path)
 

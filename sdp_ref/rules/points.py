@@ -18,7 +18,7 @@ from torch import Tensor
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, require_uncoupled, stored
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class PointRule(Rule):
         return 0.0
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
+        require_uncoupled(self.name, net)
+
         def propagate(x: Law) -> Law:
             x = as_any_gaussian(self.name, x)
             with self.at():
@@ -224,6 +226,7 @@ class DividedDifference(Rule):
             raise ValueError(f"divided_difference needs a step of at least 1, got {step!r}")
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
+        require_uncoupled(self.name, net)
         square = float(self.step) ** 2
 
         def propagate(x: Law) -> Law:

@@ -356,6 +356,11 @@ def _why(net: nn.Module, batch: Tensor, error: Exception) -> str:
     text = str(error)
     if "indices" in text and ("Long" in text or "long" in text):
         return f"it looks them up as indices (nn.Embedding?), and {EMBEDDINGS} (--net-input inputs_embeds)"
+    if "more than 1 value per channel" in text:
+        return (
+            "it normalises by the statistics of its batch, which a single input has not; give its batch "
+            "normalisation running statistics (track_running_stats=True)"
+        )
     for size in _SIZES:
         rows = batch[:1].expand(size, *batch.shape[1:])
         try:

@@ -63,3 +63,12 @@ def test_quantised_layers_are_named():
     quantised = torch.ao.quantization.quantize_dynamic(net, {nn.Linear}, dtype=torch.qint8)
     with pytest.raises(sr.UnsupportedError, match="linear_dynamic"):
         sr.propagate(quantised, law(), "moment_matching")
+
+
+@pytest.mark.parametrize("rule", ["unscented", "divided_difference", "monte_carlo", "control_variate", "sdp"])
+def test_points_of_a_rule_are_no_batch_to_normalise_by(rule):
+    x = sr.DiagonalGaussian(torch.zeros(2, 3), torch.ones(2, 3))
+    for norm in (nn.BatchNorm1d(3, track_running_stats=False).eval(), nn.BatchNorm1d(3).train()):
+        with pytest.raises(sr.UnsupportedError, match="batch statistics"):
+            sr.propagate(nn.Sequential(nn.Linear(3, 3), norm), x, rule)
+    sr.propagate(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).eval(), x, rule)

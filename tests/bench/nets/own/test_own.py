@@ -57,6 +57,15 @@ def half():
     return build().half()
 
 
+class Normalised(Sum):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6, track_running_stats=False)
+
+    def forward(self, x):
+        return self.norm(self.inner(x))
+
+
 class Coupled(Sum):
     def forward(self, x):
         return self.inner(x - x.mean(0))
@@ -212,6 +221,7 @@ def test_weights_are_captured_once(file, inputs):
         ("breaks", "cannot make the net: KeyError"),
         ("np", "neither a module nor makes one"),
         ("Coupled", "depends on the others of its batch"),
+        ("Normalised", "cannot take inputs .*statistics of its batch.*track_running_stats"),
         ("Restless", "other outputs each time"),
         ("Endless", "NaN or infinity"),
         ("Pair", "must return one tensor, got tuple"),
