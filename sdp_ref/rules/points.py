@@ -18,6 +18,7 @@ from torch import Tensor
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws.base import noted
 from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, require_uncoupled, stored
 
 
@@ -61,7 +62,9 @@ class PointRule(Rule):
                 covariance = covariance + self.bend * turn @ turn.mT
             mean, dtype = mean + origin.squeeze(1), outputs.dtype
             covariance = (covariance + covariance.mT) / 2
-            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
+            law = stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
+            unresolved = dtype != torch.float64 and self.known_faults.get("precision")
+            return noted(law, [f"few digits: {unresolved} (use float64)"]) if unresolved else law
 
         return propagate
 

@@ -101,3 +101,13 @@ def test_too_many_points_are_refused_before_they_are_made(scheme, degree):
     x = sr.DiagonalGaussian(torch.zeros(1, 3000), torch.ones(1, 3000))
     with pytest.raises(sr.UnsupportedError, match="more than 1,000,000 points"):
         cubature(scheme, degree).propagate(torch.nn.Linear(3000, 2), x)
+
+
+def test_small_distances_of_points_are_noted_where_float32_rounds_their_differences():
+    x = sr.DiagonalGaussian(torch.full((1, 9), 1e3), torch.ones(1, 9))
+    net = lambda v: v.sum(1, keepdim=True)  # noqa: E731
+    assert any("float64" in note for note in sr.propagate(net, x, "unscented:alpha=.001").notes)
+    for rule, law in (("unscented", x), ("unscented:alpha=.001", x.to(dtype=torch.float64))):
+        prediction = sr.propagate(net, law, rule)
+        assert not prediction.notes
+        assert prediction.variance.item() == pytest.approx(9, rel=1e-4)
