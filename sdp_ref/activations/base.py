@@ -107,8 +107,8 @@ class Activation(ABC):
         """Return the same as :meth:`mean_variance`, by :attr:`short` formulas if there are any.
 
         Means and standard deviations then have a relative error of :data:`SHORT`, down to 1e-37 of the
-        standard deviation of the input. Where a mean is the sum of a positive and a negative term, the error
-        is relative to these.
+        standard deviation of the input; in float32, variances below 1e-38 become 0. Where a mean is the sum
+        of a positive and a negative term, the error is relative to these.
         """
         if not self.short:
             return self.mean_variance(mean, variance)

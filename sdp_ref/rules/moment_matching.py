@@ -39,7 +39,8 @@ class MarginalMomentMatching(MarginalRule):
         the previous layer. From 1e-5 on, ReLU, leaky ReLU and PReLU use short formulas in the dtype of the
         net, which is several times as fast in float32. Below, and for all other functions, integrals in
         float64 are accurate to about 1e-11. The error is relative down to 1e-37 of the standard deviation of
-        the input; where the mean of a leaky ReLU crosses 0 it is relative to the two terms of the mean.
+        the input; where the mean of a leaky ReLU crosses 0 it is relative to the two terms of the mean. A
+        float32 law stores no variances below 1e-38, such as that of ReLU 14 standard deviations below 0.
     fallback : str
         See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
     """
