@@ -1,8 +1,10 @@
-"""Output folders of pages: only our own files are ever replaced or removed."""
+"""Output folders of pages: only files that sdp-bench wrote are ever replaced or removed.
+
+A file named :data:`MARKER` in each folder lists the files that sdp-bench wrote there.
+"""
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -13,74 +15,73 @@ from typing import BinaryIO
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
 
+MARKER = ".sdp-bench"
+
 _TAG = r'<meta name="sdp-bench-(\w+)" content="([^"]*)">'
-_HEAD = 2000  # bytes at the start, or the end of a PDF, in which a file is identified
-
-PRINTED = "% sdp-bench\n"
-"""Last line of our PDFs, a comment that identifies them; there is no room for one at the start."""
-
-# How our files begin (PDFs: end), by suffix.
-_OURS = {
-    ".html": r'(?s).*<(title>sdp-bench |meta name="sdp-bench-)',
-    # measurements, or none; verdicts on the paper
-    ".csv": r'(""|topic,lines,quote,.*|(?=.*\bexperiment\b)(?=.*\brule\b).*\bvalue\b.*)?\r?\n',
-    ".tex": r"% sdp-bench",
-    ".bib": r"% sdp-bench",
-    ".md": r"<!-- sdp-bench -->",
-    ".svg": r"(?s).*<title>sdp-bench",
-    ".pdf": rf"(?s).*{PRINTED}\Z",
-    ".css": r"/\* sdp-bench \*/",
-    ".js": r"// sdp-bench",
-    # leaderboards; conformance reports
-    ".json": r'\{(\s*"[^"]*": \{\s*"rule": "|\})',
-}
+_HEAD = 2000  # bytes at the start of a page, which have its tags
 _KEPT = re.compile(r"[0-9a-f]{16}\.zip")
 
 
-def tags(path: Path) -> dict[str, str]:
-    """Return the ``sdp-bench-`` tags of a page, still escaped; empty if the page is not ours."""
-    return dict(re.findall(_TAG, _head(path)))
-
-
-def is_ours(path: Path) -> bool:
-    """Whether the content of a file identifies it as ours."""
-    pattern = _OURS.get(Path(path.name.removesuffix(".gz")).suffix)
-    return pattern is not None and re.match(pattern, _head(path)) is not None
-
-
-def _head(path: Path) -> str:
+def _written(folder: Path) -> set[str]:
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            if path.suffix == ".pdf":
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _HEAD))
-            return file.read(_HEAD).decode(errors="replace")
-    except (OSError, EOFError):
-        return ""
+        return set((folder / MARKER).read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError):
+        return set()
+
+
+def tags(path: Path) -> dict[str, str]:
+    """Return the ``sdp-bench-`` tags of a page, still escaped; empty if sdp-bench did not write it."""
+    if path.name not in _written(path.parent):
+        return {}
+    try:
+        with path.open("rb") as file:
+            return dict(re.findall(_TAG, file.read(_HEAD).decode(errors="replace")))
+    except OSError:
+        return {}
 
 
 def check(folder: Path, names: Iterable[str]) -> None:
     """Raise UserError if foreign files block any of these names, before the page is computed."""
-    for name in names:
-        _require_ours(folder / name)
+    for path in (folder / name for name in names):
+        foreign = os.path.lexists(path) and path.exists() and not path.is_dir()
+        if foreign and path.name not in _written(path.parent):
+            raise UserError(
+                f"{path} was not written by sdp-bench, and is not overwritten; delete it or choose a folder"
+            )
+
+
+def _claim(path: Path) -> None:
+    """Add a file to the marker of its folder; raises UserError if a foreign file is in the way."""
+    check(path.parent, [path.name])
+    names = _written(path.parent)
+    if path.name not in names:
+        _mark(path.parent, {*names, path.name})
+
+
+def _mark(folder: Path, names: Iterable[str]) -> None:
+    files.write(folder / MARKER, "".join(f"{name}\n" for name in sorted(names)))
 
 
 def write(path: Path, content: bytes | str) -> Path:
     """Write a file, replacing an older one of ours; raises UserError if a foreign file is in the way."""
-    _require_ours(path)
+    _claim(path)
     return files.write(path, content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Like :func:`write`, in pieces."""
-    _require_ours(path)
+    _claim(path)
     with files.replacing(path) as file:
         yield file
 
 
 def remove(path: Path) -> None:
-    if is_ours(path):
+    """Remove a file if sdp-bench wrote it."""
+    names = _written(path.parent)
+    if path.name in names:
         path.unlink(missing_ok=True)
+        _mark(path.parent, names - {path.name})
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -88,11 +89,6 @@ def inside(folder: Path, name: str) -> Path:
     if (folder / name).is_symlink():
         raise UserError(f"{folder / name} is a link, which is not followed; give another folder")
     return folder / name
-
-
-def _require_ours(path: Path) -> None:
-    if os.path.lexists(path) and path.exists() and not path.is_dir() and not is_ours(path):
-        raise UserError(f"{path} was not written by sdp-bench, and is not overwritten; give another folder")
 
 
 def kept_pages() -> list[Path]:
@@ -108,6 +104,7 @@ def clear(folder: Path) -> None:
     for place, folders, names in os.walk(folder, topdown=False):
         for name in names:
             remove(Path(place, name))
+        Path(place, MARKER).unlink(missing_ok=True)
         for name in folders:
             with suppress(OSError):
                 Path(place, name).rmdir()

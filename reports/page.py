@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -13,16 +11,14 @@ from typing import TYPE_CHECKING
 
 from sdp_bench.bench.files import writing
 from sdp_bench.bench.results.store import Store
-from sdp_bench.reports import committed
-from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.folder import clear, inside, remove, replacing, write
-from sdp_bench.reports.numbers import sheets
-from sdp_bench.reports.numbers.number import FOLDER, Number
+from sdp_bench.reports.numbers import FOLDER, Number, sheets
 from sdp_bench.reports.parts import (
+    COMMITTED,
+    COMMITTED_TITLE,
     KIND,
     PAGE,
-    Beside,
     Cover,
     Data,
     Part,
@@ -36,9 +32,9 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
 from sdp_bench.reports.site import address, pages_of, write_pages
-from sdp_bench.reports.statistics.rows import Labels, labels_of
+from sdp_bench.reports.statistics.ranking import Labels, labels_of
 from sdp_bench.reports.style.labels import plural
-from sdp_bench.reports.tables import data
+from sdp_bench.reports.tables.frame import MOST_MEASUREMENTS, csv_lines
 from sdp_bench.reports.writing import environment
 
 if TYPE_CHECKING:
@@ -57,28 +53,28 @@ def build(
 ) -> Path:
     """Write the report of a run, and that of the committed results if given; return the first page.
 
-    `folder` is created if it does not exist. Each file is replaced atomically. Above
-    :data:`sdp_bench.reports.tables.data.MOST` measurements ``results.csv`` is not written, and the pages show
-    the command that exports them. `sections` are those of the report (default: all), and `say` receives the
-    lines that sections print on the terminal. Raises RunFailedError if the folder is not writable.
+    `folder` is created if it does not exist. Each file is replaced atomically. ``results.csv`` is not written
+    above `MOST_MEASUREMENTS` measurements; the pages then show the command that exports them. `sections` are
+    those of the report (default: all), and `say` receives the lines that sections print on the terminal.
+    Raises RunFailedError if the folder is not writable.
     """
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
-        write_beside(folder, [*shared(), *beside])
+        write_beside(folder, shared() | beside)
         links: tuple[tuple[str, str], ...] = ()
         if results.committed is not None:
-            here = [one for one in made if one.beside]
-            results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
-            links = ((f"{committed.FOLDER}/{PAGE}", committed.TITLE),)
-        elif (folder / committed.FOLDER).is_dir():  # left over from an older report, without links to it
-            clear(inside(folder, committed.FOLDER))
+            here = [part for part in made if part.beside]
+            results.committed.show(inside(folder, COMMITTED), here, [(f"../{PAGE}", "This run")])
+            links = ((f"{COMMITTED}/{PAGE}", COMMITTED_TITLE),)
+        elif (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
+            clear(inside(folder, COMMITTED))
         drilled = drilldown.hrefs(
             drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
         )
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
         table = _write_table(results, folder)
-        lists = _lists(results, numbers, places(made), table, drilled, command)
-        write_pages(inside(folder, FOLDER), lists, FOLDER)
+        pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
+        write_pages(inside(folder, FOLDER), pages_of_lists, FOLDER)
         write_pages(folder, pages(made, Cover(results.title, results.meta, table, links)), KIND)
     _tell(made, say)
     return folder / PAGE
@@ -111,19 +107,7 @@ def _tell(made: Sequence[Part], say: Callable[[str], None] | None) -> None:
             say(line)
 
 
-def keep(results: Results, sections: Sequence[Section] | None = None) -> Committed:
-    """Make the report of the committed results, for other reports to include."""
-    made, numbers, beside = parts(results, every_section() if sections is None else sections)
-    lists = _lists(results, numbers, places(made), Data(committed.DATA))
-    # without a timestamp, so that the same results give the same bytes
-    table = io.BytesIO()
-    with gzip.GzipFile(fileobj=table, mode="wb", compresslevel=6, mtime=0) as file:
-        file.writelines(data.lines(results.frame))
-    finished = results.meta.get("finished") or ""
-    return Committed(finished, made, beside, lists, table.getvalue(), lambda: results.frame)
-
-
-def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], list[Beside]]:
+def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], dict[str, str]]:
     """Return the parts of a report, its numbers with lists, and the files next to its pages.
 
     Numbers that rest on the same measurements share the list of the first one.
@@ -145,7 +129,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
             navigation = tuple(section.navigation(own))
             made.append(Part(page, section.order, navigation, template.render(own), section.beside, said))
             said = ()
-    beside: list[Beside] = []
+    beside: dict[str, str] = {}
     if rulings:
         from sdp_bench.reports.replication.page import shown as shown_rulings
 
@@ -161,7 +145,7 @@ def _rulings(results: Results) -> Rulings | None:
     claims = "experiment" in results.frame and results.frame["experiment"].isin(SUITES.keys()).any()
     if not (results.published or results.meta.get("preset") == PAPERS_OWN or claims):
         return None
-    from sdp_bench.reports.replication.page import Rulings  # which runs rules
+    from sdp_bench.reports.replication.page import Rulings
 
     return Rulings.of(results)
 
@@ -184,9 +168,9 @@ def drill_downs(
 def _write_table(results: Results, folder: Path) -> Data:
     """Write all measurements as CSV unless there are so many that it would take most of the time."""
     count = len(results.frame)
-    if results.database is None or count <= data.MOST:
+    if results.database is None or count <= MOST_MEASUREMENTS:
         with replacing(folder / DATA) as file:
-            file.writelines(data.lines(results.frame))
+            file.writelines(csv_lines(results.frame))
         return Data(DATA)
     remove(folder / DATA)  # left over from an older report
     return Data("", count, _export(results))
@@ -196,7 +180,7 @@ def _export(results: Results) -> str:
     return shlex.join(["sdp-bench", "export", "--database", str(results.database), "--output", "tables"])
 
 
-def _lists(
+def lists(
     results: Results,
     numbers: Sequence[Number],
     where: Mapping[str, str],
@@ -205,8 +189,8 @@ def _lists(
     command: str = "",
 ) -> dict[str, str]:
     """Pages of lists by file; each links back to the page with its numbers."""
-    template = environment(results.traits).get_template(str(sheets.TEMPLATE))
-    made = sheets.sheets(numbers, results.frame, drilled, results.traits)
+    template = environment(results.traits).get_template("numbers.html")
+    made = sheets(numbers, results.frame, drilled, results.traits)
     return {
         one.page.file: template.render(
             sheet=one, data=table, command=command, back=address(one.page.section, where), shared="../"

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import functools
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from sdp_bench.reports import site
-from sdp_bench.reports.folder import write
-from sdp_bench.reports.site import SitePage
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.folder import inside, write
+from sdp_bench.reports.numbers import FOLDER as NUMBERS
+from sdp_bench.reports.site import SitePage, write_pages
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.writing import environment
 
 PAGE = site.OVERVIEW.file
 """File name of a report's first page."""
 KIND = "report"
 """Kind in the tag that identifies pages of a report."""
+COMMITTED, COMMITTED_TITLE = "committed", "Committed results"
+"""Folder of the page of the committed results inside the report's, and its title."""
+COMMITTED_DATA, _CONTENT = "results.csv.gz", "page.json"
 SHARED = ("report.css", "report.js")
 """Style sheet and script shared by all pages; inlined they would be most of many pages."""
 
@@ -41,14 +52,6 @@ class Part:
         navigation = tuple((anchor, title) for anchor, title in kept["navigation"])
         page = SitePage(**kept["page"])
         return cls(page, kept["order"], navigation, kept["html"], kept["beside"], tuple(kept["said"]))
-
-
-@dataclass(frozen=True)
-class Beside:
-    """A file next to the pages."""
-
-    name: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -132,11 +135,87 @@ def _around(cover: Cover) -> dict[str, Any]:
     return {"title": cover.title, "meta": meta, "data": cover.data, "links": cover.links, "kind": KIND}
 
 
-def shared() -> list[Beside]:
+def shared() -> dict[str, str]:
     templates = environment(RuleTraits())
-    return [Beside(name, templates.get_template(name).render()) for name in SHARED]
+    return {name: templates.get_template(name).render() for name in SHARED}
 
 
-def write_beside(folder: Path, files: Sequence[Beside]) -> None:
-    for one in files:
-        write(folder / one.name, one.text)
+def write_beside(folder: Path, files: Mapping[str, str]) -> None:
+    """Write the text files next to the pages, by name."""
+    for name, text in files.items():
+        write(folder / name, text)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The parts of the page, the lists behind its numbers by file name, and all measurements.
+
+    `finished` is the time of the newest measurement (ISO 8601), `beside` are files next to the page, and
+    `table` holds the measurements as compressed CSV for readers. `load` returns them as a frame.
+    """
+
+    finished: str
+    parts: Sequence[Part]
+    beside: Mapping[str, str]
+    lists: Mapping[str, str]
+    table: bytes
+    load: Callable[[], pd.DataFrame]
+
+    @functools.cached_property
+    def frame(self) -> pd.DataFrame:
+        """All measurements, validated for a report."""
+        return self.load()
+
+    def packed(self) -> bytes:
+        """Return all but the frame as a zip file, which has a checksum of each part."""
+        content = {
+            "finished": self.finished,
+            "parts": [asdict(part) for part in self.parts],
+            "beside": dict(self.beside),
+            "lists": dict(self.lists),
+        }
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            # a fixed time, so that the same page gives the same bytes
+            file.writestr(zipfile.ZipInfo(_CONTENT), json.dumps(content), zipfile.ZIP_DEFLATED)
+            file.writestr(zipfile.ZipInfo(COMMITTED_DATA), self.table)
+        return archive.getvalue()
+
+    @classmethod
+    def unpacked(cls, path: Path, load: Callable[[], pd.DataFrame]) -> Committed | None:
+        """Read what :meth:`packed` returned; None if the file does not exist or is damaged."""
+        try:
+            with zipfile.ZipFile(path) as file:
+                content, table = json.loads(file.read(_CONTENT)), file.read(COMMITTED_DATA)
+            parts = [Part.of_dict(part) for part in content["parts"]]
+            return cls(content["finished"], parts, content["beside"], content["lists"], table, load)
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            EOFError,
+            RuntimeError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ):
+            return None
+
+    def show(self, folder: Path, more: Sequence[Part] = (), links: Sequence[tuple[str, str]] = ()) -> Path:
+        """Write the page into the folder of a report, with lists and measurements, and return its path.
+
+        `more` are parts that the run on this machine adds; `links` are addresses and titles of other pages.
+        Raises RunFailedError if the folder is not writable.
+        """
+        write_pages(inside(folder, NUMBERS), self.lists, NUMBERS)
+        write(folder / COMMITTED_DATA, self.table)
+        write_beside(folder, {**shared(), **self.beside})
+        cover = Cover(COMMITTED_TITLE, {"finished": self.finished}, Data(COMMITTED_DATA), tuple(links))
+        write_pages(folder, pages([*self.parts, *more], cover), KIND)
+        return folder / PAGE
+
+    def show_single(self, folder: Path) -> Path:
+        """Write the results as a single page without other files, and return its path."""
+        return write(
+            folder / PAGE, single(self.parts, Cover(COMMITTED_TITLE, {"finished": self.finished}, Data("")))
+        )

@@ -17,8 +17,8 @@ from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.runs.driver import Reason, Told, reasons
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.reports.committed import TITLE, Committed
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.parts import COMMITTED_TITLE, Committed
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import Style, styles
 from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, checked
 from sdp_bench.reports.tables.tables import Table, tables
@@ -149,7 +149,7 @@ def committed_results() -> Results:
             f"the results that come with the package are damaged: {error}; reinstall it"
         ) from error
     # There is no results file with the nets' weights.
-    return replace(committed, title=TITLE, published=True, database=None)
+    return replace(committed, title=COMMITTED_TITLE, published=True, database=None)
 
 
 def results_of(store: Queries, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:

@@ -17,7 +17,7 @@ from sdp_bench.bench.text import markdown
 from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.results import Results, committed_results
 from sdp_bench.reports.section import sections, tabulated
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 from sdp_bench.reports.writing import environment
 from sdp_ref.errors import on_one_line

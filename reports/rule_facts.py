@@ -11,8 +11,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sdp_bench.bench.files import write
@@ -25,56 +24,25 @@ _ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)`")
 _HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Described:
-    """Docstring of a rule: its first sentence, paragraphs (with names in backquotes), and references."""
-
-    summary: str = ""
-    about: list[str] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Kit:
-    """Verdict of the conformance kit on a rule, in words that follow the rule's name.
-
-    `version` is that of the kit and `seed` that of its cases. `faults` are the checks that the published rule
-    fails and declares, with reasons.
-    """
-
-    verdict: str
-    version: int
-    seed: int
-    faults: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Docstrings by name of the rule, and verdicts by spec."""
-
-    described: Mapping[str, Described]
-    kit: Mapping[str, Kit]
-
-    def of(self, rule: str) -> tuple[Described, Kit | None]:
-        """Facts about one rule, by spec; empty for rules from outside the package."""
-        return self.described.get(rule.partition(":")[0], Described()), self.kit.get(rule)
-
-
 @functools.cache
-def facts() -> Facts:
-    kept = json.loads(FACTS.read_text(encoding="utf-8"))
-    return Facts(
-        {name: Described(**one) for name, one in kept["described"].items()},
-        {rule: Kit(**one) for rule, one in kept["kit"].items()},
-    )
+def facts() -> dict[str, Any]:
+    """Return what the file has: `described` by name of the rule, and verdicts of the `kit` by spec.
+
+    A description has a `summary` (the first sentence of the docstring), paragraphs `about` the rule with
+    names in backquotes, and `sources`. A verdict has the words `verdict`, which follow the rule's name, the
+    `version` of the kit, the `seed` of its cases, and `faults`: checks that the published rule fails and
+    declares, with reasons.
+    """
+    kept: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
+    return kept
 
 
-def descriptions() -> dict[str, Described]:
+def descriptions() -> dict[str, dict[str, Any]]:
     own = members("sdp_ref.rules", "sdp_ref.rules.base.Rule")
     return {name: _described(kind) for name, kind in own.items()}
 
 
-def ask(rules: Iterable[str], say: Callable[[str], None]) -> dict[str, Kit]:
+def ask(rules: Iterable[str], say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
     """Run the conformance kit on rules, given by spec, and pass each verdict to `say`."""
     import sdp_ref
     from sdp_ref.conformance import check_rule
@@ -84,15 +52,21 @@ def ask(rules: Iterable[str], say: Callable[[str], None]) -> dict[str, Kit]:
         report = check_rule(rule)
         say(f"{rule} {report.verdict}")
         faults = {check: _plain(why) for check, why in sdp_ref.rule(rule).known_faults.items()}
-        found[rule] = Kit(report.verdict, report.kit, report.seed, faults)
+        found[rule] = {
+            "verdict": report.verdict,
+            "version": report.kit,
+            "seed": report.seed,
+            "faults": faults,
+        }
     return found
 
 
-def _described(kind: type[Any]) -> Described:
+def _described(kind: type[Any]) -> dict[str, Any]:
     parts = _HEADING.split(inspect.getdoc(kind) or "")
     summary, *about = _paragraphs(parts[0])
     headed = dict(zip(parts[1::2], parts[2::2], strict=True))
-    return Described(summary, about, _paragraphs(headed.get("References", "")))
+    sources = _paragraphs(headed.get("References", ""))
+    return {"summary": summary, "about": about, "sources": sources}
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -117,10 +91,7 @@ def _own() -> list[str]:
 
 
 def main() -> None:
-    kept = {
-        "described": {name: asdict(one) for name, one in descriptions().items()},
-        "kit": {rule: asdict(one) for rule, one in ask(_own(), print).items()},
-    }
+    kept = {"described": descriptions(), "kit": ask(_own(), print)}
     write(FACTS, json.dumps(kept, indent=1) + "\n")
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sdp_bench.reports.numbers.number import Number
+from sdp_bench.reports.numbers import Number
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.site import SitePage, suite
 from sdp_ref.registry import RegistryError, installed, loaded, members
@@ -27,20 +27,10 @@ class Section:
     filters of :mod:`sdp_bench.reports.writing`, the macros of ``parts.html`` and ``tables.html``, and `link`,
     which links a number to the list of rows behind it.
 
-    Attributes
-    ----------
-    name
-        Anchor of the section.
-    title
-        Title in the navigation.
-    page
-        Page of the section; by default it has a page of its own.
-    order
-        Position on the page: sections are in ascending order.
-    experiments
-        Experiments that the section displays in its own way. Those that no section names are shown as tables.
-    beside
-        Whether the section is also added to the report of the committed results, next to their own.
+    `name` is the anchor of the section, and `title` that in the navigation. `page` is its page; by default
+    it has a page of its own, on which sections are in ascending `order`. `experiments` are those that the
+    section displays in its own way; experiments that no section names are shown as tables. With `beside`, the
+    section is also added to the report of the committed results.
     """
 
     name: ClassVar[str]

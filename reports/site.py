@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 
-from sdp_bench.reports.folder import check, tags, write
+from sdp_bench.reports.folder import check, remove, tags, write
 
 # Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 _ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
@@ -104,7 +104,7 @@ def write_pages(folder: Path, texts: Mapping[str, str], kind: str) -> None:
     check(folder, texts)  # before any is written
     written = {write(folder / name, text) for name, text in texts.items()}
     for old in pages_of(folder, kind) - written:
-        old.unlink(missing_ok=True)
+        remove(old)
 
 
 def pages_of(folder: Path, kind: str) -> set[Path]:

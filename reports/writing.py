@@ -19,10 +19,9 @@ from markupsafe import Markup, escape
 
 from sdp_bench.bench.text import printable, public
 from sdp_bench.reports.site import anchors, before
-from sdp_bench.reports.statistics.rows import Labels, labels_of
+from sdp_bench.reports.statistics.ranking import Labels, labels_of
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.nets import activation_label
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import RuleTraits, activation_label
 
 TEMPLATES = Path(__file__).with_name("templates")
 

@@ -19,7 +19,7 @@ from sdp_bench.bench.nets.net import inputs_of
 from sdp_bench.bench.nets.recipes import recipe_for
 from sdp_bench.oracles.partitions.tree import EqualMassTree
 from sdp_bench.oracles.sampling.outputs import sample_outputs
-from sdp_bench.reports.paper.printed import printed
+from sdp_bench.reports.paper import printed
 
 NETS, FLOWERS, SAMPLES = 10, 10, 200_000
 PILOT, CELLS, BINS, FINE = 2**17, 512, 10, 200

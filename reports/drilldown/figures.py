@@ -20,7 +20,7 @@ from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.partitions.quantiles import LEVELS
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, label_ends, look, panels
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import GREY, INK, LIGHT, LINE, Style, shade, styles
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 

@@ -1,1 +1,122 @@
-"""Tables and text of the paper as data."""
+"""Numbers printed in the paper, and the cells of our tables that they can be compared with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+import pandas as pd
+
+from sdp_bench.bench.nets.architectures import NETWORKS
+
+MISPRINTED = ("tv_main", "w1_main")
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One cell of a table of the paper, as printed text and as numbers."""
+
+    value: str
+    sd: str
+    label: str
+
+    @property
+    def mean(self) -> float:
+        return float(self.value)
+
+    @property
+    def spread(self) -> float:
+        """Printed standard deviation; NaN if the paper prints none."""
+        return float(self.sd) if self.sd else math.nan
+
+
+def _files(*folder: str) -> dict[str, Traversable]:
+    entries = [
+        path for path in files("sdp_bench.reports.paper").joinpath(*folder).iterdir() if path.is_file()
+    ]
+    named = {path.name.removesuffix(".csv"): path for path in entries if path.name.endswith(".csv")}
+    return dict(sorted(named.items()))
+
+
+def _read(path: Traversable) -> pd.DataFrame:
+    with path.open("r", encoding="utf-8") as lines:
+        return pd.read_csv(lines, dtype=str, keep_default_na=False)
+
+
+@cache
+def _tables() -> pd.DataFrame:
+    parts = [_read(path).assign(table=name) for name, path in _files().items()]
+    return pd.concat(parts, ignore_index=True).astype({"depth": int, "sigma": float})
+
+
+def simulation_tables() -> pd.DataFrame:
+    """Return every simulation table of the paper, in long format.
+
+    The columns are those of ``reports/paper/*.csv`` and `table`, the name of the file. `value` and `sd` are
+    text as printed; `sd` is empty if the paper prints none.
+    """
+    return _tables().copy()
+
+
+def experiments() -> tuple[str, ...]:
+    """Return the names of the paper's other tables, which :func:`experiment` reads."""
+    return tuple(_files("experiments"))
+
+
+def experiment(name: str) -> pd.DataFrame:
+    """Return one table of the paper's other experiments, in long format.
+
+    `name` is the name of a file in ``reports/paper/experiments/`` without its suffix, such as
+    ``interval_uci_main``. The columns are `label`, the axes of the table, `method`, `metric`, `value`, `sd`
+    and, if the number has one, `unit`. All are text as printed (`sd` is empty if the paper prints none),
+    except `sigma`, a float, and `batch_size`, an int.
+    """
+    known = _files("experiments")
+    if name not in known:
+        raise ValueError(f"no table {name!r} in reports/paper/experiments; there are {', '.join(known)}")
+    frame = _read(known[name])
+    numbers = {"sigma": float, "batch_size": int}
+    return frame.astype({column: kind for column, kind in numbers.items() if column in frame})
+
+
+def comparison() -> pd.DataFrame:
+    """Return the simulation rows to compare results with: all but two misprinted tables of the main text.
+
+    Table 2 of the main text shows the W1 of the 6-ReLU net for "4 ReLU", and the "k=100" column of Table 1 is
+    the k=5 column. The supplement has both right (see ``reports/paper/README.md``).
+    """
+    frame = _tables()
+    return frame[~frame["table"].isin(MISPRINTED)].reset_index(drop=True)
+
+
+RESNETS = ("resnet18_max_pool", "resnet18")
+"""Networks compared with the paper's "ResNet-18", closest first: its net has a max-pool."""
+
+
+@cache
+def _index() -> dict[tuple[str, str, int, str, str, str], Printed]:
+    index = {}
+    for row in comparison().to_dict("records"):
+        key = (*(row[name] for name in ("metric", "activation", "depth")), f"{row['sigma']:g}")
+        index[(*key, row["method"], row["component"])] = Printed(row["value"], row["sd"], row["label"])
+    for row in experiment("tv_class_resnet18").to_dict("records"):
+        for network in RESNETS:
+            key = (row["metric"], network, NETWORKS[network].depth, f"{row['sigma']:g}")
+            index[(*key, row["method"], "")] = Printed(row["value"], row["sd"], row["label"])
+    return index
+
+
+def printed(
+    metric: str, activation: str, depth: int, sigma: float, method: str, component: str = ""
+) -> Printed | None:
+    """Return what the paper prints for one cell, or None if it prints nothing.
+
+    `metric` is ``1-tv``, ``w1``, ``std_ratio`` or ``tv_class``. `activation` is the name of a non-linearity
+    or one of :data:`RESNETS`; ``leaky_relu`` has a negative slope of 0.1 in the paper and in our nets.
+    `depth` is the number of hidden layers, `sigma` the standard deviation of the input noise, and `method`
+    the spec of a rule. `component` is the output (``"0"``, ...) for ``std_ratio`` and empty otherwise.
+    """
+    return _index().get((metric, activation, int(depth), f"{sigma:g}", method, component))

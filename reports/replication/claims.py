@@ -1,6 +1,6 @@
 """The paper's claims on its simulation tables as data, and the measurements that test them.
 
-A claim is a list of parts, each a one-sided statement about a mean effect over trained nets. The experiments
+A claim has parts, each a one-sided statement about a mean effect over trained nets. The experiments
 behind it give each net its own inputs, so that the net is the replicate; scores are averaged over its inputs
 (and outputs) first. See `reports.statistics.verdicts` for the statistics.
 
@@ -14,7 +14,7 @@ from zeros.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -32,22 +32,12 @@ from sdp_bench.bench.metrics.total_variation import (
     SingleTotalVariation,
 )
 from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
-from sdp_bench.reports.paper.printed import printed
-from sdp_bench.reports.replication.statement import (
-    PUBLISHED,
-    REGULAR,
-    Convention,
-    Effect,
-    Evidence,
-    Rule,
-    Trial,
-    Tried,
-)
-from sdp_bench.reports.statistics.rows import Labels
+from sdp_bench.reports.numbers import FOLDER, Group, Number, Page, slug
+from sdp_bench.reports.paper import printed
+from sdp_bench.reports.statement import PUBLISHED, REGULAR, Convention, Effect, Evidence, Rule, Trial, Tried
+from sdp_bench.reports.statistics.ranking import Labels
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.nets import NetKind
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import NetKind, RuleTraits
 from sdp_bench.reports.tables.frame import by_kind, places
 
 SUITES = {
@@ -136,10 +126,6 @@ LOG_SD = Scale("std_ratio", _log)
 ABS_LOG_SD = Scale("std_ratio", _abs_log)
 
 
-def _identity(effect: float) -> float:
-    return effect
-
-
 def _exponential(effect: float) -> float:
     return math.inf if effect > _OVERFLOW else math.exp(effect)
 
@@ -222,27 +208,6 @@ class Part:
         return self.natural(float(self.combined(np.array([scores]))[0]))
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper: its words, our reading, and its parts."""
-
-    key: str
-    title: str
-    source: str
-    quote: str
-    reading: str
-    parts: tuple[Part, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Conventions under which the claim is judged; one empty name if there is no choice."""
-        return tuple(CONVENTIONS) if any(part.scale is SHARE for part in self.parts) else ("",)
-
-    @property
-    def about_dvia(self) -> bool:
-        return any(rule == PUBLISHED for part in self.parts for rule, _ in part.cells)
-
-
 # Parts ----------------------------------------------------------------------------------------------------
 
 
@@ -256,7 +221,7 @@ def _shared_mass_parts(
             4,
             ((1.0, better, sigma), (-1.0, worse, sigma)),
             0.0 - margin,
-            _identity,
+            float,
             "1 − TV: {0} − {1}",
             f"1 − TV of {{0}} is {{size}} {{side}} that of {{1}} at σ = {sigma:g}",
         )
@@ -339,156 +304,31 @@ def _inverse_deviations(sigma: float) -> tuple[Part, ...]:
 
 # Claims ---------------------------------------------------------------------------------------------------
 
-_ON_TV = "Section “Experimental Evaluation of SDP”, on Table 1"
-_ON_W1 = "Section “Experimental Evaluation of SDP”, on Table 2"
-_ON_SD = "caption of Table 28"
-_OWN_LARGE = f"σ ≥ {min(_LARGE):g} is “large” here"
-_MEANS = "Ratios are averaged as logarithms over outputs and inputs."
-
-
-def _w1_claims(depth: int, note: str) -> tuple[Claim, Claim]:
-    return (
-        Claim(
-            f"w1-dvia-{depth}",
-            f"SDP keeps up with DVIA in W1, {depth} layers",
-            _ON_W1,
-            "SDP is consistently competitive with the best results from DVIA",
-            f"At every σ of Table 2, W1 of SDP is less than {W1_MARGIN:g} times that of DVIA. {note}",
-            _distance_parts(depth, "sdp", "dvia", W1_MARGIN),
-        ),
-        Claim(
-            f"w1-marginal-{depth}",
-            f"SDP and DVIA beat marginal moment matching in W1, {depth} layers",
-            "introduction, and the columns of Table 2",
-            "superior to covariance-free marginal moment matching approaches",
-            f"At every σ of Table 2, W1 is smaller; said of SDP, and read off the table for DVIA. {note}",
-            _distance_parts(depth, "sdp", "marginal_moment_matching")
-            + _distance_parts(depth, "dvia", "marginal_moment_matching"),
-        ),
-    )
-
-
-CLAIMS: tuple[Claim, ...] = (
-    Claim(
-        "tv-dvia",
-        "SDP is at least as good as DVIA in 1 − TV",
-        _ON_TV,
-        "SDP performs slightly superior to the more expensive DVIA approach",
-        f"The weaker reading: at every σ, 1 − TV of SDP is less than {TV_MARGIN:g} below that of DVIA.",
-        _shared_mass_parts("sdp", "dvia", _TV_SIGMAS, TV_MARGIN),
-    ),
-    Claim(
-        "tv-dvia-better",
-        "SDP is better than DVIA in 1 − TV",
-        _ON_TV,
-        "SDP performs slightly superior to the more expensive DVIA approach",
-        "The same words taken literally: above at every σ.",
-        _shared_mass_parts("sdp", "dvia", _TV_SIGMAS),
-    ),
-    Claim(
-        "improves",
-        "SDP is better than DVIA in 1 − TV and in W1",
-        "introduction",
-        "empirically find that, also in more general settings, it improves over substantially more expensive "
-        "approximations wrt. both Wasserstein and TV",
-        f"SDP is above DVIA in 1 − TV and less than {W1_MARGIN:g} times DVIA in W1, at every σ.",
-        _shared_mass_parts("sdp", "dvia", _TV_SIGMAS) + _distance_parts(4, "sdp", "dvia", W1_MARGIN),
-    ),
-    Claim(
-        "tv-mc",
-        "SDP is better than estimates from 100 samples in 1 − TV",
-        _ON_TV,
-        "SDP consistently outperforms MC estimation via 100 samples",
-        "Above at every σ. The column “k=100” that the paper says this of is a misprint, it holds k=5.",
-        _shared_mass_parts("sdp", _MC, _TV_SIGMAS),
-    ),
-    Claim(
-        "tv-marginal-small",
-        "Marginal moment matching is better than marginal SDP at σ = 0.1",
-        _ON_TV,
-        "for input σ=0.1 marginal moment matching has an advantage",
-        "1 − TV of the first is above that of the second.",
-        _shared_mass_parts("marginal_moment_matching", "marginal_sdp", (0.1,)),
-    ),
-    Claim(
-        "tv-marginal-large",
-        "Marginal SDP is better than marginal moment matching at σ > 0.1",
-        _ON_TV,
-        "while marginal SDP performs better in the other cases",
-        "1 − TV of marginal SDP is above at every other σ of Table 1.",
-        _shared_mass_parts("marginal_sdp", "marginal_moment_matching", _TV_SIGMAS[1:]),
-    ),
-    Claim(
-        "tv-covariance",
-        "SDP is better than marginal moment matching in 1 − TV",
-        "introduction",
-        "Our evaluation for multiple-layer architectures confirms that this shows a better performance "
-        "compared to marginal moment matching for multi-layer nets",
-        "1 − TV of SDP is above at every σ of Table 1, on its net.",
-        _shared_mass_parts("sdp", "marginal_moment_matching", _TV_SIGMAS),
-    ),
-    *_w1_claims(4, "The net that Table 2 names."),
-    *_w1_claims(6, "The net whose numbers Table 2 shows, by a misprint."),
-    Claim(
-        "sd-marginal",
-        "Marginal rules underestimate standard deviations by a large factor",
-        _ON_SD,
-        "the methods which do not consider covariances (ours (w/o cov.) and Moment Matching) underestimate "
-        "the output standard deviations by a large factor",
-        f"At every σ, the predicted sd is less than 1/{LARGE_FACTOR:g} of the true one; “large” is not "
-        f"defined, the {LARGE_FACTOR:g} is ours. {_MEANS}",
-        _deviation_parts("marginal_sdp", -1, _TV_SIGMAS, LARGE_FACTOR)
-        + _deviation_parts("marginal_moment_matching", -1, _TV_SIGMAS, LARGE_FACTOR),
-    ),
-    Claim(
-        "sd-good",
-        "SDP and DVIA get standard deviations right at σ = 0.1",
-        _ON_SD,
-        "both our method with covariances as well as DVIA achieve a good accuracy in this setting",
-        f"“Good” is not defined. Ours: at the smallest σ, the mean |log ratio| is below {SD_MARGIN:g}.",
-        (_small_deviation("sdp", 0.1), _small_deviation("dvia", 0.1)),
-    ),
-    Claim(
-        "sd-small",
-        "SDP and DVIA get standard deviations better at small than at large σ",
-        _ON_SD,
-        "For small input standard deviations, our method w/ cov. as well as DVIA perform better.",
-        "The mean |log ratio| at each σ of "
-        f"{', '.join(f'{sigma:g}' for sigma in _SMALL)} is below that at each of "
-        f"{', '.join(f'{sigma:g}' for sigma in _LARGE)}.",
-        tuple(_growing_deviation(*which) for which in product(("sdp", "dvia"), _SMALL, _LARGE)),
-    ),
-    Claim(
-        "sd-sdp",
-        "SDP overestimates standard deviations at large σ",
-        _ON_SD,
-        "For large input standard deviations, our method tends to overestimate the output standard deviation",
-        f"The predicted sd is above the true one; {_OWN_LARGE}. {_MEANS}",
-        _deviation_parts("sdp", 1, _LARGE),
-    ),
-    Claim(
-        "sd-dvia",
-        "DVIA underestimates standard deviations at large σ",
-        _ON_SD,
-        "while DVIA underestimates the standard deviation",
-        f"The predicted sd is below the true one; {_OWN_LARGE}. {_MEANS}",
-        _deviation_parts("dvia", -1, _LARGE),
-    ),
-    Claim(
-        "sd-opposite",
-        "Ratios of SDP and DVIA are similar in size and opposite",
-        _ON_SD,
-        "The ratios for our method and DVIA (while going into opposite directions) are similar, e.g., 2.6095 "
-        "for our method and 1/0.3375=2.9629 for DVIA.",
-        f"SDP’s ratio is above 1, DVIA’s below 1, and their product between 1/{SIMILAR_FACTOR:g} and "
-        f"{SIMILAR_FACTOR:g}; “similar” is not defined, "
-        f"{SIMILAR_FACTOR:g} is the usual bound of bioequivalence, and wider than the paper’s example. "
-        f"{_OWN_LARGE}. {_MEANS}",
-        _deviation_parts("sdp", 1, _LARGE)
-        + _deviation_parts("dvia", -1, _LARGE)
-        + tuple(part for sigma in _LARGE for part in _inverse_deviations(sigma)),
-    ),
-)
+PARTS: Mapping[str, tuple[Part, ...]] = {
+    "tv-dvia": _shared_mass_parts("sdp", "dvia", _TV_SIGMAS, TV_MARGIN),
+    "tv-dvia-better": _shared_mass_parts("sdp", "dvia", _TV_SIGMAS),
+    "improves": _shared_mass_parts("sdp", "dvia", _TV_SIGMAS) + _distance_parts(4, "sdp", "dvia", W1_MARGIN),
+    "tv-mc": _shared_mass_parts("sdp", _MC, _TV_SIGMAS),
+    "tv-marginal-small": _shared_mass_parts("marginal_moment_matching", "marginal_sdp", (0.1,)),
+    "tv-marginal-large": _shared_mass_parts("marginal_sdp", "marginal_moment_matching", _TV_SIGMAS[1:]),
+    "tv-covariance": _shared_mass_parts("sdp", "marginal_moment_matching", _TV_SIGMAS),
+    **{f"w1-dvia-{depth}": _distance_parts(depth, "sdp", "dvia", W1_MARGIN) for depth in (4, 6)},
+    **{
+        f"w1-marginal-{depth}": _distance_parts(depth, "sdp", "marginal_moment_matching")
+        + _distance_parts(depth, "dvia", "marginal_moment_matching")
+        for depth in (4, 6)
+    },
+    "sd-marginal": _deviation_parts("marginal_sdp", -1, _TV_SIGMAS, LARGE_FACTOR)
+    + _deviation_parts("marginal_moment_matching", -1, _TV_SIGMAS, LARGE_FACTOR),
+    "sd-good": (_small_deviation("sdp", 0.1), _small_deviation("dvia", 0.1)),
+    "sd-small": tuple(_growing_deviation(*which) for which in product(("sdp", "dvia"), _SMALL, _LARGE)),
+    "sd-sdp": _deviation_parts("sdp", 1, _LARGE),
+    "sd-dvia": _deviation_parts("dvia", -1, _LARGE),
+    "sd-opposite": _deviation_parts("sdp", 1, _LARGE)
+    + _deviation_parts("dvia", -1, _LARGE)
+    + tuple(part for sigma in _LARGE for part in _inverse_deviations(sigma)),
+}
+"""Parts of the statements on the simulation tables, by key; their words are in ``statements.toml``."""
 
 
 # Measurements ---------------------------------------------------------------------------------------------
@@ -519,22 +359,19 @@ class Measured:
         return self._tables[key]
 
 
-def claimed(claim: Claim) -> Rule:
-    """The rule that tests a claim under each convention and recipe."""
-    return partial(_tried, claim)
-
-
-def _tried(claim: Claim, evidence: Evidence) -> Tried | None:
+def _tried(parts: Sequence[Part], evidence: Evidence) -> Tried | None:
+    """Trial of a statement under each convention and recipe."""
     traits = evidence.results.traits
+    columns = tuple(CONVENTIONS) if any(part.scale is SHARE for part in parts) else ("",)
     trials: dict[Convention, Trial] = {}
     lacking: dict[Convention, str] = {}
     nets = 0
     for recipe in dict.fromkeys(SUITES.values()):
         measured = evidence.once(("claims", recipe), partial(Measured, evidence.results.frame, recipe))
-        for column in claim.columns if len(measured.frame) else ():
+        for column in columns if len(measured.frame) else ():
             convention = (column, recipe) if column else (recipe,)
             effects, lacks = [], dict[str, set[float]]()
-            for part in claim.parts:
+            for part in parts:
                 table = measured.table(part, column)
                 values = part.effects(table, evidence.dvia)
                 effects.append(_effect(part, values, column, recipe, evidence.dvia, traits))
@@ -585,7 +422,7 @@ def _effect(
     )
 
 
-RULES: Mapping[str, Rule] = {claim.key: claimed(claim) for claim in CLAIMS}
+RULES: Mapping[str, Rule] = {key: partial(_tried, parts) for key, parts in PARTS.items()}
 
 
 # Lists of the measurements ----------------------------------------------------------------------------------
@@ -600,8 +437,8 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
     """Means of all rules and sigmas in the claims, with the measurements behind them."""
     cells = {
         (measured, part.depth, sigma, actual)
-        for claim in CLAIMS
-        for part in claim.parts
+        for parts in PARTS.values()
+        for part in parts
         for rule, sigma in part.cells
         for actual in ((PUBLISHED, REGULAR) if rule == PUBLISHED else (rule,))
         for measured in ((part.scale.metric,) if part.scale.metric else CONVENTIONS)

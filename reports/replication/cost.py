@@ -11,16 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
-from sdp_bench.reports.replication.statement import (
-    Answer,
-    Effect,
-    Evidence,
-    Rule,
-    Tried,
-    finite,
-    tried,
-)
-from sdp_bench.reports.statistics.conventions import Verdicts
+from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, Tried, finite, tried
+from sdp_bench.reports.statistics.verdicts import Verdicts
 from sdp_bench.reports.style.labels import layers, number, span
 
 _NETS = {"cnn3": "3-layer CNN", "resnet18": "ResNet-18"}

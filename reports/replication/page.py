@@ -2,29 +2,305 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import functools
+import math
+import textwrap
+import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
-from sdp_bench.reports.numbers.number import Number
-from sdp_bench.reports.parts import Beside, Part
-from sdp_bench.reports.replication import dvia
+import pandas as pd
+
+from sdp_bench.bench.experiments import Experiment
+from sdp_bench.bench.experiments.classifiers import RESNET
+from sdp_bench.bench.nets.architectures import NETWORKS
+from sdp_bench.bench.studies.introduction import EXPERIMENT as INTRODUCTION
+from sdp_bench.bench.studies.robustness import EXPERIMENT as ROBUSTNESS
+from sdp_bench.bench.studies.selective import EXPERIMENT as SELECTIVE
+from sdp_bench.bench.studies.two_moons import EXPERIMENT as TWO_MOONS
+from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
+from sdp_bench.reports.numbers import Number
+from sdp_bench.reports.paper import RESNETS, experiment, simulation_tables
+from sdp_bench.reports.parts import Part
+from sdp_bench.reports.replication import claims, computed, cost, simulation
 from sdp_bench.reports.replication.claims import NEAREST_CONVENTIONS, numbers_of_claims
-from sdp_bench.reports.replication.counterparts import METRICS, Counterpart, counterparts
-from sdp_bench.reports.replication.forest import forest
-from sdp_bench.reports.replication.nearness import nearness
-from sdp_bench.reports.replication.statement import Answer, Evidence, RuledTopic, ruled
-from sdp_bench.reports.replication.statements import topics as statements
+from sdp_bench.reports.replication.nearness import columns, nearer, nearness, table_28
+from sdp_bench.reports.replication.simulation import IMAGES
 from sdp_bench.reports.results import Results
+from sdp_bench.reports.sections import introduction, robustness, selective, two_moons, uci
+from sdp_bench.reports.sections.robustness import SETS
 from sdp_bench.reports.site import PAPER, address
-from sdp_bench.reports.statistics.conventions import Outcome
-from sdp_bench.reports.statistics.verdicts import Verdict
-from sdp_bench.reports.style.latex import escaped
+from sdp_bench.reports.statement import (
+    Answer,
+    Effect,
+    Evidence,
+    Rule,
+    Ruled,
+    RuledTopic,
+    Ruling,
+    Statement,
+    Topic,
+    ruled,
+)
+from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
+from sdp_bench.reports.style.labels import escaped
+from sdp_bench.reports.style.names import NetKind
+from sdp_bench.reports.style.theme import INK, LIGHT, ORDERED, Style, shade
+from sdp_bench.reports.tables.tables import Table, differences
 from sdp_bench.reports.writing import environment
+
+RULES: dict[str, Rule] = {
+    **claims.RULES,
+    **computed.RULES,
+    **cost.RULES,
+    **simulation.RULES,
+    **uci.RULES,
+    **selective.RULES,
+    **robustness.RULES,
+    **introduction.RULES,
+    **two_moons.RULES,
+}
+"""Rules by the keys of their statements."""
+
+
+@functools.cache
+def topics() -> tuple[Topic, ...]:
+    text = files("sdp_bench.reports.replication").joinpath("statements.toml").read_text(encoding="utf-8")
+    read = []
+    for key, topic in tomllib.loads(text).items():
+        statements = []
+        for name, entry in topic["statements"].items():
+            first, last = entry.pop("lines")
+            statements.append(Statement(name, (first, last), rule=RULES.get(name), **entry))
+        read.append(Topic(key, topic["title"], tuple(statements)))
+    return tuple(read)
+
+
+_FEWEST, _MOST = 3, 20  # conventions
+_LEVELS = 5  # noise levels that are drawn one by one; of more parts the deciding one is drawn
+_ROW = 0.2  # in
+
+
+@look()
+def forest(ruled: Ruled) -> Figure | None:
+    """Effects of a statement under each convention; None without intervals, or with too few or many rows."""
+    rows = ruled.rows["first"]
+    trials = [ruling.trial for _, ruling in rows if ruling.trial]
+    if not _FEWEST <= len(rows) <= _MOST or all(math.isnan(trial.deciding.range[1]) for trial in trials):
+        return None
+    first = rows[0][1].trial
+    levels = [effect.sigma for effect in first.effects] if first else []
+    by_level = 1 < len(levels) <= _LEVELS and all(levels) and len(set(levels)) == len(levels)
+    styles = {
+        level: Style(f"σ = {level}", shade(colour, LIGHT), "o")
+        for level, colour in zip(levels, ORDERED, strict=False)
+    }
+    names = [_named(version, ruling, several=len({v for v, _ in rows}) > 1) for version, ruling in rows]
+    left = min(0.065 * max(map(len, names)), 3.6) + 0.15
+    drawing, (axes,) = panels(
+        [""],
+        styles.values() if by_level else [],
+        width=4.4,
+        height=_ROW * len(rows) + 0.1,
+        left=left,
+        above=0.08,
+    )
+    thresholds = set()
+    words = []
+    for place, (name, (_, ruling)) in enumerate(zip(names, rows, strict=True)):
+        if ruling.trial is None:
+            continue
+        effects = ruling.trial.effects if by_level else (ruling.trial.deciding,)
+        for k, effect in enumerate(effects):
+            offset = 0.7 * ((k + 0.5) / len(effects) - 0.5)
+            colour = styles[effect.sigma].colour if by_level else INK
+            mean, low, high = effect.range
+            axes.plot([mean], [place + offset], color=colour, marker="o", markersize=3, linestyle="none")
+            if math.isfinite(low):
+                axes.hlines(place + offset, low, high, color=colour, linewidth=1.1)
+            thresholds.add(effect.shown(effect.threshold))
+        words.append(f"{name}: {', '.join(f'{effect.interval}' for effect in effects)}")
+    for threshold in thresholds if len(thresholds) == 1 else ():
+        axes.axvline(threshold, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.set_yticks(range(len(rows)), [clean(name) for name in names], fontsize=SMALL)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    effect = _shown(rows[0][1], by_level=by_level)
+    needed = f" (needed: {effect.needed})" if len(thresholds) == 1 else ""
+    part = "" if by_level or len(first.effects if first else ()) == 1 else "deciding part, e.g. "
+    axes.set_xlabel(
+        clean(textwrap.shorten(f"{part}{effect.name}", 62 - len(needed), placeholder=" …") + needed)
+    )
+    title = f"Effects by convention: {ruled.statement.key}"
+    return Figure(f"forest-{ruled.statement.key}", title, "", f"{title}. {'; '.join(words)}.", drawing)
+
+
+def _named(version: str, ruling: Ruling, *, several: bool) -> str:
+    choices = [choice for choice in ruling.convention if choice != "first recipe"]
+    name = textwrap.shorten(", ".join(choices) or "–", 52, placeholder=" …")
+    return f"{name}{f' ({version})' if several else ''}: {ruling.verdict}"
+
+
+def _shown(ruling: Ruling, *, by_level: bool) -> Effect:
+    if ruling.trial is None:
+        raise ValueError("rows have trials")
+    return ruling.trial.effects[0] if by_level else ruling.trial.deciding
+
+
+_MISPRINTS = {
+    "Table 1": "Table 9 has its numbers, the column k=100 those of k=5 in Table 17",
+    "Table 2": "it has the numbers of Table 22, of six layers",
+}
+METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
+"""Names of metrics in the paper's tables, by :attr:`Metric.published`."""
+_WIDE = "not compared: the spreads over images are larger than the means"
+_ROBUST = "#robustness"
+_FIGURES = (
+    ("Figure 1", "two moons", "", "#two-moons"),
+    ("Figure 2", "laws after one ReLU", "two inputs of our own, exactly", "#relu"),
+    ("Figure 3", "W1 after one ReLU", "the same by quadrature", "#relu"),
+    ("Figure 4", "risk over coverage", "", "#selective"),
+    ("Figure 5", "robustness on MNIST", "", _ROBUST),
+    ("Figure 6", "attacks by objective, and non-zero gradients", "", _ROBUST),
+    ("Figure 7", "robustness on MNIST, other strengths", "", _ROBUST),
+    ("Figure 8", "adversarial robustness, MNIST and CIFAR-10", "", _ROBUST),
+    ("Figure 9", "robustness to noise, MNIST and CIFAR-10", "", _ROBUST),
+    ("Figure 10", "layer of introduction", "", "#introduction"),
+)
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """A table or figure of the paper, and its counterpart.
+
+    `label` is ``Table 9``, and `title` its content. `design` is the fidelity of the counterpart, `found` the
+    number of cells that agree, and `address` is relative to the report's folder. They are empty if there is
+    none.
+    """
+
+    label: str
+    title: str
+    design: str = ""
+    found: str = ""
+    address: str = ""
+
+
+def counterparts(evidence: Evidence) -> list[Counterpart]:
+    tables = sorted((*_simulated(evidence), *_others(evidence)), key=lambda one: int(one.label.split()[1]))
+    return [*tables, *_figures(evidence)]
+
+
+def _simulated(evidence: Evidence) -> Iterator[Counterpart]:
+    for _, own in simulation_tables().groupby("table"):
+        first = own.iloc[0]
+        kind = NetKind(str(first["activation"]), int(first["depth"]))
+        title = f"{METRICS[first['metric']]}, {kind.label}"
+        if own["method"].str.startswith("monte_carlo").all():
+            title += ", Monte Carlo estimates"
+        methods = frozenset(own["method"])
+        yield _beside(evidence, str(first["label"]), title, str(first["metric"]), kind, methods)
+
+
+def _beside(
+    evidence: Evidence, label: str, title: str, metric: str, kind: NetKind, methods: frozenset[str]
+) -> Counterpart:
+    found = [
+        table
+        for table in evidence.results.tables
+        if table.metric.published == metric and table.kind == kind and methods & set(table.rules)
+    ]
+    if not found:
+        return Counterpart(label, title)
+    # An experiment may have its own design for what another one has at the paper's; the largest counts.
+    table = max(found, key=lambda each: (each.units, bool(_cells(each, methods))))
+    cells = _cells(table, methods)
+    differ = sum(cells.values())
+    said = f"{len(cells) - differ} of {len(cells)} cells within the spreads, {differ} beyond" if cells else ""
+    misprint = _MISPRINTS.get(label, "")
+    return Counterpart(
+        label,
+        f"{title} ({misprint})" if misprint else title,
+        table.design,
+        said,
+        f"#{table.experiment}",
+    )
+
+
+def _cells(table: Table, methods: frozenset[str]) -> dict[tuple[float, str, str], bool]:
+    """Whether cells differ from the paper's by more than both spreads."""
+    return {
+        (each.row.sigma, each.row.component, each.cell.rule): each.differs
+        for each in differences([table])
+        if each.cell.rule in methods
+    }
+
+
+def _others(evidence: Evidence) -> Iterator[Counterpart]:
+    images = evidence.of(RESNET.name).groupby("activation", observed=True)["input"].nunique()
+    nearest = next((network for network in RESNETS if network in images), RESNETS[0])
+    resnet = NetKind(nearest, NETWORKS[nearest].depth)
+    methods = frozenset(experiment("tv_class_resnet18")["method"])
+    for label, title in (
+        ("Table 3", "TV of classes, ResNet-18"),
+        ("Table 37", "the same with standard deviations"),
+    ):
+        beside = _beside(evidence, label, title, "tv_class", resnet, methods)
+        if beside.address:
+            few = ", a demonstration" if images[nearest] < IMAGES else ""
+            beside = replace(beside, design=beside.design + few, found=_WIDE)
+        yield beside
+    uci = evidence.of(UCI.name)
+    sets = sorted(uci["dataset"].unique()) if len(uci) else []
+    design = f"{', '.join(sets)}; {labels.plural(int(uci['seed'].nunique()), 'seed')}" if sets else ""
+    for label, title in (
+        ("Table 4", "prediction intervals"),
+        ("Table 38", "negative log-likelihoods"),
+        ("Table 40", "prediction intervals, 5 and 1000 samples"),
+    ):
+        yield Counterpart(label, title, design, "", "#uci" if sets else "")
+    seeds = _repeated(evidence, SELECTIVE)
+    for label, title in (
+        ("Table 5", "selective prediction"),
+        ("Table 39", "the same with standard deviations"),
+    ):
+        yield Counterpart(label, title, seeds, "", "#selective" if seeds else "")
+    timed = {row.device for row in evidence.results.runtime}
+    yield Counterpart("Table 6", "times", ", ".join(sorted(timed)), "", "#runtime" if timed else "")
+
+
+def _figures(evidence: Evidence) -> Iterator[Counterpart]:
+    designs = {
+        "#selective": _repeated(evidence, SELECTIVE),
+        _ROBUST: _trained(evidence, ROBUSTNESS),
+        "#introduction": _trained(evidence, INTRODUCTION),
+        "#two-moons": _repeated(evidence, TWO_MOONS),
+    }
+    for label, title, design, anchor in _FIGURES:
+        design = designs.get(anchor, design)
+        yield Counterpart(label, title, design, "", anchor if design else "")
+
+
+def _repeated(evidence: Evidence, experiment: Experiment) -> str:
+    """Number of seeds of an experiment in words; empty without any."""
+    seeds = int(evidence.of(experiment.name)["seed"].nunique())
+    return labels.plural(seeds, "seed") if seeds else ""
+
+
+def _trained(evidence: Evidence, experiment: Experiment) -> str:
+    """Data sets, scales and runs of trained classifiers in words; empty without any."""
+    own = evidence.of(experiment.name)
+    if own.empty:
+        return ""
+    sets = ", ".join(SETS[name] for name in SETS if (own["dataset"] == name).any())
+    scales = labels.plural(own["sigma"].dropna().nunique(), "scale")
+    return f"{sets}, {scales}, {labels.plural(int(own['seed'].nunique()), 'run')}"
+
 
 TABLE, LATEX = "paper.csv", "paper.tex"
 
@@ -33,17 +309,6 @@ LeadingT = TypeVar("LeadingT", Answer, Counterpart)
 _TEMPLATE = Path(__file__).with_name("template.html")
 _ORDER = 0
 _CONVENTIONS, _UNREACHED = 12, 12  # rows of tables that are shown
-_COLUMNS = (
-    *("topic", "lines", "quote", "reading", "outcome", "ruling", "found", "why_undecided"),
-    *(
-        "outcome_regular_dvia",
-        "ruling_regular_dvia",
-        "found_regular_dvia",
-        "why_undecided_regular_dvia",
-        "fidelity",
-        "address",
-    ),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +321,7 @@ class Rulings:
     @classmethod
     def of(cls, results: Results) -> Rulings:
         evidence = Evidence(results)
-        return cls(results, tuple(ruled(topic, evidence) for topic in statements()))
+        return cls(results, tuple(ruled(topic, evidence) for topic in topics()))
 
     @property
     def numbers(self) -> Iterator[Number]:
@@ -102,7 +367,7 @@ class Rulings:
         return f"“SDP is as good as DVIA in 1 − TV”, against DVIA {'; '.join(against)}." if against else ""
 
 
-def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Beside]]:
+def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, str]]:
     """Verdicts as a part of the report, and its tables as files.
 
     `places` are files of the report by anchor; links to other places are removed.
@@ -111,7 +376,7 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
     topics = [_led(topic, places) for topic in rulings.topics]
     counts = rulings.tally
     nearest = nearness(results.frame)
-    dvia_table = dvia.table_28(results.frame)
+    dvia_table = table_28(results.frame)
     html = (
         environment(results.traits)
         .get_template(str(_TEMPLATE))
@@ -124,8 +389,8 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
             dvia=rulings.about_dvia,
             dvia_outcomes=rulings.outcomes_of_dvia,
             dvia_table=dvia_table,
-            nearer=dvia.nearer(results.frame),
-            columns=dvia.columns(results.frame),
+            nearer=nearer(results.frame),
+            columns=columns(results.frame),
             names=METRICS,
             shown_conventions=_CONVENTIONS,
             shown_unreached=_UNREACHED,
@@ -141,7 +406,7 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
     navigation += [("conventions", "Which convention")] if nearest else []
     navigation.append(("counterparts", "Tables and figures"))
     part = Part(PAPER, _ORDER, tuple(navigation), html)
-    return part, [Beside(TABLE, _csv(topics, places)), Beside(LATEX, _latex(topics))]
+    return part, {TABLE: _csv(topics, places), LATEX: _latex(topics)}
 
 
 def _led(topic: RuledTopic, places: Mapping[str, str]) -> RuledTopic:
@@ -160,39 +425,33 @@ def _to(places: Mapping[str, str], one: LeadingT) -> LeadingT:
     return one if there else replace(one, address="")
 
 
-def _rows(topics: list[RuledTopic]) -> Iterator[tuple[str, ...]]:
+def _rows(topics: Sequence[RuledTopic]) -> Iterator[dict[str, str]]:
     for topic in topics:
         for one in topic.statements:
             first, last = one.statement.lines
-            answer, regular = one.answer, one.regular
-            yield (
-                topic.topic.title,
-                f"{first}" if first == last else f"{first}-{last}",
-                one.statement.quote,
-                one.statement.reading,
-                answer.verdicts.outcome.value[0],
-                answer.verdicts.words,
-                answer.found,
-                answer.why,
-                regular.verdicts.outcome.value[0] if regular else "",
-                regular.verdicts.words if regular else "",
-                regular.found if regular else "",
-                regular.why if regular else "",
-                answer.fidelity,
-                answer.address,
-            )
+            row = {
+                "topic": topic.topic.title,
+                "lines": f"{first}" if first == last else f"{first}-{last}",
+                "quote": one.statement.quote,
+                "reading": one.statement.reading,
+            }
+            for suffix, answer in (("", one.answer), ("_regular_dvia", one.regular)):
+                row |= {
+                    f"outcome{suffix}": answer.verdicts.outcome.value[0] if answer else "",
+                    f"ruling{suffix}": answer.verdicts.words if answer else "",
+                    f"found{suffix}": answer.found if answer else "",
+                    f"why_undecided{suffix}": answer.why if answer else "",
+                }
+            yield row | {"fidelity": one.answer.fidelity, "address": one.answer.address}
 
 
-def _csv(topics: list[RuledTopic], places: Mapping[str, str]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for *row, anchor in _rows(topics):
-        writer.writerow([*row, address(anchor.removeprefix("#"), places) if anchor else ""])
-    return file.getvalue()
+def _csv(topics: Sequence[RuledTopic], places: Mapping[str, str]) -> str:
+    frame = pd.DataFrame(_rows(topics))
+    frame["address"] = [anchor and address(anchor.removeprefix("#"), places) for anchor in frame["address"]]
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
-def _latex(topics: list[RuledTopic]) -> str:
+def _latex(topics: Sequence[RuledTopic]) -> str:
     """Long table, for the packages booktabs and longtable."""
     lines = [
         "% sdp-bench: \\usepackage{booktabs,longtable}",
@@ -201,14 +460,12 @@ def _latex(topics: list[RuledTopic]) -> str:
         "line & the paper & ruling \\\\",
         "\\midrule\\endhead",
     ]
-    for topic, rows in ((one.topic.title, _rows([one])) for one in topics):
-        lines.append(f"\\multicolumn{{3}}{{l}}{{\\emph{{{escaped(topic)}}}}} \\\\")
-        for row in rows:
-            regular = (
-                f". Against DVIA with its covariance at the regular pass: {row[9]}: {row[10]}"
-                if row[8]
-                else ""
-            )
-            ruling = escaped(f"{row[5]}: {row[6]}{regular}")
-            lines.append(f"{row[1]} & {escaped(row[2])} & {ruling} \\\\")
+    for topic in topics:
+        lines.append(f"\\multicolumn{{3}}{{l}}{{\\emph{{{escaped(topic.topic.title)}}}}} \\\\")
+        for row in _rows([topic]):
+            ruling = f"{row['ruling']}: {row['found']}"
+            if row["outcome_regular_dvia"]:
+                against = f"{row['ruling_regular_dvia']}: {row['found_regular_dvia']}"
+                ruling += f". Against DVIA with its covariance at the regular pass: {against}"
+            lines.append(f"{row['lines']} & {escaped(row['quote'])} & {escaped(ruling)} \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{longtable}", ""])

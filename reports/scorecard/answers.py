@@ -12,14 +12,13 @@ import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, primary, recorded_metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
-from sdp_bench.reports.scorecard.costs import CostTable, times_sdp
-from sdp_bench.reports.scorecard.verdict import Line, Verdict
-from sdp_bench.reports.sections.choice.words import names
+from sdp_bench.reports.scorecard.judging import CostTable, Line, Verdict, times_sdp
+from sdp_bench.reports.sections.choice import names
 from sdp_bench.reports.statistics.costs import SAME
 from sdp_bench.reports.statistics.ranking import Ranking
 from sdp_bench.reports.statistics.replicates import Replicates
-from sdp_bench.reports.style import labels, noise
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.names import RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.frame import by_kind
 
 _NAMED = 3  # rules; the page lists all
@@ -66,11 +65,11 @@ class Answer:
 
     @property
     def noise(self) -> str:
-        return ", ".join(filter(None, (noise.words(self.family), self.level)))
+        return ", ".join(filter(None, (noise_words(self.family), self.level)))
 
     @property
     def level(self) -> str:
-        return f"{noise.symbol(self.family)}\u00a0=\u00a0{self.sigma:g}"
+        return f"{noise_symbol(self.family)}\u00a0=\u00a0{self.sigma:g}"
 
 
 def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:

@@ -14,9 +14,7 @@ import pandas as pd
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Scores
 from sdp_bench.reports.statistics.replicates import Replicates
-from sdp_bench.reports.style import noise
-from sdp_bench.reports.style.nets import NetKind
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.frame import by_kind
 
 Outcome = Literal["better", "worse", "level", "unjudged"]
@@ -63,8 +61,8 @@ class Condition:
 
     @property
     def label(self) -> str:
-        level = f"{noise.symbol(self.noise)}\u00a0=\u00a0{self.sigma:g}"
-        return ", ".join(filter(None, (self.kind.label, noise.words(self.noise), level)))
+        level = f"{noise_symbol(self.noise)}\u00a0=\u00a0{self.sigma:g}"
+        return ", ".join(filter(None, (self.kind.label, noise_words(self.noise), level)))
 
     @property
     def measured(self) -> bool:

@@ -1,4 +1,4 @@
-"""Verdict on a rule, from conformance checks, comparisons and times."""
+"""The verdict on a rule under test: conformance, accuracy compared with other rules, and cost."""
 
 from __future__ import annotations
 
@@ -7,15 +7,150 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
+import sdp_ref
 from sdp_bench.bench.metrics import primary
+from sdp_bench.bench.text import public
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.scorecard.candidate import Candidate
 from sdp_bench.reports.scorecard.comparisons import Comparison, Comparisons, Condition, comparisons
-from sdp_bench.reports.scorecard.costs import CostTable, is_built_in, on_cost, times_sdp
-from sdp_bench.reports.scorecard.verdict import Line, Verdict
-from sdp_bench.reports.statistics.costs import SAME
+from sdp_bench.reports.statistics.costs import ARCHITECTURE, SAME, Costs
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import NetKind, RuleTraits
+from sdp_ref.conformance import ConformanceReport
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rule under test.
+
+    `name` is that in records. `address` and `source` are the location and the code of a plug-in rule, and
+    `mark` is a hash of its code and dependencies; all are empty for a built-in rule. `report` is that of the
+    conformance kit, and `trouble` the reason if the kit was requested but gave none. `unmeasured` says that
+    measurements were requested but none exists.
+    """
+
+    name: str
+    address: str = ""
+    source: str = ""
+    mark: str = ""
+    report: ConformanceReport | None = None
+    trouble: str = ""
+    unmeasured: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trouble", public(self.trouble))
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the kit found an undeclared failure, or no check applied."""
+        return self.report is not None and (bool(self.report.unexpected) or not self.report.ran)
+
+
+_PLAIN = str.maketrans({"\u00a0": " ", "\u2212": "-", "\u2019": "'"})
+
+
+@dataclass(frozen=True)
+class Line:
+    """One finding and its topic."""
+
+    topic: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.text}" if self.topic else self.text
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All findings on a rule or net; `conclusion` is a sentence that names it."""
+
+    subject: str
+    lines: tuple[Line, ...]
+    conclusion: str
+
+    @property
+    def details(self) -> str:
+        """Subject and lines as plain text, not wrapped."""
+        return "\n".join([self.subject, *(f"  {line}" for line in self.lines)]).translate(_PLAIN)
+
+    @property
+    def last(self) -> str:
+        return f"verdict: {self.conclusion}".translate(_PLAIN)
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """One rule's time for one input on one kind of net, as a multiple of SDP's, and as samples."""
+
+    rule: str
+    seconds: float
+    times_sdp: float
+    samples: float
+
+
+@dataclass(frozen=True)
+class CostTable:
+    title: str
+    rows: tuple[CostRow, ...]
+
+    def of(self, rule: str) -> CostRow | None:
+        return next((row for row in self.rows if row.rule == rule), None)
+
+    @property
+    def cheapest(self) -> CostRow | None:
+        rows = [row for row in self.rows if is_built_in(row.rule)]
+        return min(rows, key=lambda row: row.seconds, default=None)
+
+
+def is_built_in(rule: str) -> bool:
+    return rule.partition(":")[0] in sdp_ref.rules()
+
+
+def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
+    """Times of all rules on each kind of net, relative to SDP and to plain sampling."""
+    by_kind = []
+    for _, kind in frame.groupby(ARCHITECTURE, sort=True):
+        costs = Costs.measured(kind, traits)
+        sdp = costs.by_rule.get("sdp")
+        rows = tuple(
+            CostRow(rule, cost.seconds, cost.seconds / sdp.seconds if sdp else math.nan, cost.samples)
+            for rule, cost in costs.by_rule.items()
+        )
+        first = kind.iloc[0]
+        if rows:
+            by_kind.append(CostTable(NetKind(str(first["activation"]), int(first["depth"])).label, rows))
+    return by_kind
+
+
+def on_cost(rule: str, timed: Sequence[CostTable], traits: RuleTraits) -> str:
+    rows = [(table, row) for table in timed if (row := table.of(rule))]
+    if not rows:
+        return ""
+    table, last = rows[-1]
+    text = f"{labels.duration(last.seconds)} for one input on {table.title}"
+    if times := times_sdp(rule, timed):
+        text += f"; {times} times what SDP takes"
+    cheapest = [(other, row.seconds / other.seconds) for table, row in rows if (other := table.cheapest)]
+    if cheapest and any(other.rule != rule for other, _ in cheapest):
+        names = ", ".join(dict.fromkeys(traits.label(other.rule) for other, _ in cheapest))
+        text += f"; {labels.span(ratio for _, ratio in cheapest)} times the cheapest built-in rule ({names})"
+    elif cheapest:
+        text += "; the cheapest built-in rule"
+    if math.isfinite(last.samples):
+        text += f"; as long as {_samples(last.samples)} Monte Carlo samples"
+    return text
+
+
+def times_sdp(rule: str, timed: Sequence[CostTable]) -> str:
+    """Range over kinds of nets of a rule's time as a multiple of SDP's; empty for SDP or without it."""
+    found = [row.times_sdp for table in timed if (row := table.of(rule)) and math.isfinite(row.times_sdp)]
+    return labels.span(found) if found and rule != "sdp" else ""
+
+
+def _samples(samples: float) -> str:
+    return f"about {float(f'{samples:.2g}'):,.0f}" if samples >= 1 else "fewer than one"
+
 
 _NAMED = 3  # settings that are named; the page lists all
 

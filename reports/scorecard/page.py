@@ -17,15 +17,11 @@ from sdp_bench.reports.page import DATA
 from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.answers import Answer, answers, verdict
-from sdp_bench.reports.scorecard.candidate import Candidate
-from sdp_bench.reports.scorecard.costs import CostTable, cost_tables
-from sdp_bench.reports.scorecard.judging import Judged, judge
-from sdp_bench.reports.scorecard.verdict import Verdict
-from sdp_bench.reports.sections.figures.figures import figures
+from sdp_bench.reports.scorecard.judging import Candidate, CostTable, Judged, Verdict, cost_tables, judge
+from sdp_bench.reports.sections.figures import figures
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure
-from sdp_bench.reports.style.nets import NetKind
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import NetKind, RuleTraits
 from sdp_bench.reports.tables.tables import Table, headline
 from sdp_bench.reports.writing import environment, recorded
 

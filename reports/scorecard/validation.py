@@ -30,9 +30,8 @@ from sdp_bench.reports.folder import check
 from sdp_bench.reports.frames import described
 from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.results import Results, results_of
-from sdp_bench.reports.scorecard.candidate import Candidate
+from sdp_bench.reports.scorecard.judging import Candidate, Verdict
 from sdp_bench.reports.scorecard.page import FILES, Scorecard
-from sdp_bench.reports.scorecard.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,27 +122,11 @@ class Validation:
 def validated(
     question: Question, database: Path, progress: Progress, output: Path | None = None
 ) -> Validation:
-    """Check rules by the conformance kit, measure them beside others, and judge what came out.
+    """Check rules by the conformance kit, measure them together with others, and judge the results.
 
-    Parameters
-    ----------
-    question : Question
-    database : Path
-        Results file; its current measurements are not repeated.
-    progress : Progress
-    output : Path, optional
-        Folder in which the page will be written, so that what is in the way there is told first.
-
-    Returns
-    -------
-    Validation
-
-    Raises
-    ------
-    UserError
-        If something does not fit.
-    RunFailedError
-        If `output` or the database cannot be written.
+    `database` is a results file; its current measurements are not repeated. `output` is the folder in which
+    the page will be written; foreign files in it are reported first. Raises UserError for options that do not
+    fit together, and RunFailedError if `output` or the database cannot be written.
     """
     if not (question.rules or question.net):
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from sdp_bench.bench.text import printable, public
-from sdp_bench.reports.folder import PRINTED
+from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.theme import INK, LIGHT, LINE, QUIET, Style, css
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
+
 
 KINDS = ("pdf", "svg")
 """Formats of a figure's file."""
@@ -77,8 +80,7 @@ class Figure:
         file = io.BytesIO()
         with look(self.anchor):
             self.drawing.savefig(file, format=kind, metadata=metadata, facecolor="none")
-        # the last comment identifies a PDF as ours, and the title an SVG
-        return file.getvalue() + (PRINTED.encode() if kind == "pdf" else b"")
+        return file.getvalue()
 
     @functools.cached_property
     def svg(self) -> str:
@@ -304,3 +306,47 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+DASHED, DOTTED = (4.0, 1.8), (1.0, 1.6)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Percentages by scale; a single entry at scale 0 is drawn as a horizontal line.
+
+    `name` is used in descriptions. `spread` are standard deviations over runs, by scale.
+    """
+
+    style: Style
+    name: str
+    values: pd.Series
+    spread: pd.Series | None = None
+
+
+def draw_over_scale(axes: Axes, lines: Iterable[Line], ylabel: str = "accuracy (%)") -> str:
+    """Draw lines over the logarithm of the scale, and describe them in words."""
+    words = []
+    for line in lines:
+        values = line.values.sort_index()
+        if list(values.index) == [0.0]:
+            axes.axhline(values.iloc[0], **line.style.line | {"marker": ""})
+        else:
+            axes.plot(values.index, values, **line.style.line | {"markersize": 3})
+            if line.spread is not None:
+                spread = line.spread.reindex(values.index)
+                axes.vlines(
+                    values.index,
+                    values - spread,
+                    values + spread,
+                    color=line.style.colour,
+                    linewidth=0.9,
+                    alpha=0.6,
+                )
+        best = values.idxmax()
+        words.append(
+            f"{line.name} at most {number(float(values.max()), 1)} %" + (f" at {best:g}" if best else "")
+        )
+    log_scale(axes.xaxis)
+    axes.set(xlabel="scale in training", ylabel=ylabel, ylim=(0, 100))
+    return "; ".join(words)

@@ -1,9 +1,13 @@
-"""Formatting of numbers for readers."""
+"""Numbers and texts for readers, as plain text and as LaTeX."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
+
+from sdp_bench.bench.text import printable, public
+from sdp_ref.errors import on_one_line
 
 _SCALES = {"sigma": "σ", "gamma": "γ"}
 
@@ -80,3 +84,25 @@ def layers(depths: Iterable[float]) -> str:
     """Format distinct numbers of hidden layers: ``1 layer``, ``1, 2, 4 layers``."""
     known = sorted(set(depths))
     return f"{', '.join(f'{depth:g}' for depth in known)} layer{'' if known == [1] else 's'}"
+
+
+def escaped(text: str) -> str:
+    """Escape a text for LaTeX, as one line of ASCII; unknown characters become code points, ``U+4E2D``."""
+    return str(_encoder().unicode_to_latex(on_one_line(printable(public(text)))))
+
+
+def typed(text: str) -> str:
+    """Like :func:`escaped`, without ligatures of dashes and quotes, for commands and the like."""
+    plain = escaped(text).replace("--", "-{}-")
+    return plain.replace("'", r"\textquotesingle{}").replace("`", r"\textasciigrave{}")
+
+
+@functools.cache
+def _encoder():  # type: ignore[no-untyped-def]  # pylatexenc has no types
+    from pylatexenc.latexencode import UnicodeToLatexEncoder
+
+    return UnicodeToLatexEncoder(
+        unknown_char_policy=lambda sign: rf"\texttt{{U+{ord(sign):04X}}}",
+        unknown_char_warning=False,
+        replacement_latex_protection="braces",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,22 +15,66 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, HeadlineTotalVariation
-from sdp_bench.reports.paper.printed import Printed, printed
-from sdp_bench.reports.statistics.ranking import UNIT, Scores, means_of_rows
-from sdp_bench.reports.statistics.rows import Labels
-from sdp_bench.reports.style import labels, noise
-from sdp_bench.reports.style.nets import NetKind, activation_rank
-from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.display import displayed, variants
-from sdp_bench.reports.tables.frame import (
-    COLUMNS,
-    VARIANTS,
-    own_noises,
-    places,
-    with_brackets,
-    with_largest,
+from sdp_bench.bench.metrics.total_variation import (
+    AxisTotalVariation,
+    ClassTotalVariation,
+    HeadlineTotalVariation,
 )
+from sdp_bench.reports.paper import Printed, printed
+from sdp_bench.reports.statistics.ranking import UNIT, Labels, Scores, means_of_rows
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_rank, noise_symbol, noise_words
+from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, own_noises, places, with_brackets, with_largest
+
+
+@dataclass(frozen=True)
+class ClassDistance(ClassTotalVariation):
+    """The total variation of the decision as a distance, as in the paper's tables of image classifiers."""
+
+    title = "Total variation of the class"
+    label = "TV of the class"
+    about = (
+        "Between the distributions of the arg max, as the paper’s tables have it. Few samples make for a "
+        "floor as large as its smallest values."
+    )
+    better = "lower"
+    complement = False
+    decimals = 5  # the paper's smallest values would all read 1 − TV = 1.000
+    published = "tv_class"
+    companion = companion_label = ""
+
+
+def displayed(name: str, kind: NetKind) -> Metric:
+    """Return a recorded metric, by name or spec, as tables show it for nets of this kind."""
+    if name == ClassTotalVariation.name and kind.is_classifier:
+        return ClassDistance()
+    return recorded_metric(name)
+
+
+def variants(specs: Collection[str]) -> dict[str, str]:
+    """Return names for the variants of one metric, by spec, from the options in which they differ.
+
+    An example is ``bins 20, bin range joint``. The variant with default options comes first. The name is
+    empty if there is only one variant.
+    """
+    options = {spec: _options(spec) for spec in specs}
+    written = list(options.values())
+    differing = [name for own in written for name in own if len({other.get(name) for other in written}) > 1]
+    usual = _options(next(iter(specs)).partition(":")[0])
+    return {
+        spec: ", ".join(
+            f"{name.replace('_', ' ')} {own[name]}" for name in dict.fromkeys(differing) if name in own
+        )
+        for spec, own in sorted(options.items(), key=lambda item: (item[1] != usual, item[0]))
+    }
+
+
+def _options(spec: str) -> dict[str, str]:
+    """Options of a metric as text; only the written ones if its code is not available here."""
+    _, _, written = (spec if ":" in spec else recorded_metric(spec).spec).partition(":")
+    pairs = (item.partition("=") for item in written.split(",") if item)
+    return {name: value for name, _, value in pairs}
+
 
 _NEEDED = [name for name in (*COLUMNS, *VARIANTS) if name not in ("seed", "seconds", "accuracy")]
 _PLACE = ("sigma", "component")
@@ -158,12 +202,12 @@ class Table:
     @property
     def scale(self) -> str:
         """Symbol of the noise's scale, by which rows are sorted."""
-        return noise.symbol(self.noise)
+        return noise_symbol(self.noise)
 
     @property
     def under(self) -> str:
         """Noise family in words, unless it is Gaussian or the only one of its experiment."""
-        return "" if own_noises(self.experiment) == (self.noise,) else noise.words(self.noise)
+        return "" if own_noises(self.experiment) == (self.noise,) else noise_words(self.noise)
 
     @property
     def has_floor(self) -> bool:
@@ -211,7 +255,8 @@ def tables(
                 for recipe, measured in _by_spec(kind)
                 for table in _tables(measured, companions, traits)
             ]
-            yield from sorted(found, key=_by_metric)  # families of noise next to each other
+            # families of noise next to each other
+            yield from sorted(found, key=lambda table: (table.recipe, table.metric.rank, table.metric.name))
 
 
 def _by_spec(kind: pd.DataFrame) -> Iterator[tuple[str, dict[str, pd.DataFrame]]]:
@@ -222,10 +267,6 @@ def _by_spec(kind: pd.DataFrame) -> Iterator[tuple[str, dict[str, pd.DataFrame]]
     for (recipe, _), own in found.items():
         met = sorted(own, key=lambda spec: own[spec][0])
         yield recipe, {spec: kind.iloc[own[spec]] for spec in met}
-
-
-def _by_metric(table: Table) -> tuple[str, int, str]:
-    return table.recipe, recorded_metric(table.metric.name).rank, table.metric.name
 
 
 def _tables(
@@ -392,7 +433,7 @@ def _summaries(
 
 
 def _with_printed(metric: Metric, nets: NetKind, family: str, row: Row) -> Row:
-    if not metric.published or noise.words(family):
+    if not metric.published or noise_words(family):
         return row
     of = metric.published, nets.activation, nets.depth, row.sigma
     cells = tuple(
@@ -417,7 +458,12 @@ def told_apart(tables: Sequence[Table]) -> list[str]:
     Kind of nets, noise and recipe come first, followed by network, experiment and metric as far as needed.
     """
     names = [table.nets_label for table in tables]
-    for words in (_network, _suite, _metric):
+    distinctions: tuple[Callable[[Table], str], ...] = (
+        lambda table: table.network.removeprefix(f"{table.activation} "),
+        _suite,
+        lambda table: table.label,
+    )
+    for words in distinctions:
         alike: dict[str, list[int]] = {}
         for place, name in enumerate(names):
             alike.setdefault(name, []).append(place)
@@ -429,22 +475,14 @@ def told_apart(tables: Sequence[Table]) -> list[str]:
     return names
 
 
-def _network(table: Table) -> str:
-    return table.network.removeprefix(f"{table.activation} ")
-
-
 def _suite(table: Table) -> str:
     known = experiments().get(table.experiment)
     return (known.title if known else "") or table.experiment
 
 
-def _metric(table: Table) -> str:
-    return table.label
-
-
 def headline(tables: Sequence[Table]) -> list[Table]:
     """Tables that decide which rule is best: headline, else paper-like metric; Gaussian noise if present."""
-    tables = [table for table in tables if not noise.words(table.noise)] or tables
+    tables = [table for table in tables if not noise_words(table.noise)] or tables
     for kind in (HeadlineTotalVariation, AxisTotalVariation):
         chosen = [table for table in first_variants(tables) if isinstance(table.metric, kind)]
         if chosen:
@@ -455,3 +493,85 @@ def headline(tables: Sequence[Table]) -> list[Table]:
 def _lowest(cells: list[Cell]) -> Cell | None:
     ranked = [cell for cell in cells if not math.isnan(cell.score)]
     return min(ranked, key=lambda cell: cell.score, default=None)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One cell of the run and its counterpart in the paper."""
+
+    table: Table
+    row: Row
+    cell: Cell
+    printed: Printed
+
+    @property
+    def gap(self) -> float:
+        """Run minus paper."""
+        return self.cell.mean - self.printed.mean
+
+    @property
+    def spread(self) -> float:
+        """Standard deviations of both, over nets and inputs, added in quadrature; NaN if neither is known."""
+        known = [sd for sd in (self.cell.sd, self.printed.spread) if math.isfinite(sd)]
+        return math.hypot(*known) if known else math.nan
+
+    @property
+    def differs(self) -> bool:
+        """Whether the gap is wider than the spread."""
+        return abs(self.gap) > self.spread
+
+    @property
+    def where(self) -> str:
+        text = f"{self.table.nets_label}, σ\u00a0=\u00a0{self.row.sigma:g}"
+        if self.row.component:
+            text += f", {self.table.metric.component or 'component'} {self.row.component}"
+        return text
+
+
+@dataclass(frozen=True)
+class Order:
+    """The best of the paper's own rules in one setting, in the paper and in the run."""
+
+    table: Table
+    row: Row
+    paper: Difference
+    run: Difference
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the best rule of the run is also the best in the paper, or ties with it there."""
+        tied = math.isclose(self.paper.printed.mean, self.run.printed.mean)
+        return tied or self.paper.cell.rule == self.run.cell.rule
+
+
+def differences(tables: Sequence[Table]) -> list[Difference]:
+    """Return every cell that the paper prints as well, in the order of the tables."""
+    return [
+        Difference(table, row, cell, cell.printed)
+        for table in tables
+        for row in table.rows
+        for cell in row.cells
+        if cell and cell.printed
+    ]
+
+
+def orders(tables: Sequence[Table]) -> list[Order]:
+    """Compare the best rules of rows with two or more deterministic rules that the paper has too."""
+    ranked = []
+    for table in tables:
+        for row in table.rows:
+            both = [
+                Difference(table, row, cell, cell.printed)
+                for cell in row.cells
+                if cell and cell.printed and not cell.sampling
+            ]
+            if len(both) > 1:
+                paper = min(both, key=lambda each: _score(table.metric, each.printed.mean))
+                run = min(both, key=lambda each: each.cell.score)
+                ranked.append(Order(table, row, paper, run))
+    return ranked
+
+
+def _score(metric: Metric, printed: float) -> float:
+    unknown = np.array(math.nan)
+    return float(metric.score(metric.shown(np.array(printed)), unknown))  # 1 - (1 - TV) is the TV again

@@ -106,7 +106,7 @@ def _export_paper(
     """Write the folder of a paper; the committed results need no results file."""
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import command_line
-    from sdp_bench.reports.manuscript.manuscript import write_manuscript
+    from sdp_bench.reports.manuscript import write_manuscript
     from sdp_bench.reports.results import committed_results, results_of
 
     if database is None:

@@ -109,12 +109,11 @@ def report(
     from sdp_bench.bench.files import check_writable
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import meter
-    from sdp_bench.reports.committed import FOLDER
+    from sdp_bench.reports.committed import committed as kept
     from sdp_bench.reports.drilldown import page
     from sdp_bench.reports.folder import check
-    from sdp_bench.reports.kept import committed as kept
     from sdp_bench.reports.page import DATA, build, build_single, drill_downs
-    from sdp_bench.reports.parts import PAGE, SHARED
+    from sdp_bench.reports.parts import COMMITTED, PAGE, SHARED
     from sdp_bench.reports.results import results_of
 
     if leaderboard != bool(entries):
@@ -124,10 +123,12 @@ def report(
         return
     timed = timed_rows(runtime_table)
     check(output, (PAGE,) if single_file else (PAGE, DATA, *SHARED))
+    if committed and not single_file:
+        check(output / COMMITTED, (PAGE,))
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
     if _nothing_measured(database) and committed:
-        place = output if single_file else output / FOLDER
+        place = output if single_file else output / COMMITTED
         check_writable(place / PAGE)
         known = kept(_say)
         shown = known.show_single(place) if single_file else known.show(place)
@@ -154,7 +155,7 @@ def report(
     write = build_single if single_file else build
     echo(f"report: {write(results, output, say=said.append)}")
     if results.committed is not None and not single_file:
-        echo(f"committed results, and what was measured here: {output / FOLDER / PAGE}")
+        echo(f"committed results, and what was measured here: {output / COMMITTED / PAGE}")
     for line in said:
         echo(line)
     if missing:
@@ -163,7 +164,7 @@ def report(
 
 def _write_leaderboard(entries: list[Path], output: Path) -> None:
     """Write the leaderboard; options of other reports are rejected."""
-    from sdp_bench.reports.leaderboard.page import build
+    from sdp_bench.reports.leaderboard import build
 
     context = click.get_current_context()
     given = {

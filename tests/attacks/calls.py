@@ -22,7 +22,8 @@ from sdp_bench.bench.runs import driver
 from sdp_bench.bench.runtime import table
 from sdp_bench.bench.settings import Settings
 from sdp_bench.commands import options
-from sdp_bench.reports import kept, page
+from sdp_bench.reports import committed as kept
+from sdp_bench.reports import page
 from sdp_bench.reports.scorecard import validation
 
 BEGUN = "the work began"

@@ -11,10 +11,10 @@ from sdp_bench.bench.nets import storage
 from sdp_bench.commands.nets import cache
 from sdp_bench.commands.report import report as report_command
 from sdp_bench.commands.validate import validate
+from sdp_bench.reports.committed import keep
 from sdp_bench.reports.page import build as build_report
-from sdp_bench.reports.page import keep
 from sdp_bench.reports.scorecard import page as scorecards
-from sdp_bench.reports.scorecard.candidate import Candidate
+from sdp_bench.reports.scorecard.judging import Candidate
 from sdp_bench.reports.scorecard.page import Scorecard
 from tests.reports import made_up
 

@@ -25,7 +25,7 @@ from sdp_bench.bench.results.record import Failure, LeftOut
 from sdp_bench.bench.settings import Settings
 from sdp_bench.commands import progress, screen
 from sdp_bench.reports.page import build
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_ref.rules import Traits
 from tests.reports.made_up import SECTIONS, frame, results
 

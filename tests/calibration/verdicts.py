@@ -3,9 +3,9 @@
 import numpy as np
 
 from sdp_bench.oracles.estimate.multiplicity import holm
-from sdp_bench.reports.replication.page import statements
-from sdp_bench.reports.replication.statement import Effect, Evidence, Tried
+from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.results import committed_results
+from sdp_bench.reports.statement import Effect, Evidence, Tried
 from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_some_part
 from tests.calibration.rate import Rate
 
@@ -67,7 +67,7 @@ def committed(rng):
 def _families():
     """Parts of each statement by convention, each as the file of its nets and its effects, shape (nets,)."""
     evidence = Evidence(committed_results())
-    (topic,) = (topic for topic in statements() if topic.key == "tables")
+    (topic,) = (topic for topic in topics() if topic.key == "tables")
     tried = [statement.rule(evidence) for statement in topic.statements if statement.rule]
     tried = [measured for measured in tried if isinstance(measured, Tried)]
     conventions = {convention for measured in tried for convention in measured.trials if len(convention) > 1}

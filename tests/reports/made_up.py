@@ -13,7 +13,7 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.sections.relu import OneReLU
 from sdp_bench.reports.sections.relu.relu import Nearer, SingleReLU, wasserstein_over_mean
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.writing import environment
 
 TRAITS = RuleTraits()

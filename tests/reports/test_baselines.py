@@ -8,15 +8,14 @@ from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.runtime.table import load
 from sdp_bench.bench.runtime.workloads import DISTPROP, REGULAR, RULES, SHORT
 from sdp_bench.bench.studies import uci
-from sdp_bench.reports.replication.page import Rulings
-from sdp_bench.reports.replication.statement import Evidence, ruled
-from sdp_bench.reports.replication.statements import topics
+from sdp_bench.reports.replication.page import Rulings, topics
 from sdp_bench.reports.results import BASELINES, POOR_ACCURACY, Results, committed_results
 from sdp_bench.reports.results_page import results_page
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.uci import intervals
-from sdp_bench.reports.statistics.conventions import Outcome
-from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.statement import Evidence, ruled
+from sdp_bench.reports.statistics.verdicts import Outcome
+from sdp_bench.reports.style.names import NetKind
 from tests.project import ROOT
 
 
@@ -40,8 +39,8 @@ def test_they_are_small_and_say_how_they_were_made():
 
 def test_the_main_table_and_the_ratios_are_there_in_full(frame):
     designs = fidelity(frame, POOR_ACCURACY)
-    full = {(each.experiment, each.layers) for each in designs if each.full}
-    nets = {each.layers: each.nets for each in designs if each.experiment == "iris-w1-certified"}
+    full = {(own["experiment"], own["layers"]) for own in designs if own["full"]}
+    nets = {own["layers"]: own["nets"] for own in designs if own["experiment"] == "iris-w1-certified"}
     for layers in ("1 ReLU layer", "2 ReLU layers", "4 ReLU layers", "6 ReLU layers"):
         assert {("iris-tv", layers), ("iris-std", layers)} <= full
         assert nets[layers] == 10
@@ -59,11 +58,13 @@ def test_the_nets_learned(committed):
 
 def test_four_uci_sets_are_there_in_full(committed):
     section = intervals(committed.frame, committed.traits)
-    assert {name: seeds for name, seeds, _ in section.runs} == dict.fromkeys(
+    assert {name: seeds for name, seeds, _ in section["runs"]} == dict.fromkeys(
         ("concrete", "yacht", "energy", "boston"), uci.EXPERIMENT.paper.nets
     )
-    assert all(recipe.endswith(f"{uci.EPOCHS} epochs") for _, _, recipe in section.runs)
-    assert all(cell is not None for table in section.tables for row in table.rows for cell in row.cells)
+    assert all(recipe.endswith(f"{uci.EPOCHS} epochs") for _, _, recipe in section["runs"])
+    assert all(
+        cell is not None for table in section["tables"] for row in table["rows"] for cell in row["cells"]
+    )
 
 
 def test_every_claim_has_a_verdict(frame):

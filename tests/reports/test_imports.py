@@ -7,9 +7,9 @@ from tests.project import ROOT
 
 IMPORTED = """
 import sys
-import sdp_bench.reports.drilldown.page, sdp_bench.reports.kept, sdp_bench.reports.page
+import sdp_bench.reports.drilldown.page, sdp_bench.reports.committed, sdp_bench.reports.page
 from sdp_bench.reports.section import sections
-from sdp_bench.reports.style.nets import NetKind, activation_rank
+from sdp_bench.reports.style.names import NetKind, activation_rank
 print([section.name for section in sections()], NetKind("leaky_relu:negative_slope=0.2", 4).label)
 print(sorted(["relu", "own:net", "tanh"], key=activation_rank), "torch" in sys.modules)
 """

@@ -8,13 +8,16 @@ import pytest
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexWalker
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.reports.manuscript.bibliography import PAPER, SOFTWARE, bibliography
-from sdp_bench.reports.manuscript.manuscript import write_manuscript
-from sdp_bench.reports.manuscript.tables import tabulars
-from sdp_bench.reports.manuscript.words import reproducibility
+from sdp_bench.reports.manuscript import (
+    PAPER,
+    SOFTWARE,
+    bibliography,
+    reproducibility,
+    tabulars,
+    write_manuscript,
+)
 from sdp_bench.reports.results import Results, committed_results
-from sdp_bench.reports.style.labels import number
-from sdp_bench.reports.style.latex import escaped, typed
+from sdp_bench.reports.style.labels import escaped, number, typed
 from tests.project import ROOT
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
@@ -86,7 +89,7 @@ def test_what_has_a_unit_says_so_and_floors_come_first():
 def test_the_document_has_every_table_and_figure_and_nothing_that_is_not_there(folder):
     text = (folder / "main.tex").read_text(encoding="ascii")
     named = re.findall(r"\\(?:input|includegraphics)(?:\[[^]]*\])?\{([^}]*)\}", text)
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*.*")}
     assert set(named) <= there
     alone = {"main.tex", "paper.bib", "reproducibility.md"}
     assert there == {*named, *alone, *(name.replace(".pdf", ".svg") for name in named)}
@@ -98,8 +101,8 @@ def test_the_same_results_make_the_same_files_and_what_is_of_an_older_export_goe
     write_manuscript(results(depths=(1, 2)), tmp_path, AGAIN)
     (tmp_path / "tables" / "mine.tex").write_text("mine", encoding="utf-8")
     write_manuscript(results(), tmp_path, AGAIN)
-    files = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
-    again = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*.*")}
+    files = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("[!.]*.*")}
+    again = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("[!.]*.*")}
     assert again.pop((tmp_path / "tables" / "mine.tex").relative_to(tmp_path)) == b"mine"
     assert again == files
 

@@ -8,9 +8,10 @@ import pytest
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.reports.committed import DATA, TITLE
-from sdp_bench.reports.page import build, build_single, keep
-from sdp_bench.reports.parts import SHARED, Cover, Data, Part, single
+from sdp_bench.reports.committed import keep
+from sdp_bench.reports.folder import MARKER
+from sdp_bench.reports.page import build, build_single
+from sdp_bench.reports.parts import COMMITTED_DATA, COMMITTED_TITLE, SHARED, Cover, Data, Part, single
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.tables.frame import COLUMNS
@@ -94,7 +95,7 @@ def quick(tmp_path_factory):
 def test_pages_and_data_are_where_they_should_be(quick, site):
     folder, pages = site
     names = {path.name for path in folder.iterdir()}
-    assert names == {*pages, "numbers", "results.csv", *SHARED}
+    assert names == {*pages, "numbers", "results.csv", MARKER, *SHARED}
     assert {"index.html", "choice.html", "charts.html", "suite-iris-tv.html", "nets.html"} <= set(pages)
     assert max(len(text) for text in pages.values()) < 1_000_000
     assert sum(len(text) for text in pages.values()) < 10_000_000
@@ -122,7 +123,8 @@ def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
 def test_pages_and_lists_share_style_and_script(site):
     folder, pages = site
     lists = {
-        f"numbers/{path.name}": path.read_text(encoding="utf-8") for path in (folder / "numbers").iterdir()
+        f"numbers/{path.name}": path.read_text(encoding="utf-8")
+        for path in (folder / "numbers").glob("*.html")
     }
     for name, text in {**pages, **lists}.items():
         asked = [address for address in outline(text).fetched if not address.startswith("data:")]
@@ -153,7 +155,7 @@ def test_lists_lead_back_to_the_page_of_their_numbers(site):
     folder, pages = site
     backs = {
         target
-        for path in (folder / "numbers").iterdir()
+        for path in (folder / "numbers").glob("*.html")
         for target in outline(path.read_text(encoding="utf-8")).targets
         if target.startswith("../") and "#" in target
     }
@@ -177,7 +179,7 @@ def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
 
 def test_committed_pages_that_nothing_leads_to_any_more_go_but_no_other_file(tmp_path):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
-    kept = keep(made_up.results(frame, title=TITLE), made_up.SECTIONS)
+    kept = keep(made_up.results(frame, title=COMMITTED_TITLE), made_up.SECTIONS)
     build(made_up.results(frame, committed=kept), tmp_path / "html", made_up.SECTIONS)
     committed = tmp_path / "html" / "committed"
     (committed / "mine.html").write_text("mine")
@@ -207,7 +209,7 @@ def test_a_suite_of_many_cells_has_a_page_for_each_kind_of_net(tmp_path, monkeyp
 
 def test_one_page_needs_no_other_file(quick):
     _, text, folder = quick
-    assert [path.name for path in folder.iterdir()] == ["index.html"]
+    assert {path.name for path in folder.iterdir()} == {"index.html", MARKER}
     page = outline(text)
     assert page.open == page.wrong == []
     assert len(page.ids) == len(set(page.ids))
@@ -384,7 +386,7 @@ def test_what_other_runs_made_is_said(tmp_path):
 def test_committed_results_get_a_page_of_their_own(tmp_path):
     frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
     other = made_up.frame(depths=(2,), rules=made_up.FEW, suites=("iris-tv",), seed=1)
-    published = made_up.results(other, title=TITLE, published=True)
+    published = made_up.results(other, title=COMMITTED_TITLE, published=True)
     committed = keep(published, made_up.SECTIONS)
     page = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS)
     theirs = tmp_path / "committed" / "index.html"
@@ -396,12 +398,12 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
     parsed = [outline(text) for text in pages.values()]
     assert all("committed/index.html" not in page.targets for page in parsed)
     assert all("../index.html" in page.targets for page in parsed)
-    assert len(pd.read_csv(tmp_path / "committed" / DATA)) == len(other)
+    assert len(pd.read_csv(tmp_path / "committed" / COMMITTED_DATA)) == len(other)
     assert all(page.open == page.wrong == [] for page in parsed)
     assert {"summary", "relu", "settings"} <= {anchor for page in parsed for anchor in page.ids}
     targets = {target.partition("#")[0] for page in parsed for target in page.targets}
     linked = {target for target in targets if target.startswith("numbers/")}
-    assert linked == {f"numbers/{each.name}" for each in (theirs.parent / "numbers").iterdir()}
+    assert linked == {f"numbers/{each.name}" for each in (theirs.parent / "numbers").glob("*.html")}
 
 
 def test_one_relu_stands_on_the_page_of_the_committed_results_alone(tmp_path):
@@ -411,7 +413,7 @@ def test_one_relu_stands_on_the_page_of_the_committed_results_alone(tmp_path):
 
 def test_the_page_of_the_committed_results_is_not_changed_by_being_shown(tmp_path):
     frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
-    committed = keep(made_up.results(frame, title=TITLE, published=True), made_up.SECTIONS)
+    committed = keep(made_up.results(frame, title=COMMITTED_TITLE, published=True), made_up.SECTIONS)
     before = committed.packed()
     alone = committed.show(tmp_path / "alone").read_text(encoding="utf-8")
     assert "This run" not in told(alone)
@@ -432,13 +434,13 @@ def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, mon
     frame = made_up.frame(depths=(1,), suites=("iris-tv",))
     build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
     assert (tmp_path / "results.csv").exists()
-    monkeypatch.setattr("sdp_bench.reports.tables.data.MOST", len(frame) - 1)
+    monkeypatch.setattr("sdp_bench.reports.page.MOST_MEASUREMENTS", len(frame) - 1)
     results = Results(frame, made_up.meta(frame), database=Path("my runs.sqlite"))
     text = build(results, tmp_path, made_up.SECTIONS).read_text(encoding="utf-8")
     assert not (tmp_path / "results.csv").exists()
     assert f"There are {len(frame)} of them" in told(text)
     assert "sdp-bench export --database 'my runs.sqlite' --output tables" in told(text)
-    lists = [path.read_text(encoding="utf-8") for path in (tmp_path / "numbers").iterdir()]
+    lists = [path.read_text(encoding="utf-8") for path in (tmp_path / "numbers").glob("*.html")]
     assert lists
     for page in (text, *lists):
         assert "results.csv" not in page

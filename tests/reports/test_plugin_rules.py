@@ -9,10 +9,9 @@ from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.drilldown.page import chosen
 from sdp_bench.reports.results import results_of
 from sdp_bench.reports.scorecard.answers import answers
-from sdp_bench.reports.scorecard.candidate import Candidate
-from sdp_bench.reports.scorecard.judging import judge
-from sdp_bench.reports.sections.choice.choice import choice
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.scorecard.judging import Candidate, judge
+from sdp_bench.reports.sections.choice import choice
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_ref.rules import Traits
 from tests.reports import made_up
 from tests.reports.test_page import told

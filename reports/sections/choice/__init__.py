@@ -3,15 +3,660 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
-from sdp_bench.reports.numbers.number import Group, Number, Page, slug
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench.metrics import Metric, primary
+from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.choice.choice import Choice, choice
-from sdp_bench.reports.sections.choice.figure import choice_figures
-from sdp_bench.reports.sections.choice.words import by_family, by_nets, names, sentences
+from sdp_bench.reports.sections.figures import time_axis
 from sdp_bench.reports.site import CHOICE
+from sdp_bench.reports.statistics.costs import Costs, plain_samples
+from sdp_bench.reports.statistics.ranking import UNIT, Labels, Ranking
+from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Overall, Replicates
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
+from sdp_bench.reports.style.names import (
+    NetKind,
+    RuleTraits,
+    activation_label,
+    activation_rank,
+    noise_symbol,
+    noise_words,
+)
+from sdp_bench.reports.style.theme import GREY, INK, LIGHT, Style, is_plain, styles
+from sdp_bench.reports.tables.frame import by_kind, places
+from sdp_bench.reports.tables.tables import displayed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+BUDGETS = (10.0, 100.0, 1000.0, math.inf)
+"""Time budgets, as the number of Monte Carlo samples that take equally long."""
+
+ON, OFF, UNDECIDED = "on", "off", "undecided"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One rule in one condition.
+
+    `value` is the mean on the metric's scale, and `half_width` half of its 95 % interval (NaN if unknown).
+    `worth` is the number of Monte Carlo samples with the same accuracy: ``("", 40)``, ``("<", 5)`` or ``(">",
+    1000)``. `front` is ``"on"``, ``"off"`` or ``"undecided"``. If it is off, `beaten_by` is the most accurate
+    of the rules that beat it and take no longer. `rows` are the labels of the measurements.
+    """
+
+    rule: str
+    value: float
+    half_width: float
+    worth: tuple[str, float] | None
+    front: str
+    beaten_by: str = ""
+    rows: Labels = field(default_factory=Labels)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Recommended rules at one budget, among all rules and among deterministic ones.
+
+    `sampling` says whether the rule with the best mean samples. `single_draw` is a sampling rule with a
+    better mean than `best` if nets and inputs are fixed: it was drawn only once, and is named but not ranked.
+    """
+
+    budget: float
+    best: Ranking | None
+    deterministic: Ranking | None
+    sampling: bool
+    single_draw: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """Nets judged together at one sigma; `floor` is the value of an exact rule, NaN if unknown."""
+
+    sigma: float
+    standings: tuple[Standing, ...]
+    answers: tuple[Answer, ...]
+    floor: float
+    design: str
+    fixed: bool
+
+    def standing(self, rule: str) -> Standing | None:
+        return next((each for each in self.standings if each.rule == rule), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Nets that are judged together: of one depth, or of adjacent depths with few nets each."""
+
+    activation: str
+    depths: tuple[int, ...]
+    variant: str
+    metric: Metric
+    scale: str
+    conditions: tuple[Condition, ...]
+    costs: Costs
+    traits: RuleTraits
+
+    @property
+    def title(self) -> str:
+        text = NetKind(self.activation, self.depths[-1]).label
+        if len(self.depths) > 1:
+            link = "and" if len(self.depths) == 2 else "to"
+            text = f"{self.depths[0]} {link} {text}"
+        return f"{text} ({self.variant})" if self.variant else text
+
+    def at(self, sigma: float) -> Condition | None:
+        return next((condition for condition in self.conditions if condition.sigma == sigma), None)
+
+    @property
+    def rules(self) -> list[str]:
+        return self.traits.in_order(
+            each.rule for condition in self.conditions for each in condition.standings
+        )
+
+    @property
+    def budgets(self) -> list[float]:
+        """Budgets; without times of sampling only "any"."""
+        return [answer.budget for answer in self.conditions[0].answers]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bands with the same metric of accuracy and kind of noise, which share a table."""
+
+    metric: Metric
+    scale: str
+    budgets: tuple[float, ...]
+    bands: tuple[Band, ...]
+
+    @property
+    def parts(self) -> list[tuple[str, list[Band]]]:
+        names = dict.fromkeys(band.activation for band in self.bands)
+        return [(activation_label(n), [b for b in self.bands if b.activation == n]) for n in names]
+
+    @property
+    def sigmas(self) -> list[float]:
+        return sorted({condition.sigma for band in self.bands for condition in band.conditions})
+
+
+@dataclass(frozen=True)
+class Choice:
+    blocks: tuple[Block, ...]
+
+    @property
+    def bands(self) -> list[Band]:
+        return [band for block in self.blocks for band in block.bands]
+
+
+def choice(frame: pd.DataFrame, traits: RuleTraits) -> Choice | None:
+    """Judge rules by accuracy and time; None if no kind of net has two rules to choose from.
+
+    `frame` is the result of `checked` for the experiments shown in tables.
+    """
+    bands = [band for nets in _bands(_by_one_metric(frame, traits)) if (band := _judged(nets, traits))]
+    bands = [band for band in bands if len([r for r in band.rules if not traits.is_reference(r)]) > 1]
+    if not bands:
+        return None
+    blocks: dict[tuple[str, str, bool], list[Band]] = {}
+    for band in bands:
+        blocks.setdefault((band.metric.name, band.scale, len(band.budgets) > 1), []).append(band)
+    tables = tuple(
+        Block(own[0].metric, own[0].scale, tuple(own[0].budgets), tuple(own)) for own in blocks.values()
+    )
+    return Choice(tables)
+
+
+def _by_one_metric(frame: pd.DataFrame, traits: RuleTraits) -> pd.DataFrame:
+    """Distinct measurements of the first primary metric of each kind of net and noise; no references."""
+    order = {name: index for index, name in enumerate(primary())}
+    ranked = ~by_kind(frame["rule"], traits.is_reference).astype(bool)
+    chosen = frame[frame["metric"].isin(order) & (frame["component"] == "") & ranked]
+    if chosen.empty:
+        return chosen
+    chosen = chosen.assign(rank=by_kind(chosen["metric"], order.__getitem__))
+    first = chosen.groupby(["network", "noise"])["rank"].transform("min")
+    chosen = chosen[chosen["rank"] == first]
+    return chosen.drop_duplicates([*UNIT, "noise", "sigma", "rule"])
+
+
+def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield measurements of nets that are judged together, with a column `variant`.
+
+    A depth with at least `MIN_LEVELS` nets is a band. Other depths between two such depths are pooled, so
+    that their nets are replicates of each other. The variant distinguishes nets of the same depth.
+    """
+    if chosen.empty:
+        return
+    kind = ["activation", "depth", "noise"]
+    variants = by_kind(chosen["noise"], noise_words).astype(str)
+    for name in ("recipe", "network"):
+        if name in chosen:
+            text = _told_apart(chosen, name)
+            several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
+            variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
+    chosen = chosen.assign(variant=variants, activation_rank=by_kind(chosen["activation"], activation_rank))
+    # Image classifiers come last; their "depths" are not an ordered series.
+    for _, series in chosen.groupby(["rank", "noise", "activation_rank", "activation", "variant"], sort=True):
+        waiting: list[pd.DataFrame] = []
+        for _, nets in series.groupby("depth", sort=True):
+            if nets["net"].nunique() < MIN_LEVELS:
+                waiting.append(nets)
+                continue
+            if waiting:
+                yield pd.concat(waiting)
+            waiting = []
+            yield nets
+        if waiting:
+            yield pd.concat(waiting)
+
+
+def _told_apart(chosen: pd.DataFrame, column: str) -> pd.Series:
+    """Text of a column without the name of the network, which is part of the band's title."""
+    text = chosen[column].astype(str)
+    known = chosen[[column, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
+    return text.replace({name: name.removeprefix(f"{activation} ") for name, activation in known})
+
+
+def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:
+    first = nets.iloc[0]
+    metric = displayed(str(first["metric"]), NetKind(str(first["activation"]), int(first["depth"])))
+    costs = Costs.measured(nets, traits)
+    budgets = [budget for budget in BUDGETS if math.isinf(budget) or costs.sampling]
+    conditions = []
+    for sigma in sorted(nets["sigma"].unique()):
+        part = nets[nets["sigma"] == sigma]
+        replicates = Replicates.of(metric, part, traits)
+        if replicates.rules:
+            conditions.append(_condition(float(sigma), part, metric, replicates, costs, budgets))
+    if not conditions:
+        return None
+    return Band(
+        activation=str(first["activation"]),
+        depths=tuple(sorted({int(depth) for depth in nets["depth"]})),
+        variant=str(first["variant"]),
+        metric=metric,
+        scale=noise_symbol(str(first["noise"])),
+        conditions=tuple(conditions),
+        costs=costs,
+        traits=traits,
+    )
+
+
+def _condition(
+    sigma: float,
+    part: pd.DataFrame,
+    metric: Metric,
+    replicates: Replicates,
+    costs: Costs,
+    budgets: Sequence[float],
+) -> Condition:
+    means = {rule: replicates.mean(rule) for rule in replicates.rules}
+    curve = {k: means[rule] for rule in means if (k := plain_samples(rule)) is not None}
+    rows = {rule: own for (rule,), own in places(part, ("rule",))}
+    standings = tuple(
+        Standing(
+            rule,
+            float(metric.shown(np.array(means[rule]))),
+            replicates.half_width(rule),
+            None if plain_samples(rule) else as_accurate(means[rule], curve),
+            *front(rule, replicates, costs),
+            Labels(part.index[rows[rule]]),
+        )
+        for rule in replicates.rules
+    )
+    answers = []
+    for budget in budgets:
+        affordable = [rule for rule in replicates.rules if costs.within(rule, budget)]
+        deterministic = [rule for rule in affordable if rule not in replicates.sampling]
+        best = replicates.contest(affordable)
+        single_draw = ""
+        if replicates.fixed and affordable:
+            first = min(affordable, key=replicates.mean)
+            single_draw = first if first in replicates.sampling else ""
+        sampling = best is not None and best.leader in replicates.sampling
+        answers.append(Answer(budget, best, replicates.contest(deterministic), sampling, single_draw))
+    floors = part["floor"].dropna().to_numpy()
+    floor = float(metric.shown(floors).mean()) if len(floors) else math.nan
+    return Condition(sigma, standings, tuple(answers), floor, replicates.design, replicates.fixed)
+
+
+def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | None:
+    """Number of Monte Carlo samples that are as accurate as a score; None with fewer than two sample counts.
+
+    The smallest number that reaches the score, interpolated linearly in log k between the measured counts.
+    The text before it is ``"<"`` or ``">"`` if the score is outside the measured range, and otherwise empty.
+    `curve` holds mean scores by number of samples; lower is better.
+    """
+    counts = sorted(curve)
+    if len(counts) < 2:
+        return None
+    if score > curve[counts[0]]:
+        return "<", float(counts[0])
+    if score == curve[counts[0]]:
+        return "", float(counts[0])
+    for low, high in itertools.pairwise(counts):
+        if curve[high] <= score:
+            share = (curve[low] - score) / (curve[low] - curve[high])
+            return "", float(low * (high / low) ** share)
+    return ">", float(counts[-1])
+
+
+def front(rule: str, replicates: Replicates | Overall, costs: Costs) -> tuple[str, str]:
+    """Return whether a rule is on the front (`ON`, `OFF` or `UNDECIDED`), and the best rule beating it.
+
+    Its rivals are the rules that take no longer. The rule is off the front if a rival is significantly more
+    accurate (at 5 % over their number), on it if the rule is significantly more accurate than each of them,
+    and otherwise undecided, as are rules without a time.
+    """
+    if rule not in costs.by_rule:
+        return UNDECIDED, ""
+    rivals = [each for each in replicates.rules if each != rule and costs.no_dearer(each, rule)]
+    better = [each for each in rivals if replicates.beats(each, rule, len(rivals))]
+    if better:
+        return OFF, min(better, key=replicates.mean)
+    return (ON if all(replicates.beats(rule, each) for each in rivals) else UNDECIDED), ""
+
+
+SHOWN = 3
+"""Kinds of nets, and values of sigma, in the first figure."""
+MOST = 12
+"""Largest number of panels in the second figure."""
+
+PLAIN = Style("Monte Carlo, with its number of samples", GREY, "o", (1.0, 1.4))
+
+_COUNTS = (100, 1000, 10_000, 100_000, 1_000_000)
+"""Sample counts along the upper edge."""
+
+
+def choice_figures(choice: Choice) -> tuple[Figure | None, Figure | None]:
+    """Return the main figure, and one with further kinds of nets; None without panels.
+
+    The first has up to three kinds of the first non-linearity (fewest layers, most, and one between), each at
+    the smallest, a middle and the largest sigma for which all of them were measured. The second has all
+    others at the middle one of their sigmas.
+    """
+    block = choice.blocks[0]
+    own = [band for band in block.bands if band.activation == block.bands[0].activation]
+    first = own if len(own) <= SHOWN else [own[0], own[(len(own) - 1) // 2], own[-1]]
+    main = [(band, condition) for band in first for condition in _shown_conditions(band, first)]
+    others = [band for band in choice.bands if band not in first and len(band.rules) > 2]
+    rest = [(band, band.conditions[(len(band.conditions) - 1) // 2]) for band in others][:MOST]
+    return (
+        _figure("figure-front", "Accuracy against cost, and the front", main),
+        _figure("figure-front-rest", "The other nets", rest),
+    )
+
+
+def _shown_conditions(band: Band, among: Sequence[Band]) -> list[Condition]:
+    common = set.intersection(*({condition.sigma for condition in each.conditions} for each in among))
+    known = [condition for condition in band.conditions if condition.sigma in common] or list(band.conditions)
+    if len(known) <= SHOWN:
+        return known
+    return [known[0], known[(len(known) - 1) // 2], known[-1]]
+
+
+@look()
+def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) -> Figure | None:
+    pairs = [
+        (band, condition)
+        for band, condition in pairs
+        if any(s.rule in band.costs.by_rule for s in condition.standings)
+    ]
+    if not pairs:
+        return None
+    styled = styles((s.rule for _, condition in pairs for s in condition.standings), pairs[0][0].traits)
+    names = [f"{band.title}, {band.scale}\u00a0=\u00a0{condition.sigma:g}" for band, condition in pairs]
+    drawing, every = panels(names, legend(styled), above=0.46)
+    for axes, (band, condition) in zip(every, pairs, strict=True):
+        draw(axes, band, condition, styled)
+    words = (description(name, band, condition) for name, (band, condition) in zip(names, pairs, strict=True))
+    lower = {band.metric.title for band, _ in pairs if band.metric.better == "lower"}
+    up = f" The axis of {' and '.join(sorted(lower))}, a distance, is inverted." if lower else ""
+    caption = (
+        f"Mean {pairs[0][0].metric.title} over nets and inputs against the rule’s own time for one input "
+        f"(logarithmic; the thin line reaches from the fastest run to the median). Up and to the left is "
+        f"better.{up} Bars are 95 % intervals; rules are compared in pairs, so rules with overlapping bars "
+        "may still differ significantly. The step line is the front: the most accurate rule, on average, "
+        "for the time. Ringed: shown to be on the front; hollow: shown to be off it, because another rule "
+        "is more accurate and no slower; otherwise undecided. The numbers above are how many Monte Carlo "
+        "samples take that long. The dashed line is the value of a rule with the exact law."
+    )
+    return Figure(anchor, title, caption, " ".join(words), drawing)
+
+
+def legend(styled: dict[str, Style]) -> list[Style]:
+    """Styles of a legend, with one entry for Monte Carlo of any sample count."""
+    rules = [style for rule, style in styled.items() if not is_plain(rule)]
+    return [*rules, PLAIN] if len(rules) < len(styled) else rules
+
+
+def draw(
+    axes: Axes, band: Band, condition: Condition, styled: dict[str, Style]
+) -> list[tuple[float, float, str, str]]:
+    """Draw accuracy against cost in one condition, in which at least one rule has a time.
+
+    Return the points with their labels and colours; Monte Carlo has no label.
+    """
+    costs = band.costs
+    known = [each for each in condition.standings if each.rule in costs.by_rule]
+    low = min(costs.by_rule[each.rule].seconds for each in known) / 1.6
+    high = max(costs.by_rule[each.rule].typical for each in known) * 1.7
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    if band.metric.complement:
+        axes.set_ylim(0, 1.03)
+        axes.set_ylabel(band.metric.label)
+    else:
+        axes.set_ylabel("distance")
+        if band.metric.better != "higher":
+            axes.invert_yaxis()
+    axes.plot(*_step(band, known, high), color=INK, linewidth=0.9, alpha=0.75)
+    if math.isfinite(condition.floor):
+        axes.axhline(condition.floor, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    _draw_plain(axes, band, known)
+    points = []
+    for each in known:
+        cost, style = costs.by_rule[each.rule], PLAIN if is_plain(each.rule) else styled[each.rule]
+        ends = np.clip(
+            [each.value - each.half_width, each.value + each.half_width],
+            0,
+            1 if band.metric.complement else None,
+        )
+        axes.vlines(cost.seconds, *ends, color=style.colour, linewidth=1, alpha=0.6)
+        axes.hlines(each.value, cost.seconds, cost.typical, color=style.colour, linewidth=1, alpha=0.6)
+        marker: dict[str, Any] = {"marker": style.marker or "."}
+        if each.front == OFF:
+            marker |= {"markerfacecolor": LIGHT, "markeredgewidth": 1.1}
+        elif each.front == ON:
+            marker |= {"markeredgecolor": INK, "markeredgewidth": 1.2, "markersize": 5}
+        axes.plot([cost.seconds], [each.value], **style.line | marker)
+        points.append((cost.seconds, each.value, "" if is_plain(each.rule) else style.label, style.colour))
+    time_axis(axes)
+    axes.set_xlim(low, high)
+    _samples(axes, band, low, high)
+    return points
+
+
+def _step(band: Band, known: Sequence[Standing], end: float) -> tuple[list[float], list[float]]:
+    """Best mean by time: horizontal until the next better rule."""
+    sign = 1 if band.metric.better == "higher" else -1
+    points = [(band.costs.by_rule[each.rule].seconds, each.value) for each in known]
+    corners: list[tuple[float, float]] = []
+    for seconds, value in sorted(points, key=lambda point: (point[0], -sign * point[1])):
+        if not corners or sign * value > sign * corners[-1][1]:
+            if corners:
+                corners.append((seconds, corners[-1][1]))
+            corners.append((seconds, value))
+    corners.append((end, corners[-1][1]))
+    return [x for x, _ in corners], [y for _, y in corners]
+
+
+def _draw_plain(axes: Axes, band: Band, known: Iterable[Standing]) -> None:
+    """Line through plain Monte Carlo, and its sample counts as far as they have room."""
+    plain = sorted(
+        (k, band.costs.by_rule[each.rule].seconds, each.value)
+        for each in known
+        if (k := plain_samples(each.rule)) is not None
+    )
+    axes.plot([x for _, x, _ in plain], [y for _, _, y in plain], **PLAIN.line | {"marker": ""})
+    low, high = axes.get_xlim()
+    last = math.inf
+    for k, seconds, value in sorted(plain, key=itemgetter(1), reverse=True):
+        if seconds * (high / low) ** 0.09 <= last:
+            last = seconds
+            axes.annotate(
+                f"{k}",
+                (seconds, value),
+                (0, -9),
+                textcoords="offset points",
+                fontsize=SMALL - 0.5,
+                ha="center",
+            )
+
+
+def _samples(axes: Axes, band: Band, low: float, high: float) -> None:
+    """How many samples take how long, along the upper edge."""
+    sampling = band.costs.sampling
+    if sampling is None:
+        return
+    last = -math.inf
+    for k in _COUNTS:
+        share = math.log(sampling.seconds(k) / low) / math.log(high / low)
+        if 0.05 < share < 0.93 and share - last > 0.16:
+            text = f"{k:,} samples" if last < 0 else f"{k:,}"
+            axes.text(share, 1.02, text, transform=axes.transAxes, fontsize=SMALL - 0.5, ha="center")
+            last = share + (0.09 if last < 0 else 0)
+    if last > 0:
+        axes.set_title(axes.get_title(loc="left"), pad=13)
+
+
+def description(name: str, band: Band, condition: Condition) -> str:
+    """Alternative text of :func:`draw`."""
+    parts = [
+        f"{band.traits.label(each.rule)} {labels.duration(band.costs.by_rule[each.rule].seconds)}, "
+        f"{each.value:.2f}{' on the front' if each.front == ON else ''}"
+        for each in condition.standings
+        if each.rule in band.costs.by_rule
+    ]
+    return f"Scatter chart for {name}: cost and accuracy. {'; '.join(parts)}."
+
+
+def names(rules: Iterable[str], traits: RuleTraits) -> str:
+    """Labels of rules on one line, with plain Monte Carlo estimates together."""
+    ordered = traits.in_order(rules)
+    counts = [k for rule in ordered if (k := plain_samples(rule)) is not None]
+    others = [rule for rule in ordered if plain_samples(rule) is None]
+    parts = [re.sub("^MC estimate (.*), Sobol$", r"Sobol MC \1", traits.label(rule)) for rule in others]
+    return _listed([*parts, f"MC k={', '.join(map(str, counts))}"] if counts else parts)
+
+
+def by_nets(bands: Sequence[Band]) -> Iterator[str]:
+    """Rules with the best mean at any cost, among all and among deterministic ones, by nets and sigma."""
+    for band in bands:
+        every = [(condition, condition.answers[-1].best) for condition in band.conditions]
+        deterministic = [(condition, condition.answers[-1].deterministic) for condition in band.conditions]
+        parts = [_best_by_sigma(band, every)]
+        if any(one != other for one, other in zip(every, deterministic, strict=True)):
+            parts.append(f"without sampling {_best_by_sigma(band, deterministic)}")
+        said = ". ".join(part[:1].upper() + part[1:] if number else part for number, part in enumerate(parts))
+        yield f"{band.title}: {said}."
+
+
+def sentences(bands: Sequence[Band]) -> Iterator[str]:
+    """Findings over all nets: the best deterministic rules, where sampling wins, and costs."""
+    timed = [band for band in bands if len(band.budgets) > 1]
+    yield from _without_sampling(timed)
+    yield from _against_sampling(timed)
+    yield from _sample_times(timed)
+
+
+def by_family(bands: Sequence[Band]) -> Iterator[str]:
+    """Best deterministic rules by family of classifiers: attention, convolution, ..."""
+    families: dict[str, list[Band]] = {}
+    for band in bands:
+        if family := NetKind(band.activation, band.depths[-1]).family:
+            families.setdefault(family, []).append(band)
+    for family, own in families.items():
+        titles = dict.fromkeys(NetKind(band.activation, band.depths[-1]).label for band in own)
+        yield from _without_sampling(own, f"{family} ({_listed(list(titles))})")
+
+
+def _sample_times(bands: Sequence[Band]) -> Iterator[str]:
+    """Number of samples that take as long as each deterministic rule, as a range over kinds of nets."""
+    spans: dict[str, list[float]] = {}
+    for band in bands:
+        for rule, cost in band.costs.by_rule.items():
+            if not band.traits.is_sampling(rule) and math.isfinite(cost.samples):
+                spans.setdefault(rule, []).append(cost.samples)
+    if not spans:
+        return
+    parts = []
+    traits = bands[0].traits
+    for rule in traits.in_order(spans):
+        low, high = (_rounded(end(spans[rule])) for end in (min, max))
+        parts.append(f"{traits.label(rule)} {low}" + (f" to {high}" if high != low else ""))
+    yield (
+        "Time for one input, in Monte Carlo samples that take as long, from one kind of nets to another: "
+        f"{', '.join(parts)}."
+    )
+
+
+def _rounded(samples: float) -> str:
+    """Sample count to two figures."""
+    if samples < 5:
+        return "< 5"
+    digits = 1 - math.floor(math.log10(samples))
+    return f"{round(samples, digits):,.0f}"
+
+
+def _best_by_sigma(band: Band, answers: Sequence[tuple[Condition, Ranking | None]]) -> str:
+    """Best rules, joining adjacent sigmas with the same one, significant or not."""
+    known = [(condition, contest) for condition, contest in answers if contest]
+    runs = itertools.groupby(known, key=lambda pair: (pair[1].leader, pair[0].fixed, pair[1].decided))
+    return "; ".join(_best_over(band, leader, list(run)) for (leader, *_), run in runs) or "nothing to rank"
+
+
+def _best_over(band: Band, leader: str, run: list[tuple[Condition, Ranking]]) -> str:
+    low, high = run[0][0].sigma, run[-1][0].sigma
+    text = f"{band.traits.label(leader)} at {band.scale}\u00a0=\u00a0{low:g}"
+    text += f" to {high:g}" if len(run) > 1 else ""
+    if run[0][0].fixed:
+        return f"{text} (on {run[0][0].design} alone)"
+    level = {rule for _, contest in run for rule in contest.tied}
+    if not level:
+        return f"{text} (shown to be best)"
+    if len(level) < 3:
+        return f"{text} (not told from {names(level, band.traits)})"
+    return f"{text} ({len(level)} others are not told from it)"
+
+
+def _without_sampling(bands: Sequence[Band], nets: str = "") -> Iterator[str]:
+    """Deterministic rules that are best or tied with the best over settings, perhaps of some `nets`."""
+    answers = [
+        condition.answers[-1].deterministic
+        for band in bands
+        for condition in band.conditions
+        if not condition.fixed
+    ]
+    contests = [each for each in answers if each]
+    if not contests:
+        return
+    counts: dict[str, list[int]] = {}
+    for each in contests:
+        for number, rule in enumerate((each.leader, *each.tied)):
+            count = counts.setdefault(rule, [0, 0])
+            count[0] += number == 0
+            count[1] += 1
+    ranked = sorted(counts, key=lambda rule: (-counts[rule][1], -counts[rule][0]))
+    first, *others = ranked
+    label = bands[0].traits.label
+    count_of_places = labels.plural(len(contests), "place")
+    begun = f"Of nets of {nets}, without" if nets else "Without"
+    text = (
+        f"{begun} sampling, at any price, {label(first)} is best, or not told from the best, at "
+        f"{counts[first][1]} of {count_of_places} (each kind of nets at each σ), and has the best mean at "
+        f"{counts[first][0]}"
+    )
+    for rule in others:
+        text += f"; {label(rule)} at {counts[rule][1]} and {counts[rule][0]}"
+    yield f"{text}."
+
+
+def _against_sampling(bands: Sequence[Band]) -> Iterator[str]:
+    """For each budget, how often the significantly best rule samples, and how often it does not."""
+    parts: list[str] = []
+    for budget in BUDGETS[:-1]:
+        alike = [
+            {band.traits.is_sampling(rule) for rule in (answer.best.leader, *answer.best.tied)}
+            for band in bands
+            for condition in band.conditions
+            if not condition.fixed
+            for answer in condition.answers
+            if answer.budget == budget and answer.best and answer.deterministic
+        ]
+        if alike:
+            lost, won = alike.count({False}), alike.count({True})
+            first = f"In the time of {budget:g} samples not sampling is shown to be better at {lost} of "
+            first += f"{labels.plural(len(alike), 'place')} and sampling at {won}"
+            parts.append(f"in that of {budget:g} at {lost} and {won}" if parts else first)
+    if parts:
+        yield f"{'; '.join(parts)}. Elsewhere it may be either."
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
 
 
 @functools.lru_cache(maxsize=1)

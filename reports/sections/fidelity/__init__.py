@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from sdp_bench.bench.experiments import experiments
@@ -12,7 +10,7 @@ from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import MEASURED
-from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.frame import own_noises
 
 SAMPLES = 10**6
@@ -21,25 +19,6 @@ W1_TABLES = ("iris-w1", "iris-w1-certified")
 """Experiments of the paper's tables of W1; those of the claims have a design with fewer points."""
 _KINDS = ["experiment", "activation", "depth", "recipe"]
 _COLUMNS = (*_KINDS, "net", "input", "noise", "sigma", "metric_spec", "samples", "accuracy")
-
-
-@dataclass(frozen=True)
-class Fidelity:
-    """One experiment on one kind of net: nets, inputs per net, samples and points per side of W1 (0: none).
-
-    `full` says whether the design is the experiment's own or larger. For the paper's tables this is the
-    paper's: 10 nets with 10 inputs, 10^6 samples and, for W1, 30 000 points.
-    """
-
-    experiment: str
-    layers: str
-    nets: int
-    inputs: str
-    samples: int
-    points: int
-    poor: int
-    recipe: str
-    full: bool
 
 
 class WhatWasRun(Section):
@@ -55,34 +34,36 @@ class WhatWasRun(Section):
         return {"designs": designs, "poor": POOR_ACCURACY} if designs else None
 
 
-def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
+def fidelity(frame: pd.DataFrame, poor: float) -> list[Context]:
     """Designs by experiment and kind of net; empty if sample counts are unknown.
 
-    `poor` is the training accuracy below which a net counts as not having learned.
+    Each has nets, inputs per net, samples and points per side of W1 (0: none). `full` says whether the design
+    is the experiment's own or larger. For the paper's tables this is the paper's: 10 nets with 10 inputs,
+    10^6 samples and, for W1, 30 000 points. `poor` is the training accuracy below which a net counts as not
+    having learned.
     """
     if frame.empty or "samples" not in frame:
         return []
-    designs = []
+    designs: list[Context] = []
     for (experiment, activation, depth, recipe), part in frame.groupby(_KINDS, sort=True):
         counts = part.drop_duplicates(["net", "input"]).groupby("net")["input"].size()
         nets = part.drop_duplicates("net")
         kind = NetKind(str(activation), int(depth))  # type: ignore[call-overload]
         specs = part["metric_spec"].unique()
         points = max((recorded_metric(str(spec)).points for spec in specs), default=0)
-        samples = int(part["samples"].min())
         low, high = int(counts.min()), int(counts.max())
         designs.append(
-            Fidelity(
-                experiment=str(experiment),
-                layers=kind.label,
-                nets=len(nets),
-                inputs=f"{low}" if low == high else f"{low}-{high}",
-                samples=samples,
-                points=points,
-                poor=0 if kind.is_classifier else int((nets["accuracy"] < poor).sum()),
-                recipe=str(recipe),
-                full=_full(str(experiment), part, low, points),
-            )
+            {
+                "experiment": str(experiment),
+                "layers": kind.label,
+                "nets": len(nets),
+                "inputs": f"{low}" if low == high else f"{low}-{high}",
+                "samples": int(part["samples"].min()),
+                "points": points,
+                "poor": 0 if kind.is_classifier else int((nets["accuracy"] < poor).sum()),
+                "recipe": str(recipe),
+                "full": _full(str(experiment), part, low, points),
+            }
         )
     return designs
 

@@ -2,11 +2,291 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench.nets.architectures import NETWORKS
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.figures.figures import figures
 from sdp_bench.reports.site import CHARTS
-from sdp_bench.reports.tables.tables import headline
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
+from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label, activation_rank
+from sdp_bench.reports.style.theme import GREY, LIGHT, is_plain, styles
+from sdp_bench.reports.tables.over_noise import over_noise
+from sdp_bench.reports.tables.tables import Table, headline, told_apart
+
+_MOST = 12
+"""Largest number of panels in a figure."""
+_ROW = 0.145  # in, of a heat map
+
+
+def figures(
+    tables: Sequence[Table],
+    traits: RuleTraits,
+    costs: pd.Series | None = None,
+    others: Sequence[Table] = (),
+) -> list[Figure]:
+    """Every figure for which the tables have data.
+
+    `tables` have one metric for which higher is better (the headline 1 - TV), one table for each kind of
+    net. `costs` are median seconds per input by (activation, depth, rule); with them accuracy is also drawn
+    against cost. `others` are tables of other metrics, which are drawn for the kind of net that has most of
+    them.
+    """
+    shown = {table.metric.name for table in tables}
+    others = [table for table in others if table.metric.name not in shown]
+    drawn: list[Figure | None] = [*_by_family(tables, traits), _metrics(others, traits)]
+    cells = _cells(tables)
+    if not cells.empty:
+        drawn.append(
+            _heat_map(cells, traits) if costs is None else _accuracy_against_cost(cells, traits, costs)
+        )
+    return [figure for figure in drawn if figure]
+
+
+def _family(activation: str) -> str:
+    """Nets that are drawn together: of ReLU, of other activations, and classifiers."""
+    if activation in NETWORKS:
+        return "Images and sequences"
+    return "ReLU nets" if activation == "relu" else "Other nets"
+
+
+def _by_family(tables: Sequence[Table], traits: RuleTraits) -> Iterator[Figure]:
+    named = [
+        (name, table)
+        for name, table in zip(told_apart(tables), tables, strict=True)
+        if len({row.sigma for row in table.rows}) > 1
+    ]
+    families: dict[str, list[tuple[str, Table]]] = {}
+    for name, table in named:
+        families.setdefault(_family(table.activation), []).append((name, table))
+    for family, own in families.items():
+        title = (
+            "Over input noise"
+            if len(families) == 1
+            else f"Over input noise: {family[0].lower() + family[1:]}"
+        )
+        if family.startswith("ReLU"):
+            title = title.replace("reLU", "ReLU")
+        anchor = (
+            "figure-sigma"
+            if own is named or len(families) == 1
+            else f"figure-sigma-{family.split()[0].lower()}"
+        )
+        yield _over_sigma(anchor, title, own[:_MOST], traits, len(own) - _MOST)
+
+
+@look()
+def _over_sigma(
+    anchor: str, title: str, own: Sequence[tuple[str, Table]], traits: RuleTraits, left_out: int = 0
+) -> Figure:
+    styled = styles((rule for _, table in own for rule in table.rules), traits)
+    drawing, words = over_noise(own, styled)
+    metric = own[0][1].metric
+    one = all(table.metric.name == metric.name for _, table in own)
+    rest = f" {labels.plural(left_out, 'further kind')} of nets: in the tables." if left_out > 0 else ""
+    what = f"Mean {metric.title}" if one else "Means"
+    caption = (
+        f"{what} over nets and inputs. The band reaches from Monte Carlo with the fewest samples to that "
+        f"with the most. Beyond the dashed line a rule cannot be distinguished from one with the exact law "
+        f"at these sample counts.{rest}"
+    )
+    return Figure(anchor, title, caption, f"Line charts over the noise level. {words}", drawing)
+
+
+def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
+    """Each metric on the kind of net that has most of them."""
+    kinds: dict[tuple[str, int, str, str], list[Table]] = {}
+    for table in sorted(tables, key=lambda table: table.metric.rank):
+        kinds.setdefault((table.activation, table.depth, table.noise, table.recipe), []).append(table)
+    if not kinds:
+        return None
+    own = max(kinds.values(), key=lambda own: len({table.metric.name for table in own}))
+    first = {
+        (table.metric.name, table.variant): table for table in sorted(own, key=lambda table: len(table.rules))
+    }
+    chosen = sorted(first.values(), key=lambda table: (table.metric.rank, table.variant))[:_MOST]
+    if len(chosen) < 2:
+        return None
+    named = [(_short(table), table) for table in chosen]
+    return _over_sigma("figure-metrics", f"Other metrics: {chosen[0].kind.label}", named, traits)
+
+
+def _short(table: Table) -> str:
+    component = (
+        f"{table.metric.component or 'component'} {table.rows[0].component}" if table.has_components else ""
+    )
+    return textwrap.shorten(
+        ", ".join(filter(None, (table.metric.title, table.variant, component))), 42, placeholder=" …"
+    )
+
+
+def _cells(tables: Sequence[Table]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "family": _family(table.activation),
+                "activation": table.activation,
+                "depth": table.depth,
+                "beside": name.removeprefix(table.kind.label).removeprefix(", "),
+                "sigma": row.sigma,
+                "rule": cell.rule,
+                "value": cell.mean,
+            }
+            for name, table in zip(told_apart(tables), tables, strict=True)
+            for row in table.rows
+            for cell in row.cells
+            if cell
+        ]
+    )
+
+
+@look()
+def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
+    """A panel for each rule measured on at least a quarter of the nets; one for plain Monte Carlo."""
+    import seaborn as sns
+
+    nets = ["family", "activation", "depth", "beside"]
+    order = {"ReLU nets": 0, "Other nets": 1, "Images and sequences": 2}
+    ranks = cells.assign(rank=cells["family"].map(order) * 1000 + cells["activation"].map(activation_rank))
+    rows = ranks[["rank", *nets]].drop_duplicates().sort_values(["rank", *nets[1:]])[nets]
+    several = cells.groupby("rule")[["activation", "depth", "beside"]].apply(
+        lambda own: len(own.drop_duplicates())
+    )
+    often = several[several >= max(1, len(rows) / 4)].index
+    rules = [rule for rule in traits.in_order(often) if not traits.is_reference(rule)]
+    plain = [rule for rule in rules if is_plain(rule)]
+    rules = [rule for rule in rules if rule not in plain[:-1]][:_MOST]
+    if len(rows) < 2 or not rules:
+        return None
+    sigmas = sorted(cells["sigma"].unique())
+    names = [_net_name(*net[1:]) for net in rows.itertuples(index=False)]
+    height, width = _ROW * len(rows), max(0.24 * len(sigmas), 1.6)
+    left = 0.055 * max(map(len, names)) + 0.1
+    columns = max(1, min(4, int((10.2 - left) / (width + 0.15))))
+    drawing, every = _heat_axes([traits.label(rule) for rule in rules], columns, width, height, left)
+    families = rows["family"].tolist()
+    edges = [place for place in range(1, len(families)) if families[place] != families[place - 1]]
+    for place, (axes, rule) in enumerate(zip(every, rules, strict=True)):
+        own = cells[cells["rule"] == rule].pivot_table(index=nets, columns="sigma", values="value")
+        grid = own.reindex(index=pd.MultiIndex.from_frame(rows), columns=sigmas)
+        text = grid.map(
+            lambda value: "" if math.isnan(value) else f"{value:.2f}".lstrip("0") if value < 1 else "1"
+        )
+        axes.grid(visible=False)
+        sns.heatmap(
+            grid.to_numpy(), annot=text.to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis", cbar=False,
+            annot_kws={"fontsize": 5.6}, linewidths=0.3, linecolor=LIGHT, ax=axes,
+            xticklabels=[f"{sigma:g}" for sigma in sigmas],
+            yticklabels=names if place % columns == 0 else False,
+        )  # fmt: skip
+        axes.hlines(edges, 0, len(sigmas), color=GREY, linewidth=1)
+        axes.xaxis.tick_top()
+        axes.tick_params(labelsize=SMALL - 0.5, length=0, labelrotation=0, pad=2)
+    lowest, highest = (
+        cells[cells["rule"].isin(rules)].groupby("rule")["value"].agg(kind) for kind in ("min", "max")
+    )
+    alt = "; ".join(f"{traits.label(rule)} from {lowest[rule]:.2f} to {highest[rule]:.2f}" for rule in rules)
+    several_nets = cells["activation"].nunique() > 1
+    return Figure(
+        "figure-depth",
+        f"{'Nets' if several_nets else 'Depth'} against input noise",
+        "Mean 1 − TV of each rule by net (rows) and noise level σ (columns), from 0 (dark blue) to 1 "
+        "(yellow).",
+        f"Heat maps of 1 − TV by net and σ; the same numbers are in the tables. {alt}.",
+        drawing,
+        cells=True,
+    )
+
+
+def _heat_axes(
+    titles: Sequence[str], columns: int, width: float, height: float, left: float
+) -> tuple[Any, list[Any]]:
+    """Axes side by side of which only the first in each row has names, on the left."""
+    from matplotlib.figure import Figure as Drawing
+
+    columns = min(columns, len(titles))
+    gap, above, rows = 0.12, 0.45, math.ceil(len(titles) / columns)
+    wide, tall = left + columns * (width + gap), rows * (above + height + 0.1)
+    drawing = Drawing(figsize=(wide, tall))
+    every = []
+    for place, title in enumerate(titles):
+        row, column = divmod(place, columns)
+        x, y = left + column * (width + gap), tall - row * (above + height + 0.1) - above - height
+        axes = drawing.add_axes((x / wide, y / tall, width / wide, height / tall))
+        axes.set_title(clean(title), pad=14)
+        every.append(axes)
+    return drawing, every
+
+
+def _net_name(activation: str, depth: int, beside: str) -> str:
+    label = activation_label(activation)
+    shape = beside.partition(" to ")[0]  # of the inputs; all classifiers have ten classes
+    return ", ".join(filter(None, (label if activation in NETWORKS else f"{label} {depth:g}", shape)))
+
+
+@look()
+def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Series) -> Figure | None:
+    styled = styles(cells["rule"], traits)
+    parts: list[tuple[str, pd.DataFrame]] = []
+    for key, part in cells.groupby(["activation", "depth", "beside"], sort=True):
+        activation, depth, beside = cast("tuple[str, int, str]", key)
+        spans = part.groupby("rule")["value"].agg(["mean", "min", "max"])
+        spans["seconds"] = [costs.get((activation, depth, rule), np.nan) for rule in spans.index]
+        # references need the oracle itself, and have no cost
+        spans = spans.loc[
+            [rule for rule in spans[spans["seconds"] > 0].index if not traits.is_reference(rule)]
+        ]
+        if len(spans):
+            parts.append((", ".join(filter(None, (NetKind(activation, int(depth)).label, beside))), spans))
+    if not parts:
+        return None
+    shown = {rule for _, spans in parts for rule in spans.index}
+    drawing, every = panels(
+        [title for title, _ in parts[:_MOST]], [s for rule, s in styled.items() if rule in shown]
+    )
+    words = []
+    for axes, (title, spans) in zip(every, parts, strict=False):
+        axes.set_xscale("log")
+        by_rule = spans.astype(float).to_dict("index")
+        for rule in traits.in_order(spans.index):
+            row = by_rule[rule]
+            mean, low, high, seconds = row["mean"], row["min"], row["max"], row["seconds"]
+            axes.vlines(seconds, low, high, color=styled[rule].colour, linewidth=1, alpha=0.6)
+            axes.plot([seconds], [mean], **styled[rule].line | {"marker": styled[rule].marker or "."})
+            words.append(f"{title}, {styled[rule].label}: {labels.duration(seconds)}, {mean:.2f}")
+        axes.set_ylim(0, 1.02)
+        time_axis(axes)
+        axes.set_ylabel("1 − TV")
+    return Figure(
+        "figure-cost",
+        "Accuracy against cost",
+        "Mean 1 − TV (headline) over all σ against the rule’s own time for one input (median; logarithmic). "
+        "The bar reaches from the worst σ to the best. Up and to the left is better.",
+        f"Scatter charts of cost and mean 1 − TV. {'; '.join(words)}.",
+        drawing,
+    )
+
+
+def time_axis(axes: Any) -> None:
+    """Write times at the powers of ten of a logarithmic axis."""
+    low, high = axes.get_xlim()
+    powers = [
+        10.0**power
+        for power in range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+    ]
+    every = math.ceil(len(powers) / 4) or 1
+    axes.set_xticks(powers[::every], [labels.duration(power) for power in powers[::every]])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(low, high)
+    axes.set_xlabel("time for one input")
+
 
 # Each rule has bins of its own there, so that their curves do not compare.
 BINS_OF_THE_RULE = ("joint extremes", "single outputs")

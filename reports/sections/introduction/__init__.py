@@ -2,10 +2,123 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
 from sdp_bench.bench.studies.introduction import EXPERIMENT
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.introduction.introduction import introduction
+from sdp_bench.reports.statement import Effect, Evidence, Rule, Tried, finite, tried
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.figure import Figure, Line, draw_over_scale, label_ends, look, panels
+from sdp_bench.reports.style.theme import LIGHT, Style, shade
+
+_LOOKS = (
+    *(("#0072b2", "o"), ("#56b4e9", "s"), ("#009e73", "D")),
+    *(("#e69f00", "^"), ("#d55e00", "v"), ("#cc79a7", "P")),
+)
+"""Colours and markers."""
+_LEVEL = 0.5
+"""Points within which an accuracy is tied with the best."""
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer: its best accuracy (per cent), the scales tied with it, and the accuracies at both ends."""
+
+    layer: int
+    best: float
+    low: float
+    high: float
+    first: float
+    last: float
+
+
+def layer_of(objective: str) -> int:
+    return int(objective.rpartition("_")[2])
+
+
+def optimum(accuracies: pd.Series) -> tuple[float, float]:
+    """Return the smallest and largest scale whose accuracy (per cent, by scale) is tied with the best."""
+    level = accuracies.index[accuracies >= accuracies.max() - _LEVEL]
+    return float(min(level)), float(max(level))
+
+
+def introduction(frame: pd.DataFrame) -> Context | None:
+    """Content of the section, from measurements of all experiments; None if it was not run."""
+    own = frame[frame["experiment"] == EXPERIMENT.name]
+    if own.empty:
+        return None
+    own = own.assign(layer=own["objective"].astype(str).map(layer_of))
+    means = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="mean", observed=True)
+    spreads = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="std", observed=True)
+    rows = tuple(_row(int(layer), means[layer].dropna()) for layer in means.columns.tolist())
+    recipes = list(dict.fromkeys(own.sort_values(["layer", "sigma"])["recipe"]))
+    scales = float(means.index.min()), float(means.index.max())
+    runs = int(own["seed"].nunique())
+    return {
+        "rows": rows,
+        "scales": scales,
+        "finding": _finding(rows, scales, runs),
+        "figure": _figure(means, spreads),
+        "runs": runs,
+        "recipe": recipes[0],
+    }
+
+
+def _row(layer: int, accuracies: pd.Series) -> LayerRow:
+    low, high = optimum(accuracies)
+    ordered = accuracies.sort_index()
+    return LayerRow(
+        layer, float(accuracies.max()), low, high, float(ordered.iloc[0]), float(ordered.iloc[-1])
+    )
+
+
+def _finding(rows: tuple[LayerRow, ...], scales: tuple[float, float], runs: int) -> str:
+    inner = [row for row in rows if scales[0] < row.low and row.high < scales[1]]
+    text = (
+        f"For {len(inner)} of {labels.plural(len(rows), 'layer')} the accuracy is largest at a scale between "
+        "the smallest and the largest, as the paper says it is."
+    )
+    if len(rows) > 1:
+        middles = [math.log10(math.sqrt(row.low * row.high)) for row in rows]
+        order = np.diff(middles)
+        falls, rises = int((order < 0).sum()), int((order > 0).sum())
+        text += (
+            f" From each layer to the next one the best scale falls {falls} times and rises {rises} times of "
+            f"{len(order)}; by the paper it falls throughout, since the law shrinks in fewer layers."
+        )
+    return f"{text} (One run, so no spread is known.)" if runs == 1 else text
+
+
+@look()
+def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
+    looks = {layer: _LOOKS[int(layer) % len(_LOOKS)] for layer in means.columns}
+    styles = {
+        layer: Style(f"k = {layer}", shade(colour, LIGHT), marker)
+        for layer, (colour, marker) in looks.items()
+    }
+    lines = [
+        Line(style, style.label, means[layer].dropna(), spreads.get(layer)) for layer, style in styles.items()
+    ]
+    drawing, (axes,) = panels(["MNIST"], width=4.6, height=2.6, right=0.7)
+    words = draw_over_scale(axes, lines)
+    label_ends(
+        axes,
+        [(float(line.values.sort_index().iloc[-1]), line.style.label, line.style.colour) for line in lines],
+    )
+    return Figure(
+        "figure-introduction",
+        "Accuracy over the scale of the law",
+        "Test accuracy, mean over runs, with bars of one standard deviation. k layers come before "
+        "the law; at k = 5 it is that of the scores.",
+        f"Line chart of accuracy over the scale. {words}.",
+        drawing,
+    )
 
 
 class LayerOfIntroduction(Section):
@@ -19,3 +132,74 @@ class LayerOfIntroduction(Section):
     def build(self, results: Results) -> Context | None:
         section = introduction(results.frame)
         return {"section": section} if section else None
+
+
+_FEWEST = 3
+"""Smallest number of scales for one to lie between others, and of layers for a slope."""
+
+
+def _curves(evidence: Evidence) -> dict[int, pd.DataFrame]:
+    """Accuracies of each layer in per cent: runs by scales."""
+    own = evidence.of(EXPERIMENT.name)
+    if own.empty:  # the column of objectives may not exist
+        return {}
+    return {
+        layer_of(str(name)): 100 * part.pivot_table("value", "seed", "sigma", observed=True)
+        for name, part in own.groupby("objective", observed=True)
+    }
+
+
+def _ruling(effects: list[Effect], curves: Mapping[int, pd.DataFrame]) -> Tried | None:
+    runs = labels.plural(max((len(table) for table in curves.values()), default=0), "run")
+    fidelity = f"{runs}, fewer images and epochs than all of MNIST and 100; the paper: 3 runs"
+    return tried(effects, "run", fidelity, "#introduction")
+
+
+def _middles(table: pd.DataFrame) -> pd.Series:
+    """Decade of the best scale by run, the middle of tied scales."""
+    return table.apply(lambda row: float(np.mean(np.log10(optimum(row)))), axis=1)
+
+
+def _inner(evidence: Evidence) -> Tried | None:
+    """Some scale between the ends is better than either end."""
+    curves = _curves(evidence)
+    effects = []
+    for layer, table in curves.items():
+        if table.shape[1] >= _FEWEST:
+            inner, ends = table.iloc[:, 1:-1], table.iloc[:, [0, -1]]
+            # The better end of each run would be better by noise alone.
+            gap = inner[inner.mean().idxmax()] - ends[ends.mean().idxmax()]
+            words = f"accuracy at the best inner scale less that at the better end, k = {layer}, in points"
+            effects.append(Effect(words, finite(gap), choices=inner.shape[1], against=ends.shape[1]))
+    return _ruling(effects, curves)
+
+
+def _falls(evidence: Evidence) -> Tried | None:
+    """The best scale decreases with the number of layers before the distribution."""
+    curves = _curves(evidence)
+    if len(curves) < _FEWEST:
+        return None
+    decades = pd.DataFrame({layer: _middles(table) for layer, table in curves.items()}).dropna()
+    slopes = [
+        -float(np.polyfit(decades.columns.to_numpy(float), row, 1)[0]) for row in decades.to_numpy(float)
+    ]
+    effect = Effect("decades by which the best scale falls with each layer before the law", finite(slopes))
+    return _ruling([effect], curves)
+
+
+def _deeper(evidence: Evidence) -> Tried | None:
+    """The best scale before five layers is larger than that before one."""
+    curves = _curves(evidence)
+    if not {0, 4} <= set(curves):
+        return None
+    gap = (_middles(curves[0]) - _middles(curves[4])).dropna()
+    return _ruling(
+        [Effect("decades from the best scale before one layer to that before five", finite(gap))], curves
+    )
+
+
+RULES: Mapping[str, Rule] = {
+    "introduction-scale": _inner,
+    "introduction-layers": _falls,
+    "introduction-decay": _deeper,
+}

@@ -10,7 +10,7 @@ from sdp_bench.bench.nets import recipes
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import NETS
-from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.style.names import NetKind
 
 _KEYS = ("network", "activation", "depth", "seed", "digest", "accuracy", "recipe", "source")
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.metrics.references import ORACLE_AGAIN
 from sdp_bench.bench.results.tables import filled
-from sdp_bench.reports.numbers.number import Group, Number, Page, slug
+from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import MEASURED
-from sdp_bench.reports.statistics.rows import Labels
-from sdp_bench.reports.style.nets import NetKind, activation_rank
+from sdp_bench.reports.statistics.ranking import Labels
+from sdp_bench.reports.style.names import NetKind, activation_rank
 
 ONCE, TENFOLD = "iris-oracle", "iris-oracle-10x"
 
@@ -27,39 +26,6 @@ _ABOUT = (
     "that moved most, in their standard errors, come first. A ratio’s floor is that of a rule without noise "
     "of its own: a second oracle may be √2 times as far off."
 )
-
-
-@dataclass(frozen=True)
-class Error:
-    """One metric: how often a second oracle is below the floor's 95 % point, and changes with more samples.
-
-    `below` of `again` measurements of a second oracle are below the point. `moves` cells of rules were
-    measured with both sample counts; `largest` and `rms` are of the differences, in their standard errors.
-    `again_rows` and `moved_rows` are labels of these measurements, the latter in pairs, largest change first.
-    """
-
-    metric: Metric
-    again: int
-    below: int
-    moves: int
-    largest: float
-    rms: float
-    shift: float
-    again_rows: Labels = field(default_factory=Labels)
-    moved_rows: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Precision:
-    """Precision in which the oracles of some results were drawn.
-
-    `untold` of the `oracles` have no recorded precision: they were drawn in that of the net, sufficient or
-    not. `double` lists the cases that needed float64: kind of net, noise scale, and the number of oracles.
-    """
-
-    oracles: int
-    untold: int
-    double: tuple[tuple[str, str, str], ...]
 
 
 class OracleError(Section):
@@ -73,7 +39,7 @@ class OracleError(Section):
 
     def build(self, results: Results) -> Context | None:
         drawn = precision(results.once_a_unit((*_LAW, "precision"), ["precision"]))
-        if not drawn.oracles:
+        if not drawn["oracles"]:
             return None
         return {"oracle_errors": oracle_errors(results.frame), "oracle_precision": drawn}
 
@@ -83,20 +49,26 @@ class OracleError(Section):
         page = Page("oracle.html", "The oracle’s own error", ONCE, self.name, _ABOUT)
         of_oracle = ("sigma", "component", "samples")
         for error in context["oracle_errors"]:
-            group = Group(page, error.metric.name, error.metric.title, error.metric)
-            if error.again_rows:
+            metric = error["metric"]
+            group = Group(page, metric.name, metric.title, metric)
+            if error["again_rows"]:
                 title, anchor = "A second oracle in the place of a rule", slug(group.anchor, "again")
-                yield Number(group, anchor, title, math.nan, error.again_rows, of_oracle)
-            if error.moved_rows:
+                yield Number(group, anchor, title, math.nan, error["again_rows"], of_oracle)
+            if error["moved_rows"]:
                 title, anchor = "The same with ten times the samples", slug(group.anchor, "moved")
                 varies = ("rule", *of_oracle)
-                yield Number(group, anchor, title, math.nan, error.moved_rows, varies, ordered=True)
+                yield Number(group, anchor, title, math.nan, error["moved_rows"], varies, ordered=True)
 
 
-def oracle_errors(frame: pd.DataFrame) -> list[Error]:
-    """Errors by metric; empty if the experiments were not run."""
+def oracle_errors(frame: pd.DataFrame) -> list[Context]:
+    """Errors by metric; empty if the experiments were not run.
+
+    `below` of `again` measurements of a second oracle are below the floor's 95 % point. `moves` cells of
+    rules were measured with both sample counts; `largest` and `rms` are of the differences, in their standard
+    errors. `moved_rows` has their measurements in pairs, the largest change first.
+    """
     own = frame[frame["experiment"].isin((ONCE, TENFOLD))]
-    errors = []
+    errors: list[Context] = []
     for name, part in own.groupby("metric", sort=False):
         metric = recorded_metric(str(name))
         again = part[part["rule"] == ORACLE_AGAIN.name]
@@ -106,22 +78,27 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
             floor95 = floor + math.sqrt(2) * (floor95 - floor)
         moves = _moves(part[part["rule"] != ORACLE_AGAIN.name])
         errors.append(
-            Error(
-                metric=metric,
-                again=len(again),
-                below=int(metric.indistinguishable(value, floor, floor95).sum()),
-                moves=len(moves),
-                largest=float(moves["z"].abs().max()) if len(moves) else math.nan,
-                rms=float(np.sqrt((moves["z"] ** 2).mean())) if len(moves) else math.nan,
-                shift=float(moves["shift"].abs().max()) if len(moves) else math.nan,
-                again_rows=Labels(again.index),
-                moved_rows=_by_pairs(moves),
-            )
+            {
+                "metric": metric,
+                "again": len(again),
+                "below": int(metric.indistinguishable(value, floor, floor95).sum()),
+                "moves": len(moves),
+                "largest": float(moves["z"].abs().max()) if len(moves) else math.nan,
+                "rms": float(np.sqrt((moves["z"] ** 2).mean())) if len(moves) else math.nan,
+                "shift": float(moves["shift"].abs().max()) if len(moves) else math.nan,
+                "again_rows": Labels(again.index),
+                "moved_rows": _by_pairs(moves),
+            }
         )
     return errors
 
 
-def precision(frame: pd.DataFrame) -> Precision:
+def precision(frame: pd.DataFrame) -> Context:
+    """Precision in which oracles were drawn.
+
+    `untold` of the `oracles` have no recorded precision: they were drawn in that of the net, sufficient or
+    not. `double` lists the cases that needed float64: kind of net, noise scale, and the number of oracles.
+    """
     family, told, samples = (
         filled(frame[name]) if name in frame else pd.Series("", index=frame.index)
         for name in ("noise", "precision", "samples")
@@ -137,15 +114,11 @@ def precision(frame: pd.DataFrame) -> Precision:
     places = sorted(
         counts.itertuples(index=False, name=None), key=lambda place: (activation_rank(place[0]), *place[1:4])
     )
-    double = (
-        (NetKind(activation, int(depth)).label, _scale(noise, sigma), f"{needed} of {drawn}")
-        for activation, depth, noise, sigma, needed, drawn in places
-    )
-    return Precision(len(oracles), int((~oracles["told"]).sum()), tuple(double))
-
-
-def _scale(noise: str, sigma: float) -> str:
-    return f"{sigma:g}" if noise in ("", "gaussian") else f"{sigma:g} ({noise})"
+    double = []
+    for activation, depth, noise, sigma, needed, drawn in places:
+        scale = f"{sigma:g}" if noise in ("", "gaussian") else f"{sigma:g} ({noise})"
+        double.append((NetKind(activation, int(depth)).label, scale, f"{needed} of {drawn}"))
+    return {"oracles": len(oracles), "untold": int((~oracles["told"]).sum()), "double": double}
 
 
 def _moves(part: pd.DataFrame) -> pd.DataFrame:

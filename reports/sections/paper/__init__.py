@@ -8,7 +8,7 @@ from sdp_bench.bench.experiments.iris import CLAIMS, OTHER_RECIPE, STANDARDISED,
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CLAIMS as PAGE
-from sdp_bench.reports.tables.published import Difference, differences, orders
+from sdp_bench.reports.tables.tables import differences, orders
 
 
 class Paper(Section):
@@ -26,13 +26,10 @@ class Paper(Section):
         if not compared:
             return None
         apart = [difference for difference in compared if difference.differs]
+        apart.sort(key=lambda own: abs(own.gap) / own.spread if own.spread else math.inf, reverse=True)
         return {
             "compared": len(compared),
-            "apart": sorted(apart, key=_relative_gap, reverse=True),
+            "apart": apart,
             "unjudged": sum(math.isnan(difference.spread) for difference in compared),
             "turned": [order for order in orders(results.tables) if not order.agrees],
         }
-
-
-def _relative_gap(difference: Difference) -> float:
-    return abs(difference.gap) / difference.spread if difference.spread else math.inf

@@ -37,7 +37,7 @@ class OneReLU(Section):
         """Return distances and checks, which depend on no run, for the page of the committed results only."""
         if not results.published:
             return None
-        from sdp_bench.reports.sections.relu.figure import densities, figure
+        from sdp_bench.reports.sections.relu.relu import densities, figure
 
         single = self.compute()
         return {"relu": single, "laws": densities(single), "figure": figure(single.w1)}

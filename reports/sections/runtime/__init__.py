@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
-from sdp_bench.bench.runtime.table import Comparison, Row, beside_paper
+from sdp_bench.bench.runtime.table import Row, beside_paper
 from sdp_bench.bench.runtime.workloads import REGULAR, ImageNet, Mlp, sized
-from sdp_bench.reports.paper.printed import experiment
+from sdp_bench.reports.paper import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CHOICE
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.nets import NetKind
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.style.names import NetKind, RuleTraits
 
 _METHODS = {"regular": "the net itself", "distprop": "SDP by distprop"}
 _PHASES = {"forward": "forward", "training_step": "training step"}
-
-
-@dataclass(frozen=True)
-class Timing:
-    """One method: its label, seconds per pass or step, seconds per epoch, and its ratios."""
-
-    method: str
-    seconds: float
-    epoch_seconds: float
-    ratio: Comparison
-
-
-@dataclass(frozen=True)
-class Block:
-    """Methods timed alternately on one net, forward or in a training step."""
-
-    title: str
-    about: str
-    timings: tuple[Timing, ...]
-
-
-@dataclass(frozen=True)
-class Scan:
-    """Forward passes of fully connected nets by inputs and outputs: a row per method for each net."""
-
-    about: str
-    methods: tuple[str, ...]
-    rows: tuple[tuple[Mlp, tuple[Row | None, ...]], ...]
 
 
 class Runtime(Section):
@@ -60,14 +30,10 @@ class Runtime(Section):
         if not results.runtime or results.frame.empty:
             return None
         images = [row for row in results.runtime if isinstance(sized(row.architecture), ImageNet)]
-        return {"blocks": runtime(images), "scan": scan(results.runtime)}
+        return {"blocks": list(blocks(images)), "scan": scan(results.runtime)}
 
 
-def runtime(rows: Sequence[Row]) -> list[Block]:
-    return list(_blocks(rows))
-
-
-def scan(rows: Sequence[Row]) -> Scan | None:
+def scan(rows: Sequence[Row]) -> Context | None:
     """Ratios of fully connected nets by inputs and outputs; None without any."""
     own = [(net, row) for row in rows if isinstance(net := sized(row.architecture), Mlp)]
     timed = {(net, row.method): row for net, row in own if row.phase == "forward"}
@@ -77,7 +43,7 @@ def scan(rows: Sequence[Row]) -> Scan | None:
     methods = tuple(dict.fromkeys(method for _, method in timed if method != REGULAR))
     known = [tuple(timed.get((net, method)) for method in methods) for net in nets]
     names = tuple(_METHODS.get(method) or RuleTraits().label(method) for method in methods)
-    return Scan(_about(own[0][1]), names, tuple(zip(nets, known, strict=True)))
+    return {"about": _about(own[0][1]), "methods": names, "rows": list(zip(nets, known, strict=True))}
 
 
 def _about(row: Row) -> str:
@@ -87,24 +53,19 @@ def _about(row: Row) -> str:
     )
 
 
-def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
+def blocks(rows: Sequence[Row]) -> Iterator[Context]:
+    """Methods timed alternately on one net, forward or in a training step, with the paper's ratios."""
     compared = zip(rows, beside_paper(list(rows), experiment("runtime_cifar10")), strict=True)
     for (architecture, phase), own in groupby(compared, lambda pair: (pair[0].architecture, pair[0].phase)):
         pairs = list(own)
-        first = pairs[0][0]
-        yield Block(
-            f"{_title(architecture)}, {_PHASES.get(phase, phase)}",
-            _about(first),
-            tuple(
-                Timing(
-                    _METHODS.get(row.method) or RuleTraits().label(row.method),
-                    row.seconds,
-                    row.epoch_seconds,
-                    each,
-                )
-                for row, each in pairs
-            ),
-        )
+        yield {
+            "title": f"{_title(architecture)}, {_PHASES.get(phase, phase)}",
+            "about": _about(pairs[0][0]),
+            "timings": [
+                (_METHODS.get(row.method) or RuleTraits().label(row.method), row, ratio)
+                for row, ratio in pairs
+            ],
+        }
 
 
 def _title(architecture: str) -> str:

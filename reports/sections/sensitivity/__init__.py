@@ -15,13 +15,13 @@ from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.recipes import recipe_for
 from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.reports.numbers.number import Group, Number, Page, slug
-from sdp_bench.reports.paper.printed import printed
+from sdp_bench.reports.numbers import Group, Number, Page, slug
+from sdp_bench.reports.paper import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CLAIMS
-from sdp_bench.reports.statistics.rows import Labels
-from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.statistics.ranking import Labels
+from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.frame import by_kind, places
 
 DVIA = ("dvia", "dvia:means=regular_covariance")

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import pandas as pd
 
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-
-
-@dataclass(frozen=True)
-class RecipeRow:
-    """A recipe: its name, and the mean, smallest and largest value over seeds of each number."""
-
-    label: str
-    numbers: tuple[tuple[float, float, float], ...]
-
-
-@dataclass(frozen=True)
-class Moons:
-    """Content of the section."""
-
-    rows: tuple[RecipeRow, ...]
-    finding: str
-    seeds: int
-    recipe: str
+from sdp_bench.reports.statement import Convention, Effect, Evidence, Rule, Trial, Tried, finite
+from sdp_bench.reports.style import labels
 
 
 class TwoMoons(Section):
@@ -43,7 +26,7 @@ class TwoMoons(Section):
         return {"section": section} if section else None
 
 
-def moons(frame: pd.DataFrame) -> Moons | None:
+def moons(frame: pd.DataFrame) -> Context | None:
     """Content of the section, from measurements of all experiments; None if it was not run."""
     own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
@@ -52,7 +35,7 @@ def moons(frame: pd.DataFrame) -> Moons | None:
     seeds = int(own["seed"].nunique())
     recipes = own.loc[own["objective"] == "pairwise", "recipe"]
     recipe = str((recipes if len(recipes) else own["recipe"]).iloc[0])
-    return Moons(tuple(_rows(own)), _finding(own), seeds, recipe)
+    return {"rows": _rows(own), "finding": _finding(own), "seeds": seeds, "recipe": recipe}
 
 
 def of_one_design(own: pd.DataFrame) -> pd.DataFrame:
@@ -62,17 +45,17 @@ def of_one_design(own: pd.DataFrame) -> pd.DataFrame:
     return own[own["recipe"].isin(kept)]
 
 
-def _rows(own: pd.DataFrame) -> Iterator[RecipeRow]:
+def _rows(own: pd.DataFrame) -> list[tuple[str, list[tuple[float, float, float]]]]:
+    """Label of each recipe, and the mean, smallest and largest value over seeds of each metric."""
     from sdp_bench.bench.studies.two_moons.group import RECIPES  # imports torch
 
+    rows = []
     for name, recipe in RECIPES.items():
         part = own[own["objective"] == name]
-        if part.empty:
-            continue
-        values = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
-        yield RecipeRow(
-            recipe.label, tuple((float(v.mean()), float(v.min()), float(v.max())) for v in values)
-        )
+        if len(part):
+            values = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
+            rows.append((recipe.label, [(float(v.mean()), float(v.min()), float(v.max())) for v in values]))
+    return rows
 
 
 def _finding(own: pd.DataFrame) -> str:
@@ -92,3 +75,30 @@ def _finding(own: pd.DataFrame) -> str:
         "A far point is more uncertain than a seen one more often than not, with every seed: after training "
         f"with propagation {told[True]}; after training as usual {told[False]}."
     )
+
+
+def _regularised(evidence: Evidence) -> Tried | None:
+    """Far points are more uncertain than seen ones after training with propagation, for each recipe."""
+    from sdp_bench.bench.studies.two_moons.group import RECIPES
+
+    own = evidence.of(EXPERIMENT.name)
+    if own.empty:  # the column of objectives may not exist
+        return None
+    own = of_one_design(own[own["metric"] == EXPERIMENT.metrics[0]])
+    chances = {
+        recipe.how: own["value"][own["objective"] == name]
+        for name, recipe in RECIPES.items()
+        if recipe.propagated
+    }
+    trials: dict[Convention, Trial] = {
+        (how,): Trial((Effect("chance that a far point is more uncertain", finite(values), 0.5),), "seed")
+        for how, values in chances.items()
+        if len(values)
+    }
+    if not trials:
+        return None
+    seeds = labels.plural(int(own["seed"].nunique()), "seed")
+    return Tried(trials, f"{seeds}; the paper: one picture", "#two-moons")
+
+
+RULES: Mapping[str, Rule] = {"regularize": _regularised}

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.metrics import metric
 from sdp_bench.reports.replication import claims
-from sdp_bench.reports.replication.claims import CLAIMS, CONVENTIONS
-from sdp_bench.reports.replication.statement import PUBLISHED, REGULAR, Evidence, ruled
-from sdp_bench.reports.replication.statements import topics
+from sdp_bench.reports.replication.claims import CONVENTIONS, PARTS
+from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.statistics.conventions import Outcome
-from sdp_bench.reports.statistics.verdicts import LEVEL, Verdict, mean_tests
+from sdp_bench.reports.statement import PUBLISHED, REGULAR, Evidence, ruled
+from sdp_bench.reports.statistics.verdicts import LEVEL, Outcome, Verdict, mean_tests
 from sdp_bench.reports.tables.frame import checked
 
 MC = "monte_carlo:samples=100"
@@ -129,34 +128,18 @@ def shifted(frame, by, **wanted):
 # The claims themselves ------------------------------------------------------------------------------------
 
 
-def test_claims_have_words_parts_and_keys_of_their_own():
-    assert len({claim.key for claim in CLAIMS}) == len(CLAIMS)
-    for claim in CLAIMS:
-        assert claim.quote
-        assert claim.source
-        assert claim.reading
-        assert len({(part.scale.metric, part.terms, part.threshold) for part in claim.parts}) == len(
-            claim.parts
-        )
-
-
-def test_claims_that_compare_with_dvia_are_known():
-    assert {claim.key for claim in CLAIMS if claim.about_dvia} == {
-        *(
-            "tv-dvia",
-            "tv-dvia-better",
-            "improves",
-            "w1-dvia-4",
-            "w1-dvia-6",
-            "w1-marginal-4",
-            "w1-marginal-6",
-        ),
-        *("sd-good", "sd-small", "sd-dvia", "sd-opposite"),
-    }
+def test_claims_have_words_and_parts_of_their_own():
+    assert {one.key for one in TABLES.statements} == set(PARTS)
+    for one in TABLES.statements:
+        parts = PARTS[one.key]
+        assert one.quote
+        assert one.reading
+        assert len({(part.scale.metric, part.terms, part.threshold) for part in parts}) == len(parts)
+        assert one.dvia == any(rule == PUBLISHED for part in parts for rule, _ in part.cells)
 
 
 def test_the_papers_own_numbers():
-    parts = {claim.key: {part.sigmas: part.printed for part in claim.parts} for claim in CLAIMS}
+    parts = {key: {part.sigmas: part.printed for part in own} for key, own in PARTS.items()}
     assert parts["tv-dvia"]["1000"] == pytest.approx(0.6808 - 0.5318)
     assert parts["tv-mc"]["0.1"] == pytest.approx(0.9791 - 0.9451)
     assert parts["w1-dvia-4"]["1"] == pytest.approx(6.6188 / 6.4090)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.paper import printed
+from sdp_bench.reports.paper import comparison
 from sdp_bench.reports.replication.nearness import nearness
 
 JOINT = "tv_paper:bins=10,bin_range=joint,pilot_samples=131072"
@@ -15,7 +15,7 @@ RAW, SCALED = "sgd 0.01, raw features", "sgd 0.01, standardised features"
 
 def paper(kind):
     """What the paper prints for four ReLU layers, by (sigma, rule, component)."""
-    own = printed.comparison()
+    own = comparison()
     own = own[(own["metric"] == kind) & (own["activation"] == "relu") & (own["depth"] == 4)]
     return {
         (r.sigma, r.method, r.component): (float(r.value), float(r.sd or "nan")) for r in own.itertuples()
@@ -49,10 +49,10 @@ def test_what_is_printed_is_nearest_and_distances_are_those_put_in():
     near = pd.concat([measured(RAW, JOINT), measured(RAW, SD, math.log(2))])
     far = pd.concat([measured(SCALED, JOINT, -0.1), measured(SCALED, SD, math.log(3))])
     found = nearness(pd.concat([far, near, measured(RAW, FINE, -0.3)]))
-    order = [(one.recipe, one.gaps["1-tv"].size) for one in found.conventions]
+    order = [(one.recipe, one.gaps["1-tv"].size) for one in found["conventions"]]
     assert [recipe for recipe, _ in order] == [RAW, RAW, SCALED]
     assert [size for _, size in order] == pytest.approx([0, 0.3, 0.1], abs=1e-12)
-    first, _, last = found.conventions
+    first, _, last = found["conventions"]
     assert first.place == 0
     assert first.gaps["std_ratio"].text == "× 2.00 (2.00 to 2.00)"
     assert last.gaps["std_ratio"].size == pytest.approx(math.log(3))
@@ -61,7 +61,7 @@ def test_what_is_printed_is_nearest_and_distances_are_those_put_in():
 
 def test_intervals_are_over_nets():
     found = nearness(pd.concat([measured(RAW, JOINT, 0.2, 9, 0.02), measured(RAW, FINE, 0.2, 2)]))
-    wide, two = sorted((one.gaps["1-tv"] for one in found.conventions), key=lambda gap: -gap.nets)
+    wide, two = sorted((one.gaps["1-tv"] for one in found["conventions"]), key=lambda gap: -gap.nets)
     # the mean of nine values 0.02 apart has a standard error of 0.02 sqrt(60 / 81)
     error = 0.02 * math.sqrt(60 / 81)
     assert wide.high - wide.low == pytest.approx(2 * 1.96 * error, rel=0.15)
@@ -73,24 +73,24 @@ def test_intervals_are_over_nets():
 def test_only_cells_that_all_conventions_have_are_compared():
     found = nearness(pd.concat([measured(RAW, JOINT), measured(RAW, FINE, rules=("sdp", "marginal_sdp"))]))
     sigmas = {sigma for sigma, _, _ in paper("1-tv")}
-    assert {one.gaps["1-tv"].cells for one in found.conventions} == {len(sigmas)}
+    assert {one.gaps["1-tv"].cells for one in found["conventions"]} == {len(sigmas)}
 
 
 def test_a_number_outside_of_all_conventions_by_more_than_its_spread_is_told():
     spreads = {(s, r): sd for (s, r, _), (_, sd) in paper("1-tv").items() if r in ("sdp", "dvia")}
     limit = float(np.median(list(spreads.values())))
     found = nearness(pd.concat([measured(RAW, JOINT, limit), measured(RAW, FINE, 2 * limit)]))
-    told = {(one.sigma, one.rule) for one in found.unreached}
+    told = {(one.sigma, one.rule) for one in found["unreached"]}
     assert told == {where for where, sd in spreads.items() if sd < limit}
-    assert [one.gap for one in found.unreached] == pytest.approx([limit] * len(told))
+    assert [one.gap for one in found["unreached"]] == pytest.approx([limit] * len(told))
     around = pd.concat([measured(RAW, JOINT, limit), measured(RAW, FINE, -2 * limit)])
-    assert not nearness(around).unreached
+    assert not nearness(around)["unreached"]
 
 
 def test_a_kind_that_some_recipes_lack_orders_nothing():
     """Standard deviations of one recipe alone, far off, leave it where its shared mass puts it."""
     frame = pd.concat([measured(RAW, JOINT), measured(SCALED, JOINT, 0.1), measured(RAW, SD, 3)])
-    assert [one.recipe for one in nearness(frame).conventions] == [RAW, SCALED]
+    assert [one.recipe for one in nearness(frame)["conventions"]] == [RAW, SCALED]
 
 
 def test_one_convention_is_no_choice():
@@ -103,7 +103,7 @@ def test_one_convention_is_no_choice():
 def test_ratios_without_a_logarithm_are_infinitely_far(ratio):
     broken = measured(SCALED, SD).assign(value=ratio)
     near = [measured(RAW, JOINT), measured(SCALED, JOINT), measured(RAW, SD, 3)]
-    first, last = nearness(pd.concat([*near, broken])).conventions
+    first, last = nearness(pd.concat([*near, broken]))["conventions"]
     assert (first.recipe, last.recipe) == (RAW, SCALED)
     assert first.place == 0
     assert last.gaps["std_ratio"].text == "× ∞"
@@ -112,7 +112,7 @@ def test_ratios_without_a_logarithm_are_infinitely_far(ratio):
 def test_cells_are_counted_of_kinds_that_the_nearest_lacks_too():
     frame = pd.concat([measured(RAW, JOINT), measured(SCALED, JOINT, 0.1), measured(SCALED, SD)])
     found = nearness(frame)
-    assert "std_ratio" not in found.conventions[0].gaps
-    shared = {kind: sum(rule in ("sdp", "dvia") for _, rule, _ in paper(kind)) for kind in found.kinds}
-    assert found.cells == shared
+    assert "std_ratio" not in found["conventions"][0].gaps
+    shared = {kind: sum(rule in ("sdp", "dvia") for _, rule, _ in paper(kind)) for kind in found["kinds"]}
+    assert found["cells"] == shared
     assert set(shared) == {"1-tv", "std_ratio"}

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from sdp_bench.reports.page import build
-from sdp_bench.reports.parts import Beside, Part
-from sdp_bench.reports.replication import exact, page
-from sdp_bench.reports.replication.statement import Answer
-from sdp_bench.reports.replication.statements import topics
+from sdp_bench.reports.parts import Part
+from sdp_bench.reports.replication import page
+from sdp_bench.reports.replication.computed import RULES
+from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.site import PAPER
-from sdp_bench.reports.statistics.conventions import Outcome
+from sdp_bench.reports.statement import Answer
+from sdp_bench.reports.statistics.verdicts import Outcome
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -21,7 +22,7 @@ from tests.reports.test_page import outline, told
 def made():
     """The page of made-up measurements, without the ten seconds of quadrature."""
     with pytest.MonkeyPatch.context() as patch:
-        quick = {key: lambda _: Answer.certain(holds=True, found="exactly") for key in exact.RULES}
+        quick = {key: lambda _: Answer.certain(holds=True, found="exactly") for key in RULES}
         read = tuple(
             dataclasses.replace(
                 topic,
@@ -31,10 +32,10 @@ def made():
             )
             for topic in topics()
         )
-        patch.setattr(page, "statements", lambda: read)
+        patch.setattr(page, "topics", lambda: read)
         places = {"iris-tv": "suite-iris-tv.html", "choice": "choice.html"}
         part, files = page.shown(page.Rulings.of(made_up.results(made_up.frame())), places)
-        return {PAPER.file: part.html} | {one.name: one.text for one in files}
+        return {PAPER.file: part.html} | files
 
 
 def test_the_page_is_whole_and_fetches_nothing(made):
@@ -79,7 +80,7 @@ def test_tables_have_a_row_for_each_statement(made):
 
 def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
     part = Part(PAPER, 0, (), made[PAPER.file])
-    files = [Beside(name, made[name]) for name in (page.TABLE, page.LATEX)]
+    files = {name: made[name] for name in (page.TABLE, page.LATEX)}
     monkeypatch.setattr(page, "shown", lambda *_: (part, files))
     rulings = SimpleNamespace(tally={Outcome.SUPPORTED: 3}, numbers=(), about_dvia={}, headline="")
     monkeypatch.setattr(page, "Rulings", SimpleNamespace(of=lambda _: rulings))
@@ -89,8 +90,8 @@ def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
     paper = dataclasses.replace(results, meta={**results.meta, "preset": "paper"})
     for _ in range(2):  # the second in the place of the first
         index = build(paper, tmp_path / "paper", sections=made_up.SECTIONS)
-        for one in files:
-            assert (tmp_path / "paper" / one.name).read_text(encoding="utf-8") == one.text
+        for name, text in files.items():
+            assert (tmp_path / "paper" / name).read_text(encoding="utf-8") == text
         shown = (tmp_path / "paper" / PAPER.file).read_text(encoding="utf-8")
         assert f"{sum(len(topic.statements) for topic in topics())} statements" in told(shown)
         assert 'href="choice.html#choice"' in shown

@@ -11,11 +11,10 @@ import pytest
 from scipy import stats
 
 from sdp_bench.bench.studies.robustness import METRICS
-from sdp_bench.reports.replication import introduction, robust
-from sdp_bench.reports.replication.counterparts import counterparts
-from sdp_bench.reports.replication.statement import Evidence, ruled
-from sdp_bench.reports.replication.statements import topics
-from sdp_bench.reports.statistics.conventions import Outcome
+from sdp_bench.reports.replication.page import RULES, counterparts, topics
+from sdp_bench.reports.sections import introduction, robustness
+from sdp_bench.reports.statement import Evidence, ruled
+from sdp_bench.reports.statistics.verdicts import Outcome
 from tests.reports import made_up
 from tests.reports.sections.test_introduction import frame as introduced
 
@@ -80,7 +79,7 @@ def outcomes(frame, topic="robustness"):
 
 def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():
     found = outcomes(measured(PAPER, NOISY, best_noise=1e-2))
-    assert set(found) == set(robust.RULES)
+    assert set(found) == set(robustness.RULES)
     for key, answer in found.items():
         assert answer.verdicts.outcome is Outcome.SUPPORTED, (key, answer.found)
         assert answer.address == "#robustness"
@@ -91,7 +90,7 @@ def test_claims_fail_of_numbers_that_say_the_opposite():
     upside_down = {name: 1 - value for name, value in PAPER.items()}
     noisy = dict.fromkeys(NOISY, 0.4) | {"softmax": 0.9}
     found = outcomes(measured(upside_down, noisy, ce=-0.05, clean=0.9, best=1e-2, best_noise=100.0))
-    for key in set(robust.RULES) - {"robust-accuracy", "robust-dirichlet"}:
+    for key in set(robustness.RULES) - {"robust-accuracy", "robust-dirichlet"}:
         assert found[key].verdicts.outcome is Outcome.REFUTED, (key, found[key].found)
     gaining = outcomes(measured(PAPER | {"dirichlet": 0.4}, NOISY))["robust-dirichlet"]
     assert gaining.verdicts.outcome is Outcome.REFUTED
@@ -153,7 +152,7 @@ def test_noise_alone_makes_no_best_scale(side, decades, upper_end):
         frame = introduced((1.0,), seeds=30, scales=10.0 ** (np.arange(decades) - decades // 2))
         is_upper = frame["sigma"] == frame["sigma"].max()
         frame["value"] = np.where(is_upper, upper_end, 0.8) + 0.01 * rng.standard_normal(len(frame))
-        tried = introduction.RULES["introduction-scale"](Evidence(SimpleNamespace(frame=frame)))
+        tried = RULES["introduction-scale"](Evidence(SimpleNamespace(frame=frame)))
         hits += tried.trials[()].p[side] < 0.05
     assert hits <= stats.binom.ppf(0.9999, tests, 0.05)
 
@@ -165,7 +164,7 @@ def test_a_baseline_at_the_best_of_its_scales_is_not_better_by_noise_alone():
     hits = 0
     for _ in range(tests):
         frame["value"] = 0.5 + 0.01 * rng.standard_normal(len(frame))
-        tried = robust.RULES["robust-dirichlet"](Evidence(SimpleNamespace(frame=frame)))
+        tried = RULES["robust-dirichlet"](Evidence(SimpleNamespace(frame=frame)))
         effects = [
             replace(effect, threshold=0.0) for trial in tried.trials.values() for effect in trial.effects
         ]

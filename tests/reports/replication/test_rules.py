@@ -8,12 +8,10 @@ import torch
 
 from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
 from sdp_bench.bench.studies.selective import OTHER_SCALES, READINGS
-from sdp_bench.reports.replication import cost, estimates, exact, images, intervals, selection, simulation
-from sdp_bench.reports.replication.counterparts import counterparts
-from sdp_bench.reports.replication.statement import Answer, Evidence, Tried, ruled
-from sdp_bench.reports.replication.statements import RULES, topics
-from sdp_bench.reports.statistics.conventions import Outcome
-from sdp_bench.reports.statistics.verdicts import Verdict
+from sdp_bench.reports.replication.computed import INPUTS, errors, example
+from sdp_bench.reports.replication.page import RULES, counterparts, topics
+from sdp_bench.reports.statement import Answer, Evidence, Tried, ruled
+from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up
 
 
@@ -36,7 +34,7 @@ def test_statements_are_whole():
 
 @pytest.mark.parametrize("key", ["location", "jacobian", "piw", "perfect"])
 def test_identities_hold(key):
-    answer = exact.RULES[key](evidence(made_up.frame()))
+    answer = RULES[key](evidence(made_up.frame()))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
 
 
@@ -45,7 +43,7 @@ def test_depth_slopes_are_those_of_a_line():
     frame = made_up.frame(depths=(1, 2, 4), nets=3, inputs=1, rules=("sdp", "dvia"), suites=("iris-tv",))
     lead = -0.02 + 0.01 * np.log2(frame["depth"])
     frame["value"] = np.where(frame["rule"] == "sdp", 0.5 - lead, 0.5)
-    tried = simulation.RULES["depth"](evidence(frame))
+    tried = RULES["depth"](evidence(frame))
     assert isinstance(tried, Tried)
     assert set(tried.trials) == {("paper-like",), ("headline",), ("decision",)}
     for trial in tried.trials.values():
@@ -57,7 +55,7 @@ def test_depth_slopes_are_those_of_a_line():
 def test_decay_is_the_factor_for_each_doubling():
     frame = made_up.frame(depths=(1, 4), nets=4, inputs=2, rules=("marginal_sdp",), suites=("iris-std",))
     frame["value"] = frame["depth"] ** -1.5
-    tried = simulation.RULES["decay"](evidence(frame))
+    tried = RULES["decay"](evidence(frame))
     for effect in tried.trials[()].effects:
         np.testing.assert_allclose(effect.values, [1.5 * np.log(2)] * 4)
         assert effect.interval.startswith(f"{2**-1.5:.3f}")
@@ -88,7 +86,7 @@ def test_errors_accumulate_where_every_layer_adds_as_much(log_ratio, outcome):
 
 def test_errors_do_not_accumulate_where_depths_are_missing():
     frame = made_up.frame(depths=(1, 2, 4), nets=3, inputs=1, rules=("sdp",), suites=("iris-std",))
-    assert simulation.RULES["accumulate"](evidence(frame)) is None
+    assert RULES["accumulate"](evidence(frame)) is None
 
 
 def test_moved_classes_are_counted_by_rule_and_noise():
@@ -99,7 +97,7 @@ def test_moved_classes_are_counted_by_rule_and_noise():
     )
     moved = (frame["rule"] == "marginal_moment_matching") & (frame["sigma"] > 1) & (frame["input"] % 62 < 31)
     frame["value"] = moved.astype(float)
-    tried = simulation.RULES["pretrained"](evidence(frame))
+    tried = RULES["pretrained"](evidence(frame))
     assert len(tried.trials) == 10
     for (name,), trial in tried.trials.items():
         much = name.startswith("marginal") and name.endswith(("10", "100", "1000"))
@@ -107,16 +105,16 @@ def test_moved_classes_are_counted_by_rule_and_noise():
         np.testing.assert_allclose(trial.effects[0].values.mean(), share if much else 0.0, atol=1e-12)
         assert len(trial.effects[0].values) == 5
     assert tried.fidelity.endswith("over all σ SDP moves 0 % of inputs")
-    assert simulation.RULES["pretrained"](evidence(made_up.frame())) is None
+    assert RULES["pretrained"](evidence(made_up.frame())) is None
 
 
 def test_errors_of_estimates_are_those_of_a_wishart_matrix():
     # With s draws E |S' - S|^2 = (tr(S)^2 + tr(S^2)) / (s - 1); as many nets and repeats as the page has.
-    found = estimates.errors()
-    for place, inputs in enumerate(estimates.INPUTS):
+    found = errors()
+    for place, inputs in enumerate(INPUTS):
         squares = []
         for seed in range(len(found.covariance)):
-            net, x = estimates.example(inputs, seed)
+            net, x = example(inputs, seed)
             jacobian = torch.func.jacrev(net)(x.location[0]).detach()
             covariance = jacobian @ jacobian.T
             squares.append(float(1 + covariance.trace() ** 2 / (covariance @ covariance).trace()) / 99)
@@ -124,7 +122,7 @@ def test_errors_of_estimates_are_those_of_a_wishart_matrix():
         stderr = ratio.std(ddof=1) / np.sqrt(len(ratio))
         assert abs(ratio.mean() - 1) < 4 * stderr < 0.5
     # Of the first layer's weights the gradient's error is sqrt((n + 1) / (s - 1)), the largest of all.
-    bound = np.sqrt((np.array(estimates.INPUTS) + 1) / 99)
+    bound = np.sqrt((np.array(INPUTS) + 1) / 99)
     assert (found.gradient.square().mean(0).sqrt().numpy()[-2:] < bound[-2:]).all()
     assert (found.gradient[:, -1] > 5 * found.gradient[:, 0]).sum() > 25
 
@@ -140,11 +138,11 @@ def test_times_are_multiples_of_the_regular_pass():
             for net in ("cnn3", "resnet18")
             for method, seconds in (("regular", 0.5), ("marginal_sdp", 0.5 * ratio))
         )
-        answer = cost.RULES["cost-marginal"](evidence(made_up.frame(), runtime=runtime))
+        answer = RULES["cost-marginal"](evidence(made_up.frame(), runtime=runtime))
         assert isinstance(answer, Answer)
         assert answer.verdicts.outcome is outcome
         assert f"{ratio:.2f} (3-layer CNN)" in answer.found
-    assert cost.RULES["cost-marginal"](evidence(made_up.frame())) is None
+    assert RULES["cost-marginal"](evidence(made_up.frame())) is None
 
 
 @pytest.mark.parametrize(("small", "outcome"), [(1.1, Outcome.SUPPORTED), (2.0, Outcome.REFUTED)])
@@ -155,11 +153,11 @@ def test_overhead_for_small_models_is_ruled_on_the_small_one(small, outcome):
         for net, ratio in (("cnn3", small), ("resnet18", 2.9))
         for method, seconds in (("regular", 1.0), ("marginal_sdp", ratio))
     )
-    answer = cost.RULES["cost-marginal-small"](evidence(made_up.frame(), runtime=runtime))
+    answer = RULES["cost-marginal-small"](evidence(made_up.frame(), runtime=runtime))
     assert answer.verdicts.outcome is outcome
     assert "2.90 (ResNet-18)" in answer.found
     large = tuple(each for each in runtime if each.architecture == "resnet18")
-    assert cost.RULES["cost-marginal-small"](evidence(made_up.frame(), runtime=large)) is None
+    assert RULES["cost-marginal-small"](evidence(made_up.frame(), runtime=large)) is None
 
 
 def test_marginal_moment_matching_is_judged_at_both_precisions():
@@ -169,7 +167,7 @@ def test_marginal_moment_matching_is_judged_at_both_precisions():
             for net in ("cnn3", "resnet18")
             for method, seconds in ({"marginal_sdp": 2.0} | ratios).items()
         )
-        return cost.RULES["cost-moment-matching"](evidence(made_up.frame(), runtime=runtime))
+        return RULES["cost-moment-matching"](evidence(made_up.frame(), runtime=runtime))
 
     full, short = "marginal_moment_matching", "marginal_moment_matching:precision=1e-5"
     answer = timed(**{full: 28.0, short: 2.4})
@@ -184,7 +182,7 @@ def test_marginal_moment_matching_is_judged_at_both_precisions():
 
 def test_times_of_different_runs_are_compared_by_their_multiples_of_a_pass():
     slow = replace(row("cnn3", "marginal_moment_matching", 60.0), ratio=3.0)
-    answer = cost.RULES["cost-moment-matching"](
+    answer = RULES["cost-moment-matching"](
         evidence(made_up.frame(), runtime=(slow, row("cnn3", "marginal_sdp", 2.5)))
     )
     assert answer.verdicts.outcome is Outcome.SUPPORTED
@@ -216,9 +214,9 @@ def scan(full, marginal):
 )
 def test_linear_is_on_a_line_and_constant_is_level(full, marginal, outcome):
     timed = scan(full, marginal)
-    answer = cost.RULES["cost-linear"](evidence(made_up.frame(), runtime=timed))
+    answer = RULES["cost-linear"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is outcome
-    assert cost.RULES["cost-linear"](evidence(made_up.frame(), runtime=timed[:-1])) is None
+    assert RULES["cost-linear"](evidence(made_up.frame(), runtime=timed[:-1])) is None
 
 
 def test_each_scan_has_its_own_line():
@@ -226,7 +224,7 @@ def test_each_scan_has_its_own_line():
         replace(each, ratio=each.ratio + 20 * each.architecture.endswith(("-1", "-3", "-10", "-30", "-100")))
         for each in scan(lambda k: 3 + 0.5 * k, lambda k: 2.2)
     )
-    answer = cost.RULES["cost-linear"](evidence(made_up.frame(), runtime=timed))
+    answer = RULES["cost-linear"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
     assert "with 1, 3, 10, 30, 100 outputs SDP takes 3.50, 4.50, 8.00, 18.0, 53.0 passes" in answer.found
     assert "23.0 + 0.500 of their number, and marginal SDP 22.2" in answer.found
@@ -235,10 +233,10 @@ def test_each_scan_has_its_own_line():
 @pytest.mark.parametrize(("seconds", "outcome"), [(12.6, Outcome.SUPPORTED), (12.4, Outcome.REFUTED)])
 def test_dvia_is_ruled_by_its_own_time_on_the_cnn(seconds, outcome):
     timed = (row(MNIST_CNN.name, "regular", 0.001), row(MNIST_CNN.name, "dvia", seconds))
-    answer = cost.RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
+    answer = RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is outcome
     assert f"{1000 * seconds:,.0f}, {seconds:.0f} s for an image; timed" in answer.found
-    assert cost.RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed[1:])) is None
+    assert RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed[1:])) is None
 
 
 def test_dvia_is_extrapolated_by_its_terms_where_it_does_not_fit():
@@ -246,11 +244,11 @@ def test_dvia_is_extrapolated_by_its_terms_where_it_does_not_fit():
         row(MNIST_CNN.name, "regular", 0.001),
         *(row(net.name, "dvia", 3e-3 * net.width**2 + 1e-5 * net.width**3) for net in NARROW_CNNS),
     )
-    answer = cost.RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
+    answer = RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
     assert " 15,000, 15 s for an image; extrapolated from" in answer.found  # 14.909 s, told with two digits
     assert ", 1.00 times what quadratic" in answer.found
-    assert cost.RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed[:-1])) is None
+    assert RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed[:-1])) is None
 
 
 def test_the_resnet_with_max_pool_is_ruled_on_where_there_is_one():
@@ -263,16 +261,16 @@ def test_the_resnet_with_max_pool_is_ruled_on_where_there_is_one():
         for image in range(8)
     ]
     frame = made_up.frame(depths=(1,), nets=1, inputs=1)
-    tried = images.RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)))
+    tried = RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)))
     lead = tried.trials[()].effects[0].values.mean()
     assert lead == pytest.approx(0.1 * 1.035)  # of the net that has a max-pool, as the paper's
     assert tried.fidelity.startswith(
         "a demonstration: one ResNet-18 with max-pool, 8 images, 5,000 oracle samples"
     )
     without = [row for row in rows if row["activation"] == "resnet18"]
-    tried = images.RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(without)], ignore_index=True)))
+    tried = RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(without)], ignore_index=True)))
     assert tried.trials[()].effects[0].values.mean() == pytest.approx(-lead)
-    assert images.RULES["resnet"](evidence(frame)) is None
+    assert RULES["resnet"](evidence(frame)) is None
 
 
 OWN = ("a scan for each seed and setting",)
@@ -295,7 +293,7 @@ def test_intervals_are_compared_seed_by_seed():
     widths = {"sdp": 0.2, "pnn": 0.3, "sqr_ends": 0.25, "sdp+pnn": 0.19}
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     own._made["uci"] = uci(widths, dict.fromkeys(widths, 0.93)).query("experiment == 'uci'")
-    tried = intervals.RULES["uci-sdp"](own)
+    tried = RULES["uci-sdp"](own)
     found = {effect.name: effect.values for effect in tried.trials[OWN].effects}
     assert set(found) == {
         "MPIW of SDP over that of PNN on concrete",
@@ -307,7 +305,7 @@ def test_intervals_are_compared_seed_by_seed():
 def test_where_sdp_never_qualified_the_narrower_is_sdp_with_pnn():
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     own._made["uci"] = uci({"sdp+pnn": 0.2, "pnn": 0.3}, {}).query("experiment == 'uci'")
-    (effect,) = intervals.RULES["uci-either"](own).trials[OWN].effects
+    (effect,) = RULES["uci-either"](own).trials[OWN].effects
     assert effect.name == "MPIW of SDP + PNN over that of PNN on concrete"
 
 
@@ -316,7 +314,7 @@ def test_the_best_coverage_is_the_best_of_all_methods():
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     coverage = dict.fromkeys(methods, 0.9) | {"sqr_ends": 0.949, "sdp+pnn": 0.94}
     own._made["uci"] = uci({}, coverage).query("experiment == 'uci'")
-    trial = intervals.RULES["uci-coverage"](own).trials[OWN]
+    trial = RULES["uci-coverage"](own).trials[OWN]
     assert len(trial.effects) == len(methods) - 1
     assert "SQR" in trial.deciding.name
 
@@ -329,11 +327,11 @@ def test_intervals_are_ruled_on_under_each_reading_of_the_scan():
         uci({"sdp": 0.1, "pnn": 0.3, "ensemble:members=5": 0.6}, {}),
     ]
     own._made["uci"] = pd.concat(each).query("experiment == 'uci'")
-    trials = intervals.RULES["uci-sdp"](own).trials
+    trials = RULES["uci-sdp"](own).trials
     assert list(trials) == [OWN, ("one scan a set",), ("one variance a set",)]
     factors = [np.exp(trial.effects[0].values[0]) for trial in trials.values()]
     assert factors == pytest.approx([0.3 / 0.1, 0.3 / 0.2, 0.3 / 0.4])
-    (effect,) = intervals.RULES["uci-ensemble"](own).trials[()].effects
+    (effect,) = RULES["uci-ensemble"](own).trials[()].effects
     assert effect.name == "MPIW of PNN over that of five PNNs on concrete"
     np.testing.assert_allclose(np.exp(effect.values), 2)
 
@@ -372,7 +370,7 @@ def test_the_paper_s_scale_is_the_best_where_each_other_one_is_worse(others, out
         ("dirichlet", "dirichlet", scale): area for scale, area in zip(OTHER_SCALES, others, strict=True)
     }
     found = selected({("dirichlet", "dirichlet", float("nan")): 0.2} | lines)
-    assert set(selection.RULES["selective-scale"](found).trials) == {
+    assert set(RULES["selective-scale"](found).trials) == {
         (f"Dirichlet {reading}",) for reading in READINGS["dirichlet"]
     }
     assert outcome_of("selective-scale", found) is outcome
@@ -394,7 +392,7 @@ def test_pairwise_scores_of_both_families_have_to_be_better_and_other_scales_do_
         assert outcome_of("selective-pairwise", found) is outcome
         (effects,) = {
             trial.effects[1].values.round(9).tobytes()
-            for trial in selection.RULES["selective-pairwise"](found).trials.values()
+            for trial in RULES["selective-pairwise"](found).trials.values()
         }
         assert len(np.frombuffer(effects)) == 10
 

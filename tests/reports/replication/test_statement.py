@@ -2,19 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sdp_bench.reports.replication.statement import (
-    Answer,
-    Effect,
-    Evidence,
-    Statement,
-    Topic,
-    Trial,
-    Tried,
-    ruled,
-    tried,
-)
-from sdp_bench.reports.statistics.conventions import Outcome
-from sdp_bench.reports.statistics.verdicts import Verdict
+from sdp_bench.reports.statement import Answer, Effect, Evidence, Statement, Topic, Trial, Tried, ruled, tried
+from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up
 
 # Quantiles of a normal law: as like a sample of it as thirty numbers can be.
@@ -136,9 +125,7 @@ def test_without_data_or_without_a_rule_nothing_is_measured(evidence):
             Statement("b", (2, 2), "words", reason="nobody knows"),
         ),
     )
-    for one, reason in zip(
-        ruled(topic, evidence).statements, ("among these results", "nobody knows"), strict=True
-    ):
+    for one, reason in zip(ruled(topic, evidence).statements, ("not measured", "nobody knows"), strict=True):
         assert one.answer.verdicts.outcome is Outcome.NOT_MEASURED
         assert reason in one.answer.found
 

@@ -9,10 +9,19 @@ import pytest
 
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.choice import WhichRule
-from sdp_bench.reports.sections.choice.choice import OFF, ON, UNDECIDED, as_accurate, choice
-from sdp_bench.reports.sections.choice.figure import choice_figures
-from sdp_bench.reports.sections.choice.words import by_family, by_nets, names, sentences
+from sdp_bench.reports.sections.choice import (
+    OFF,
+    ON,
+    UNDECIDED,
+    WhichRule,
+    as_accurate,
+    by_family,
+    by_nets,
+    choice,
+    choice_figures,
+    names,
+    sentences,
+)
 from sdp_bench.reports.statistics.costs import Costs, SamplingTime
 from sdp_bench.reports.statistics.replicates import Replicates
 from sdp_bench.reports.tables.frame import checked

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.sections.figures.figures import figures
+from sdp_bench.reports.sections.figures import figures
 from sdp_bench.reports.tables import tables
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up

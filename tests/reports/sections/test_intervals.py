@@ -49,10 +49,10 @@ def section():
 
 
 def test_means_and_spreads_over_the_seeds_that_qualified(section):
-    table = section.tables[0]
-    assert table.methods[0] == "SDP"
-    assert [row.dataset for row in table.rows] == ["concrete", "yacht"]
-    cell = table.rows[1].cells[0]
+    table = section["tables"][0]
+    assert table["methods"][0] == "SDP"
+    assert [row["dataset"] for row in table["rows"]] == ["concrete", "yacht"]
+    cell = table["rows"][1]["cells"][0]
     assert (cell.qualified, cell.seeds) == (2, 3)
     coverage, width = cell.numbers
     assert (coverage.mean, coverage.sd) == pytest.approx((0.95, 0.05))
@@ -60,15 +60,15 @@ def test_means_and_spreads_over_the_seeds_that_qualified(section):
 
 
 def test_the_papers_numbers_stand_beside(section):
-    coverage, width = section.tables[0].rows[1].cells[0].numbers
+    coverage, width = section["tables"][0]["rows"][1]["cells"][0].numbers
     assert (coverage.paper, width.paper) == ("0.93 ± 0.04", "0.06 ± 0.01")
-    assert section.tables[0].paper == "Table 4"
+    assert section["tables"][0]["paper"] == "Table 4"
 
 
 def test_the_narrowest_is_marked_and_named(section):
-    sdp, _, pnn = section.tables[0].rows[1].cells
+    sdp, _, pnn = section["tables"][0]["rows"][1]["cells"]
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
-    (sentence,) = section.sentences
+    (sentence,) = section["sentences"]
     assert sentence.endswith("every seed qualified: PNN on yacht.")
 
 
@@ -81,7 +81,7 @@ def test_a_mean_over_fewer_seeds_does_not_win():
         ("yacht", "pnn", "mpiw", {0: 0.2, 1: 0.2}),
         ("yacht", "pnn", "picp", {0: 0.95, 1: 0.95}),
     ]
-    sdp, _, pnn = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
+    sdp, _, pnn = intervals(frame(rows), TRAITS)["tables"][0]["rows"][0]["cells"]
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
 
 
@@ -95,7 +95,7 @@ def test_none_is_marked_where_seeds_tell_none_from_the_narrowest():
             ("yacht", "mpiw", widths),
         )
     ]
-    sdp, _, pnn = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
+    sdp, _, pnn = intervals(frame(rows), TRAITS)["tables"][0]["rows"][0]["cells"]
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, False)
 
 
@@ -103,18 +103,18 @@ def test_ways_of_running_a_set_are_not_mixed():
     few = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.5})])
     many = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.1})])
     section = intervals(pd.concat([few, many.assign(recipe="longer")]), TRAITS)
-    widths = {row.dataset: row.cells[2].numbers[1].mean for row in section.tables[0].rows}
+    widths = {row["dataset"]: row["cells"][2].numbers[1].mean for row in section["tables"][0]["rows"]}
     assert widths == {"yacht (a)": 0.5, "yacht (b)": 0.1}
-    assert [run[2] for run in section.runs] == ["as published", "longer"]
-    paper = [row.cells[2].numbers[1].paper for row in section.tables[0].rows]
+    assert [run[2] for run in section["runs"]] == ["as published", "longer"]
+    paper = [row["cells"][2].numbers[1].paper for row in section["tables"][0]["rows"]]
     assert paper == ["0.03 ± 0.01"] * 2
 
 
 def test_none_qualified_is_said_and_not_a_crash(section):
-    cell = section.tables[0].rows[0].cells[2]
+    cell = section["tables"][0]["rows"][0]["cells"][2]
     assert (cell.qualified, cell.seeds) == (0, 2)
     assert math.isnan(cell.numbers[0].mean)
-    assert section.tables[0].rows[0].cells[0] is None  # not run at all
+    assert section["tables"][0]["rows"][0]["cells"][0] is None  # not run at all
 
 
 def test_no_section_without_measurements():
@@ -144,27 +144,30 @@ def test_the_scan_of_each_seed_is_shown_first_and_the_others_after_it():
         ]
     )
     section = intervals(pd.concat([own, shared]), TRAITS)
-    assert section.reading == "a scan for each seed and setting"
-    sdp, _, pnn = section.tables[0].rows[0].cells
+    assert section["reading"] == "a scan for each seed and setting"
+    sdp, _, pnn = section["tables"][0]["rows"][0]["cells"]
     assert (sdp.numbers[1].mean, pnn.numbers[1].mean) == pytest.approx((0.1, 0.3))
-    assert section.scanned.methods[:2] == ("SDP, a scan for each seed and setting", "SDP, one scan a set")
+    assert section["scanned"]["methods"][:2] == (
+        "SDP, a scan for each seed and setting",
+        "SDP, one scan a set",
+    )
     first, second = (
-        tuple(number.mean for number in cell.numbers) for cell in section.scanned.rows[0].cells[:2]
+        tuple(number.mean for number in cell.numbers) for cell in section["scanned"]["rows"][0]["cells"][:2]
     )
     assert first == pytest.approx((0.9, 0.1, 0.95))
     assert second == pytest.approx((0.93, 0.2, 0.95))
-    assert "by 0.0200 from 165, 0.0500 from 285 candidates" in section.sentences[1]
-    assert section.sentences[1].endswith("was lucky on its few rows of validation.")
+    assert "by 0.0200 from 165, 0.0500 from 285 candidates" in section["sentences"][1]
+    assert section["sentences"][1].endswith("was lucky on its few rows of validation.")
 
 
 def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
     rows = [(f"{name}", rule, "qualified", {0: 1}) for name in ("yacht",) for rule in ("sqr", "sqr_ends")]
-    table = intervals(frame(rows), TRAITS).tables[1]
-    published, text = table.rows[0].cells[2:]
+    table = intervals(frame(rows), TRAITS)["tables"][1]
+    published, text = table["rows"][0]["cells"][2:]
     assert (published.numbers[0].paper, text.numbers[0].paper) == ("0.93 ± 0.06", "")
-    alone = intervals(frame([("yacht", "sqr", "qualified", {0: 1})]), TRAITS).tables[1]
-    assert alone.methods == ("MC estimate k=10", "MC estimate k=100", "SQR, trained at all levels")
-    assert alone.rows[0].cells[2].numbers[0].paper == "0.93 ± 0.06"
+    alone = intervals(frame([("yacht", "sqr", "qualified", {0: 1})]), TRAITS)["tables"][1]
+    assert alone["methods"] == ("MC estimate k=10", "MC estimate k=100", "SQR, trained at all levels")
+    assert alone["rows"][0]["cells"][2].numbers[0].paper == "0.93 ± 0.06"
 
 
 def test_readings_are_compared_where_each_has_a_setting_that_qualifies():
@@ -176,7 +179,7 @@ def test_readings_are_compared_where_each_has_a_setting_that_qualifies():
 
     falls = {0: 0.03, 1: 0.01, 2: 0.08}
     each = [scanned("", falls), scanned("set_scan", falls), scanned("set_variance", {0: 0.03, 1: 0.01})]
-    (said,) = [one for one in intervals(pd.concat(each), TRAITS).sentences if "candidates" in one]
+    (said,) = [one for one in intervals(pd.concat(each), TRAITS)["sentences"] if "candidates" in one]
     assert "by 0.0200 from 15, 0.0200 from 165, 0.0200 from 285 candidates" in said
 
 

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.studies.introduction import EXPERIMENT
-from sdp_bench.reports.sections.introduction import LayerOfIntroduction
-from sdp_bench.reports.sections.introduction.introduction import introduction, layer_of, optimum
+from sdp_bench.reports.sections.introduction import LayerOfIntroduction, introduction, layer_of, optimum
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -36,18 +35,18 @@ def test_layers_are_numbered_as_in_the_paper():
 
 def test_rows_have_the_best_scale_and_both_ends():
     section = introduction(frame((10.0, 0.1), seeds=2))
-    assert [(row.layer, row.low, row.high) for row in section.rows] == [(0, 10.0, 10.0), (1, 0.1, 0.1)]
-    first = section.rows[0]
+    assert [(row.layer, row.low, row.high) for row in section["rows"]] == [(0, 10.0, 10.0), (1, 0.1, 0.1)]
+    first = section["rows"][0]
     assert (first.best, first.first, first.last) == pytest.approx((90.5, 60.5, 80.5))
-    assert section.runs == 2
+    assert section["runs"] == 2
 
 
 def test_the_finding_counts_inner_optima_and_falls():
-    finding = introduction(frame((10.0, 1.0, 0.1, 0.01))).finding
+    finding = introduction(frame((10.0, 1.0, 0.1, 0.01)))["finding"]
     assert "For 3 of 4 layers" in finding
     assert "falls 3 times and rises 0 times of 3" in finding
     assert "One run" in finding
-    assert "falls 0 times and rises 1 times of 1" in introduction(frame((0.1, 1.0), seeds=2)).finding
+    assert "falls 0 times and rises 1 times of 1" in introduction(frame((0.1, 1.0), seeds=2))["finding"]
 
 
 def test_nothing_measured_is_no_section():
@@ -61,4 +60,4 @@ def test_what_the_section_says():
     assert parsed.wrong == []
     assert len(parsed.ids) == len(set(parsed.ids))
     assert "0 90.00 10.0 60.00 80.00" in told(text)
-    assert "k = 1 at most 90.0 % at 1" in section.figure.alt
+    assert "k = 1 at most 90.0 % at 1" in section["figure"].alt

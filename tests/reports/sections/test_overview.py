@@ -4,8 +4,7 @@ import pytest
 
 from sdp_bench.reports.page import build
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.overview import Overview
-from sdp_bench.reports.sections.overview.uses import USES, families, rows
+from sdp_bench.reports.sections.overview import USES, Overview, families, rows
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS

@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.studies.robustness import EXPERIMENT, METRICS
+from sdp_bench.bench.studies.robustness import EXPERIMENT, METRICS, NOISE
 from sdp_bench.reports.page import build
-from sdp_bench.reports.sections.robustness import Robustness
-from sdp_bench.reports.sections.robustness.robustness import Robust, robustness
+from sdp_bench.reports.sections.robustness import Robustness, robustness
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -53,7 +52,7 @@ def frame(*parts):
 @pytest.fixture(scope="module")
 def found(whole):
     """Its only set."""
-    (only,) = robustness(whole).sets
+    (only,) = robustness(whole)["sets"]
     return only
 
 
@@ -67,36 +66,36 @@ def whole():
 
 
 def test_the_best_scale_is_where_the_papers_count_is_largest(found):
-    assert found.title == "MNIST"
-    assert found.radius == "16/255"
-    assert [(row.objective, row.scale) for row in found.best] == [
+    assert found["title"] == "MNIST"
+    assert found["radius"] == "16/255"
+    assert [(row.objective, row.scale) for row in found["best"]] == [
         ("softmax cross-entropy", 0.0),
         ("Dirichlet, marginal moment matching", 1.0),
         ("PD Gauss, SDP", 1.0),
         ("PD Gauss, marginal SDP", 1.0),
         ("PD Cauchy", 1.0),
     ]
-    assert len(found.rows) == 1 + 4 * 3
+    assert len(found["rows"]) == 1 + 4 * 3
 
 
 def test_a_row_has_every_attack_in_the_larger_ball_and_the_weakest_of_them(found):
-    gaussian = found.best[2]
+    gaussian = found["best"][2]
     known = (gaussian.clean, *gaussian.noise, gaussian.own, gaussian.required, gaussian.pixel)
     np.testing.assert_allclose(known, [90, 80, 80, 80, 70, 60, 50])
     np.testing.assert_allclose((gaussian.cross_entropy, gaussian.square, gaussian.weakest), [75, 10, 10])
-    softmax = found.best[0]
+    softmax = found["best"][0]
     np.testing.assert_allclose((softmax.own, softmax.cross_entropy, softmax.required), [20, 20, 10])
 
 
 def test_numbers_are_means_over_runs():
     parts = [rows("softmax", math.nan, own, own, seed=seed) for seed, own in enumerate((0.4, 0.6))]
-    (row,) = robustness(frame(*parts)).sets[0].rows
+    (row,) = robustness(frame(*parts))["sets"][0]["rows"]
     assert row.runs == 2
     assert row.own == pytest.approx(50)
 
 
 def test_the_finding_says_where_a_search_without_gradients_leaves_less(found):
-    finding = found.finding
+    finding = found["finding"]
     assert "leaves 60.0 % for PD Gauss, SDP at scale 1 (the paper: 85 %)" in finding
     assert "10.0 % for softmax cross-entropy (the paper: 14 %)" in finding
     assert "leaves less for 1 of 5: PD Gauss, SDP 10.0 %" in finding
@@ -106,16 +105,16 @@ def test_the_finding_says_where_a_search_without_gradients_leaves_less(found):
 def test_the_finding_says_where_gradients_hide_most_from_pgd_as_it_is(found):
     assert (
         "Gradients hide most from PGD as it is for PD Gauss, SDP at scale 1: it leaves 70.0 %, the Square "
-        "attack 10.0 %, and PGD with gradients that are not zero 60.0 %." in found.finding
+        "attack 10.0 %, and PGD with gradients that are not zero 60.0 %." in found["finding"]
     )
 
 
 def test_the_recipe_is_that_of_the_net_without_a_scale(found):
-    assert found.recipe == "trained on 100 images; softmax"
+    assert found["recipe"] == "trained on 100 images; softmax"
 
 
 def test_the_finding_says_where_gradients_hide_nothing():
-    finding = robustness(frame(rows("pairwise_gaussian", 1.0, 0.7, 0.7))).sets[0].finding
+    finding = robustness(frame(rows("pairwise_gaussian", 1.0, 0.7, 0.7)))["sets"][0]["finding"]
     assert "hide little" in finding
     assert "leaves less" not in finding
     assert "hide most" not in finding
@@ -124,23 +123,23 @@ def test_the_finding_says_where_gradients_hide_nothing():
 def test_each_set_has_its_own_radii_and_no_number_of_the_papers_mnist():
     cifar = rows("pairwise_gaussian", 1.0, 0.3, 0.3, dataset="cifar10", radii=("3/255", "4/255"))
     both = robustness(frame(cifar, rows("softmax", math.nan, 0.2, 0.2)))
-    assert [one.title for one in both.sets] == ["MNIST", "CIFAR-10"]
-    assert both.sets[1].radius == "4/255"
-    assert "the paper: 85" not in both.sets[1].finding
+    assert [one["title"] for one in both["sets"]] == ["MNIST", "CIFAR-10"]
+    assert both["sets"][1]["radius"] == "4/255"
+    assert "the paper: 85" not in both["sets"][1]["finding"]
 
 
 def test_what_was_not_measured_is_a_dash_and_no_section_stands_without_measurements(whole):
     assert robustness(frame()) is None
     only_clean = whole[whole["rule"] == "clean"]
     section = robustness(only_clean[only_clean["objective"] == "softmax"])
-    assert all(math.isnan(row.weakest) for row in section.sets[0].rows)
-    assert section.sets[0].finding == ""
+    assert all(math.isnan(row.weakest) for row in section["sets"][0]["rows"])
+    assert section["sets"][0]["finding"] == ""
     text = made_up.rendered(Robustness(), section=section)
     assert outline(text).wrong == []
 
 
 def test_figures_show_every_strength_and_every_attack(found):
-    first, second = found.figures
+    first, second = found["figures"]
     assert made_up.titles(first) == [
         "noise of σ = 0.5",
         "noise of σ = 0.75",
@@ -160,7 +159,7 @@ def test_figures_show_every_strength_and_every_attack(found):
 
 
 def test_what_the_section_says(found):
-    text = made_up.rendered(Robustness(), section=Robust((found,)))
+    text = made_up.rendered(Robustness(), section={"sets": [found], "noise": NOISE})
     parsed = outline(text)
     assert parsed.wrong == []
     assert parsed.open == []

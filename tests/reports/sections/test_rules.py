@@ -34,24 +34,24 @@ def pages(results, tmp_path_factory):
 def test_every_rule_that_can_be_chosen_has_a_page(results, pages):
     context = Rules().build(results)
     ranked = {rule for rule in results.frame["rule"].unique() if not TRAITS.is_reference(rule)}
-    assert {one.rule for one in context["rules"]} == ranked
-    assert set(pages) == {one.page.file for one in context["rules"]}
+    assert {one["rule"] for one in context["rules"]} == ranked
+    assert set(pages) == {one["page"].file for one in context["rules"]}
 
 
 def test_places_are_those_of_the_choice(results):
-    (sdp,) = (one for one in Rules().build(results)["rules"] if one.rule == "sdp")
+    (sdp,) = (one for one in Rules().build(results)["rules"] if one["rule"] == "sdp")
     conditions = [condition for band in choices(results).bands for condition in band.conditions]
     contests = [condition.answers[-1].deterministic for condition in conditions]
-    assert len(sdp.places) == len(conditions)
-    assert sum(place.leads for place in sdp.places) == sum(one.leader == "sdp" for one in contests)
-    assert sum(place.level for place in sdp.places) == sum(
+    assert len(sdp["places"]) == len(conditions)
+    assert sum(place["leads"] for place in sdp["places"]) == sum(one.leader == "sdp" for one in contests)
+    assert sum(place["level"] for place in sdp["places"]) == sum(
         "sdp" in (one.leader, *one.tied) for one in contests
     )
     means = results.frame[(results.frame["metric"] == "tv_headline") & (results.frame["rule"] == "sdp")]
     mean = 1 - means[(means["depth"] == 1) & (means["sigma"] == 10)]["value"].mean()
-    (nets,) = (nets for _, every in sdp.blocks for nets in every if nets.band.depths == (1,))
-    assert nets.at(10.0).standing.value == pytest.approx(mean)
-    assert nets.at(0.5) is None
+    (nets,) = (nets for _, every in sdp["blocks"] for nets in every if nets["band"].depths == (1,))
+    assert nets["places"][10.0]["standing"].value == pytest.approx(mean)
+    assert 0.5 not in nets["places"]
 
 
 def test_a_page_says_what_the_rule_is_and_what_the_kit_says(pages):

@@ -5,7 +5,7 @@ import pytest
 
 from sdp_bench.bench.runtime.table import Row, load, save
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.runtime import Runtime, runtime, scan
+from sdp_bench.reports.sections.runtime import Runtime, blocks, scan
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
 
@@ -24,17 +24,17 @@ ROWS = [
 
 
 def test_each_net_and_phase_is_a_block_with_the_papers_ratios_at_training():
-    blocks = runtime(ROWS)
-    assert [block.title for block in blocks] == [
+    made = list(blocks(ROWS))
+    assert [block["title"] for block in made] == [
         "Three-layer CNN, forward",
         "Three-layer CNN, training step",
         "ResNet-18, training step",
     ]
-    assert blocks[0].timings[1].ratio.paper is None
-    assert blocks[1].timings[1].ratio.paper == pytest.approx(20.8 / 6.29)  # Table 6, seconds an epoch
-    assert blocks[1].timings[1].method == "SDP"
-    assert "distprop" in blocks[2].timings[0].method
-    assert "batch 128, CPU (x86_64), 1 CPU thread" in blocks[0].about
+    assert made[0]["timings"][1][2].paper is None
+    assert made[1]["timings"][1][2].paper == pytest.approx(20.8 / 6.29)  # Table 6, seconds an epoch
+    assert made[1]["timings"][1][0] == "SDP"
+    assert "distprop" in made[2]["timings"][0][0]
+    assert "batch 128, CPU (x86_64), 1 CPU thread" in made[0]["about"]
 
 
 def test_the_page_shows_what_was_timed_and_nothing_where_nothing_was(tmp_path):
@@ -57,8 +57,8 @@ def test_nets_of_different_sizes_stand_in_a_table_of_their_own():
         row("cnn3-28x64-1", "forward", "dvia", 23_456.0),
     ]
     found = scan(rows)
-    assert found.methods == ("SDP",)
-    assert [(net.inputs, net.outputs, timed.ratio) for net, (timed,) in found.rows] == [
+    assert found["methods"] == ("SDP",)
+    assert [(net.inputs, net.outputs, timed.ratio) for net, (timed,) in found["rows"]] == [
         (784, 10, 9.5),
         (3, 100, 20.25),
     ]

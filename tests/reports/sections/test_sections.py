@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.experiments import experiment
-from sdp_bench.reports.paper.printed import printed
+from sdp_bench.reports.paper import printed
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.oracle import oracle_errors, precision
 from sdp_bench.reports.sections.sensitivity import sensitivity
@@ -102,10 +102,10 @@ def oracle_frame():
 
 def test_the_oracles_error():
     (found,) = oracle_errors(oracle_frame())
-    assert (found.again, found.below) == (4, 2)  # .011 lies below .012, .013 does not
-    assert (found.moves, found.shift) == (2, pytest.approx(0.002))
-    assert found.largest == pytest.approx(2 / math.sqrt(2))
-    assert found.rms == pytest.approx(math.sqrt((2 + 0.5) / 2))
+    assert (found["again"], found["below"]) == (4, 2)  # .011 lies below .012, .013 does not
+    assert (found["moves"], found["shift"]) == (2, pytest.approx(0.002))
+    assert found["largest"] == pytest.approx(2 / math.sqrt(2))
+    assert found["rms"] == pytest.approx(math.sqrt((2 + 0.5) / 2))
     assert oracle_errors(checked(pd.DataFrame())) == []
 
 
@@ -122,11 +122,11 @@ def test_where_float64_was_needed():
         for rule in ("sdp", "dvia")
     ]
     found = precision(checked(pd.DataFrame(rows)))
-    assert (found.oracles, found.untold) == (4, 1)
-    assert found.double == (("4 ReLU layers", "0.1", "1 of 2"), ("4 sigmoid layers", "1", "1 of 1"))
+    assert (found["oracles"], found["untold"]) == (4, 1)
+    assert found["double"] == [("4 ReLU layers", "0.1", "1 of 2"), ("4 sigmoid layers", "1", "1 of 1")]
     without = precision(oracle_frame())
-    assert (without.oracles, without.untold, without.double) == (2, 2, ())
-    assert precision(checked(pd.DataFrame())).oracles == 0
+    assert without == {"oracles": 2, "untold": 2, "double": []}
+    assert precision(checked(pd.DataFrame()))["oracles"] == 0
 
 
 def test_what_was_run():
@@ -141,10 +141,10 @@ def test_what_was_run():
         row("iris-w1", 1.0, "sdp", "w1:w1_points=2000,w1_pairs=8", 0.1, net="n1", input=i) for i in (1, 2)
     ]
     tv, w1 = fidelity(checked(pd.DataFrame(rows)), 0.9)
-    assert (tv.nets, tv.inputs, tv.poor, tv.full) == (10, "10", 1, True)
+    assert [tv[name] for name in ("nets", "inputs", "poor", "full")] == [10, "10", 1, True]
     less = fidelity(checked(pd.DataFrame(rows[:400])), 0.9)
-    assert [each.full for each in less] == [False]  # one sigma is missing
-    assert (w1.nets, w1.inputs, w1.points, w1.full) == (2, "1-2", 2000, False)
+    assert [design["full"] for design in less] == [False]  # one sigma is missing
+    assert [w1[name] for name in ("nets", "inputs", "points", "full")] == [2, "1-2", 2000, False]
 
 
 def test_the_page_shows_them():

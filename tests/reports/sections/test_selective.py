@@ -8,9 +8,7 @@ from sdp_bench.bench.studies.selective import READINGS as RECORDED
 from sdp_bench.bench.studies.selective.group import POINTS
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.reports.page import build
-from sdp_bench.reports.sections.selective import SelectivePrediction
-from sdp_bench.reports.sections.selective.selective import PERFECT, selective
-from sdp_bench.reports.sections.selective.words import READINGS
+from sdp_bench.reports.sections.selective import PERFECT, READINGS, SelectivePrediction, selective
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -50,8 +48,8 @@ def whole():
 
 def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
     section = selective(whole)
-    assert [half.part for half in section.halves] == ["(a)", "(b)", ""]
-    lines = [line for half in section.halves for line in half.rows]
+    assert [half["part"] for half in section["halves"]] == ["(a)", "(b)", ""]
+    lines = [line for half in section["halves"] for line in half["rows"]]
     assert [(line.objective, line.method, line.score, line.paper) for line in lines] == [
         ("softmax", "–", "softmax entropy", "21.4 ± 0.6"),
         ("softmax", "–", "orthonormal certificates", "24.2 ± 0.9"),
@@ -79,16 +77,16 @@ def test_lines_that_seeds_do_not_tell_from_the_best_are_best_too_unless_all_are(
         whole["rule"].eq("pairwise_gaussian") & whole["objective"].eq("softmax") & whole["metric"].eq("rcauc")
     )
     areas = whole["value"].where(~own, whole["value"] - 0.01 + 0.03 * whole["seed"] - 0.014)
-    lines = selective(whole.assign(value=areas)).halves[0].rows
+    lines = selective(whole.assign(value=areas))["halves"][0]["rows"]
     assert [line.best for line in lines] == [False] * 3 + [True, True]
     two = frame(*(rows("softmax", "pairwise_gaussian", areas) for areas in ((0.2, 0.3),)))
     other = rows("softmax", "softmax_entropy", (0.3, 0.21))
-    (half,) = selective(pd.concat([two, frame(other)])).halves
-    assert [line.best for line in half.rows] == [False, False]
+    (half,) = selective(pd.concat([two, frame(other)]))["halves"]
+    assert [line.best for line in half["rows"]] == [False, False]
 
 
 def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
-    line = selective(whole).halves[0].rows[1]
+    line = selective(whole)["halves"][0]["rows"][1]
     assert line.seeds == 2
     assert line.area.name == "100 certificates"
     assert line.area.mean == pytest.approx(30.0)
@@ -100,7 +98,7 @@ def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
 
 
 def test_the_finding_names_the_best_and_counts_the_pairwise_scores(whole):
-    finding = selective(whole).finding
+    finding = selective(whole)["finding"]
     assert PERFECT == 12.5
     assert (
         "Of 17 pairs of model and score, the smallest area is that of PD Cauchy on the PD loss Cauchy"
@@ -120,7 +118,7 @@ def test_the_finding_tells_the_default_reading_from_the_others():
         rows("softmax", "pairwise_cauchy", [0.23]),
         rows("dirichlet", "pairwise_gaussian", [0.1]),
     ]
-    finding = selective(frame(*parts)).finding
+    finding = selective(frame(*parts))["finding"]
     assert (
         "0 of 2 pairwise scores are below the softmax entropy of the same model, 1 by some reading" in finding
     )
@@ -128,7 +126,7 @@ def test_the_finding_tells_the_default_reading_from_the_others():
 
 
 def test_the_readings_closest_to_the_text_are_first_and_no_other_is_lost(whole):
-    first = {line.score: line.area.name for half in selective(whole).halves for line in half.rows}
+    first = {line.score: line.area.name for half in selective(whole)["halves"] for line in half["rows"]}
     assert first["Dirichlet"] == "entropy of its mean"
     assert (first["PD Gauss"], first["PD Cauchy"]) == ("geometric", "geometric")
     assert {score: sorted(readings) for score, readings in READINGS.items()} == {
@@ -138,36 +136,40 @@ def test_the_readings_closest_to_the_text_are_first_and_no_other_is_lost(whole):
 
 def test_one_seed_has_no_spread_and_the_page_says_so():
     section = selective(frame(rows("softmax", "pairwise_gaussian", [0.2])))
-    assert section.halves[0].rows[0].area.sd != section.halves[0].rows[0].area.sd
-    assert "one seed, so no spread is known" in section.finding
+    assert section["halves"][0]["rows"][0].area.sd != section["halves"][0]["rows"][0].area.sd
+    assert "one seed, so no spread is known" in section["finding"]
 
 
 def test_objectives_that_were_not_run_are_left_out():
     section = selective(frame(rows("dirichlet", "dirichlet", [0.2, 0.3])))
-    assert [half.part for half in section.halves] == ["(b)"]
-    assert [run.objective for run in section.runs] == ["Dirichlet"]
-    assert made_up.titles(section.figure) == ["(b) Trained with propagation"]
-    assert "softmax entropy" not in section.finding
+    assert [half["part"] for half in section["halves"]] == ["(b)"]
+    assert [run["objective"] for run in section["runs"]] == ["Dirichlet"]
+    assert made_up.titles(section["figure"]) == ["(b) Trained with propagation"]
+    assert "softmax entropy" not in section["finding"]
 
 
 def test_models_of_other_scales_stand_in_a_table_of_their_own_and_nowhere_else(whole):
     plain = selective(whole)
-    assert plain.scales == ()
+    assert plain["scales"] == ()
     others = [
         rows("dirichlet", score, (area, area + 0.02, area + 0.04), scale=scale)
         for scale, area in ((1.0, 0.05), (0.001, 0.45))
         for score in SCORES["dirichlet"]
     ]
     section = selective(pd.concat([whole, frame(*others)]))
-    assert [row.scale for row in section.scales] == [0.001, 0.01, 1.0]
-    assert [row.seeds for row in section.scales] == [2, 2, 2]  # the paper's scale has no third
-    assert [round(row.areas[0].mean, 6) for row in section.scales] == [46, 26, 6]
-    assert [other.name for other in section.scales[0].areas] == [
+    assert [row.scale for row in section["scales"]] == [0.001, 0.01, 1.0]
+    assert [row.seeds for row in section["scales"]] == [2, 2, 2]  # the paper's scale has no third
+    assert [round(row.areas[0].mean, 6) for row in section["scales"]] == [46, 26, 6]
+    assert [other.name for other in section["scales"][0].areas] == [
         "entropy of its mean",
         "entropy of the law",
         "total concentration",
     ]
-    assert (section.halves, section.runs, section.finding) == (plain.halves, plain.runs, plain.finding)
+    assert (section["halves"], section["runs"], section["finding"]) == (
+        plain["halves"],
+        plain["runs"],
+        plain["finding"],
+    )
     text = told(made_up.rendered(SelectivePrediction(), section=section))
     assert "0.001 46.00 ± 1.41 90.00 2 entropy of the law 47.00 ± 1.41" in text
     assert "Scale of the input noise" not in told(made_up.rendered(SelectivePrediction(), section=plain))
@@ -182,14 +184,14 @@ def test_nothing_measured_is_no_section():
 
 def test_without_curves_there_is_a_table_and_no_figure():
     section = selective(frame(rows("softmax", "softmax_entropy", [0.2], risk=False)))
-    assert section.figure is None
+    assert section["figure"] is None
 
 
 def test_the_figure_says_its_curves_in_words_and_has_a_perfect_line(whole):
     section = selective(whole)
-    assert len(made_up.titles(section.figure)) == 3
-    assert "softmax entropy on softmax 0.0 %" in section.figure.alt
-    assert "perfect" in section.figure.svg
+    assert len(made_up.titles(section["figure"])) == 3
+    assert "softmax entropy on softmax 0.0 %" in section["figure"].alt
+    assert "perfect" in section["figure"].svg
 
 
 def test_what_the_section_says(whole):

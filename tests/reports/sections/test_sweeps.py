@@ -4,12 +4,10 @@ import re
 
 import pytest
 
-from sdp_bench.reports.numbers.number import FOLDER
+from sdp_bench.reports.numbers import FOLDER
 from sdp_bench.reports.page import build
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.sweeps import Sweeps
-from sdp_bench.reports.sections.sweeps.figure import figure
-from sdp_bench.reports.sections.sweeps.sweeps import MOST, Swept, sweeps, swept_in
+from sdp_bench.reports.sections.sweeps import MOST, Sweeps, Swept, figure, sweeps, swept_in
 from sdp_bench.reports.site import CHARTS
 from tests.reports import made_up
 

@@ -7,10 +7,9 @@ import pytest
 
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
 from sdp_bench.bench.studies.two_moons.group import RECIPES
-from sdp_bench.reports.replication import moons as ruling
-from sdp_bench.reports.replication.statement import Evidence
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.two_moons import TwoMoons, moons
+from sdp_bench.reports.sections.two_moons import RULES, TwoMoons, moons
+from sdp_bench.reports.statement import Evidence
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
 from tests.reports.test_page import told
@@ -34,19 +33,20 @@ CHANCES = dict(zip(RECIPES, (0.2, 0.9, 0.3, 0.4, 0.1, 0.6), strict=True))
 
 def test_each_recipe_has_its_numbers_over_seeds():
     section = moons(frame(CHANCES))
-    assert [row.label for row in section.rows] == [recipe.label for recipe in RECIPES.values()]
-    assert section.rows[1].numbers[0] == pytest.approx((0.915, 0.9, 0.93))
-    assert section.rows[1].numbers[1:] == ((0.25, 0.25, 0.25),) * 3
-    assert section.seeds == 4
-    assert section.recipe == "made by pairwise"
-    assert "with GELU, Cauchy noise and with GELU, Gaussian noise; after training as usual with none" in (
-        section.finding
+    assert [label for label, _ in section["rows"]] == [recipe.label for recipe in RECIPES.values()]
+    assert section["rows"][1][1][0] == pytest.approx((0.915, 0.9, 0.93))
+    assert section["rows"][1][1][1:] == [(0.25, 0.25, 0.25)] * 3
+    assert section["seeds"] == 4
+    assert section["recipe"] == "made by pairwise"
+    assert (
+        "with GELU, Cauchy noise and with GELU, Gaussian noise; after training as usual with none"
+        in (section["finding"])
     )
     assert moons(frame(CHANCES).assign(experiment="iris-tv")) is None
 
 
 def test_a_chance_of_a_half_with_one_seed_is_not_more_often_than_not():
-    assert "with propagation with none of these nets" in moons(frame({"pairwise": 0.49})).finding
+    assert "with propagation with none of these nets" in moons(frame({"pairwise": 0.49}))["finding"]
 
 
 def test_the_page_shows_them():
@@ -56,7 +56,7 @@ def test_the_page_shows_them():
 
 
 def test_the_statement_is_ruled_under_each_net_and_noise():
-    found = ruling.RULES["regularize"](Evidence(Results(frame(CHANCES, seeds=20, step=0.001))))
+    found = RULES["regularize"](Evidence(Results(frame(CHANCES, seeds=20, step=0.001))))
     assert set(found.trials) == {(recipe.how,) for recipe in RECIPES.values() if recipe.propagated}
     trial = found.trials["ReLU, Cauchy noise",]
     (effect,) = trial.effects
@@ -70,5 +70,5 @@ def test_nets_that_were_trained_otherwise_are_not_mixed_in():
     short = frame(dict.fromkeys(CHANCES, 0.5), seeds=2).assign(recipe=lambda own: own["recipe"] + ", 5 steps")
     both = pd.concat([short, frame(CHANCES)], ignore_index=True)
     assert moons(both) == moons(frame(CHANCES))
-    found = ruling.RULES["regularize"](Evidence(Results(both)))
+    found = RULES["regularize"](Evidence(Results(both)))
     assert len(found.trials["ReLU, Cauchy noise",].effects[0].values) == 4

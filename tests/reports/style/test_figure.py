@@ -5,9 +5,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sdp_bench.reports.sections.choice.choice import choice
-from sdp_bench.reports.sections.choice.figure import choice_figures
-from sdp_bench.reports.sections.figures.figures import figures
+from sdp_bench.reports.sections.choice import choice, choice_figures
+from sdp_bench.reports.sections.figures import figures
 from sdp_bench.reports.style.figure import KINDS, Figure, label_ends, label_points, look, panels
 from sdp_bench.reports.style.theme import INK, Style
 from sdp_bench.reports.tables import tables

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdp_ref
-from sdp_bench.reports.sections.robustness.words import OBJECTIVES
-from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.sections.robustness import OBJECTIVES
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import (
     CONTRAST,
     DARK,

@@ -1,0 +1,429 @@
+"""The leaderboard: rules of several entries ranked by the same code as any report, as static files."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sdp_bench.bench.badge import Badge
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.problem_set import DIGEST, NAME, problem_set
+from sdp_bench.bench.files import writing
+from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.noise import CAUCHY
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
+from sdp_bench.bench.results.exchange import opened
+from sdp_bench.bench.results.queries import Queries
+from sdp_bench.bench.results.record import Run
+from sdp_bench.bench.settings import Settings
+from sdp_bench.reports.folder import check, inside, write
+from sdp_bench.reports.parts import PAGE
+from sdp_bench.reports.statistics.ranking import Ranking, rank
+from sdp_bench.reports.statistics.replicates import Overall, Score
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.names import RuleTraits
+from sdp_bench.reports.writing import environment
+from sdp_ref.rules import Traits
+
+_WORST = math.log(100.0)
+"""Bound on |log ratio|: the ratio is 0 for events that were predicted to be impossible."""
+
+
+def _bounded(metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.minimum(np.asarray(metric.score(values, floors)), _WORST)
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use of predictions, judged by one of several metrics.
+
+    `most` is the largest possible score, and `shown` converts a mean score for display.
+    """
+
+    name: str
+    title: str
+    about: str
+    unit: str
+    metrics: tuple[str, ...]
+    heavy: bool = False
+    most: float = 1.0
+    shown: Callable[[float], float] = float
+    score: Score = _bounded
+
+
+USES = (
+    Use(
+        "law",
+        "Whole distribution",
+        "Total variation between the predicted and the true joint distribution of all outputs, in 128 cells "
+        "of equal mass. For ten outputs: the largest over pairs of principal axes.",
+        "TV",
+        ("tv_headline", "tv_principal"),
+    ),
+    Use(
+        "decision",
+        "Class decision",
+        "Total variation between the predicted and the true distribution of the class (arg max of the "
+        "outputs).",
+        "TV",
+        ("tv_class",),
+    ),
+    Use(
+        "intervals",
+        "Prediction intervals",
+        "Absolute difference between the true and the nominal coverage of the predicted central intervals of "
+        "single outputs (50 %, 90 %, 95 %).",
+        "|difference|",
+        ("coverage",),
+    ),
+    Use(
+        "deviations",
+        "Standard deviations",
+        "Error factor of the standard deviation of an output, up or down (geometric mean); 1 is exact.",
+        "factor",
+        ("std_ratio",),
+        most=_WORST,
+        shown=math.exp,
+    ),
+    Use(
+        "tails",
+        "Tails",
+        "Error factor of the predicted probability that an output exceeds its true 90 %, 99 %, 99.9 % and "
+        "99.99 % quantiles, up or down, at most 100 (geometric mean); 1 is exact.",
+        "factor",
+        ("tails",),
+        most=_WORST,
+        shown=math.exp,
+    ),
+    Use(
+        "heavy",
+        "Heavy tails",
+        "Cauchy noise: total variation between the predicted and the true joint distribution of all outputs.",
+        "TV",
+        ("tv_joint",),
+        heavy=True,
+    ),
+)
+"""Uses in the order of the page; the first one orders the table of all rules."""
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One rule of one entry.
+
+    `name` identifies it on the page: the spec of the rule, with the name of its file if several files have
+    different measurements of a rule with this spec. `frame` has its measurements of the problem set,
+    `left_out` the reasons why problems are missing, and `plugin` its code if the rule is not built in.
+    """
+
+    name: str
+    rule: str
+    file: str
+    traits: Traits
+    frame: pd.DataFrame
+    run: Run
+    left_out: tuple[str, ...]
+    plugin: Plugin | None
+
+    @property
+    def label(self) -> str:
+        return self.traits.label if self.name == self.rule else f"{self.traits.label} ({self.file})"
+
+
+@functools.cache
+def problems() -> pd.DataFrame:
+    """Return the problems with the key of their oracle, setting, net, input, noise, sigma and metrics."""
+    frozen = problem_set()
+    return pd.DataFrame(
+        [
+            {
+                "unit": key,
+                "setting": setting.name,
+                "net": setting.net,
+                "input": row,
+                "noise": setting.noise,
+                "sigma": setting.scale,
+                "metric_spec": metric,
+            }
+            for setting in frozen.settings
+            for key, row in zip(setting.keys, setting.rows, strict=True)
+            for metric in setting.metrics
+        ]
+    )
+
+
+def read(paths: Sequence[Path]) -> list[Entry]:
+    """Read entries from results files and export folders; identical measurements of a rule are read once.
+
+    A UserError is raised if a file is not readable or has no measurement of the problem set.
+    """
+    found: list[Entry] = []
+    for path in paths:
+        with opened(path) as store:
+            own = list(_entries(store, path.stem))
+        if not own:
+            raise UserError(f"{path} has no measurement of {NAME}: sdp-bench run {NAME} --rules RULE")
+        found += own
+    distinct: dict[tuple[str, str], Entry] = {}
+    for entry in found:
+        values = entry.frame[["unit", "metric_spec", "component", "value"]].to_csv(index=False)
+        distinct.setdefault((entry.rule, values), entry)
+    rules = [entry.rule for entry in distinct.values()]
+    names = [e.rule if rules.count(e.rule) == 1 else f"{e.rule} ({e.file})" for e in distinct.values()]
+    return [
+        Entry(**{**vars(entry), "name": name if names.count(name) == 1 else f"{name} {number}"})
+        for number, (name, entry) in enumerate(zip(names, distinct.values(), strict=True), 1)
+    ]
+
+
+def _entries(store: Queries, file: str) -> Iterator[Entry]:
+    """Yield the rules of a results file that were measured on the problem set."""
+    runs = [run for run in map(store.run, store.runs()) if NAME in run.experiments]
+    if not runs:
+        return
+    frame = store.frame(*runs)
+    frame = frame[frame["experiment"] == NAME].drop_duplicates(["unit", "rule", "metric_spec", "component"])
+    texts = ["unit", "rule", "metric_spec", "component", "metric"]
+    frame = frame[[*texts, "value", "floor", "seconds", "run"]].astype(dict.fromkeys(texts, str))
+    # What a problem is follows from its key; the file may claim another net or noise.
+    frame = frame.merge(problems(), on=["unit", "metric_spec"])
+    frame = frame.sort_values(["unit", "metric_spec", "component"], ignore_index=True)
+    traits = store.rules()
+    for rule, own in frame.groupby("rule", sort=True):
+        name = str(rule)
+        if traits[name].reference:
+            continue
+        run = next(run for run in reversed(runs) if run.id in set(own["run"]))
+        left_out = tuple(
+            dict.fromkeys(line.reason for each in runs for line in each.left_out if line.rule == name)
+        )
+        plugin = plugin_of(name, Settings.from_dict(run.settings).plugins)
+        yield Entry(name, name, file, traits[name], own, run, left_out, plugin)
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Position of an entry in the table of a use.
+
+    `value`, `low` and `high` are its score and the ends of its 95 % interval (NaN if unknown), `settings` its
+    mean score in each setting. It solved `measured` of `of` problems. `position` counts from 1 among the
+    `among` entries that solved all of these problems, `tied` says whether it is statistically tied with the
+    best of them.
+    """
+
+    entry: Entry
+    value: float
+    low: float
+    high: float
+    settings: Mapping[str, float]
+    measured: int
+    of: int
+    position: int
+    among: int
+    tied: bool
+
+    @property
+    def whole(self) -> bool:
+        return self.measured == self.of
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Standings of one use, best first, and the cheapest of the rules tied with the best, if it is known.
+
+    The cheapest rule is one of those that solved all problems, by the time per input in their files.
+    """
+
+    use: Use
+    standings: tuple[Standing, ...]
+    cheapest: Entry | None
+
+
+def table(entries: Sequence[Entry], use: Use) -> Table:
+    """Rank one entry or more for a use, by position, then by the number of solved problems."""
+    every = problems()
+    kind = every["metric_spec"].str.partition(":")[0].isin(use.metrics)
+    asked = every[kind & ((every["noise"] == CAUCHY.family) == use.heavy)]
+    frame = pd.concat([entry.frame.assign(rule=entry.name) for entry in entries])
+    frame = _scored(frame.merge(asked[["unit", "metric_spec"]], on=["unit", "metric_spec"]), use)
+    # A measurement counts if it has every component that any entry has.
+    components = frame.groupby("unit")["component"].nunique()
+    solved: dict[str, frozenset[str]] = {}
+    for entry in entries:
+        counts = frame[frame["rule"] == entry.name].groupby("unit").size()
+        solved[entry.name] = frozenset(counts.index[counts == components[counts.index]])
+    taken = [entry for entry in entries if solved[entry.name]]
+    traits = RuleTraits({entry.name: entry.traits for entry in entries})
+    rankings: dict[frozenset[str], tuple[Overall, Ranking]] = {}
+    for units in {solved[entry.name] for entry in taken}:
+        rivals = [entry.name for entry in taken if solved[entry.name] >= units]
+        part = frame[frame["unit"].isin(units) & frame["rule"].isin(rivals)]
+        overall = Overall.measured(part, _own_values, traits, setting=(), least=1)
+        if overall is not None:
+            rankings[units] = overall, rank(overall, overall.rules)
+    standings = []
+    for entry in taken:
+        overall, ranking = rankings[solved[entry.name]]
+        mean, half = overall.mean(entry.name), overall.half_width(entry.name)
+        low, high = map(use.shown, np.clip((mean - half, mean + half), 0.0, use.most).tolist())
+        own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(solved[entry.name])]
+        standings.append(
+            Standing(
+                entry,
+                use.shown(mean),
+                low,
+                high,
+                {
+                    str(name): use.shown(value)
+                    for name, value in own.groupby("setting", sort=False)["value"].mean().items()
+                },
+                len(solved[entry.name]),
+                asked["unit"].nunique(),
+                1 + sum(overall.mean(name) < mean for name in overall.rules),
+                len(overall.rules),
+                entry.name in (ranking.leader, *ranking.tied),
+            )
+        )
+    standings.sort(key=lambda standing: (standing.position, -standing.measured, standing.value))
+    everything = rankings.get(frozenset(asked["unit"]))
+    seconds = {entry.name: seconds_of(entry.frame) for entry in entries}
+    name = everything[1].cheapest(seconds) if everything else ""
+    return Table(use, tuple(standings), next((entry for entry in entries if entry.name == name), None))
+
+
+def _scored(frame: pd.DataFrame, use: Use) -> pd.DataFrame:
+    """Return measurements with their scores as values."""
+    scores = frame["value"].to_numpy(dtype=float, copy=True)
+    floors = frame["floor"].to_numpy(dtype=float)
+    for name in frame["metric"].unique():
+        own = (frame["metric"] == name).to_numpy()
+        scores[own] = use.score(recorded_metric(name), scores[own], floors[own])
+    return frame.assign(value=scores)
+
+
+def _own_values(
+    metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    del metric, floors
+    return values
+
+
+def seconds_of(frame: pd.DataFrame) -> float:
+    """Geometric mean over settings of the shortest time (s) for one input; NaN without times."""
+    least = frame.groupby("setting")["seconds"].min().dropna()
+    return float(np.exp(np.log(least[least > 0]).mean())) if (least > 0).any() else math.nan
+
+
+DATA, BADGES = "leaderboard.json", "badges"
+
+
+def build(paths: Sequence[Path], folder: Path) -> Path:
+    """Write the leaderboard of entries (results files or export folders) and return its page.
+
+    `folder` receives ``index.html``, ``leaderboard.json`` and the folder ``badges``. Raises UserError if an
+    entry cannot be read or foreign files are in the way, and RunFailedError if the folder is not writable.
+    """
+    entries = read(paths)
+    tables = [table(entries, use) for use in USES]
+    first = tables[0]
+    # In the order of the first use; entries without any of its problems come last.
+    ordered = list(dict.fromkeys((*(standing.entry for standing in first.standings), *entries)))
+    slugs = _slugs(ordered)
+    check(folder, (PAGE, DATA))
+    with writing(folder):
+        for entry in ordered:
+            write(inside(folder, BADGES) / f"{slugs[entry]}.svg", badge(entry, first))
+        data = as_data(ordered, tables, slugs)
+        write(folder / DATA, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+        template = environment(RuleTraits()).get_template("leaderboard.html")
+        page = template.render(
+            name=NAME,
+            digest=DIGEST,
+            problems=problems(),
+            entries=ordered,
+            slugs=slugs,
+            tables=tables,
+            found={
+                (each.use.name, standing.entry): standing for each in tables for standing in each.standings
+            },
+            columns={
+                each.use.name: list(dict.fromkeys(s for own in each.standings for s in own.settings))
+                for each in tables
+            },
+            seconds={entry: seconds_of(entry.frame) for entry in entries},
+            data=DATA,
+            badges=BADGES,
+        )
+        return write(folder / PAGE, page)
+
+
+def _slugs(entries: Sequence[Entry]) -> dict[Entry, str]:
+    """Distinct names of entries for files and links."""
+    slugs: dict[Entry, str] = {}
+    for entry in entries:
+        slug = re.sub(r"[^a-z0-9]+", "-", entry.name.lower()).strip("-")[:80] or "rule"
+        slugs[entry] = slug if slug not in slugs.values() else f"{slug}-{len(slugs) + 1}"
+    return slugs
+
+
+def as_data(entries: Sequence[Entry], tables: Sequence[Table], slugs: dict[Entry, str]) -> dict[str, Any]:
+    """Return the content of ``leaderboard.json``."""
+    return {
+        "digest": DIGEST,
+        "problem_set": NAME,
+        "uses": {
+            each.use.name: {"title": each.use.title, "unit": each.use.unit, "about": each.use.about}
+            for each in tables
+        },
+        "standings": {
+            each.use.name: [
+                {
+                    "rule": slugs[standing.entry],
+                    "rank": standing.position,
+                    "among": standing.among,
+                    "tied_with_best": standing.tied,
+                    "value": _finite(standing.value),
+                    "interval": [_finite(standing.low), _finite(standing.high)],
+                    "problems": standing.measured,
+                    "of": standing.of,
+                }
+                for standing in each.standings
+            ]
+            for each in tables
+        },
+        "cheapest": {each.use.name: each.cheapest and slugs[each.cheapest] for each in tables},
+        "rules": {
+            slugs[entry]: {
+                "rule": entry.rule,
+                "label": entry.label,
+                "entry": entry.file,
+                "badge": f"{BADGES}/{slugs[entry]}.svg",
+                "seconds": _finite(seconds_of(entry.frame)),
+            }
+            for entry in entries
+        },
+    }
+
+
+def _finite(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def badge(entry: Entry, first: Table) -> str:
+    """Return the SVG badge for a rule's README: the problem set, and the rank by the whole distribution."""
+    mine = next((standing for standing in first.standings if standing.entry is entry), None)
+    if mine is None:
+        return Badge(NAME, "entered", good=None).svg
+    share = "" if mine.whole else f" on {mine.measured}/{mine.of}"
+    text = f"TV {labels.number(mine.value)}{share}, {mine.position} of {mine.among}"
+    return Badge(NAME, text, good=True).svg

@@ -1,0 +1,375 @@
+"""The parts of a paper: tables and a paragraph in LaTeX, figures, a bibliography, and a document with all."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from sdp_bench.bench.environment import LIBRARIES, version
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.files import check_writable
+from sdp_bench.bench.text import code, markdown
+from sdp_bench.reports.folder import check, inside, remove, write
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.sections.summary import what_ran
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.figure import KINDS, Figure, look
+from sdp_bench.reports.style.labels import escaped, number, spread, typed
+from sdp_bench.reports.style.names import RuleTraits
+from sdp_bench.reports.style.theme import styles
+from sdp_bench.reports.tables.over_noise import over_noise
+from sdp_bench.reports.tables.tables import Cell, Row, Table
+
+TITLE = "sdp-bench"
+ABSTRACT = "Benchmarks and validates rules that propagate distributions through neural networks."
+LICENSE = "MIT"
+AUTHORS = "{sdp-bench developers}"
+PAPER_TITLE = "Uncertainty Quantification via Stable Distribution Propagation"
+PAPER_PLACE = "International Conference on Learning Representations (ICLR)"
+PAPER_YEAR = 2024
+PAPER_AUTHORS = (
+    *("Petersen, Felix", "Mishra, Aashwin", "Kuehne, Hilde", "Borgelt, Christian", "Deussen, Oliver"),
+    "Yurochkin, Mikhail",
+)
+
+SOFTWARE, PAPER = "sdp-bench", "petersen2024uncertainty"
+"""Keys of the entries."""
+
+
+def bibliography() -> str:
+    """Entries of the installed package and of the paper whose rules it measures."""
+    software = {
+        "title": f"{{{TITLE}}}: {ABSTRACT}",
+        "author": AUTHORS,
+        "version": version("sdp-bench"),
+        "note": f"Version {version('sdp-bench')}. License: {LICENSE}",
+    }
+    paper = {
+        "title": PAPER_TITLE,
+        "author": " and ".join(PAPER_AUTHORS),
+        "booktitle": PAPER_PLACE,
+        "year": str(PAPER_YEAR),
+    }
+    entries = (_entry("misc", SOFTWARE, software), _entry("inproceedings", PAPER, paper))
+    return "% sdp-bench: what to cite\n" + "\n".join(entries)
+
+
+def _entry(kind: str, key: str, fields: dict[str, str]) -> str:
+    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+    return f"@{kind}{{{key},\n{lines}\n}}\n"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One metric of one experiment over noise levels, on several kinds of nets."""
+
+    tables: tuple[Table, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Words that distinguish this figure from others."""
+        first = self.tables[0]
+        return (first.experiment, first.metric.name, first.under, first.variant, first.recipe)
+
+    @property
+    def caption(self) -> str:
+        first = self.tables[0]
+        band = (
+            " The band spans the numbers of Monte Carlo samples."
+            if any("monte_carlo" in r for r in first.rules)
+            else ""
+        )
+        return escaped(
+            f"{first.title}, mean over nets and inputs, against the noise level ({first.scale}).{band}"
+        )
+
+    @look()
+    def figure(self, traits: RuleTraits) -> Figure:
+        first = self.tables[0]
+        styled = styles((rule for table in self.tables for rule in table.rules), traits)
+        drawing, words = over_noise([(table.nets_label, table) for table in self.tables], styled)
+        return Figure("-".join(filter(None, self.words)), first.title, "", words, drawing)
+
+
+def plots(tables: Iterable[Table]) -> Iterator[Plot]:
+    """Figures of tables with several noise levels and a single component."""
+    together: dict[tuple[str, ...], list[Table]] = {}
+    for table in tables:
+        if not table.has_components and len({row.sigma for row in table.rows}) > 1:
+            together.setdefault(Plot((table,)).words, []).append(table)
+    for own in together.values():
+        yield Plot(tuple(own))
+
+
+KEY = (
+    "Mean ± standard deviation over nets and inputs. Bold: best at its noise level, and whatever lies within "
+    "one paired standard error of it; underlined: the same among rules that do not sample, where sampling is "
+    "best."
+)
+"""Explanation of the cells."""
+_NOT_MEASURED = "--"
+_UNITS = {"": "", "1": "", "output": "units of the output", "nat": "nats"}
+
+
+@dataclass(frozen=True)
+class Tabular:
+    """One component of a table of the page; `component` is empty if there is only one."""
+
+    table: Table
+    rows: tuple[Row, ...]
+    component: str
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Words that distinguish this table from others."""
+        table = self.table
+        nets = (table.activation, str(table.depth))
+        return (
+            table.experiment,
+            *nets,
+            table.metric.name,
+            table.under,
+            table.variant,
+            table.recipe,
+            self.component,
+        )
+
+    @property
+    def caption(self) -> str:
+        table = self.table
+        which = f"{table.metric.component or 'component'} {self.component}" if self.component else ""
+        said = ", ".join(filter(None, (table.title, which, table.kind.label)))
+        better = {"higher": " Higher is better.", "lower": " Lower is better."}.get(table.metric.better, "")
+        return escaped(f"{said} ({table.design}).{better}")
+
+    def latex(self, traits: RuleTraits) -> str:
+        r"""The table as a file for ``\input``, for the package booktabs."""
+        table = self.table
+        unit = _UNITS.get(table.unit, table.unit)
+        head = escaped(table.label) + (f" [{escaped(unit)}]" if unit else "")
+        by_rule: dict[str, list[str]] = {}
+        if table.has_floor:
+            floors = [
+                _NOT_MEASURED if math.isnan(row.floor) else self._number(row.floor) for row in self.rows
+            ]
+            by_rule["floor" if table.metric.better == "lower" else "exact law"] = floors
+        for place, rule in enumerate(table.rules):
+            cells = [row.cells[place] for row in self.rows]
+            if any(cells):
+                by_rule[escaped(traits.label(rule))] = [self._cell(cell) for cell in cells]
+        columns = pd.MultiIndex.from_product(
+            [[head], [f"{escaped(table.scale)} = {row.sigma:g}" for row in self.rows]]
+        )
+        frame = pd.DataFrame.from_dict(by_rule, orient="index", columns=columns)
+        columns_of = "l" + "r" * len(self.rows)
+        body = frame.style.to_latex(column_format=columns_of, multicol_align="c", hrules=True)
+        return f"% sdp-bench: \\usepackage{{booktabs}}\n% caption: {self.caption}\n% {escaped(KEY)}\n{body}"
+
+    def _number(self, x: float) -> str:
+        return escaped(number(x, self.table.metric.decimals))
+
+    def _cell(self, cell: Cell | None) -> str:
+        if cell is None:
+            return _NOT_MEASURED
+        mean = self._number(cell.mean)
+        if cell.best or cell.leads:
+            mean = f"\\{'textbf' if cell.best else 'underline'}{{{mean}}}"
+        beside = ""
+        if cell.infinite:
+            beside = f"in {cell.infinite} of {cell.count}"
+        elif not math.isnan(cell.sd):
+            beside = escaped(f"± {spread(cell.sd, cell.mean, self.table.metric.decimals)}")
+        if cell.count != self.table.units:
+            beside += f" (n = {cell.count})"
+        return mean + (f" {{\\scriptsize {beside.strip()}}}" if beside else "")
+
+
+def tabulars(tables: Iterable[Table]) -> Iterator[Tabular]:
+    for table in tables:
+        by_component: dict[str, list[Row]] = {}
+        for row in table.rows:
+            by_component.setdefault(row.component, []).append(row)
+        for component, rows in by_component.items():
+            yield Tabular(table, tuple(rows), component)
+
+
+_SEEDS = (
+    "Samples of oracles, predictions and floors are drawn from seeds that are hashes of what they are of, so "
+    "that no number depends on the order of the work, on the number of workers, or on what else was measured."
+)
+
+
+@dataclass(frozen=True)
+class Reproducibility:
+    """Sentences on what was run and how, and commands to repeat it."""
+
+    sentences: tuple[str, ...]
+    commands: tuple[str, ...]
+
+    @property
+    def latex(self) -> str:
+        commands = " \\\\\n".join(map(typed, self.commands))
+        said = escaped(" ".join(self.sentences))
+        return (
+            f"% sdp-bench: cites {SOFTWARE} and {PAPER} of paper.bib\n"
+            f"\\paragraph{{Reproducibility.}}\n{said} \\cite{{{SOFTWARE},{PAPER}}}\n"
+            f"\\begin{{quote}}\\small\\ttfamily\\raggedright\n{commands}\n\\end{{quote}}\n"
+        )
+
+    @property
+    def markdown(self) -> str:
+        commands = "\n".join(f"- {code(command)}" for command in self.commands)
+        said = markdown(" ".join(self.sentences))
+        return f"<!-- sdp-bench -->\n## Reproducibility\n\n{said}\n\n{commands}\n"
+
+
+def reproducibility(results: Results, again: str) -> Reproducibility:
+    """Describe how results were made; `again` is the command that writes these files."""
+    meta = results.meta
+    ran = str(meta.get("command") or "").splitlines()
+    environment = meta.get("environment", {})
+    versions = {name: str(environment[name]) for name in ("sdp-bench", *LIBRARIES) if environment.get(name)}
+    public = (f"{name}=={version.partition('+')[0]}" for name, version in versions.items())
+    install = [f"pip install {' '.join(public)}"] if versions else []
+    return Reproducibility(tuple(_sentences(results)), (*install, *ran, again))
+
+
+def _sentences(results: Results) -> Iterator[str]:
+    meta = results.meta
+    environment = meta.get("environment", {})
+    names = ("sdp-bench", "commit", "python", *LIBRARIES, "platform")
+    software = ", ".join(f"{name} {environment[name]}" for name in names if environment.get(name))
+    yield from what_ran(results.frame, meta, results.failed, results.traits)
+    if software:
+        yield f"Software: {software}."
+    yield from _seeds(results)
+
+
+def _seeds(results: Results) -> Iterator[str]:
+    seeds = sorted({int(seed) for seed in results.frame["seed"].dropna().unique()})
+    if seeds:
+        yield f"Nets and repetitions have the seed{'s' * (len(seeds) > 1)} {_spans(seeds)}."
+    samples = _numbers(results, "samples")
+    if samples:
+        yield f"Oracles have {labels.span(samples, 0)} samples."
+    yield _SEEDS
+
+
+def _numbers(results: Results, column: str) -> list[float]:
+    frame = results.frame
+    return [] if column not in frame else [float(each) for each in frame[column].dropna().unique() if each]
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    """Format ascending integers as ranges: ``0 to 9, 12``."""
+    spans: list[list[int]] = []
+    for each in numbers:
+        if spans and each == spans[-1][-1] + 1:
+            spans[-1].append(each)
+        else:
+            spans.append([each])
+    return ", ".join(f"{own[0]} to {own[-1]}" if len(own) > 1 else f"{own[0]}" for own in spans)
+
+
+MAIN, BIBLIOGRAPHY = "main.tex", "paper.bib"
+LATEX, MARKDOWN = "reproducibility.tex", "reproducibility.md"
+TABLES, FIGURES = "tables", "figures"
+"""Subfolders of the paper's folder."""
+
+_HEAD = r"""% sdp-bench: written anew by each export; \input its parts in a document of yours
+\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage{amsmath,booktabs,float,graphicx,lmodern,textcomp}
+\begin{document}
+"""
+_TAIL = r"""\clearpage
+\input{reproducibility.tex}
+\bibliographystyle{plain}
+\bibliography{paper}
+\end{document}
+"""
+_TABLE = r"""\begin{table}[H]
+\centering
+\caption{%s}
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\input{%s}}
+\end{table}
+"""
+_FIGURE = r"""\begin{figure}[H]
+\centering
+\includegraphics[width=\linewidth,height=.85\textheight,keepaspectratio]{%s}
+\caption{%s}
+\end{figure}
+"""
+
+
+def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
+    """Write tables, figures and texts of a paper, and a document with all of these; return the paths.
+
+    The document comes last. Files of an older export are replaced, or removed if they have no successor;
+    other files stay. `again` is the command that repeats this export. Raises UserError if there is nothing to
+    tabulate or a foreign file is in the way, and RunFailedError if the folder is not writable.
+    """
+    if not results.tables:
+        raise UserError("no measurements are there that tables are made of; `sdp-bench run` makes some")
+    files: dict[Path, str] = {}
+    figures: dict[Path, Plot] = {}
+    document = [_HEAD, f"\\noindent {escaped(KEY)}\n"]
+    tables = _in_order(results.tables)
+    for name, own in tables.items():
+        document.append(f"\\clearpage\n\\section*{{{escaped(_title(name))}}}\n")
+        for plot in plots(own):
+            path = _free(figures, FIGURES, plot.words, KINDS[0])
+            figures[path] = plot
+            document.append(_FIGURE % (path.as_posix(), plot.caption))
+        for tabular in tabulars(own):
+            path = _free(files, TABLES, tabular.words, "tex")
+            files[path] = tabular.latex(results.traits)
+            document.append(_TABLE % (tabular.caption, path.as_posix()))
+    words = reproducibility(results, again)
+    files |= {Path(LATEX): words.latex, Path(MARKDOWN): words.markdown, Path(BIBLIOGRAPHY): bibliography()}
+    files[Path(MAIN)] = "".join([*document, _TAIL])
+    _make_sure(folder, [*files, *(path.with_suffix(f".{kind}") for path in figures for kind in KINDS)])
+    written = []
+    for path, plot in figures.items():
+        figure = plot.figure(results.traits)
+        written += [write(folder / path.with_suffix(f".{kind}"), figure.content(kind)) for kind in KINDS]
+    written += [write(folder / path, content) for path, content in files.items()]
+    for old in {path for name in (TABLES, FIGURES) for path in (folder / name).glob("*")} - set(written):
+        remove(old)
+    return written
+
+
+def _make_sure(folder: Path, paths: Iterable[Path]) -> None:
+    """Raise UserError if foreign files are in the way, before anything is drawn."""
+    for name in (TABLES, FIGURES):
+        inside(folder, name)
+    check(folder, map(str, paths))
+    check_writable(folder / MAIN)
+
+
+def _in_order(tables: tuple[Table, ...]) -> dict[str, list[Table]]:
+    """Tables by experiment, in the order of the page."""
+    by_name: dict[str, list[Table]] = {}
+    for table in tables:
+        by_name.setdefault(table.experiment, []).append(table)
+    return {name: by_name[name] for name in (*experiments(), *sorted(by_name)) if name in by_name}
+
+
+def _title(name: str) -> str:
+    known = experiments().get(name)
+    return (known.title if known else "") or name
+
+
+def _free(taken: Container[Path], folder: str, words: tuple[str, ...], kind: str) -> Path:
+    """Unused file name, made from words in characters that LaTeX accepts."""
+    stem = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, words)).lower()).strip("-")
+    ends = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    paths = (Path(folder, f"{stem}{end}.{kind}") for end in ends)
+    return next(path for path in paths if path not in taken)

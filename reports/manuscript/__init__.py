@@ -1,1 +1,0 @@
-"""Results for a paper: tables, figures, instructions to reproduce them, and a document with all of these."""

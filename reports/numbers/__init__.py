@@ -1,1 +1,0 @@
-"""The measurements behind the numbers of a page."""

@@ -1,0 +1,224 @@
+"""Statements of the paper that are tested by computation: theorems, and Monte Carlo on random nets."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from sdp_bench.bench.studies.selective.risk_coverage import perfect
+from sdp_bench.oracles.exact.theorem import Optimality
+from sdp_bench.reports.sections.relu.relu import single_relu
+from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, Tried, tried
+from sdp_bench.reports.style.labels import number
+from sdp_ref.laws import DiagonalGaussian, Law
+from sdp_ref.rules import SDP, MonteCarlo
+from sdp_ref.rules import rule as rule_named
+
+_NORMAL, _CAUCHY = 2.0, 1.0  # stability index of the noise
+_NEAR_ZERO = 1.0
+"""Reach of "very close to" in sigma from 0; the figure shows no scale."""
+_ROUNDING = 1e-12
+
+
+def _theorem(chosen: Callable[[Optimality], bool]) -> Rule:
+    def rule(_: Evidence) -> Answer:
+        checks = [check for check in single_relu().checks if chosen(check)]
+        beaten = [check for check in checks if check.verdict == "fails"]
+        ties = sum(check.verdict == "tie" for check in checks)
+        found = (
+            f"a search over location, scale and point masses finds no law nearer in TV in any of "
+            f"{len(checks)} cases; a point mass is as near in {ties}, at median 0"
+        )
+        if beaten:
+            lead = number(-min(check.gap for check in beaten))
+            found = f"in {len(beaten)} of {len(checks)} cases another law is nearer, by {lead} at most"
+        return Answer.certain(
+            holds=not beaten,
+            found=found,
+            fidelity="quadrature, |median| ≤ 3 scales",
+            address="#relu",
+        )
+
+    return rule
+
+
+def _nearer(_: Evidence) -> Answer:
+    relu = single_relu()
+    spans = [(low / relu.nearer.sigma, high / relu.nearer.sigma) for low, high in relu.nearer.intervals]
+    return Answer.certain(
+        holds=all(max(abs(low), abs(high)) <= _NEAR_ZERO for low, high in spans),
+        found=relu.sentences[0] + f" “Very close” is {_NEAR_ZERO:g}σ or less here.",
+        fidelity="quadrature, σ = 0.1 as in the figure; |μ| ≤ 5σ",
+        address="#relu",
+    )
+
+
+def _net() -> tuple[nn.Sequential, DiagonalGaussian]:
+    torch.manual_seed(0)
+    layers = (nn.Linear(4, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 3))
+    x = torch.randn(8, 4, dtype=torch.float64)
+    return nn.Sequential(*layers).double(), DiagonalGaussian(x, torch.ones_like(x))
+
+
+def _location(_: Evidence) -> Answer:
+    net, x = _net()
+    with torch.no_grad():
+        values = net(x.mean)
+        apart = max(
+            float((rule_named(name).propagate(net, x).mean - values).abs().max())
+            for name in ("sdp", "marginal_sdp")
+        )
+    scale = float(values.abs().max())
+    return Answer.certain(
+        holds=apart <= _ROUNDING * scale,
+        found=f"locations of SDP and marginal SDP differ from the net’s values, of up to {number(scale)}, by "
+        f"{number(apart)}",
+        fidelity="a 4-100-100-3 net with random weights, 8 inputs, float64",
+    )
+
+
+def _jacobian(_: Evidence) -> Answer:
+    net, x = _net()
+    covariance = rule_named("sdp").propagate(net, x).covariance
+    product = torch.diag_embed(x.variance)
+    value = x.mean
+    with torch.no_grad():
+        for layer in net:  # the Jacobian of each layer
+            if isinstance(layer, nn.Linear):
+                product = layer.weight @ product @ layer.weight.T
+                value = layer(value)
+            else:
+                slope = (value > 0).double()
+                product = slope[:, :, None] * product * slope[:, None, :]
+                value = layer(value)
+        apart = float((covariance - product).abs().max() / product.abs().max())
+    return Answer.certain(
+        holds=apart <= _ROUNDING,
+        found=f"layer by layer and by the Jacobian of the whole net, covariances differ by {number(apart)} "
+        "of the largest entry",
+        fidelity="a 4-100-100-3 net with random weights, 8 inputs, float64",
+    )
+
+
+def _interval(_: Evidence) -> Answer:
+    inside = stats.norm.cdf(1) - stats.norm.cdf(-1)
+    width = 2 * stats.norm.ppf(0.975)
+    return Answer.certain(
+        holds=round(100 * inside, 2) == 68.27 and round(width, 2) == 3.92,
+        found=f"{100 * inside:.4f} % within one standard deviation; 95 % within {width:.4f}",
+        fidelity="arithmetic",
+    )
+
+
+def _perfect(_: Evidence) -> Answer:
+    area = 100 * perfect(0.5).area
+    return Answer.certain(
+        holds=math.isclose(area, 12.5),  # as printed
+        found=f"{area:.4g} %, if the risk is the accepted errors as a share of all images (as a share of the "
+        "accepted ones it would be 15.3 %)",
+        fidelity="arithmetic",
+        address="#selective",
+    )
+
+
+INPUTS = (4, 16, 64, 256, 1024)
+_SAMPLES, _OUTPUTS, _NETS, _REPEATS = 100, 10, 30, 4
+_WORSE = 1.25
+"""Factor from which an error counts as deteriorated."""
+_SIGMA = 1e-8
+"""So small that no ReLU changes its side: the true covariance is that of SDP, up to rounding."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Relative errors of estimates (Frobenius, root mean square over repeats), shape (nets, len(INPUTS)).
+
+    `covariance` is that of the outputs, and `gradient` that of its trace with respect to all weights and
+    biases.
+    """
+
+    covariance: Tensor
+    gradient: Tensor
+
+
+@functools.cache
+def errors() -> Errors:
+    """Errors of Monte Carlo estimates on nets of the simulation's width, by number of inputs."""
+    found = [[_errors(inputs, seed) for inputs in INPUTS] for seed in range(_NETS)]
+    both = torch.tensor(found, dtype=torch.float64)
+    return Errors(both[..., 0], both[..., 1])
+
+
+def example(inputs: int, seed: int) -> tuple[nn.Sequential, DiagonalGaussian]:
+    """Net with random weights in float64, and the distribution of its input, with batch 1."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        layers = (nn.Linear(inputs, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, _OUTPUTS))
+        location = torch.randn(1, inputs, dtype=torch.float64)
+    net = nn.Sequential(*layers).double()
+    return net, DiagonalGaussian(location, torch.full_like(location, _SIGMA**2))
+
+
+def _errors(inputs: int, seed: int) -> tuple[float, float]:
+    net, x = example(inputs, seed)
+    truth = _derived(SDP(create_graph=True).propagate(net, x), net)
+    squares = torch.zeros(2, dtype=torch.float64)
+    for repeat in range(_REPEATS):
+        estimate = MonteCarlo(samples=_SAMPLES, seed=seed * _REPEATS + repeat)
+        for place, (one, true) in enumerate(
+            zip(_derived(estimate.propagate(net, x), net), truth, strict=True)
+        ):
+            squares[place] += ((one - true).norm() / true.norm()) ** 2
+    covariance, gradient = (squares / _REPEATS).sqrt().tolist()
+    return covariance, gradient
+
+
+def _derived(law: Law, net: nn.Module) -> tuple[Tensor, Tensor]:
+    """Covariance of a distribution, and the gradient of its trace with respect to weights, as a vector."""
+    covariance: Tensor = law.covariance[0]
+    slopes = torch.autograd.grad(covariance.trace(), list(net.parameters()), allow_unused=True)
+    every = [
+        torch.zeros_like(weight) if slope is None else slope
+        for slope, weight in zip(slopes, net.parameters(), strict=True)
+    ]
+    return covariance.detach(), torch.cat([slope.flatten() for slope in every])
+
+
+def _deteriorates(name: str, what: str) -> Rule:
+    def rule(_: Evidence) -> Tried | None:
+        by_inputs: Tensor = getattr(errors(), name)
+        worse = Effect(
+            f"relative error of {what} with {INPUTS[-1]} inputs over that with {INPUTS[0]}",
+            (by_inputs[:, -1] / by_inputs[:, 0]).log().numpy(),
+            math.log(_WORSE),
+            math.exp,
+        )
+        levels = ", ".join(f"{error:.2g}" for error in by_inputs.square().mean(0).sqrt().tolist())
+        return tried(
+            (worse,),
+            "net",
+            f"nets n-100-100-{_OUTPUTS} with random weights, noise so small that the truth is known exactly; "
+            f"errors {levels} with n = {', '.join(map(str, INPUTS))}",
+        )
+
+    return rule
+
+
+RULES: Mapping[str, Rule] = {
+    "theorem": _theorem(lambda check: check.alpha == _NORMAL),
+    "theorem-cauchy": _theorem(lambda check: check.alpha == _CAUCHY),
+    "theorem-stable": _theorem(lambda check: check.alpha not in (_NORMAL, _CAUCHY)),
+    "w1-one-relu": _nearer,
+    "location": _location,
+    "jacobian": _jacobian,
+    "piw": _interval,
+    "perfect": _perfect,
+    "high-dimensional-covariance": _deteriorates("covariance", "the covariance"),
+    "high-dimensional-gradient": _deteriorates("gradient", "the gradient"),
+}

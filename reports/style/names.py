@@ -1,0 +1,123 @@
+"""Names, order and traits of noise families, nets and rules on pages."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import sdp_ref
+from sdp_bench.bench.metrics.references import references
+from sdp_bench.bench.nets.architectures import NETWORKS
+from sdp_bench.bench.noise import GAUSSIAN, name_of, parameter_of
+from sdp_bench.reports.style import labels
+from sdp_ref.activations import ACTIVATIONS
+from sdp_ref.rules import Traits, traits
+
+
+def noise_symbol(family: str) -> str:
+    """Symbol of the scale of a stored family: σ of a standard deviation, γ of another scale."""
+    return labels.scale_label(parameter_of(family))
+
+
+def noise_words(family: str) -> str:
+    """Name of a family, ``Laplace noise``; empty for Gaussian noise, the default."""
+    return "" if family in ("", GAUSSIAN.family) else f"{name_of(family)} noise"
+
+
+_LAST = 100  # rank of a classifier, and of a non-linearity without a rank
+_OWN = "own"  # prefix of the name of a user's net, in place of an activation
+
+
+@dataclass(frozen=True)
+class NetKind:
+    """Nets of one non-linearity and depth, an image classifier, or a user's net.
+
+    `activation` is stored in records: the name of the non-linearity with its parameters, or of the
+    classifier. `depth` is the number of hidden layers.
+    """
+
+    activation: str
+    depth: int
+
+    @property
+    def label(self) -> str:
+        """Name for readers: ``4 ReLU layers``, or the name of a classifier or of a user's net."""
+        if self.is_classifier:
+            return NETWORKS[self.activation].title
+        kind, _, name = self.activation.partition(":")
+        if kind == _OWN:
+            return name
+        return f"{self.depth} {activation_label(self.activation)} layer{'' if self.depth == 1 else 's'}"
+
+    @property
+    def family(self) -> str:
+        """Building block of a classifier, such as attention or convolution; empty for other nets."""
+        return NETWORKS[self.activation].family if self.is_classifier else ""
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether this is a classifier of images or sequences, evaluated on their test split."""
+        return self.activation in NETWORKS
+
+
+def activation_label(activation: str) -> str:
+    name, _, parameters = activation.partition(":")
+    if name in NETWORKS:
+        return NETWORKS[name].title
+    label = ACTIVATIONS.written(name, "label", str) if name in ACTIVATIONS else name
+    return f"{label} ({parameters})" if parameters else label
+
+
+def activation_rank(activation: str) -> int:
+    name = activation.partition(":")[0]
+    return ACTIVATIONS.written(name, "rank", int) if name in ACTIVATIONS else _LAST
+
+
+@dataclass(frozen=True, eq=False)
+class RuleTraits:
+    """Traits of rules, by spec.
+
+    Traits of a user's rule are stored with its measurements: pages are made without running its code, and its
+    name does not say whether it samples. A rule missing from `stored` was not measured and is therefore one
+    of the package's own, mentioned by a claim or a table of the paper; its traits are those of the current
+    code.
+    """
+
+    stored: Mapping[str, Traits] = field(default_factory=dict)
+
+    def __getitem__(self, rule: str) -> Traits:
+        return self.stored[rule] if rule in self.stored else _declared(rule)
+
+    def label(self, rule: str) -> str:
+        """Label of a rule; with its spec if another rule of the results has the same label."""
+        label = self[rule].label
+        others = (each for each in self.stored if each != rule)
+        return f"{label} ({rule})" if any(self[each].label == label for each in others) else label
+
+    def is_sampling(self, rule: str) -> bool:
+        return self[rule].sampling is not None
+
+    def is_reference(self, rule: str) -> bool:
+        """Whether a rule is derived from the oracle and therefore not ranked."""
+        return self[rule].reference
+
+    def in_order(self, rules: Iterable[str]) -> list[str]:
+        """Distinct rules in the order of tables and figures: by rank, sampling rules by size."""
+
+        def key(rule: str) -> tuple[int, int, str]:
+            return self[rule].rank, self[rule].sampling or 0, rule
+
+        return sorted(set(rules), key=key)
+
+
+@functools.cache
+def _declared(rule: str) -> Traits:
+    """Traits of the package's own rules and references; only the name for others, such as methods."""
+    if rule in references():
+        return references()[rule].traits
+    try:
+        return traits(sdp_ref.rule(rule))
+    except ValueError:
+        name, _, parameters = rule.partition(":")
+        return Traits(f"{name} ({parameters.replace(',', ', ')})" if parameters else name)

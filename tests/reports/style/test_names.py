@@ -1,0 +1,81 @@
+"""Names of nets and rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from sdp_bench.reports.style.names import NetKind, RuleTraits
+from sdp_ref.rules import Traits
+
+
+@pytest.mark.parametrize(
+    ("activation", "depth", "label"),
+    [
+        ("relu", 1, "1 ReLU layer"),
+        ("leaky_relu", 4, "4 Leaky-ReLU layers"),
+        ("resnet18", 18, "ResNet-18"),
+        ("own:theirs", 3, "theirs"),
+    ],
+)
+def test_a_kind_of_nets_has_a_name_for_people(activation, depth, label):
+    assert NetKind(activation, depth).label == label
+
+
+def test_an_image_classifier_is_one_by_its_architecture():
+    assert NetKind("cnn3", 3).is_classifier
+    assert not NetKind("relu", 3).is_classifier
+
+
+@pytest.mark.parametrize(
+    ("rule", "label"),
+    [
+        ("sdp", "SDP"),
+        ("marginal_sdp", "marginal SDP"),
+        ("dvia", "DVIA"),
+        ("moment_matching", "moment matching (full)"),
+        ("marginal_moment_matching", "marginal moment matching"),
+        ("monte_carlo:samples=100", "MC estimate k=100"),
+        ("monte_carlo", "MC estimate k=100"),
+        ("monte_carlo:samples=100,sampler=sobol", "MC estimate k=100, Sobol"),
+        ("unscented", "unscented"),
+        ("unscented:alpha=0.5,beta=2", "unscented (alpha=0.5, beta=2)"),
+        ("my_rule", "my_rule"),
+        ("my_rule:samples=5", "my_rule (samples=5)"),
+    ],
+)
+def test_rule_labels(rule, label):
+    assert RuleTraits().label(rule) == label
+
+
+def test_sampling_rules_come_last_by_size():
+    rules = ["monte_carlo:samples=100", "zeta", "monte_carlo:samples=5", "marginal_sdp", "sdp", "sdp"]
+    assert RuleTraits().in_order(rules) == [
+        "sdp",
+        "marginal_sdp",
+        "zeta",
+        "monte_carlo:samples=5",
+        "monte_carlo:samples=100",
+    ]
+
+
+def test_what_is_stored_of_a_rule_counts_and_not_its_name():
+    traits = RuleTraits({
+        "monte_carlo:samples=5": Traits("ours", rank=1),
+        "mine": Traits("Mine", sampling=0, rank=90),
+        "again": Traits("Again", reference=True),
+    })  # fmt: skip
+    assert not traits.is_sampling("monte_carlo:samples=5")
+    assert traits.is_sampling("mine")
+    assert traits.is_reference("again")
+    assert traits.label("mine") == "Mine"
+    assert traits.in_order(["sdp", "again", "mine", "monte_carlo:samples=5"]) == [
+        "monte_carlo:samples=5",
+        "sdp",
+        "mine",
+        "again",
+    ]
+
+
+def test_rules_that_are_called_the_same_are_told_apart_by_their_specs():
+    traits = RuleTraits({"mine": Traits("Mine"), "yours:a=1": Traits("Mine"), "sdp": Traits("SDP")})
+    assert [traits.label(rule) for rule in traits.stored] == ["Mine (mine)", "Mine (yours:a=1)", "SDP"]

@@ -1,0 +1,354 @@
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.replay.drilldown import drill
+from sdp_bench.bench.replay.error_by_layer import OutputErrors
+from sdp_bench.bench.results.queries import keys as keys_of
+from sdp_bench.bench.results.record import Record, RunDescription, Selection, Unit
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.settings import Size
+from sdp_bench.bench.text import public
+from sdp_bench.oracles.estimate.estimate import Estimate
+from sdp_bench.reports.drilldown import page as drilldown
+from sdp_bench.reports.drilldown.page import verdict
+from sdp_bench.reports.folder import write
+from sdp_bench.reports.numbers import FOLDER, MOST_ROWS, sheets
+from sdp_bench.reports.page import build, drill_downs
+from sdp_bench.reports.sections.tables import Tables
+from sdp_ref.rules import Traits
+from tests.bench.conftest import TINY, change, make_plan, run_all
+from tests.reports import made_up
+from tests.reports.made_up import TRAITS
+from tests.reports.test_page import outline, told
+
+SETTINGS = TINY.but(sizes={"iris-tv": Size(1, 2)}, sigmas=(10.0,), rules=("sdp", "marginal_sdp"))
+
+
+class Said:
+    def __init__(self):
+        self.notes, self.steps, self.shares, self.told = [], [], [], []
+
+    def done(self, count, total, text, share=None):
+        self.told.append(len(self.notes))
+        self.steps.append((count, total))
+        self.shares.append(share)
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("drill")
+    frame = run_all(folder / "store.sqlite", make_plan(SETTINGS, ("iris-tv",)))
+    said = Said()
+    wanted = drilldown.chosen("worst:2", frame)
+    outdated = frame.loc[~frame["unit"].isin([key.partition("/")[0] for key in wanted]), "key"].iloc[0]
+    statement = "UPDATE records SET fingerprint = 'older' WHERE unit = ? AND rule = ? AND metric = ?"
+    change(folder / "store.sqlite", statement, outdated.split("/", 2))
+    with Store(folder / "store.sqlite", writing=True) as store:
+        made = drill_downs(store, [*wanted, outdated], folder / "html", said)
+    build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.SECTIONS)
+    return folder / "html", frame, wanted, made, said
+
+
+def test_pages_are_whole_bounded_and_from_disk(report):
+    _, _, _, made, _ = report
+    for path in made:
+        text = path.read_text()
+        parsed = outline(text)
+        assert not parsed.wrong
+        assert not parsed.open
+        assert parsed.fetched == ["data:,"]
+        assert len(parsed.ids) == len(set(parsed.ids))
+        assert [target for target in parsed.targets if target[0] != "#"] == ["../index.html"]
+        assert len(text.encode()) <= drilldown.MOST_BYTES
+        assert text.count("<figure") == 4
+        assert "sdp-bench replay" in text
+
+
+def test_a_page_that_fails_is_a_note(report):
+    *_, made, said = report
+    assert len(made) == 2
+    assert len(said.notes) == 2
+    assert "has another version since it was measured" in said.notes[1]
+    assert said.steps[-1] == (3, 3)
+
+
+def test_how_long_it_takes_is_said_first_and_how_far_it_has_come_on_the_way(report):
+    *_, said = report
+    assert re.fullmatch(
+        r"3 drill-down pages: about (\d+ min )?\d+ s in all, on two free cores", said.notes[0]
+    )
+    assert said.told[0] == 1
+    assert said.shares == sorted(said.shares)
+    assert said.shares[0] == 0
+    assert said.shares[-1] == pytest.approx(1)
+
+
+def test_what_is_true_of_a_unit_counts_once_in_an_estimate(report):
+    folder, frame, wanted, *_ = report
+    same = frame.loc[frame["unit"] == wanted[0].partition("/")[0], "key"].drop_duplicates().head(2)
+    with Store(folder.parent / "store.sqlite") as store:
+        alone = [sum(drilldown.efforts(store, [key]).values()) for key in same]
+        together = drilldown.efforts(store, same)
+    assert sum(together.values()) < sum(alone)
+    assert all(0 < seconds < 30 for seconds in together.values())
+
+
+def test_a_bad_key_is_told_before_any_page_is_made(report, tmp_path):
+    folder, _, wanted, *_ = report
+    said = Said()
+    with (
+        Store(folder.parent / "store.sqlite") as store,
+        pytest.raises(UserError, match=r"no drill-down of ffffffffffffffff/sdp: no measurement has a key"),
+    ):
+        drill_downs(store, [*wanted, "ffffffffffffffff/sdp"], tmp_path, said)
+    assert not said.notes
+    assert not said.steps
+    assert not any(tmp_path.iterdir())
+
+
+def test_measurements_without_an_oracle_are_never_drilled_into(tmp_path):
+    unit = Unit("0123456789abcdef", dataset="yacht", objective="mse", seed=0)
+    record = Record(unit.key, "pnn", "width", None, 0.5, None, None, None, "1", 1e-3, "mark")
+    run = RunDescription(
+        command="sdp-bench run uci",
+        preset="smoke",
+        settings=TINY.as_dict(),
+        experiments={"uci": Selection(("width",), ("pnn",))},
+        left_out=(),
+        environment={},
+    )
+    with Store(tmp_path / "store.sqlite", writing=True) as store:
+        members = [("uci", unit.key)]
+        number = store.begin_run(run, nets=[], units=[unit], rules={"pnn": Traits("PNN")}, members=members)
+        store.write_group(number, [record], [], [])
+        with pytest.raises(UserError, match=r"no drill-down of 0123456789abcdef/pnn/width: .* has no oracle"):
+            drill_downs(store, ["0123456789abcdef/pnn/width"], tmp_path / "html", Said())
+
+
+def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report):
+    folder, frame, wanted, made, _ = report
+    pages = [outline(path.read_text()) for path in folder.glob("*.html")]
+    linked = [t for page in pages for t in page.targets if t.startswith(FOLDER)]
+    rules, metrics = frame["rule"].nunique(), 5
+    assert len(set(linked)) == rules * metrics  # one sigma; score differences stand beside the class
+    drilled = set()
+    for target in linked:
+        file, _, anchor = target.partition("#")
+        parsed = outline((folder / file).read_text())
+        assert not parsed.wrong
+        assert parsed.ids.count(anchor) == 1
+        drilled |= {t.removeprefix("../") for t in parsed.targets if drilldown.FOLDER in t}
+    assert drilled == {f"{drilldown.FOLDER}/{path.name}" for path in made}
+    assert {drilldown.file_name(key) for key in wanted} == {path.name for path in made}
+
+
+def test_a_page_goes_when_its_measurement_changes(report):
+    folder, frame, wanted, made, _ = report
+    place = folder / drilldown.FOLDER
+    assert set(drilldown.current_pages(place, frame)) == set(wanted)
+    changed = frame.assign(value=frame["value"].where(frame["key"] != wanted[0], 0.5))
+    copies = {path: path.read_bytes() for path in made}
+    try:
+        assert set(drilldown.current_pages(place, changed)) == {wanted[1]}
+        assert not (place / drilldown.file_name(wanted[0])).exists()
+    finally:
+        for path, content in copies.items():
+            path.write_bytes(content)
+
+
+def test_a_page_that_other_code_made_goes(report, monkeypatch):
+    folder, frame, wanted, made, _ = report
+    copies = {path: path.read_bytes() for path in made}
+    monkeypatch.setattr(drilldown, "code", lambda: "of tomorrow")
+    try:
+        assert drilldown.current_pages(folder / drilldown.FOLDER, frame) == {}
+        assert not any(path.exists() for path in made)
+    finally:
+        for path, content in copies.items():
+            path.write_bytes(content)
+    monkeypatch.undo()
+    assert set(drilldown.current_pages(folder / drilldown.FOLDER, frame)) == set(wanted)
+
+
+def test_files_of_a_user_stay(report, monkeypatch):
+    folder, frame, wanted, *_ = report
+    theirs = [folder / place / "notes.html" for place in (drilldown.FOLDER, FOLDER)]
+    odd = folder / drilldown.FOLDER / "odd.html"
+    for path in theirs:
+        path.write_text("<p>mine</p>")
+    odd.write_bytes(b"\xff\xfe")
+    older = folder / FOLDER / "older.html"
+    write(older, '<meta name="sdp-bench-numbers" content="of an older report">')
+    monkeypatch.setattr(drilldown, "MOST_PAGES", 2)
+    with Store(folder.parent / "store.sqlite") as store:
+        drill_downs(store, wanted, folder, Said())
+    assert set(drilldown.current_pages(folder / drilldown.FOLDER, frame)) == set(wanted)
+    build(made_up.results(frame, database=folder.parent / "store.sqlite"), folder, made_up.SECTIONS)
+    for path in (*theirs, odd):
+        assert path.exists()
+        path.unlink()
+    assert not older.exists()
+
+
+def test_a_rule_that_is_its_own_reference_is_said_to_be(report):
+    folder, _, wanted, *_ = report
+    with Store(folder.parent / "store.sqlite") as store:
+        found = drill(store, wanted[0])
+    by_construction = "Reference: the same integrals as this rule’s."
+    assert not found.own_reference
+    assert by_construction not in told(drilldown.page(found, TRAITS))
+    assert by_construction in told(drilldown.page(replace(found, own_reference=True), TRAITS))
+
+
+def test_figures_that_do_not_fit_are_left_out_and_named(report, monkeypatch):
+    folder, _, wanted, _, _ = report
+    sizes = []
+    for most in (110_000, 60_000):  # a page's own style and scripts take 30 000
+        monkeypatch.setattr(drilldown, "MOST_BYTES", most)
+        with Store(folder.parent / "store.sqlite") as store:
+            text = drilldown.page(drill(store, wanted[0]), TRAITS)
+        sizes.append(text.count("<figure"))
+        assert len(text.encode()) <= most
+        said = re.search("Left out, to keep this page small: ([^.]*)\\.", told(text))[1].split("; ")
+        assert len(said) == 4 - sizes[-1]
+        assert "Error by layer" in told(text) or sizes[-1] == 0
+    assert 4 > sizes[0] > sizes[1]
+    monkeypatch.setattr(drilldown, "MOST_BYTES", 5_000)
+    with Store(folder.parent / "store.sqlite") as store, pytest.raises(ValueError, match="more than 5,000"):
+        drilldown.page(drill(store, wanted[0]), TRAITS)
+
+
+def test_the_command_names_what_is_not_the_default():
+    plain = drilldown.command("KEY", drilldown.DATABASE, drilldown.REPORT)
+    assert plain == "sdp-bench report --drill-down KEY"
+    line = drilldown.command("a/sdp/tv:x=1,y=2", Path("my runs.sqlite"), Path("out"))
+    assert line == ("sdp-bench report --drill-down a/sdp/tv:x=1,y=2 --database 'my runs.sqlite' --output out")
+
+
+def test_every_row_has_a_key_that_works_as_printed(report):
+    folder, frame, *_ = report
+    text = (folder / FOLDER / "iris-tv-relu-1-4-8-3.html").read_text()
+    keys = re.findall("<td>([^<]*/[^<]*)</td></tr>", text)
+    assert keys
+    assert set(keys) <= set(frame["key"])
+    command = (
+        f"sdp-bench report --drill-down KEY --database {folder.parent / 'store.sqlite'} --output {folder}"
+    )
+    assert text.count(public(command)) == 1  # in the folder where the report was made
+    for key in keys:
+        assert drilldown.chosen(key, frame) == [key]
+
+
+def test_the_worst_are_spread_over_rules_then_noise():
+    frame = made_up.frame(depths=(1, 2), nets=2, inputs=2, suites=("iris-tv",))
+    frame["unit"] = pd.util.hash_pandas_object(frame[["net", "input", "sigma"]], index=False).map(
+        "{:016x}".format
+    )
+    frame = frame.assign(metric_spec=frame["metric"]).assign(key=keys_of)
+    rules = {rule for rule in made_up.RULES if not rule.startswith("monte_carlo")}
+    chosen = drilldown.worst(frame, len(rules))
+    assert {key.split("/")[1] for key in chosen} == rules
+    rows = frame.set_index("key")
+    first = rows.loc[chosen[0]]
+    excess = (rows["value"] - rows["floor95"])[(rows["metric"] == "tv_headline") & rows["rule"].isin(rules)]
+    assert first["value"] - first["floor95"] == pytest.approx(excess.max())
+    twice = drilldown.worst(frame, 2 * len(rules))
+    cells = {(rows.loc[key]["rule"], rows.loc[key]["sigma"]) for key in twice}
+    assert len(cells) == 2 * len(rules)  # a second noise level before a second net
+
+
+def test_keys_hold_commas_and_so_do_lists_of_them():
+    one, two = (
+        "0123456789abcdef/sdp/tv:cells=512,pilot_samples=9",
+        "fedcba9876543210/monte_carlo:samples=5,sampler=sobol/w1",
+    )
+    assert drilldown.chosen(f"{one},{two}", pd.DataFrame()) == [one, two]
+    assert drilldown.chosen("none", pd.DataFrame()) == []
+    for wrong in (
+        "worst:0",
+        "worst:-1",
+        "worst:x",
+        "worst:²",
+        "worst:101",
+        "worst",
+        "worst5",
+        "sdp",
+        "",
+        ",",
+    ):
+        with pytest.raises(UserError):
+            drilldown.chosen(wrong, pd.DataFrame())
+    with pytest.raises(UserError, match="none was measured"):
+        drilldown.chosen("worst:3", made_up.frame(suites=("iris-w1",)))
+
+
+def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
+    results = made_up.results(made_up.frame(depths=(1,), nets=5, inputs=6, suites=("iris-tv",)))
+    frame, numbers = results.frame, made_up.page(results, [Tables()])[1]
+    (sheet,) = sheets(numbers, frame, {}, TRAITS)
+    listing = sheet.parts[0][1][0]
+    assert (listing.count, listing.shown) == (30, MOST_ROWS)
+    assert listing.rows.count("<tr>") == MOST_ROWS
+    (small,) = sheets(numbers, frame, {}, TRAITS, most_bytes=200_000)
+    sizes = [len(each.rows) for _, listings in small.parts for each in listings]
+    assert sum(sizes) < 200_000
+    assert min(each.shown for _, listings in small.parts for each in listings) >= 1
+    assert small.cut
+    path = build(results, tmp_path, [Tables()])
+    text = (path.parent / FOLDER / sheet.page.file).read_text()
+    assert "20 of 30 " in told(text)
+    assert "All measurements with their keys are in results.csv" in told(text)
+
+
+def at_output(formula, dropped, closure, total=1.0, floor95=0.01, rounding=0.0):
+    return OutputErrors(formula, dropped, closure, Estimate(total, floor95 / 2, floor95, 0.01), rounding)
+
+
+def test_the_verdict_is_what_the_numbers_say():
+    names = ["Linear 1", "ReLU 1", "Linear 2", "ReLU 2", "Linear 3"]
+    zero = (0.0,) * 5
+    said = verdict(at_output(zero, zero, (0.0, 0.01, 0.0, 0.99, 0.0)), names)
+    assert said.startswith("Nearly all of the error enters by closure")
+    assert "at ReLU 2 (99 % of that)" in said
+    said = verdict(at_output((0.0, 0.4, 0.0, 0.3, 0.0), zero, (0.0, 0.0, 0.0, 0.3, 0.0)), names)
+    assert said.startswith("Most of the error enters by the rule’s own approximation of a layer (70 %)")
+    said = verdict(at_output((0.0, 0.5, 0.0, 0.0, 0.0), (0.5, 0.0, 0.0, 0.0, 0.0), zero), names)
+    assert "more than one way" in said
+    assert "Linear 1 (50 % of that) and ReLU 1 (50 % of that)" in said
+    said = verdict(at_output((0.001, *zero[1:]), zero, zero, total=0.009), names)
+    assert "cannot be told from the exact ones" in said
+    said = verdict(at_output((0.0, 1.0, 0.0, 0.0, 0.0), zero, zero), names, sampling=True)
+    assert said.endswith("enters by the draw of the rule’s samples (100 %), at ReLU 1.")
+    even = tuple(np.full(5, 0.2))
+    assert "spread over many layers" in verdict(at_output(even, zero, zero), names)
+
+
+def test_no_layer_is_blamed_for_the_oracles_rounding():
+    names = ["Linear 1", "ReLU 1"]
+    said = [verdict(at_output((0.9, 0.1), (0.0, 0.0), (0.0, 0.0), rounding=r), names) for r in (2, 0.3, 0.01)]
+    assert "within what rounding does to the oracle" in said[0]
+    assert "Linear" not in said[0]
+    assert "at Linear 1 (90 % of that)" in said[1]
+    assert said[1].endswith("may be about 30 % of this error.")
+    assert "rounding" not in said[2]
+
+
+@pytest.mark.rounding
+def test_digits_of_labels_are_left_alone(report):
+    text = report[3][0].read_text()
+    drawing = text[text.index('id="figure-covariance"') :]
+    oracle = drawing[: drawing.index("</svg>")]
+    entries = re.split("[;,] ", re.findall(r"by rows: ([^\"]*?)\. Rule", oracle)[0])
+    labels = re.findall(r">([−\d.e]+)</text>", oracle)
+    assert len(entries) == 9
+    assert Counter(entries) <= Counter(labels)

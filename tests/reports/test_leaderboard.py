@@ -1,0 +1,292 @@
+"""The leaderboard: scores and ranks by use, ties, intervals that cover, and files that need nothing else."""
+
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.experiments.problem_set import NAME
+from sdp_bench.bench.nets.net import stored
+from sdp_bench.bench.results.exchange import export
+from sdp_bench.bench.results.record import Record, RunDescription, Selection
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Settings
+from sdp_bench.commands.report import report
+from sdp_bench.reports.leaderboard import USES, build, problems, read, table
+from sdp_ref.rules import Traits
+
+HOSTILE = '<script>alert(1)</script>"&\x1b[31m'
+RULES = {"sdp": 0.2, "unscented": 0.3, "marginal_sdp": 0.4}
+VERSIONS = "rule 1, metric 1, oracle 1"
+METRICS = ("tv_headline", "tv_principal", "tv_class", "tv_joint")
+WHOLE, DECISION = USES[:2]
+(HEAVY,) = (use for use in USES if use.heavy)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return plan_of([experiment(NAME)], Settings(rules=("sdp",)), ())
+
+
+def entry_file(path, plan, rules, solved=lambda problem: True, labels=(), seconds=1e-3):
+    """A results file with made-up values of some rules (their means) for the problems that they solved."""
+    rows = problems()[problems()["metric_spec"].str.partition(":")[0].isin(METRICS)]
+    rng = np.random.default_rng(5)
+    noise = dict(zip(rows["unit"], rng.uniform(0.9, 1.1, len(rows)), strict=True))
+    about = RunDescription(
+        command="sdp-bench run",
+        preset="quick",
+        settings=Settings().as_dict(),
+        experiments={NAME: Selection(tuple(rows["metric_spec"].unique()), tuple(rules))},
+        left_out=(),
+        environment={"cpu": "a processor"},
+    )
+    traits = {rule: Traits(dict(labels).get(rule, rule)) for rule in rules}
+    with Store(path, writing=True) as store:
+        run = store.begin_run(
+            about, nets=map(stored, plan.nets), units=plan.units, rules=traits, members=plan.members
+        )
+        records = [
+            Record(
+                *(row.unit, rule, row.metric_spec, None, float(mean * noise[row.unit]), 0.01, 0.02, 0.001),
+                *("1", seconds, VERSIONS, "float32"),
+            )
+            for rule, mean in rules.items()
+            for row in rows.itertuples()
+            if solved(row.setting)
+        ]
+        store.write_group(run, records, (), ())
+        store.finish_run(run, 1.0)
+    return path
+
+
+@pytest.fixture(scope="module")
+def first(plan, tmp_path_factory):
+    return entry_file(tmp_path_factory.mktemp("first") / "first.sqlite", plan, RULES)
+
+
+def standing(found, name):
+    (own,) = (each for each in found.standings if each.entry.name == name)
+    return own
+
+
+def test_rules_are_ranked_from_the_best(first):
+    for use in (WHOLE, DECISION, HEAVY):
+        found = table(read([first]), use)
+        assert [(each.entry.name, each.position, each.among) for each in found.standings] == [
+            (name, position, 3) for position, name in enumerate(RULES, 1)
+        ]
+        assert [each.tied for each in found.standings] == [True, False, False]
+
+
+def test_the_score_counts_each_net_once(first):
+    entries = read([first])
+    own = entries[0].frame.merge(problems()[["unit", "metric_spec"]], on=["unit", "metric_spec"])
+    own = own[own["metric"].isin(WHOLE.metrics)]
+    expected = own.groupby(["net", "input"])["value"].mean().groupby("net").mean().mean()
+    found = standing(table(entries, WHOLE), entries[0].name)
+    assert found.value == pytest.approx(expected)
+    assert found.low < found.value < found.high
+    assert set(found.settings) == set(own["setting"])
+    assert found.settings["iris-relu-4/gaussian-1"] == pytest.approx(
+        own.loc[own["setting"] == "iris-relu-4/gaussian-1", "value"].mean()
+    )
+
+
+def test_a_rule_is_ranked_on_the_problems_that_it_solved(first, plan, tmp_path):
+    def solved(setting):
+        return setting.startswith("iris-gelu-4/gaussian-1")
+
+    partial = entry_file(tmp_path / "partial.sqlite", plan, {"dvia": 0.25}, solved)
+    found = table(read([first, partial]), WHOLE)
+    mine = standing(found, "dvia")
+    assert (mine.position, mine.among, mine.measured, mine.of) == (2, 4, 6, 54)
+    assert [standing(found, name).among for name in RULES] == [3, 3, 3]
+
+
+def test_a_problem_without_all_components_is_not_solved(first):
+    entries = read([first])
+    twice = [replace(e, frame=e.frame.assign(component="0")) for e in entries]
+    other = [replace(e, frame=e.frame.assign(component="1")) for e in entries[:2]]
+    joined = [
+        replace(a, frame=pd.concat([a.frame, b.frame], ignore_index=True))
+        for a, b in zip(twice, other, strict=False)
+    ]
+    found = table([*joined, twice[2]], WHOLE)
+    assert {each.entry.name for each in found.standings} == {entry.name for entry in joined}
+
+
+def test_the_cheapest_rule_tied_with_the_best_is_named(plan, tmp_path):
+    slow = entry_file(tmp_path / "slow.sqlite", plan, {"sdp": 0.2}, seconds=1.0)
+    fast = entry_file(tmp_path / "fast.sqlite", plan, {"unscented": 0.2 + 1e-9}, seconds=1e-4)
+    entries = read([slow, fast])
+    rng = np.random.default_rng(0)
+    noisy = [replace(e, frame=e.frame.assign(value=rng.uniform(0.1, 0.3, len(e.frame)))) for e in entries]
+    found = table(noisy, WHOLE)
+    assert all(each.tied for each in found.standings)
+    assert found.cheapest.name == "unscented"
+
+
+def test_the_same_measurements_in_two_files_are_one_entry_and_others_two(first, plan, tmp_path):
+    again = entry_file(tmp_path / "again.sqlite", plan, RULES)
+    assert [entry.name for entry in read([first, again])] == [entry.name for entry in read([first])]
+    other = entry_file(tmp_path / "other.sqlite", plan, {"sdp": 0.5})
+    assert {entry.name for entry in read([first, other]) if entry.rule == "sdp"} == {
+        "sdp (first)",
+        "sdp (other)",
+    }
+
+
+def test_an_export_is_an_entry(first, tmp_path):
+    with Store(first) as store:
+        export(store, tmp_path / "first", weights=False)
+    values = [
+        [each.value for each in table(read([path]), WHOLE).standings] for path in (first, tmp_path / "first")
+    ]
+    assert values[0] == values[1]
+
+
+def test_what_an_entry_says_of_its_problems_is_ignored(first):
+    (entry, *_) = read([first])
+    assert set(entry.frame["net"]) == set(problems()["net"])
+
+
+# Statistics ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("of_net", "of_input"), [(0.1, 0.0), (0.1, 0.05), (0.1, 0.1), (0.03, 0.1)])
+def test_intervals_cover_the_mean_over_nets_and_inputs(first, of_net, of_input):
+    """Six nets with three inputs each, shared by four and two; standard error of 400 trials: .011."""
+    (entry, *_) = read([first])
+    frame = entry.frame[entry.frame["metric"].isin(WHOLE.metrics)]
+    rng = np.random.default_rng(11)
+    hits, trials = 0, 400
+    for _ in range(trials):
+        nets = dict.fromkeys(frame["net"])
+        effects = {net: rng.normal(0, of_net) for net in nets}
+        inputs = {row: rng.normal(0, of_input) for row in dict.fromkeys(frame["input"])}
+        values = 0.5 + frame["net"].map(effects) + frame["input"].map(inputs)
+        values += rng.normal(0, 0.03, len(frame))
+        (found,) = table([replace(entry, frame=frame.assign(value=values))], WHOLE).standings
+        hits += found.low <= 0.5 <= found.high
+    assert hits / trials >= 0.95 - 2 * 0.011
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rules", [2, 4])
+def test_a_winner_among_equal_rules_is_rare(first, rules):
+    """Paired differences with effects of net and input; standard error of 200 trials: .016."""
+    (entry, *_) = read([first])
+    frame = entry.frame[entry.frame["metric"].isin(WHOLE.metrics)]
+    names = [f"rule {number}" for number in range(rules)]
+    rng = np.random.default_rng(12)
+    decided, trials = 0, 200
+    for _ in range(trials):
+        made = []
+        for name in names:
+            effects = {net: rng.normal(0, 0.05) for net in dict.fromkeys(frame["net"])}
+            inputs = {row: rng.normal(0, 0.03) for row in dict.fromkeys(frame["input"])}
+            values = 0.5 + frame["net"].map(effects) + frame["input"].map(inputs)
+            values += rng.normal(0, 0.02, len(frame))
+            made.append(replace(entry, name=name, rule=name, frame=frame.assign(value=values)))
+        decided += sum(each.tied for each in table(made, WHOLE).standings) == 1
+    assert decided / trials <= 0.05 + 2 * 0.016
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page(first, plan, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("leaderboard")
+    heavy = entry_file(
+        folder / "hostile.sqlite", plan, {"mine": 0.3}, lambda name: "cauchy" in name, [("mine", HOSTILE)]
+    )
+    build([first, heavy], folder / "page")
+    return folder / "page"
+
+
+def test_texts_of_an_entry_are_escaped(page):
+    for path in page.rglob("*.*"):
+        text = path.read_text(encoding="utf-8")
+        assert "\x1b" not in text
+        if path.suffix in (".html", ".svg"):
+            assert text.count("<script") == (path.suffix == ".html")  # our own
+
+
+def test_it_loads_nothing_and_its_links_lead_somewhere(page):
+    text = (page / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<link[^>]+https?:|@import|src=\"https?:", text)
+    anchors = re.findall(r' id="([^"]+)"', text)
+    assert len(anchors) == len(set(anchors))
+    for address in re.findall(r'(?:href|src)="([^"]+)"', text):
+        if address.startswith("#"):
+            assert address[1:] in anchors
+        elif not address.startswith(("data:", "https://")):
+            assert (page / address).is_file(), address
+
+
+def test_a_rule_that_solved_heavy_tails_alone_is_on_the_page(page):
+    text = (page / "index.html").read_text(encoding="utf-8")
+    for section in ("all_uses", "use_heavy", "all_rules"):
+        (part,) = re.findall(rf'<section id="{section}">.*?</section>', text, re.DOTALL)
+        assert "#mine" in part
+    (part,) = re.findall(r'<section id="use_law">.*?</section>', text, re.DOTALL)
+    assert "#mine" not in part
+
+
+def test_badges_are_pictures_and_tables_are_data(page):
+    for path in (page / "badges").glob("*.svg"):
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    data = json.loads((page / "leaderboard.json").read_text(encoding="utf-8"))
+    assert len(data["rules"]) == len(RULES) + 1
+    assert {each["rule"] for own in data["standings"].values() for each in own} <= set(data["rules"])
+
+
+def test_it_is_written_again_but_not_over_files_of_others(first, tmp_path):
+    for _ in range(2):
+        build([first], tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "leaderboard.json").write_text('{"mine": 1}')
+    with pytest.raises(UserError, match="was not written by sdp-bench"):
+        build([first], tmp_path / "other")
+
+
+def test_the_command_writes_the_page(first, tmp_path):
+    done = CliRunner().invoke(report, ["--leaderboard", str(first), "--output", str(tmp_path / "page")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "page/index.html").is_file()
+
+
+@pytest.mark.parametrize(
+    "words", [["--leaderboard"], ["entry.sqlite"], ["--leaderboard", "entry.sqlite", "--all-runs"]]
+)
+def test_options_that_do_not_go_together_are_refused(words):
+    assert CliRunner().invoke(report, words).exit_code == 2
+
+
+def test_a_file_without_the_problems_is_refused(tmp_path, first):
+    about = RunDescription(
+        command="sdp-bench run",
+        preset="smoke",
+        settings=Settings().as_dict(),
+        experiments={"iris-tv": Selection((), ())},
+        left_out=(),
+        environment={},
+    )
+    with Store(tmp_path / "other.sqlite", writing=True) as store:
+        store.finish_run(store.begin_run(about, nets=(), units=(), rules={}, members=()), 1.0)
+    with pytest.raises(UserError, match="no measurement of sdp-bench-1"):
+        read([first, tmp_path / "other.sqlite"])
+    for path in (tmp_path / "missing.sqlite", tmp_path):
+        with pytest.raises(UserError):
+            read([path])

@@ -1,0 +1,123 @@
+"""Lists of measurements behind the numbers of the sections beside the tables."""
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdp_bench.reports.numbers import sheets, slug
+from sdp_bench.reports.replication.claims import numbers_of_claims
+from sdp_bench.reports.replication.page import topics
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.statement import Evidence, ruled
+from sdp_bench.reports.tables.frame import checked
+from tests.reports import made_up
+from tests.reports.made_up import TRAITS, page
+from tests.reports.replication.test_claims import suite
+from tests.reports.sections.test_sections import oracle_frame, sensitivity_frame
+
+
+def numbers_of(frame):
+    return page(Results(frame))[1]
+
+
+def listed(numbers, frame):
+    """Anchors and what stands at them, by file."""
+    return {
+        sheet.page.file: {each.anchor: each for _, listings in sheet.parts for each in listings}
+        for sheet in sheets(numbers, frame, {}, TRAITS)
+    }
+
+
+def linked(text, section):
+    start = text.index(f'<section id="{section}">')
+    return re.findall('href="numbers/([^"#]*)#([^"]*)"', text[start : text.index("</section>", start)])
+
+
+@pytest.fixture(scope="module")
+def everything():
+    tabled = made_up.frame(depths=(1, 2), nets=3, inputs=2, suites=("iris-tv",))
+    tabled = tabled[tabled["rule"].isin(made_up.FEW)]
+    claims = suite(3, depths=(4,))
+    every = pd.concat([tabled, claims, sensitivity_frame(), oracle_frame()], ignore_index=True)
+    frame = checked(every.assign(samples=10**6))
+    text, numbers = page(Results(frame))
+    return frame, numbers, text
+
+
+@pytest.mark.parametrize("section", ["choice", "topic-tables", "sensitivity", "oracle", "iris-tv"])
+def test_every_section_leads_to_lists_that_are_there(everything, section):
+    frame, numbers, text = everything
+    files = listed(numbers, frame)
+    found = linked(text, section)
+    assert len(found) > 3
+    for file, anchor in found:
+        assert files[file][anchor].rows.count("<tr>") >= 1
+
+
+def test_the_mean_of_a_list_is_the_number_that_leads_there(everything):
+    frame, numbers, _ = everything
+    values = frame["value"]
+    for number in numbers:
+        if math.isnan(number.mean) or number.group.metric.name not in ("tv_headline", "tv_paper"):
+            continue
+        assert number.mean == pytest.approx(1 - values[list(number.rows)].mean(), abs=1e-12)
+        assert len(frame.loc[list(number.rows)].drop_duplicates(["rule", "sigma", "metric_spec"])) == 1
+
+
+def test_numbers_that_rest_on_the_same_measurements_share_a_list(everything):
+    _, numbers, text = everything
+    rows = [number.rows for number in numbers]
+    assert len(rows) == len(set(rows))
+    # three nets of one depth in one suite: "which rule when" has the tables' own means
+    assert {file for file, _ in linked(text, "choice")} == {
+        "iris-tv-relu-1-4-100-3.html",
+        "iris-tv-relu-2-4-100-100-3.html",
+    }
+
+
+def test_nets_of_several_depths_that_are_judged_together_have_a_list_of_their_own():
+    frame = checked(made_up.frame(depths=(1, 2), nets=1, inputs=3, suites=("iris-tv",)))
+    own = [number for number in numbers_of(frame) if number.group.page.section == "choice"]
+    assert own
+    assert {len(number.rows) for number in own} == {6}
+    (sheet,) = sheets(own, frame, {}, TRAITS)
+    listing = sheet.parts[0][1][0]
+    assert listing.rows.count("1 layer<") == listing.rows.count("2 layers<") == 3
+
+
+def test_effects_of_claims_lead_to_both_rules():
+    frame = checked(suite(3, depths=(4,)))
+    there = {number.address for number in numbers_of_claims(frame, TRAITS)}
+    effects = 0
+    (tables,) = (topic for topic in topics() if topic.key == "tables")
+    for one in ruled(tables, Evidence(Results(frame))).statements:
+        for answer in filter(None, (one.answer, one.regular)):
+            for effect in (e for r in answer.rulings if r.trial for e in r.trial.effects):
+                assert effect.sources
+                assert {address for _, address in effect.sources} <= there
+                effects += 1
+    assert effects > 50
+
+
+def test_pairs_that_moved_most_come_first():
+    frame = oracle_frame()
+    (number,) = [n for n in numbers_of(frame) if n.ordered]
+    rows = frame.loc[list(number.rows)]
+    assert list(rows["net"]) == ["a", "a", "b", "b"]
+    assert list(rows["experiment"]) == ["iris-oracle", "iris-oracle-10x"] * 2
+    shifts = rows["value"].diff().to_numpy()[1::2]
+    np.testing.assert_allclose(shifts, [0.002, -0.001])
+
+
+def test_nothing_is_listed_of_nothing():
+    assert numbers_of(pd.DataFrame()) == []
+
+
+def test_names_are_short_enough_for_files_and_still_differ():
+    first, second = slug("rule", "é" * 300), slug("rule", "é" * 301)
+    assert first != second
+    assert max(len(name.encode()) for name in (first, second)) < 200
+    assert slug("iris-tv", "", "4 100/3") == "iris-tv-4-100-3"

@@ -1,0 +1,302 @@
+"""The scorecard: paired comparisons against direct computation, and a page that says what is known."""
+
+import html
+import json
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.scorecard import page as scorecard
+from sdp_bench.reports.scorecard.comparisons import comparisons
+from sdp_bench.reports.scorecard.judging import Candidate, cost_tables
+from sdp_bench.reports.scorecard.page import Scorecard, build, page
+from sdp_bench.reports.tables.frame import checked
+from sdp_ref.conformance import CheckResult, ConformanceReport
+from sdp_ref.conformance.report import VERSION
+from tests.reports.made_up import NO_FAILURES, TRAITS, frame, meta
+
+AFFINE = CheckResult(
+    "affine",
+    "Is it exact on affine nets?",
+    "failed",
+    "covariance off <by far>",
+    {"error": 0.5, "tolerance": 1e-6},
+    "net = nn.Linear(2, 2)\nrule.propagate(net, x)",
+)
+SYMMETRY = CheckResult("symmetry", "Is it symmetric?", "passed", "8 cases")
+MOMENTS = CheckResult("moments", "Are they exact?", "skipped", "it does not claim them")
+REPORT = ConformanceReport("mine", (AFFINE, SYMMETRY, MOMENTS))
+
+
+def with_mine(nets=4, inputs=1, depths=(1,), factor=0.5, **options):
+    """Made-up measurements in which `mine` has a fixed share of SDP's distances."""
+    data = frame(depths=depths, nets=nets, inputs=inputs, **options)
+    ours = data[data.rule == "sdp"].assign(rule="mine")
+    ratio = ours.metric == "std_ratio"
+    value = ours.value.where(ratio, ours.value * factor)
+    ours = ours.assign(value=value.where(~ratio, ours.value**factor))
+    return checked(pd.concat([data, ours], ignore_index=True))
+
+
+def block(found, metric):
+    return next(each for each in found if each.metric.name == metric)
+
+
+def test_a_rule_with_half_the_distance_of_sdp_is_better_everywhere():
+    found = comparisons(with_mine(), "mine", TRAITS)
+    for name in ("tv_headline", "tv_paper", "tv_class", "w1", "bures"):
+        each = block(found, name)
+        assert each.tally("sdp") == {"better": len(each.conditions)}, name
+    assert not block(found, "std_ratio").tally("sdp")[
+        "worse"
+    ]  # at half its |log ratio|, with outputs averaged
+    back = comparisons(with_mine(), "sdp", TRAITS)
+    assert block(back, "tv_headline").tally("mine") == {"worse": 5}
+
+
+def test_a_copy_of_a_rule_is_level_with_it_everywhere():
+    for each in comparisons(with_mine(factor=1.0), "mine", TRAITS):
+        assert each.tally("sdp") == {"level": len(each.conditions)}
+        assert all(condition.comparison("sdp").gain == 0 for condition in each.conditions)
+
+
+def test_gain_and_interval_are_those_of_the_paired_t_test():
+    data = with_mine(nets=5)
+    condition = block(comparisons(data, "mine", TRAITS), "tv_headline").conditions[1]
+    chosen = data[(data.metric == "tv_headline") & (data.sigma == condition.sigma)]
+    sides = chosen.pivot_table("value", "net", "rule")
+    difference = sides["dvia"] - sides["mine"]
+    interval = stats.ttest_1samp(difference, 0).confidence_interval()
+    comparison = condition.comparison("dvia")
+    assert comparison.gain == pytest.approx(difference.mean())
+    assert (
+        comparison.gain - comparison.half_width,
+        comparison.gain + comparison.half_width,
+    ) == pytest.approx(tuple(interval))
+    better = stats.ttest_rel(sides["dvia"], sides["mine"]).pvalue <= 0.05
+    assert (comparison.outcome in ("better", "worse")) == better
+    assert condition.value == pytest.approx(1 - sides["mine"].mean())
+    ranks = sides.drop(columns=["oracle_moments"], errors="ignore").mean().rank()
+    assert condition.rank == ranks["mine"]
+
+
+def test_two_nets_rest_on_the_measurements_errors_and_sampling_is_not_judged():
+    data = with_mine(nets=2)
+    condition = block(comparisons(data, "mine", TRAITS), "tv_headline").conditions[0]
+    assert condition.fixed
+    chosen = data[(data.metric == "tv_headline") & (data.sigma == condition.sigma)]
+    errors = chosen[chosen.rule.isin(["mine", "dvia"])].stderr
+    assert condition.comparison("dvia").half_width == pytest.approx(1.959964 * np.sqrt((errors**2).sum()) / 2)
+    assert condition.comparison("monte_carlo:samples=5").outcome == "unjudged"
+
+
+def test_of_a_ratio_the_mean_absolute_logarithm_counts():
+    data = with_mine(nets=3)
+    condition = block(comparisons(data, "mine", TRAITS), "std_ratio").conditions[0]
+    own = data[(data.metric == "std_ratio") & (data.sigma == condition.sigma) & (data.rule == "mine")]
+    by_net = np.log(own.value).abs().groupby(own.net).mean()
+    assert condition.value == pytest.approx(np.exp(by_net).mean())
+    assert condition.count == 3
+
+
+def test_an_infinite_distance_loses_to_a_finite_one():
+    data = with_mine()
+    lost = (data.rule == "dvia") & (data.metric == "bures") & (data.sigma == 1.0)
+    data.loc[lost, "value"] = math.inf
+    conditions = block(comparisons(data, "mine", TRAITS), "bures").conditions
+    assert [condition.comparison("dvia").outcome for condition in conditions if condition.sigma == 1.0] == [
+        "better"
+    ]
+
+
+def test_a_place_where_the_rule_failed_stays_without_a_value():
+    data = with_mine()
+    data = data[~((data.rule == "mine") & (data.sigma == 10.0))]
+    each = block(comparisons(data, "mine", TRAITS), "tv_headline")
+    assert [condition.sigma for condition in each.conditions if not condition.measured] == [10.0]
+    assert sum(each.tally("sdp").values()) == 4
+
+
+def test_costs_are_multiples_of_sdp_and_samples():
+    data = with_mine()
+    data.loc[data.rule == "mine", "seconds"] = 4e-3
+    (table,) = cost_tables(data, TRAITS)
+    rows = {row.rule: row for row in table.rows}
+    assert rows["mine"].times_sdp == pytest.approx(2.0)
+    # Made-up sampling takes 2e-4 s and 2e-6 s a sample.
+    assert rows["mine"].samples == pytest.approx((4e-3 - 2e-4) / 2e-6, rel=1e-3)
+
+
+def judged(candidate, data, failures=NO_FAILURES):
+    (verdict,) = Scorecard.of(Results(data, {}, failures), [candidate]).verdicts
+    return verdict
+
+
+def test_the_verdict_says_what_was_found():
+    data = with_mine()
+    failing = judged(Candidate("mine", "mine.py:Mine", report=REPORT), data)
+    assert (
+        f"checks: kit {VERSION}, 2 of 3 checks ran: 1 passed, 1 failed, 1 not applicable" in failing.details
+    )
+    assert "checks: failed affine: covariance off <by far>" in failing.details
+    assert failing.last.startswith("verdict: mine fails 1 of the 2 checks that apply (affine)")
+    assert "sdp-bench check-rule mine.py:Mine shows why" in failing.last
+    known = ConformanceReport("mine", (replace(AFFINE, known="as published"), SYMMETRY))
+    assert (
+        "fails only its declared faults (affine) of the 2 checks that apply"
+        in judged(Candidate("mine", report=known), data).last
+    )
+    passing = judged(Candidate("mine", report=ConformanceReport("mine", (SYMMETRY,))), data)
+    assert passing.last.startswith("verdict: mine passes the one check that applies; more accurate than")
+    nothing = ConformanceReport("mine", (MOMENTS,))
+    assert "no check applies to it" in judged(Candidate("mine", report=nothing), data).last
+    assert "was not checked" in judged(Candidate("mine"), data).last
+    hung = judged(Candidate("mine", trouble="it hung"), data)
+    assert (
+        "did not finish: it hung; it was not measured now; what follows was measured before" in hung.details
+    )
+    assert "the conformance kit did not finish" in hung.last
+    assert "nothing was measured of it" in judged(Candidate("mine", unmeasured=True), data).last
+
+
+def test_the_verdict_counts_places_and_names_the_worst_as_the_comparisons_have_them():
+    data = with_mine(depths=(1, 2), factor=1.3)
+    each = block(comparisons(data, "mine", TRAITS), "tv_headline")
+    said = judged(Candidate("mine"), data).details
+    tally = each.tally("sdp")
+    assert tally["worse"] > 3
+    (line,) = (text for text in said.splitlines() if "iris-tv: worse than SDP" in text)
+    worst, comparison = min(each.against("sdp"), key=lambda pair: pair[1].gain)
+    assert f"at {tally['worse']} of 10 places: {worst.label} (".replace("\xa0", " ") in line
+    assert f"{worst.value:.4f} against {comparison.value:.4f}" in line
+    assert f"{comparison.gain:.4f} ± {comparison.half_width:.4f}" in line
+    assert line.endswith(f"; and {tally['worse'] - 3} more")
+    far = max(each.measured, key=lambda condition: condition.shortfall)
+    assert f"furthest from the exact law at {far.label}: {far.value:.4f}".replace("\xa0", " ") in said
+    assert f"(exact law {far.floor:.4f}, 95 % point {far.floor95:.4f})" in said
+    assert "worse than SDP nowhere" in judged(Candidate("mine"), with_mine()).details
+
+
+def test_the_best_built_in_rule_is_that_of_the_best_mean_rank():
+    data = with_mine()
+    each = block(comparisons(data, "mine", TRAITS), "tv_headline")
+    rules = [rule for rule in each.others if not TRAITS.is_reference(rule)]
+    ranks = {rule: np.mean([condition.place(rule) for condition in each.measured]) for rule in rules}
+    assert ranks[each.best(rules)] == min(ranks.values())
+    said = judged(Candidate("mine"), data).details
+    assert f"against {TRAITS.label(each.best(rules))}, the best built-in rule: better at" in said
+
+
+def test_rules_of_its_kind_sample_and_drop_correlations_as_it_does():
+    data = checked(frame(depths=(1,), nets=4, inputs=1))
+    said = judged(Candidate("marginal_sdp"), data).details
+    (line,) = (text for text in said.splitlines() if "iris-tv: against the rules of its kind" in text)
+    assert line.split("kind: ")[1].startswith("marginal moment matching better at")
+    assert "SDP" not in line
+
+
+def test_terminal_and_page_say_the_same():
+    card = Scorecard.of(Results(with_mine(), meta(), NO_FAILURES), [Candidate("mine", report=REPORT)])
+    (verdict,) = card.verdicts
+    text = html.unescape(page(card))
+    for line in verdict.lines:
+        assert f"<li>{line}</li>" in text
+    assert f"{verdict.conclusion}." in text
+
+
+def test_the_page_stands_alone_and_holds_everything(tmp_path):
+    failures = pd.DataFrame(
+        [{"group": "net 1", "rule": "mine", "metric": "*", "error": "ValueError: <oops>", "seconds": 0.1}]
+    )
+    source = "class Mine:\n    '''A <rule>.'''\n"
+    candidate = Candidate("mine", "mine.py:Mine", source, "0123456789abcdef", REPORT)
+    results = Results(with_mine(), meta() | {"command": "sdp-bench validate mine.py:Mine"}, failures)
+    path = build(Scorecard.of(results, [candidate], ["a note"]), tmp_path / "card")
+    text = path.read_text()
+    for part in (
+        "mine.py:Mine", "0123456789abcdef", "A &lt;rule&gt;.", "covariance off &lt;by far&gt;",
+        "rule.propagate(net, x)", "2 of 3 checks ran", "ValueError: &lt;oops&gt;", "a note",
+        "sdp-bench validate mine.py:Mine",
+    ):  # fmt: skip
+        assert part in text, part
+    assert not re.findall(r'(?:src|href)="(?!#|data:|conformance\.json|results\.csv)', text)
+    assert json.loads((path.parent / "conformance.json").read_text()) == {"mine": REPORT.as_dict()}
+    assert len(pd.read_csv(path.parent / "results.csv")) == len(results.frame)
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in re.findall(r'href="(#[^"]+)"', text)} <= set(ids)
+
+
+def test_a_page_without_measurements_shows_why():
+    nothing = Results(pd.DataFrame(), {"command": "sdp-bench validate x.py:X"}, pd.DataFrame())
+    text = page(
+        Scorecard.of(nothing, [Candidate("x", trouble="TimeLimitError: stopped at the time limit of 5 s")])
+    )
+    assert "The kit did not finish: TimeLimitError" in text
+
+
+def test_what_was_measured_stays_and_a_report_of_another_rule_goes(tmp_path):
+    build(
+        Scorecard.of(Results(with_mine(), meta(), NO_FAILURES), [Candidate("mine", report=REPORT)]), tmp_path
+    )
+    before = (tmp_path / "results.csv").read_bytes()
+    nothing = Results(pd.DataFrame(), {"command": "sdp-bench validate x.py:X"}, pd.DataFrame())
+    path = build(Scorecard.of(nothing, [Candidate("x", trouble="it hung")]), tmp_path)
+    assert (tmp_path / "results.csv").read_bytes() == before
+    assert not (tmp_path / "conformance.json").exists()
+    assert 'href="results.csv"' not in path.read_text()
+
+
+def own_net(inputs):
+    return checked(frame(depths=(2,), nets=1, inputs=inputs, activation="own:theirs.py:build"))
+
+
+def test_without_a_rule_the_page_and_the_terminal_say_which_to_take():
+    data = own_net(inputs=4)
+    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [], ["2 outputs"], own_net=True)
+    text = html.unescape(page(card))
+    assert "Which rule for this net" in text
+    assert "theirs.py:build" in text
+    (verdict,) = card.verdicts
+    assert all(f"<li>{line}</li>" in text for line in verdict.lines)
+    assert f"{verdict.conclusion}." in text
+    own = data[(data.metric == "tv_headline") & (data.sigma == 0.1)]
+    means = own.groupby("rule").value.mean()
+    best = means.idxmin()
+    assert f"σ = 0.1: {TRAITS.label(best)} {1 - means[best]:.4f} ± " in verdict.details
+    overall = data[data.metric == "tv_headline"].groupby("rule").value.mean()
+    taken = overall.idxmin()
+    assert verdict.last.startswith(
+        f"verdict: for theirs.py:build take {TRAITS.label(taken)}, {1 - overall[taken]:.4f} in the mean"
+    )
+    assert "no rule is near the exact law at σ = " in verdict.last
+
+
+def test_with_few_inputs_sampling_rules_are_not_judged():
+    data = own_net(inputs=1)
+    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True)
+    assert "With fewer than three inputs no spread" in page(card)
+    (verdict,) = card.verdicts
+    assert "sampling rules, drawn once for each, are not judged" in verdict.details
+    assert "MC estimate" not in verdict.last
+
+
+def test_a_rule_on_a_net_of_ones_own_is_judged_and_the_net_answered():
+    data = own_net(inputs=4)
+    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [Candidate("dvia")], own_net=True)
+    assert [verdict.subject for verdict in card.verdicts] == ["DVIA", "which rule for theirs.py:build"]
+    assert 'id="answer"' in page(card)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (22, "22nd")],
+)
+def test_ordinals(number, text):
+    assert scorecard.ordinal(number) == text
