@@ -14,7 +14,7 @@ from sdp_bench.bench.errors import NOT_DEFINED, RunFailedError, UserError
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.runs.driver import Reason, Told, reasons
+from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.parts import COMMITTED_TITLE, Committed

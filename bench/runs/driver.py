@@ -7,15 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from sdp_bench.bench import environment
-from sdp_bench.bench.errors import NOT_DEFINED, UserError, one_line
+from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.executors import lost
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import costs
 from sdp_bench.bench.experiments.base import Experiment, Group
-from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed, get_nets, missing
 from sdp_bench.bench.nets.net import Net, best_classifier, stored
@@ -23,51 +22,8 @@ from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.results.record import Cell, Failure, Record, RunDescription, outside
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import Plan, plan_of
+from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.settings import Settings
-
-
-class Told(NamedTuple):
-    """A failure; unknown fields are empty."""
-
-    rule: str
-    metric: str
-    error: str
-    place: str = ""
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why some metrics of a rule were not measured."""
-
-    rule: str  # spec; empty if the reason is not about one rule
-    metrics: tuple[str, ...]  # distinct labels; empty if the reason is not about single metrics
-    error: str
-    places: tuple[str, ...] = ()  # distinct settings
-    seconds: float = 0.0  # longest time until the failure
-
-    @property
-    def line(self) -> str:
-        """Metrics and reason: ``Bures, Gaussian KL: a covariance is needed, which a Cauchy law has not``."""
-        return ": ".join(filter(None, (", ".join(self.metrics), self.error.removeprefix(NOT_DEFINED))))
-
-
-def reasons(failures: Iterable[Told]) -> list[Reason]:
-    """Group failures by rule and error, in order of first occurrence."""
-    found: dict[tuple[str, str], list[Told]] = {}
-    for each in failures:
-        found.setdefault((each.rule, each.error), []).append(each)
-    return [
-        Reason(
-            rule,
-            tuple(dict.fromkeys(recorded_metric(each.metric).label for each in own if each.metric)),
-            error,
-            tuple(dict.fromkeys(each.place for each in own if each.place)),
-            max(each.seconds for each in own),
-        )
-        for (rule, error), own in found.items()
-    ]
-
 
 Current = frozenset[Cell]
 """Cells that need not be measured again: their records rest on today's versions."""

@@ -2,7 +2,7 @@
 
 from sdp_bench.bench.errors import NOT_DEFINED, RefusedError
 from sdp_bench.bench.results.record import Failure
-from sdp_bench.bench.runs.driver import Told, reasons
+from sdp_bench.bench.runs.reasons import Told, reasons
 
 LACKS = f"{NOT_DEFINED}a covariance is needed, which a law of quantiles of single outputs has not"
 
