@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sdp_bench.bench.environment import cpu_name
-from sdp_bench.bench.runtime.workloads import Ratio, by_turns, clock
+from sdp_bench.bench.runtime.timing import Ratio, by_turns, clock
 
 
 def pytest_report_header() -> str:

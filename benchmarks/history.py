@@ -15,7 +15,7 @@ from pathlib import Path
 
 from asv.results import Results, iter_results
 
-from sdp_bench.bench.runtime.workloads import REGULAR
+from sdp_bench.bench.runtime.timing import REGULAR
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / ".asv" / "results"

@@ -28,7 +28,8 @@ from sdp_bench.bench.nets.fully_connected import committed
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.runtime.workloads import DISTPROP, Ratio, Workload
+from sdp_bench.bench.runtime.timing import Ratio
+from sdp_bench.bench.runtime.workloads import DISTPROP, Workload
 from sdp_bench.oracles.partitions import counting
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 from sdp_bench.oracles.partitions.logits import Margin

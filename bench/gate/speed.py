@@ -23,7 +23,7 @@ from sdp_bench.bench.gate.guests import Asked, Guest
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.bench.runtime.workloads import Ratio
+from sdp_bench.bench.runtime.timing import Ratio
 from sdp_ref.rules import Propagator
 
 KIND = "speed"

@@ -11,7 +11,8 @@ from typing import ClassVar
 import torch
 
 from . import workloads
-from .workloads import REGULAR, RULES, Workload, clock
+from .timing import REGULAR, clock
+from .workloads import RULES, Workload
 
 ON_CPU = "cpu"
 ON_GPU = {"cuda, batches of 8": 8, "cuda, batches of 128": 128}

@@ -6,7 +6,8 @@ import pytest
 
 from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.runtime.table import load
-from sdp_bench.bench.runtime.workloads import DISTPROP, REGULAR, RULES, SHORT
+from sdp_bench.bench.runtime.timing import REGULAR
+from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, SHORT
 from sdp_bench.bench.studies import uci
 from sdp_bench.reports.replication.page import Rulings, topics
 from sdp_bench.reports.results import BASELINES, POOR_ACCURACY, Results, committed_results

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from sdp_bench.bench.runtime.table import Row, beside_paper
-from sdp_bench.bench.runtime.workloads import REGULAR, ImageNet, Mlp, sized
+from sdp_bench.bench.runtime.timing import REGULAR, ImageNet, Mlp, sized
 from sdp_bench.reports.paper import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section

@@ -16,20 +16,8 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.runtime import propagation, table, workloads
-from sdp_bench.bench.runtime.workloads import (
-    DISTPROP,
-    REGULAR,
-    RULES,
-    ImageNet,
-    Mlp,
-    NotAtThisCommitError,
-    Ratio,
-    Workload,
-    build,
-    by_turns,
-    clock,
-    sized,
-)
+from sdp_bench.bench.runtime.timing import REGULAR, ImageNet, Mlp, Ratio, by_turns, clock, sized
+from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, NotAtThisCommitError, Workload, build
 from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parents[3]
