@@ -6,6 +6,7 @@ import functools
 import io
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,7 +158,9 @@ def look(salt: str = "sdp-bench") -> Iterator[None]:
         },
         **{"axes.unicode_minus": True, "legend.handlelength": 2.4, "legend.columnspacing": 1.4},
     }
-    with mpl.rc_context(settings):
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        # The text of an SVG is shown by the reader's fonts, which may have a character that ours lack.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         yield
 
 

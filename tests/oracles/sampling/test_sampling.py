@@ -190,9 +190,9 @@ def test_a_stream_may_be_left_early() -> None:
 
 
 PEAK = """
+import resource
 import torch
 from sdp_bench import oracles
-from sdp_bench.bench.executors.local import _peak_memory
 from sdp_ref import DiagonalGaussian
 from torch import nn
 net = nn.Sequential(nn.Linear(4, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 3))
@@ -200,7 +200,7 @@ x = DiagonalGaussian(torch.zeros(1, 4), torch.ones(1, 4))
 bins = oracles.AxisBins.from_samples(oracles.sample_outputs(net, x, 2**16, seed=1))
 total = sum(bins.counts(outputs).sum() for outputs in oracles.stream_outputs(net, x, {samples}, seed=2))
 assert total == {samples}
-print(_peak_memory() / 2**20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
 """
 
 
