@@ -42,10 +42,10 @@ def test_up_to_three_outputs_both_names_are_of_one_number():
     for outputs in (1, 2, 3):
         sds = torch.logspace(0, -3, outputs).double()
         oracle, wrong = oracle_of(sds), torch.diag(1.2 * sds**2)
-        tree, principal = (principal(name, oracle, wrong) for name in ("tv_headline", "tv_principal"))
-        assert principal.value == tree.value
-        assert principal.stderr == tree.stderr
-        assert principal.floor == pytest.approx(tree.floor, rel=0.02)  # each has draws of its own
+        tree, along = (principal(name, oracle, wrong) for name in ("tv_headline", "tv_principal"))
+        assert along.value == tree.value
+        assert along.stderr == tree.stderr
+        assert along.floor == pytest.approx(tree.floor, rel=0.02)  # each has draws of its own
 
 
 SINGLE_SAMPLES = 2**16
