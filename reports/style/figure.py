@@ -97,7 +97,8 @@ class Figure:
         text = _COLOUR.sub(self._themed, _without_groups(text))
         width, height = self.drawing.get_size_inches() * 72
         size = f'viewBox="0 0 {width:g} {height:g}" style="width:{_ZOOM * width / 72:.2f}in"'
-        return f'<svg class="chart" role="img" aria-label="{escape(printable(public(self.alt)))}" {size}>\n{text}'
+        words = escape(printable(public(self.alt)))
+        return f'<svg class="chart" role="img" aria-label="{words}" {size}>\n{text}'
 
     def _themed(self, found: re.Match[str]) -> str:
         colour = found[0]
