@@ -102,6 +102,7 @@ class TailProbabilities(RatioMetric):
     """P(y > t), predicted over true."""
 
     name = "tails"
+    version = 2
     title = "Tail probabilities, predicted over true"
     label = "tails"
     about = (
