@@ -60,9 +60,9 @@ RESNET = LawExperiment(
     description="class distributions and logits of ResNet-18 on CIFAR-10 under pixel noise (Tables 3, 37)",
     title="ResNet-18 on CIFAR-10",
     about="Pixel noise on test images in [0, 1]. The nets are not the paper’s (see Nets for their training "
-    "and accuracy), so their numbers need not be the paper’s. Its net has a max-pool, and a stem of which it "
-    "says nothing: torchvision’s here, and beside it a net without pooling, as is usual for small images. A "
-    "rule’s Gaussian over the ten scores becomes a distribution of classes by sampling; how the paper does "
+    "and accuracy), so their numbers need not be the paper’s. Its net has a max-pool and an "
+    "unspecified stem: here one net has torchvision’s, and one no pooling, as is usual for small images. "
+    "A rule’s Gaussian over the ten scores becomes a distribution of classes by sampling; how the paper does "
     "it is left open there. Below the floor’s 95 % point a rule cannot be told from the exact law there. In "
     "the paper’s Table 37 each standard deviation over images is larger than the mean: a run on fewer than "
     "the paper’s 500 images is a demonstration.",

@@ -80,7 +80,7 @@ HEAVY_TAILS = LawExperiment(
     "variance, and W1 between differently scaled laws is infinite, so laws are compared by shared mass and "
     "by quantiles. SDP gives each output a Cauchy law of scale |J|γ; of the outputs together it says the "
     "law of f(x) + Jε, which is sampled here. Marginal SDP takes them as independent. The paper proposes "
-    "SDP for such noise but never measured it this way: no number of the paper stands beside these.",
+    "SDP for such noise but never measured it this way, so it prints no numbers to compare with.",
     rank=130,
     metrics=("tv_joint", "tv_output", "tv_class", "quantile_mean", "quantile_max", "iqr_ratio"),
     sigmas=GAMMAS,
@@ -151,7 +151,7 @@ OTHER_WASSERSTEIN = replace(
 
 LOCATIONS = LawExperiment(
     name="iris-location",
-    description="class of a rule's location beside that of a plain pass (Section 2)",
+    description="class of a rule's location compared with that of a plain pass (Section 2)",
     title="Location and class",
     about="Whether a net that was trained without noise still names the same class when a law is propagated "
     "through it.",
@@ -173,7 +173,7 @@ SPLITS = (
 
 MIXTURES = LawExperiment(
     name="iris-mixtures",
-    description="mixtures of narrower laws, with all rules beside them (not in the paper)",
+    description="mixtures of narrower laws, compared with all rules (not in the paper)",
     title="Beyond one Gaussian",
     about="No Gaussian is near the law of the outputs where the noise is not small: the one with the "
     "oracle’s own mean and covariance shows how far the best of them gets. Splitting writes the input’s law "
@@ -224,7 +224,7 @@ OTHER_FAMILIES = LawExperiment(
     "flower in ten is measured five times as badly as the others, in all its lengths. Rules of moments take "
     "each of them for the Gaussian with its mean and covariance, so they predict one law five times, and "
     "only the truth moves. What a rule loses from the Gaussian tables to the others is what its assumption "
-    "costs. The paper does not ask this; what it prints stands beside the Gaussian tables alone.",
+    "costs. The paper does not study this; its numbers are next to the Gaussian tables only.",
     rank=135,
     metrics=("tv_headline", "tv_class", "std_ratio", "quantile_mean", "quantile_max"),
     sigmas=NOISE_SIGMAS,
@@ -308,8 +308,8 @@ OTHER_ACTIVATIONS = LawExperiment(
     name="iris-tv-activations",
     description="total variation with other non-linearities (Tables 23-27, 29-36)",
     title="Total variation, other non-linearities",
-    about=_ABOUT + " The paper has no moment matching for SiLU and GELU, and DVIA for ReLU only: columns "
-    "of ours there stand beside no number of the paper.",
+    about=_ABOUT + " The paper has no moment matching for SiLU and GELU, and DVIA for ReLU only: our "
+    "columns for these have no printed counterpart.",
     rank=30,
     metrics=_METRICS,
     sigmas=SIGMAS,

@@ -165,7 +165,7 @@ def of_oracles(
     sources: Sequence[manifests.Source] | None = None,
     step: Step = lambda *_: None,
 ) -> Verdict:
-    """Return the verdict on recorded oracles, a part of which is drawn again; see `manifests.verify`.
+    """Return the verdict on recorded oracles, with some of them drawn again; see `manifests.verify`.
 
     An oracle that its manifest does not describe any more is "changed"; oracles are not better or worse.
     """

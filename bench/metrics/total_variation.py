@@ -143,8 +143,8 @@ class AxisTotalVariation(CellTotalVariation):
     about = (
         "The same, counted in a regular grid along the output axes, as the paper describes it, with edges "
         "frozen before any rule is seen. The outputs are nearly flat, so few of these bins hold any mass and "
-        "errors in the thin directions go unseen. The paper does not state its bin range: its values are set "
-        "beside these, and need not agree."
+        "errors in the thin directions go unseen. The paper does not state its bin range: its values are "
+        "shown for comparison and need not agree."
     )
     published = "1-tv"
     rank = 20

@@ -64,18 +64,15 @@ class Code:
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """Return untrusted code from its JSON fields; `load` refuses to run it.
 
-        Unknown keys are ignored. Schema 2 is read too: it has `beside` for `modules`, and a name derived from
-        the content for the module of a file. Invalid fields raise a KeyError, TypeError or ValueError.
+        Unknown keys are ignored. Invalid fields raise a KeyError, TypeError or ValueError.
         """
-        files = plain["modules"] if "modules" in plain else plain.get("beside", ())
-        modules = tuple((str(path), str(source)) for path, source in files)
+        modules = tuple((str(path), str(source)) for path, source in plain["modules"])
         for path, _ in modules:
             if path.partition("/")[0].removesuffix(".py") in _RESERVED:
                 raise ValueError(f"{path} has the name of a module of Python or of this project")
-        module = "" if plain["module"].startswith(f"{_FILE}_") else plain["module"]
         return cls(
             plain["address"],
-            module,
+            plain["module"],
             plain["attribute"],
             plain["source"],
             modules,

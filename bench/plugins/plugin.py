@@ -45,12 +45,8 @@ class Plugin:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Plugin:
-        """Return an untrusted plug-in from its JSON fields; in schema 2 these include the fields of its code.
-
-        Invalid fields raise a KeyError, TypeError or ValueError.
-        """
-        code = Code.from_json(plain.get("code", plain))
-        return cls(plain["name"], plain.get("kind", "rule"), code, plain["options"])
+        """Return an untrusted plug-in from JSON; invalid fields raise KeyError, TypeError or ValueError."""
+        return cls(plain["name"], plain["kind"], Code.from_json(plain["code"]), plain["options"])
 
     def as_json(self) -> dict[str, Any]:
         """Inverse of `from_json`, without trust and folders."""

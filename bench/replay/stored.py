@@ -131,7 +131,7 @@ def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> St
 def components_of(store: Queries, key: str) -> list[dict[str, Any]]:
     """Return the stored rows of the measurement with this key or prefix, one for each component.
 
-    A UserError is raised if there is none or there are several.
+    A UserError is raised unless there is exactly one.
     """
     rows = store.find(key)
     names = sorted({f"{r['unit']}/{r['rule']}/{r['metric']}" for r in rows})

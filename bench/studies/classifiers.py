@@ -321,7 +321,7 @@ class ImageSplits:
 
 @dataclass(frozen=True, eq=False)
 class ClassifierGroup(ReplicateGroup):
-    """A trained (or cached) model and its measurements; `steps` of an attack are 0 if there is none."""
+    """A trained (or cached) model and its measurements; without an attack, its number of `steps` is 0."""
 
     dataset: str
     objective: Objective = field(repr=False)

@@ -348,7 +348,7 @@ def test_a_rule_finds_the_data_in_its_folder(tmp_path):
     assert effect(load(address, RULES)) == pytest.approx((5.0, 0.0), rel=1e-5, abs=1e-6)
 
 
-def test_plugins_come_back_from_json_of_today_and_of_schema_2(tmp_path):
+def test_plugins_come_back_from_json(tmp_path):
     plugin = find(f"{write(tmp_path)}", RULES)
     plain = json.loads(json.dumps(plugin.as_json()))
     assert str(tmp_path) not in json.dumps(plain)
@@ -357,12 +357,6 @@ def test_plugins_come_back_from_json_of_today_and_of_schema_2(tmp_path):
     assert Plugin.from_json(plain).as_trusted() == plugin
     with pytest.raises(UserError, match="is stored with the results and is not run"):
         Plugin.from_json(plain).load()
-    code = plain.pop("code")
-    older = {**plain, **code, "module": "sdp_bench_plugin_0123456789ab", "beside": code["modules"]}
-    assert (
-        Plugin.from_json({k: v for k, v in older.items() if k not in ("modules", "kind")}).as_trusted()
-        == plugin
-    )
 
 
 def test_other_kinds_than_rules_are_loaded_the_same_way(tmp_path):

@@ -409,7 +409,7 @@ def test_a_second_oracle_is_never_the_best(frame):
 def test_the_page_says_what_the_noise_is_and_that_the_paper_has_no_such_number(frame):
     page = made_up.text_of(frame)
     (section,) = re.findall(r'<section id="iris-cauchy">.*?</section>', page, re.DOTALL)
-    assert "no number of the paper stands beside these" in section
+    assert "no numbers to compare with" in section
     assert '<th scope="col">γ</th>' in section
     assert '<th scope="col">σ</th>' not in section
     assert 'class="paper"' not in section
