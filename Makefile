@@ -23,7 +23,7 @@ help:
 	@echo "make rule-facts collect docstrings and conformance results of the rules for their pages"
 	@echo "make test       lint (ruff, mypy, import contracts, phrases in added text) and the fast tests"
 	@echo "make slow       run the tests that take over five seconds each; SAMPLE=3 runs a third of their files, by date"
-	@echo "make attacks    run the tests of damage, crashes and bad input, with counts"
+	@echo "make attacks    run the tests of damage, crashes and bad input"
 	@echo "make coverage   run the fast tests and report line coverage; .coverage"
 	@echo "make kernels    run the tests that compare bits or printed digits, without AVX"
 	@echo "make smoke      run the smoke preset and write its report"

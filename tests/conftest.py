@@ -4,15 +4,11 @@ import datetime
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import pytest
-
-from tests.attacks import COUNTS, Attack
 
 hypothesis.settings.register_profile(
     "project", deadline=None, derandomize=True, max_examples=50, print_blob=True
@@ -53,35 +49,3 @@ def _threads():
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
-
-
-@pytest.fixture
-def attack(record_property) -> Callable[[str], AbstractContextManager[Attack]]:
-    """Context of one kind of attack: ``with attack("flipped bits") as bits: bits.tried(case, held=...)``.
-
-    The count is printed at the end of the session. Leaving the block fails if anything fell or
-    nothing was tried.
-    """
-
-    @contextmanager
-    def begun(what: str) -> Iterator[Attack]:
-        counted = Attack()
-        try:
-            yield counted
-        finally:
-            held = counted.tries - len(counted.fallen)
-            record_property(COUNTS, f"{what}: {held} of {counted.tries} held")
-        assert counted.tries, f"{what}: nothing was tried"
-        assert not counted.fallen, f"{what}: {len(counted.fallen)} fell: " + "; ".join(counted.fallen[:20])
-
-    return begun
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Say how many tries of each attack held; under xdist only reports travel to the one that prints."""
-    reports = (report for each in ("passed", "failed") for report in terminalreporter.stats.get(each, ()))
-    lines = {value for report in reports for name, value in report.user_properties if name == COUNTS}
-    if lines:
-        terminalreporter.section("attacks")
-        for line in sorted(lines):
-            terminalreporter.line(line)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import shlex
 import signal
 import sys
 from types import SimpleNamespace
@@ -216,6 +217,16 @@ def called(words):
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
         signal.signal(signal.SIGINT, interrupts)
+
+
+def fallen(calls, codes=(2, 3)):
+    """Calls that were not refused in one line before any work, and what they did."""
+    found = []
+    for words in calls:
+        code, out, err = called(words)
+        wrong = complaint(code, out, err, codes) or (BEGUN in err and BEGUN)
+        found += [f"{shlex.join(words)[:150]!r}: {wrong}"] if wrong else []
+    return found
 
 
 def complaint(code, out, err, codes=(0, 2, 3)):

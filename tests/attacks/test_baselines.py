@@ -55,11 +55,13 @@ TEXTS = {
 }
 
 
-def test_a_damaged_baseline_is_rejected(attack, tmp_path, monkeypatch):
+def test_a_damaged_baseline_is_rejected(tmp_path, monkeypatch):
     scope = Scope.of_ci()
     monkeypatch.setattr(Scope, "of_ci", lambda: scope)
-    path, text = tmp_path / "ci.json", BASELINE.read_text()
-    assert {RULE, SAMPLING} <= set(read(BASELINE).rules)
+    path, plain = tmp_path / "ci.json", json.loads(BASELINE.read_text())
+    text = json.dumps(plain | {"rules": {name: plain["rules"][name] for name in (RULE, SAMPLING)}}, indent=1)
+    path.write_text(text)
+    assert set(read(path).rules) == {RULE, SAMPLING}
 
     def is_rejected(text):
         path.write_bytes(text.encode(errors="surrogateescape"))
@@ -74,22 +76,20 @@ def test_a_damaged_baseline_is_rejected(attack, tmp_path, monkeypatch):
             and str(path) in str(error)
         )
 
-    with attack("damaged baselines") as tries:
-        for name in places(json.loads(text)):
-            for value in STRANGE:
-                content = json.loads(text)
-                container, key = places(content)[name]
-                container[key] = value
-                tries.tried(f"{name} {value}", held=is_rejected(json.dumps(content)))
-        content = json.loads(text)
-        del content["cases"][next(iter(content["cases"]))]
-        tries.tried("a cell less", held=is_rejected(json.dumps(content)))
-        for name, change in TEXTS.items():
-            assert change(text) != text, name
-            tries.tried(name, held=is_rejected(change(text)))
+    for name in places(json.loads(text)):
+        for value in STRANGE:
+            content = json.loads(text)
+            container, key = places(content)[name]
+            container[key] = value
+            assert is_rejected(json.dumps(content)), (name, value)
+    content = json.loads(text)
+    del content["cases"][next(iter(content["cases"]))]
+    assert is_rejected(json.dumps(content))
+    for name, change in TEXTS.items():
+        assert is_rejected(change(text)), name
 
 
-def test_a_damaged_manifest_is_rejected(attack, tmp_path):
+def test_a_damaged_manifest_is_rejected(tmp_path):
     content = json.loads(MANIFESTS.read_text())
     content["oracles"] = content["oracles"][:2]
     path = tmp_path / "oracles.json"
@@ -103,20 +103,13 @@ def test_a_damaged_manifest_is_rejected(attack, tmp_path):
         return False
 
     assert not is_rejected(json.dumps(content))
-    with attack("damaged manifests") as tries:
-        for value in STRANGE:
-            for *parents, name in (
-                ("statistics", "mean"),
-                ("cells", "centre"),
-                ("oracle", "samples"),
-                ("sigma",),
-                ("hash",),
-            ):
-                changed = copy.deepcopy(content)
-                entry = changed["oracles"][1]
-                for parent in parents:
-                    entry = entry[parent]
-                entry[name] = value
-                tries.tried(f"{name} {value}", held=is_rejected(json.dumps(changed)))
-        twice = json.dumps(content).replace('"sigma":', '"sigma": 1.0, "sigma":', 1)
-        tries.tried("a noise level twice", held=is_rejected(twice))
+    entries = (("statistics", "mean"), ("cells", "centre"), ("oracle", "samples"), ("sigma",), ("hash",))
+    for value in STRANGE:
+        for *parents, name in entries:
+            changed = copy.deepcopy(content)
+            entry = changed["oracles"][1]
+            for parent in parents:
+                entry = entry[parent]
+            entry[name] = value
+            assert is_rejected(json.dumps(changed)), (name, value)
+    assert is_rejected(json.dumps(content).replace('"sigma":', '"sigma": 1.0, "sigma":', 1))

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import shutil
 import sqlite3
 
 import pandas as pd
@@ -109,21 +110,15 @@ def flipped(content, bit):
     return content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :]
 
 
-def attempts(attack, name, cases, whole, tmp_path):
-    with attack(name) as tried:
-        for number, (case, damaged) in enumerate(cases):
-            harm = harmless(tmp_path / str(number), damaged, whole)
-            tried.tried(f"{case} ({harm})", held=not harm)
+def harms(cases, whole, tmp_path):
+    found = {case: harmless(tmp_path / str(n), damaged, whole) for n, (case, damaged) in enumerate(cases)}
+    return {case: harm for case, harm in found.items() if harm}
 
 
-def bits(content, count):
-    chosen = random.Random(SEED).sample(range(len(content) * 8), count)
-    return ((f"bit {bit}", flipped(content, bit)) for bit in chosen)
-
-
-@pytest.mark.parametrize("count", [15, pytest.param(150, marks=pytest.mark.slow)])
-def test_flipped_bits_are_harmless_or_told(attack, content, whole, tmp_path, count):
-    attempts(attack, f"flipped bits of a results file, {count}", bits(content, count), whole, tmp_path)
+@pytest.mark.parametrize("count", [10, pytest.param(150, marks=pytest.mark.slow)])
+def test_flipped_bits_are_harmless_or_told(content, whole, tmp_path, count):
+    bits = random.Random(SEED).sample(range(len(content) * 8), count)
+    assert harms([(f"bit {bit}", flipped(content, bit)) for bit in bits], whole, tmp_path) == {}
 
 
 def lost(content):
@@ -137,8 +132,8 @@ def lost(content):
 
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_lost_pages_are_harmless_or_told(attack, content, whole, tmp_path, step):
-    attempts(attack, "lost parts of a results file", list(lost(content))[::step], whole, tmp_path)
+def test_lost_pages_are_harmless_or_told(content, whole, tmp_path, step):
+    assert harms(list(lost(content))[::step], whole, tmp_path) == {}
 
 
 def test_a_damaged_file_is_not_written_to(content, tmp_path):
@@ -181,16 +176,6 @@ def export(content, tmp_path_factory):
     return folder / "out"
 
 
-def renamed(folder, fmt):
-    """The same export in another format."""
-    made = command("import", str(folder), "--database", "again.sqlite", cwd=folder.parent)
-    assert made.returncode == 0, made.stderr
-    made = command(
-        "export", "--database", "again.sqlite", "-o", str(folder), "--format", fmt, cwd=folder.parent
-    )
-    assert made.returncode == 0, made.stderr
-
-
 def sealed(folder, name, change):
     """Change a table, and the manifest's checksum with it, so that the table itself is read."""
     path = next(folder.glob(f"{name}.*"))
@@ -221,10 +206,6 @@ def cell(column, value, of=b""):
     return change
 
 
-def unlisted(folder, name):
-    with_manifest(folder, lambda m: m["sha256"].pop(name))
-
-
 def table(name, change):
     return lambda folder: sealed(folder, name, change)
 
@@ -233,15 +214,14 @@ def manifest(change):
     return lambda folder: with_manifest(folder, change)
 
 
-def cut_in_other_format(fmt, inside):
-    def damage(folder):
-        renamed(folder, fmt)
-        if inside:
-            sealed(folder, "records", lambda content: content[: len(content) // 2])
-        else:
-            os.truncate(folder / f"records.{fmt}", 1000)
-
-    return damage
+def cut_parquet(folder):
+    """A table as Parquet, cut, with its checksum."""
+    path = folder / "records.parquet"
+    pd.read_csv(folder / "records.csv").to_parquet(path)
+    os.truncate(path, path.stat().st_size // 2)
+    (folder / "records.csv").unlink()
+    with_manifest(folder, lambda m: m["sha256"].pop("records.csv"))
+    sealed(folder, "records", bytes)
 
 
 DAMAGE = {
@@ -252,7 +232,7 @@ DAMAGE = {
     "schema is a text": manifest(lambda m: {**m, "schema": "6"}),
     "schema is too new": manifest(lambda m: {**m, "schema": 10**23}),
     "a wrong checksum": manifest(lambda m: m["sha256"].update({"records.csv": "0" * 64})),
-    "a table is not listed": lambda folder: unlisted(folder, "nets.csv"),
+    "a table is not listed": manifest(lambda m: m["sha256"].pop("nets.csv") and m),
     "a table twice": manifest(lambda m: m["sha256"].update({"records.parquet": "0" * 64})),
     "other rows": manifest(lambda m: m["rows"].update({"records": m["rows"]["records"] + 1})),
     "a table is missing": lambda folder: (folder / "units.csv").unlink(),
@@ -275,34 +255,21 @@ DAMAGE = {
     "a run of 23 digits": table("records", cell(b"run", b"1" * 23)),
     "a member of an unknown unit": table("members", cell(b"unit", b"none")),
     "weights that are no hexadecimals": table("nets", lambda c: c.rstrip()[:-1] + b"g\n"),
-    "cut parquet": cut_in_other_format("parquet", inside=False),
-    "cut parquet with its checksum": cut_in_other_format("parquet", inside=True),
+    "cut parquet with its checksum": cut_parquet,
 }
 
 
-def refused(attack, name, cases, content, export, tmp_path):
-    """Import damaged exports into an empty file, and beside what is there."""
-    (tmp_path / "r.sqlite").write_bytes(content)
-    with attack(name) as tried:
-        for case, damage in cases:
-            folder, new = tmp_path / case / "out", tmp_path / case / "new.sqlite"
-            folder.mkdir(parents=True)
-            for path in export.iterdir():
-                (folder / path.name).write_bytes(path.read_bytes())
-            damage(folder)
-            ends = [
-                command("import", str(folder), "--database", str(database), cwd=tmp_path)
-                for database in (new, "r.sqlite")
-            ]
-            lines = [
-                end.returncode == 2 and end.stderr.count("\n") == 1 and end.stderr.startswith("Error: ")
-                for end in ends
-            ]
-            kept = not new.exists() and (tmp_path / "r.sqlite").read_bytes() == content
-            said = "; ".join(end.stderr[-200:] for end in ends)
-            tried.tried(f"{case} ({said})", held=all(lines) and kept)
-
-
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
-def test_damaged_exports_are_refused_whole(attack, content, export, tmp_path, step):
-    refused(attack, "damaged exports", list(DAMAGE.items())[::step], content, export, tmp_path)
+def test_damaged_exports_are_refused_whole(content, export, tmp_path, step):
+    """Into an empty file, and next to what is there."""
+    (tmp_path / "r.sqlite").write_bytes(content)
+    for case in list(DAMAGE)[::step]:
+        folder, new = tmp_path / case / "out", tmp_path / case / "new.sqlite"
+        shutil.copytree(export, folder)
+        DAMAGE[case](folder)
+        for database in (new, "r.sqlite"):
+            end = command("import", str(folder), "--database", str(database), cwd=tmp_path)
+            assert end.returncode == 2, (case, end.stderr)
+            assert (end.stderr.count("\n"), end.stderr[:7]) == (1, "Error: "), (case, end.stderr)
+        assert not new.exists(), case
+        assert (tmp_path / "r.sqlite").read_bytes() == content, case

@@ -55,17 +55,7 @@ _OBEYED = re.compile(
 )
 
 
-@pytest.fixture
-def held(attack):
-    """Try a function on each hostile text; it says what of the output is wrong."""
-
-    def tried(what, wrong):
-        with attack(f"injection into {what}") as counted:
-            for each in HOSTILE:
-                found = wrong(each)
-                counted.tried(f"{each!r}: {found}", held=not found)
-
-    return tried
+each_text = pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
 
 
 def obeyed(output):
@@ -110,9 +100,6 @@ def tags(html):
     return sorted(parser.found)
 
 
-# The gate --------------------------------------------------------------------------------------
-
-
 def outcome(hostile):
     finding = Finding(hostile, hostile, Status.CHANGED, hostile)
     failed = Finding(f"b {hostile}", "", Status.FAILED, hostile)
@@ -120,53 +107,37 @@ def outcome(hostile):
     return Outcome((verdict,), 1, {"cpu": hostile, "torch": "2"}, Path("/home/somebody/ci.json"))
 
 
-def test_a_summary_for_a_pull_request_shows_texts_and_makes_nothing_of_them(held):
-    def wrong(hostile):
-        written = report.markdown(outcome(hostile))
-        rows = [line for line in written.splitlines() if line.startswith("|")]
-        columns = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
-        return obeyed(written) or markup(written) or (columns != {6, 8} and columns)
-
-    held("Markdown", wrong)
-
-
-# The terminal ----------------------------------------------------------------------------------
+@each_text
+def test_a_summary_for_a_pull_request_shows_texts_and_makes_nothing_of_them(hostile):
+    written = report.markdown(outcome(hostile))
+    rows = [line for line in written.splitlines() if line.startswith("|")]
+    assert not obeyed(written)
+    assert not markup(written)
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6, 8}
 
 
-def test_a_terminal_obeys_none(held, capsys):
-    def wrong(hostile):
-        screen.echo(hostile)
-        screen.echo(report.text(outcome(hostile)))
-        with progress.meter(hostile) as meter:
-            meter.done(1, 1, hostile)
-            meter.note(hostile)
-        progress.Screen().say(hostile)
-        shown = capsys.readouterr()
-        return _OBEYED.findall(shown.out + shown.err)
-
-    held("the terminal", wrong)
+@each_text
+def test_a_terminal_obeys_none(hostile, capsys):
+    screen.echo(hostile)
+    screen.echo(report.text(outcome(hostile)))
+    with progress.meter(hostile) as meter:
+        meter.done(1, 1, hostile)
+        meter.note(hostile)
+    progress.Screen().say(hostile)
+    shown = capsys.readouterr()
+    assert not _OBEYED.findall(shown.out + shown.err)
 
 
-# What is stored --------------------------------------------------------------------------------
-
-
-def test_what_is_stored_names_no_folder_of_this_machine(held, tmp_path, monkeypatch):
-    def wrong(hostile):
-        with contextlib.suppress(OutsideError), outside():
-            raise RuntimeError(hostile)
-        try:
-            with outside():
-                raise RuntimeError(hostile)
-        except OutsideError as error:
-            told = str(error)
-        monkeypatch.setattr(sys, "argv", ["sdp-bench", "run", hostile, f"--database={hostile}"])
-        address = f"/home/somebody/rules/mine.py:{'Mine' if hostile else ''}"
-        code = Code(address, "", "Mine", "class Mine: pass\n", folder="/home/somebody/rules")
-        settings = json.dumps(replace(Settings(), plugins=(Plugin("mine", "rule", code),)).as_dict())
-        kept = Failure("0123", None, None, hostile, 1.0).error, LeftOut(None, "", hostile).reason
-        return [found for each in (told, *kept, progress.command_line(), settings) for found in obeyed(each)]
-
-    held("what is stored", wrong)
+@each_text
+def test_what_is_stored_names_no_folder_of_this_machine(hostile, monkeypatch):
+    with pytest.raises(OutsideError) as told, outside():
+        raise RuntimeError(hostile)
+    monkeypatch.setattr(sys, "argv", ["sdp-bench", "run", hostile, f"--database={hostile}"])
+    code = Code("/home/somebody/mine.py:Mine", "", "Mine", "class Mine: pass\n", folder="/home/somebody")
+    settings = json.dumps(replace(Settings(), plugins=(Plugin("mine", "rule", code),)).as_dict())
+    kept = Failure("0123", None, None, hostile, 1.0).error, LeftOut(None, "", hostile).reason
+    for stored in (str(told.value), *kept, progress.command_line(), settings):
+        assert not obeyed(stored)
 
 
 # Pages and their tables ------------------------------------------------------------------------
@@ -186,25 +157,22 @@ def described(hostile):
 
 
 @pytest.mark.slow
-def test_a_report_shows_texts_and_makes_nothing_of_them(held, tmp_path):
-    build(described("words"), tmp_path, SECTIONS)
-    plain = sorted(tag for path in tmp_path.rglob("*.html") for tag in tags(path.read_text()))
-
-    def wrong(hostile):
+def test_a_report_shows_texts_and_makes_nothing_of_them(tmp_path):
+    def pages(text):
         for old in tmp_path.rglob("*.html"):
             old.unlink()
-        build(described(hostile), tmp_path, SECTIONS)
-        pages = [path.read_text() for path in tmp_path.rglob("*.html")]
-        added = sorted(tag for page in pages for tag in tags(page)) != plain
-        return added or [found for page in pages for found in obeyed(page)]
+        build(described(text), tmp_path, SECTIONS)
+        return [path.read_text() for path in tmp_path.rglob("*.html")]
 
-    held("HTML", wrong)
+    plain = sorted(tag for page in pages("words") for tag in tags(page))
+    for hostile in HOSTILE:
+        made = pages(hostile)
+        assert sorted(tag for page in made for tag in tags(page)) == plain, hostile
+        assert not any(map(obeyed, made)), hostile
 
 
-def test_the_table_of_a_report_computes_nothing(held):
-    def wrong(hostile):
-        data = text.table(described(hostile).frame)
-        content = data.to_csv(index=False, lineterminator="\n")
-        return formulas(content) or _OBEYED.search(content)
-
-    held("CSV", wrong)
+@each_text
+def test_the_table_of_a_report_computes_nothing(hostile):
+    content = text.table(described(hostile).frame).to_csv(index=False, lineterminator="\n")
+    assert not formulas(content)
+    assert not _OBEYED.search(content)

@@ -59,21 +59,6 @@ def remove(path):
         path.with_name(path.name + end).unlink(missing_ok=True)
 
 
-class Chain:
-    """A results file that runs are killed on, until one gets to its end: then a new one."""
-
-    def __init__(self, path, whole, tries):
-        self.path, self.whole, self.tries = path, whole, tries
-
-    def killed(self, what):
-        self.tries.tried(what, held=is_sound(self.path, self.whole))
-
-    def ended(self):
-        """A run has done all that was left."""
-        assert numbers(self.path) == numbers(self.whole)
-        remove(self.path)
-
-
 def started(path):
     """The command itself, with a fork server and workers of its own."""
     words = [sys.executable, "-m", "sdp_bench", "run", *RUN, "--database", path.name]
@@ -95,30 +80,29 @@ def processes(driver):
 
 
 @pytest.mark.slow
-def test_killed_runs_leave_whole_groups_and_the_next_run_ends_in_the_same_bits(tmp_path, attack):
-    draw, whole = random.Random(3), tmp_path / "whole.sqlite"
+def test_killed_runs_leave_whole_groups_and_the_next_run_ends_in_the_same_bits(tmp_path):
+    draw, whole, path = random.Random(3), tmp_path / "whole.sqlite", tmp_path / "killed.sqlite"
     assert started(whole).wait() == 0
     left = {"worker": 6, "fork server": 2, "driver": 6}
-    with attack("kills of drivers, fork servers and workers") as tries:
-        chain = Chain(tmp_path / "killed.sqlite", whole, tries)
-        while any(left.values()):
-            run = started(chain.path)
-            while run.poll() is None:
-                kind = draw.choice([kind for kind, count in left.items() if count] or ["none"])
-                time.sleep(draw.uniform(0, 0.1 if kind == "worker" else 2))
-                found = processes(run).get(kind)
-                if not found or run.poll() is not None:
-                    continue
-                try:
-                    draw.choice(found).kill()
-                except psutil.NoSuchProcess:
-                    continue
-                left[kind] -= 1
-                chain.killed(f"{kind}, number {tries.tries}")
-            said = run.communicate()[1].decode()
-            assert "Traceback" not in said, said
-            assert run.returncode in (0, 3, -9), said
-            if run.returncode == 0:
-                chain.ended()
-        assert started(chain.path).wait() == 0
-        chain.ended()
+    while any(left.values()):
+        run = started(path)
+        while run.poll() is None:
+            kind = draw.choice([kind for kind, count in left.items() if count] or ["none"])
+            time.sleep(draw.uniform(0, 0.1 if kind == "worker" else 2))
+            found = processes(run).get(kind)
+            if not found or run.poll() is not None:
+                continue
+            try:
+                draw.choice(found).kill()
+            except psutil.NoSuchProcess:
+                continue
+            left[kind] -= 1
+            assert is_sound(path, whole), (kind, left)
+        said = run.communicate()[1].decode()
+        assert "Traceback" not in said, said
+        assert run.returncode in (0, 3, -9), said
+        if run.returncode == 0:
+            assert numbers(path) == numbers(whole)
+            remove(path)
+    assert started(path).wait() == 0
+    assert numbers(path) == numbers(whole)
