@@ -216,7 +216,8 @@ def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) 
 def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None:
     """Time the rules on image nets, relative to a regular forward pass (paper: Table 6).
 
-    New timings replace those of the same nets in the table; rows of other nets are kept.
+    New timings replace those of the same net and phase in the table as soon as they are measured; other rows
+    are kept.
     """
     import torch
 
@@ -230,14 +231,19 @@ def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None
     before = timed_rows(runtime_table)
     torch.set_num_threads(threads)
 
-    def told(row: Row) -> None:
+    rows: list[Row] = []
+
+    def keep(row: Row) -> None:
+        """Store each row at once: on a large net a later method may take minutes, or be interrupted."""
+        rows.append(row)
+        again = {(row.architecture, row.phase) for row in rows}
+        kept = [row for row in before if (row.architecture, row.phase) not in again]
+        table.save([*kept, *rows], runtime_table)
         name = f"{row.architecture} {row.phase} {row.method}"
         echo(f"{name:<50} {row.ratio:8.2f} times, {row.seconds * 1e3:.1f} ms", err=True)
 
     try:
-        rows = table.measure(preset, device, on_skip=lambda line: echo(line, err=True), on_row=told)
+        table.measure(preset, device, on_skip=lambda line: echo(line, err=True), on_row=keep)
     except ValueError as error:
         raise UserError(str(error)) from error
-    again = {row.architecture for row in rows}
-    table.save([*(row for row in before if row.architecture not in again), *rows], runtime_table)
     echo(f"{len(rows)} timings in {runtime_table}; `sdp-bench report` shows them")

@@ -35,3 +35,12 @@ def test_a_file_that_is_no_table_is_refused_before_anything_is_timed_and_stays(t
     result = CliRunner().invoke(runtime, ["--preset", "smoke", "--runtime", str(path)])
     assert "cannot read the runtime table" in str(result.exception)
     assert path.read_text() == "a,b\n1,2\n"
+
+
+@pytest.mark.usefixtures("threads")
+def test_timings_survive_an_error_at_a_later_net(tmp_path, monkeypatch):
+    monkeypatch.setitem(table.PRESETS, "broken", table.Preset(1, 1, ("mlp-1x10", "no-such-net"), ("forward",)))
+    path = tmp_path / "runtime.csv"
+    result = CliRunner().invoke(runtime, ["--preset", "broken", "--runtime", str(path)])
+    assert "no-such-net" in str(result.exception)
+    assert {row.architecture for row in table.load(path)} == {"mlp-1x10"}
