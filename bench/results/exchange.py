@@ -29,28 +29,29 @@ _TEN = ("value", "floor", "floor95")
 """Columns that keep ten digits then, more than results must agree in (`record.same_number`)."""
 
 
-def merge(sources: Sequence[Path], target: Path) -> int:
+def merge(sources: Sequence[Path], target: Path, on_replaced: Callable[[int], object] = bool) -> int:
     """Put the results of several files into a new one, and return its number of measurements.
 
-    Raises UserError if `target` exists or two files differ in a measurement, and RunFailedError if a file is
-    damaged.
+    If files have different versions of a measurement, the newest counts, and `on_replaced` is called with the
+    number of replaced ones. Raises UserError if `target` exists or two files differ in a measurement of the
+    same versions, and RunFailedError if a file is damaged.
     """
     if target.exists():
         raise UserError(f"{target} exists; merge writes a new file")
     temporary = target.with_name(f".{target.name}.merging")
     temporary.unlink(missing_ok=True)
     try:
-        count = 0
         with Store(temporary, writing=True) as merged:
             for source in sources:
                 with Store(source) as store:
                     others = store.tables()
                 try:
-                    count += merged.add(others)
+                    merged.add(others, on_replaced)
                 except RunFailedError:
                     raise
                 except UserError as error:
                     raise UserError(f"{source}: {error}") from error
+            count = len(merged.table("records"))
         if temporary.exists():
             temporary.replace(target)
         return count
@@ -93,12 +94,12 @@ def export(
     return [folder / file for file in (*names.values(), MANIFEST)]
 
 
-def import_(folder: Path, store: Store) -> int:
-    """Add exported results to a results file, and return the number of new measurements.
+def import_(folder: Path, store: Store, on_replaced: Callable[[int], object] = bool) -> int:
+    """Add exported results to a results file, and return the number of new measurements; see `Store.add`.
 
     Raises UserError if the export is damaged, has another schema, or differs from what is stored.
     """
-    return store.add(Export(folder).tables())
+    return store.add(Export(folder).tables(), on_replaced)
 
 
 class Export(Queries):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, astuple
 from datetime import UTC, datetime
@@ -259,14 +259,16 @@ class Store(Queries):
         with self._transaction({"runs": {run}}) as db:
             db.execute("UPDATE runs SET finished = ?, seconds = ? WHERE id = ?", (_now(), seconds, run))
 
-    def add(self, others: tables.Tables) -> int:
+    def add(self, others: tables.Tables, on_replaced: Callable[[int], object] = bool) -> int:
         """Add the tables of other results, all or nothing, and return the number of new measurements.
 
-        The runs get new numbers. Raises UserError if a measurement, unit or net differs from the one here.
+        The runs get new numbers. Measurements of newer versions replace older ones; `on_replaced` is then
+        called with their number. Raises UserError if another measurement, unit or net differs from the one
+        here.
         """
         here = self.tables()
         try:
-            new = tables.new_rows(here, others)
+            new, replaced = tables.new_rows(here, others)
         except ValueError as error:
             raise UserError(str(error)) from error
         nets = others["nets"].loc[others["nets"]["weights"].notna(), ["weights", "digest"]]
@@ -275,6 +277,7 @@ class Store(Queries):
         }
         touched |= dict.fromkeys(("units", "rules", "nets", "failures"))
         with self._transaction(touched) as db:
+            db.executemany("DELETE FROM records WHERE unit = ? AND rule = ? AND metric = ?", replaced)
             for name in schema.TABLES:
                 db.executemany(schema.insertion(name), tables.to_rows(new[name]))
             db.executemany(
@@ -283,6 +286,8 @@ class Store(Queries):
             db.execute(
                 "DELETE FROM failures WHERE (unit, rule, metric) IN (SELECT unit, rule, metric FROM records)"
             )
+        if replaced:
+            on_replaced(len(replaced))
         return len(new["records"])
 
 

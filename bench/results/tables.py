@@ -257,22 +257,32 @@ def called(table: str, frame: pd.DataFrame) -> list[str]:
     return ["/".join(str(part) for part in row if pd.notna(part)) for row in keys.itertuples(index=False)]
 
 
-def new_rows(here: Tables, others: Tables) -> dict[str, pd.DataFrame]:
-    """Return the rows of other tables that are not here; runs are numbered after those here.
+Cells = set[tuple[str, str, str]]
+_CELL = ["unit", "rule", "metric"]
 
-    Raises ValueError if a row contradicts one with the same key here; the message names the first ones.
+
+def new_rows(here: Tables, others: Tables) -> tuple[dict[str, pd.DataFrame], Cells]:
+    """Return the rows of other tables that are not here, and the cells here that they replace.
+
+    A cell is a unit, rule and metric. If a cell has different versions in the two, the newer one counts. Runs
+    are numbered after those here. Raises ValueError if a row contradicts one with the same key here; the
+    message names the first ones.
     """
     last = int(here["runs"]["id"].max()) if len(here["runs"]) else 0
     moved = {number: last + place for place, number in enumerate(sorted(others["runs"]["id"]), 1)}
-    new = {}
+    new: dict[str, pd.DataFrame] = {}
+    replaced = Cells()
     for name in schema.TABLES:
         number = {"runs": "id", "members": "run", "records": "run", "failures": "run"}.get(name)
-        rows = others[name]
+        known, rows = here[name], others[name]
         if number:
             rows = rows.assign(**{number: rows[number].map(moved).astype("Int64")})
-        mine, theirs = matched(name, here[name], rows)
+        if name == "records":
+            replaced, older = _outdated(known, rows)
+            known, rows = known[~_in_cells(known, replaced)], rows[~_in_cells(rows, older)]
+        mine, theirs = matched(name, known, rows)
         wrong = contradicting(
-            name, here[name].iloc[mine].reset_index(drop=True), rows.iloc[theirs].reset_index(drop=True)
+            name, known.iloc[mine].reset_index(drop=True), rows.iloc[theirs].reset_index(drop=True)
         )
         if wrong.any():
             named = called(name, rows.iloc[theirs[wrong][:5]])
@@ -280,4 +290,37 @@ def new_rows(here: Tables, others: Tables) -> dict[str, pd.DataFrame]:
             more = "; ..." if wrong.sum() > len(named) else ""
             raise ValueError(f"{wrong.sum()} {what} differ from those here: {'; '.join(named)}{more}")
         new[name] = rows.drop(index=rows.index[theirs]).reset_index(drop=True)
-    return new
+    return new, replaced
+
+
+def _outdated(here: pd.DataFrame, there: pd.DataFrame) -> tuple[Cells, Cells]:
+    """Return the cells whose versions are older here, and those whose versions are older there."""
+    columns = [*_CELL, "fingerprint"]
+    a, b = (records[columns].astype(object).drop_duplicates() for records in (here, there))
+    both = a.merge(b, on=_CELL)
+    both = both[both["fingerprint_x"] != both["fingerprint_y"]]
+    rows = list(both.itertuples(index=False, name=None))
+    older = {row[:3] for row in rows if _is_older(row[3], row[4])}
+    return older, {row[:3] for row in rows if _is_older(row[4], row[3])}
+
+
+def _is_older(a: str, b: str) -> bool:
+    """Return whether versions ``rule 1, metric 1`` are older than ``rule 2, metric 1``.
+
+    Hashes of plug-ins have no order. Measurements from before versions were stored have the text ``old``.
+    """
+    if "old" in (a, b):
+        return a == "old" != b
+    parts = [[part.rpartition(" ")[::2] for part in text.split(", ")] for text in (a, b)]
+    if [name for name, _ in parts[0]] != [name for name, _ in parts[1]]:
+        return False
+    numbers = [[number.split("+") for _, number in side] for side in parts]
+    pairs = [pair for sides in zip(*numbers, strict=True) for pair in zip(*sides, strict=False)]
+    different = [(x, y) for x, y in pairs if x != y]
+    return bool(different) and all(x.isdecimal() and y.isdecimal() and int(x) < int(y) for x, y in different)
+
+
+def _in_cells(records: pd.DataFrame, cells: Cells) -> NDArray[np.bool_]:
+    if not cells:
+        return np.zeros(len(records), bool)
+    return pd.MultiIndex.from_frame(records[_CELL]).isin(list(cells))

@@ -33,10 +33,18 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, type=file_, metavar="FILE...")
 @click.option("-o", "--output", type=file_, required=True, help="Results file to create.")
 def merge(sources: tuple[Path, ...], output: Path) -> None:
-    """Merge the results of FILE... into a new file, unless they differ in a measurement."""
+    """Merge the results of FILE... into a new file.
+
+    Of different versions of a measurement the newest counts. Files that differ in a measurement of the same
+    versions are not merged.
+    """
     from sdp_bench.bench.results.exchange import merge as merge_files
 
-    echo(f"{merge_files(sources, output)} measurements in {output}")
+    echo(f"{merge_files(sources, output, _tell_replaced)} measurements in {output}")
+
+
+def _tell_replaced(count: int) -> None:
+    echo(f"{count} measurements of older versions replaced", err=True)
 
 
 @command("export", example="sdp-bench export --output tables --format parquet")
@@ -128,12 +136,12 @@ def _given(*names: str) -> bool:
 @click.argument("folder", type=folder_)
 @database
 def import_(folder: Path, database: Path) -> None:
-    """Add the exported tables in FOLDER to a results file."""
+    """Add the exported tables in FOLDER to a results file; newer versions replace older ones."""
     from sdp_bench.bench.results.exchange import import_ as import_tables
     from sdp_bench.bench.results.store import Store
 
     with Store(database, writing=True) as store:
-        echo(f"{import_tables(folder, store)} new measurements in {database}")
+        echo(f"{import_tables(folder, store, _tell_replaced)} new measurements in {database}")
 
 
 @command(example="sdp-bench diff before.sqlite after.sqlite")

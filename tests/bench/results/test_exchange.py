@@ -256,6 +256,28 @@ def test_imports_do_not_replace_what_differs(whole, file, tmp_path):
     pd.testing.assert_frame_equal(records(file), before, check_exact=True)
 
 
+@pytest.mark.parametrize("older", ["old", "rule 0, metric 1, oracle 1"])
+def test_newer_versions_replace_older_ones_in_both_directions(whole, file, tmp_path, older):
+    spoil(file)
+    change(file, f"UPDATE records SET fingerprint = '{older}', component = 'x' WHERE metric LIKE 'w1%'")
+    cells = records(whole).query("metric.str.startswith('w1')").groupby(["unit", "rule", "metric"]).ngroups
+    replaced = []
+    for number, sources in enumerate([(file, whole), (whole, file)]):
+        target = tmp_path / f"{number}.sqlite"
+        assert exchange.merge(sources, target, replaced.append) == len(records(whole))
+        pd.testing.assert_frame_equal(records(target), records(whole), check_exact=True)
+    assert replaced == [cells]
+
+
+@pytest.mark.parametrize(
+    "versions", ["rule 0, metric 2, oracle 1", "rule 5f3a, metric 1, oracle 1", "method 1"]
+)
+def test_versions_without_an_order_are_refused(whole, file, tmp_path, versions):
+    change(file, f"UPDATE records SET fingerprint = '{versions}'")
+    with pytest.raises(UserError, match="differ from those here"):
+        exchange.merge([whole, file], tmp_path / "all.sqlite")
+
+
 def test_differences_are_counted_and_ranked(whole, file, tmp_path):
     spoil(file, "value + 2 * stderr")
     with Store(whole) as a, Store(file) as b:
