@@ -294,7 +294,7 @@ def new_rows(here: Tables, others: Tables) -> tuple[dict[str, pd.DataFrame], Cel
 
 
 def _outdated(here: pd.DataFrame, there: pd.DataFrame) -> tuple[Cells, Cells]:
-    """Return the cells whose versions are older here, and those whose versions are older there."""
+    """Return the cells with older versions here, and those with older versions there."""
     columns = [*_CELL, "fingerprint"]
     a, b = (records[columns].astype(object).drop_duplicates() for records in (here, there))
     both = a.merge(b, on=_CELL)
