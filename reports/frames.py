@@ -12,12 +12,14 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.results.tables import texts
 from sdp_bench.bench.text import shown
 from sdp_bench.reports import results
+from sdp_bench.reports.tables.frame import by_kind
 
 COMMITTED = "committed"
 """Name for the results that come with the package."""
@@ -78,7 +80,7 @@ COLUMNS = (
     Column("value", "float64", _MEASURED, "Measured value."),
     Column("floor", "float64", _MEASURED, "Mean value of the exact law with as many samples."),
     Column("floor95", "float64", _MEASURED, "95 % point of the value of the exact law."),
-    Column("stderr", "float64", _MEASURED, "Standard error of the value."),
+    Column("stderr", "float64", _MEASURED, "Standard error of the value, given the cells; missing if these depend on the compared samples."),
     Column(
         "unit_of_measure", "category", "", "`1` for pure numbers, `output` for the unit of the net's output."
     ),
@@ -201,7 +203,8 @@ def _once(frame: pd.DataFrame) -> pd.DataFrame:
     names = [", ".join(asking.categories[own]) for own in kinds]
     first = ~frame.duplicated(results.MEASUREMENT).to_numpy()
     once = frame.loc[first].drop(columns="experiment").reset_index(drop=True)
-    return once.assign(suites=texts(kind[place[first]], names))
+    vary = by_kind(once["metric_spec"], lambda spec: recorded_metric(spec).cells_vary).to_numpy(bool)
+    return once.assign(suites=texts(kind[place[first]], names), stderr=once["stderr"].mask(vary))
 
 
 def _of_suites(frame: pd.DataFrame, suites: Sequence[str], path: object) -> pd.DataFrame:

@@ -214,8 +214,9 @@ def _listing(
     top = positions[:rows]
     value, floor, floor95 = (columns.numbers(name, top) for name in ("value", "floor", "floor95"))
     shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
-    rest = (columns.numbers(name, top) for name in ("seed", "input", "stderr"))
-    measured = zip(*(column.tolist() for column in (*shown, *rest)), columns.keys(top), strict=True)
+    rest = (columns.numbers("seed", top), columns.numbers("input", top))
+    error = metric.known_error(columns.numbers("stderr", top))
+    measured = zip(*(column.tolist() for column in (*shown, *rest, error)), columns.keys(top), strict=True)
     distinctions = _distinctions(metric, number.varies, columns, top) if several else [None] * len(top)
     return Listing(
         number.anchor,

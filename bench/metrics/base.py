@@ -137,6 +137,11 @@ class Metric(ABC):
         return 0
 
     @property
+    def cells_vary(self) -> bool:
+        """Whether the cells depend on the compared samples; stored standard errors are given the cells."""
+        return False
+
+    @property
     def variant(self) -> str:
         """Label that distinguishes options of one metric within a table."""
         return self.title
@@ -222,9 +227,13 @@ class Metric(ABC):
         """Return the score that rules are ranked by; lower is better."""
         return values
 
+    def known_error(self, errors: Array) -> Array:
+        """Return the stored standard errors, or NaN if they do not include that the cells vary."""
+        return np.full_like(errors, math.nan) if self.cells_vary else errors
+
     def score_error(self, values: Array, errors: Array) -> Array:  # noqa: ARG002
         """Return standard errors of scores, given those of the values."""
-        return errors
+        return self.known_error(errors)
 
     def indistinguishable(self, values: Array, floor: Array, floor95: Array) -> NDArray[np.bool_]:  # noqa: ARG002
         """Return whether at least 5 % of the measurements of an exact rule would be as large."""

@@ -165,6 +165,10 @@ class AxisTotalVariation(CellTotalVariation):
         """The label contains the range, which the paper does not state and which matters most."""
         return {"quantiles": "paper-like", "minmax": "min-max", "joint": "joint extremes"}[self.bin_range]
 
+    @property
+    def cells_vary(self) -> bool:
+        return self.bin_range == "joint"
+
     def partition(self, oracle: Oracle) -> AxisBins:
         """Return the grid; the range "joint" also depends on the prediction, so it has no grid here."""
         from sdp_bench.oracles.partitions.partition import AxisBins
@@ -197,7 +201,7 @@ class SingleTotalVariation(SharedMass):
         "Shared mass of one output at a time, in equal bins between the smallest and the largest value of "
         "both samples, averaged over the outputs. Of all conventions it comes nearest to the paper’s numbers "
         "for SDP, and it misses those for Monte Carlo estimates and marginal rules. The bins depend on the "
-        "rule, so it does not rank rules fairly; the standard error is an upper bound."
+        "rule and on both samples, so it does not rank rules fairly and has no standard error."
     )
     published = "1-tv"
     rank = 25
@@ -212,6 +216,10 @@ class SingleTotalVariation(SharedMass):
     @property
     def convention(self) -> str:
         return "single outputs"
+
+    @property
+    def cells_vary(self) -> bool:
+        return True
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         from sdp_bench.oracles.estimate.estimate import Estimate

@@ -36,7 +36,7 @@ class Estimate:
     floor, floor95 : float
         Mean and 95 % point for an exact rule at the same sample counts.
     stderr : float
-        Standard error of `value`.
+        Standard error of `value`; that of a total variation is given the cells.
     n : int, optional
         Number of points per side, if fewer than all samples are used.
     """

@@ -191,7 +191,7 @@ class Scores:
         """Return the rule with the lowest mean score and those within one paired standard error of it.
 
         Pairs are the nets and inputs for which both rules were measured. A single pair has no spread, so that
-        the standard errors of its two measurements are used instead. One standard error marks ties in a table
+        the standard errors of its two measurements are used instead; if one is unknown, they are tied. One standard error marks ties in a table
         and is not a test; Breiman et al. (Classification and Regression Trees, 1984, section 3.4.3) choose
         among trees by the same rule. Rules without a finite mean are skipped.
         """
@@ -217,7 +217,7 @@ class Scores:
             tied[row] = _is_level(gaps[row, known[row]][np.newaxis]).item()
         for row in np.flatnonzero(counts == 1):
             errors = np.hypot(self.errors[:, places[row]], self.errors[:, other])
-            tied[row] = gaps[row, known[row]] <= errors[~np.isnan(errors)].max(initial=0.0)
+            tied[row] = not gaps[row, known[row]] > errors[known[row]]
         return tied
 
 

@@ -4,10 +4,11 @@ import numpy as np
 import torch
 from scipy import stats
 
+from sdp_bench.oracles.estimate.estimate import Floor
 from sdp_bench.oracles.moments.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
 from sdp_bench.oracles.partitions.floors import scrambled_floor, total_variation_floor
 from sdp_bench.oracles.partitions.logits import pairwise_summary
-from sdp_bench.oracles.partitions.partition import ScoreDifferences, total_variation_of_counts
+from sdp_bench.oracles.partitions.partition import AxisBins, ScoreDifferences, total_variation_of_counts
 from sdp_bench.oracles.partitions.principal import PrincipalCells, floor_of_largest, largest_total_variation
 from sdp_bench.oracles.partitions.quantiles import (
     Quantiles,
@@ -207,6 +208,37 @@ def interval_of_total_variation(rng):
         yield Rate("± 1.96 standard errors of TV", condition, LEVEL if claimed else None, errors, trials)
 
 
+def bins_along_axes(rng):
+    """Bins fixed by a new pilot in each trial, and bins between the extremes of the compared samples.
+
+    Two independent outputs, so that probabilities of cells are products. Bins of a pilot are given: the truth
+    is that of these bins. Of joint extremes the truth is the mean over trials, which the error does not cover.
+    """
+    samples, trials, scale, floor = 10**5, 200, 1.5, Floor(0, 0)
+    for bin_range in ("quantiles", "minmax"):
+        errors = 0
+        for _ in range(trials):
+            cells = AxisBins.from_samples(rng.standard_normal((2**14, 2)), 10, bin_range)
+            edges = np.linspace(cells.low, cells.high, cells.bins + 1)
+            p, q = (
+                np.multiply.outer(*(np.diff(stats.norm.cdf(own / sd), prepend=0, append=1) for own in edges.T))
+                for sd in (1, scale)
+            )
+            sides = (cells.counts(sd * rng.standard_normal((samples, 2))) for sd in (1, scale))
+            errors += _misses(total_variation_of_counts(*sides, floor), np.abs(p - q).sum() / 2)
+        condition = f"10 bins, {bin_range} of a pilot, {samples:,} samples"
+        yield Rate("± 1.96 standard errors of TV", condition, LEVEL, errors, trials)
+    found = []
+    for _ in range(trials):
+        sides = [sd * rng.standard_normal((samples, 2)) for sd in (1, scale)]
+        cells = AxisBins(np.vstack(sides).min(0), np.vstack(sides).max(0), 10)
+        found.append(total_variation_of_counts(*map(cells.counts, sides), floor))
+    mean = np.mean([estimate.value for estimate in found])
+    errors = sum(_misses(estimate, mean) for estimate in found)
+    condition = f"10 bins, joint extremes, {samples:,} samples"
+    yield Rate("± 1.96 standard errors of TV (not shown)", condition, None, errors, trials)
+
+
 def pairs(rng):
     """Largest and mean TV over pairs of four scores; the mean of all trials stands for the true value."""
     samples, trials = 1000, 100
@@ -249,5 +281,6 @@ SIMULATIONS = (
     moments,
     quantiles,
     interval_of_total_variation,
+    bins_along_axes,
     pairs,
 )

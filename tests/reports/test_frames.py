@@ -42,6 +42,8 @@ def by_key(frame):
 def check_once(path, frame):
     """Each measurement of `frame`, of which experiments share some, is one row of what is loaded."""
     loaded = sdp_bench.load(path)
+    vary = frame["metric_spec"].astype(str).str.contains("tv_single|bin_range=joint")
+    frame = frame.assign(stderr=frame["stderr"].mask(vary))  # errors given cells that depend on the samples
     assert frame.duplicated(KEY).any()
     assert not loaded.duplicated(KEY).any()
     pd.testing.assert_frame_equal(by_key(loaded), by_key(frame.drop_duplicates(KEY)), check_exact=True)

@@ -43,6 +43,19 @@ def test_scores_of_all_rows_are_the_measurements_of_each():
             np.testing.assert_array_equal(getattr(alone, name), getattr(scores, name))
 
 
+def test_without_a_known_standard_error_a_single_pair_is_tied():
+    row = pd.DataFrame({"net": "a", "input": 0.0, "rule": ["sdp", "dvia"], "value": [0.1, 0.11], "floor": 0.0})
+    row["stderr"] = 0.001
+    for spec, tied in (
+        ("tv_paper:bin_range=quantiles", False),
+        ("tv_paper:bin_range=minmax", False),
+        ("tv_paper:bin_range=joint", True),
+        ("tv_single", True),
+    ):
+        best = Scores.of(recorded_metric(spec), row, RULES).best(RULES)
+        assert best == ({"sdp", "dvia"} if tied else {"sdp"}), spec
+
+
 def test_labels_are_those_of_the_same_rows_in_whatever_order():
     addresses = {Labels([3, 1, 2]): "here"}
     assert addresses[Labels(np.array([2, 3, 1]))] == addresses[Labels((1, 2, 3))] == "here"
