@@ -80,7 +80,12 @@ COLUMNS = (
     Column("value", "float64", _MEASURED, "Measured value."),
     Column("floor", "float64", _MEASURED, "Mean value of the exact law with as many samples."),
     Column("floor95", "float64", _MEASURED, "95 % point of the value of the exact law."),
-    Column("stderr", "float64", _MEASURED, "Standard error of the value, given the cells; missing if these depend on the compared samples."),
+    Column(
+        "stderr",
+        "float64",
+        _MEASURED,
+        "Standard error of the value in the same cells; missing if they vary with samples.",
+    ),
     Column(
         "unit_of_measure", "category", "", "`1` for pure numbers, `output` for the unit of the net's output."
     ),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 import ot  # noqa: F401  with what it brings, it takes longer than many a group
-import torch._dynamo  # noqa: F401  so does this, which torch takes once a net is recorded or trained
+import torch._decomp.decompositions_for_jvp  # torch imports it for the first forward derivative,
+import torch._dynamo  # noqa: F401  and this once a net is recorded or trained
 
 import sdp_bench.oracles
 import sdp_ref

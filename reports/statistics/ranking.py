@@ -191,9 +191,10 @@ class Scores:
         """Return the rule with the lowest mean score and those within one paired standard error of it.
 
         Pairs are the nets and inputs for which both rules were measured. A single pair has no spread, so that
-        the standard errors of its two measurements are used instead; if one is unknown, they are tied. One standard error marks ties in a table
-        and is not a test; Breiman et al. (Classification and Regression Trees, 1984, section 3.4.3) choose
-        among trees by the same rule. Rules without a finite mean are skipped.
+        the standard errors of its two measurements are used instead; if one is unknown, the rules are tied.
+        One standard error marks ties in a table and is not a test; Breiman et al. (Classification and
+        Regression Trees, 1984, section 3.4.3) choose among trees by the same rule. Rules without a finite
+        mean are skipped.
         """
         means = {rule: mean for rule, mean in self.means.items() if rule in rules and math.isfinite(mean)}
         if not means:

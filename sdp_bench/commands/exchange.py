@@ -267,7 +267,6 @@ def _estimate(record: Record) -> str:
 
     error = None if recorded_metric(record.metric).cells_vary else record.stderr
     stderr, floor, floor95 = (
-        "unknown" if number is None else f"{number:.4g}"
-        for number in (error, record.floor, record.floor95)
+        "unknown" if number is None else f"{number:.4g}" for number in (error, record.floor, record.floor95)
     )
     return f"{record.value:.10g} +- {stderr}, floor {floor}, 95 % {floor95} [{record.unit_of_measure}]"

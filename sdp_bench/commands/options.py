@@ -8,6 +8,8 @@ import math
 import os
 import re
 import stat
+import sys
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -70,6 +72,9 @@ class Command(click.Command):
             if single and given.count(param) > 1:
                 name = max(param.opts, key=len)
                 raise click.UsageError(f"{name} is given twice", ctx)
+            if isinstance(param.type, _NUMERIC) and not str(value := said[str(param.name)]).isascii():
+                # float() also takes the digits of other scripts, which look like others or like none
+                raise click.BadParameter(f"'{printable(str(value))}' is not a number", ctx, param)
         file = next((param for param in given if isinstance(param, Config)), None)
         if file is None or ctx.resilient_parsing or any(param.is_eager for param in given):  # --help
             return super().parse_args(ctx, args)
@@ -105,7 +110,11 @@ class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         if not text.strip():
             self.fail("value must not be empty; leave the option out", param, ctx)
         if printable(text) != text:
-            self.fail(f"'{printable(text)}' has control characters, shown as ?", param, ctx)
+            reason = "control characters"
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                encoding = sys.getfilesystemencoding()
+                reason = f"characters that are not {encoding}, the encoding of the locale (set PYTHONUTF8=1)"
+            self.fail(f"'{printable(text)}' has {reason}, shown as ?", param, ctx)
         return text
 
 
@@ -186,6 +195,9 @@ class Share(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         return share
 
 
+_NUMERIC = (click.IntRange, click.FloatRange, Numbers, Share)
+
+
 class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     """Specs separated by commas, as :func:`sdp_bench.commands.sweeps.specs_of` reads them; or a list."""
 
@@ -215,8 +227,8 @@ class Place(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fspath(value)
-        if not text or "\0" in text:
-            self.fail("a file name must not be empty or contain the character NUL", param, ctx)
+        if not text or any(unicodedata.category(character) == "Cc" for character in text):
+            self.fail("a file name must not be empty or contain control characters", param, ctx)
         try:
             mode = Path(text).stat().st_mode
         except OSError as error:

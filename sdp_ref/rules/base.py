@@ -249,16 +249,29 @@ def require_uncoupled(rule: str, net: Net) -> None:
 
 def stored(mean: Tensor, covariance: Tensor, dtype: torch.dtype) -> Gaussian:
     """Return a Gaussian of `dtype`, with a note if it cannot store small variances."""
+    variance = covariance.diagonal(dim1=-2, dim2=-1)
+    return noted(unchecked(Gaussian, mean, covariance.to(dtype)), lost_variances(variance, dtype))
+
+
+def lost_variances(
+    variance: Tensor, dtype: torch.dtype, scale: Callable[[], Tensor] | None = None
+) -> list[str]:
+    """Return a note if `dtype` cannot store all positive variances.
+
+    `scale` computes numbers that are positive where the exact variance is, if it may have underflowed to 0.
+    """
     import torch
 
-    law = unchecked(Gaussian, mean, covariance.to(dtype))
-    if covariance.dtype == dtype or covariance.device.type != "cpu" or torch.compiler.is_compiling():
-        return law
-    variance = covariance.detach().diagonal(dim1=-2, dim2=-1)
+    if variance.device.type != "cpu" or torch.compiler.is_compiling():
+        return []
     least = torch.finfo(dtype).tiny
-    if not bool(((variance > 0) & (variance < least)).any()):
-        return law
-    return noted(law, [f"variances below {least:.1e}, which {dtype} stores as 0 or inexactly (use float64)"])
+    small = variance.detach() < least
+    if not bool(small.any()):
+        return []
+    positive = variance if scale is None else scale()
+    if not bool((small & (positive.detach() > 0)).any()):
+        return []
+    return [f"variances below {least:.1e}, which {dtype} stores as 0 or inexactly (use float64)"]
 
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:

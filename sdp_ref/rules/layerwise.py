@@ -150,15 +150,16 @@ class LayerwiseRule(Rule):
         done = trace.last_uses(steps)
 
         def propagate(x: Law) -> Law:
-            values = {0: self.start(x)}
+            values, notes = {0: self.start(x)}, list[str]()
             for number, (step, operation, unneeded) in enumerate(
                 zip(steps, operations, done, strict=True), start=1
             ):
                 with self.taking(step.path, number):
                     values[number] = operation(*(values[i] for i in step.inputs))
+                notes += values[number].notes
                 for i in unneeded:
                     del values[i]
-            return self.finish(values[len(steps)], x)
+            return noted(self.finish(values[len(steps)], x), notes)
 
         return propagate
 

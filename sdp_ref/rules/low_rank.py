@@ -28,7 +28,7 @@ from sdp_ref.errors import CovarianceSizeError, NoFormulaError
 from sdp_ref.graph import trace
 from sdp_ref.graph.ops import MatrixProduct, Multiply
 from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, joined, noted, unchecked
-from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.base import as_gaussian, lost_variances
 from sdp_ref.rules.full import FullCovarianceRule
 from sdp_ref.rules.joint import Factored, Image, JointStep, Numbers, Rows, adjoint, omitted_share
 from sdp_ref.rules.joint_ops import product_step
@@ -391,11 +391,13 @@ class LowRank(FullCovarianceRule):
             raise CovarianceSizeError(self.name, text, "", needed)
         rows = factors.factors[value].flatten(2)
         covariance = rows.mT @ rows + torch.diag_embed(factors.remainders[value].flatten(1))
+        variance = covariance.diagonal(dim1=-2, dim2=-1)
         law = unchecked(CompressedGaussian, mean, covariance, factors.dropped, factors.beyond)
         law = law.to(dtype=x.location.dtype)
         lost = float(factors.dropped.detach().max())
         compressed = [f"covariances compressed to {self.columns} columns"]
-        return noted(law, compressed if lost > _ROUNDING else [])
+        notes = compressed if lost > _ROUNDING else []
+        return noted(law, notes + lost_variances(variance, x.location.dtype))
 
 
 class _FirstOrder(JointStep):

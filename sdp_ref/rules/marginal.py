@@ -39,9 +39,9 @@ from sdp_ref.graph.ops import (
     pointwise,
 )
 from sdp_ref.jacobian.local import in_dtype, spread_through
-from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable, unchecked
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable, noted, unchecked
 from sdp_ref.laws.location_scale import bounded, power, stable_scale
-from sdp_ref.rules.base import as_marginal
+from sdp_ref.rules.base import as_marginal, lost_variances
 from sdp_ref.rules.layerwise import LayerwiseRule
 
 
@@ -184,16 +184,19 @@ def _affine(_rule: MarginalRule, module: nn.Module) -> Callable[[Law], Law]:
 
     def propagate(law: Law) -> Law:
         op.check(law.location)
+        notes: list[str] = []
         match law:
             case DiagonalGaussian():
                 spread = op.spread(law.variance, 2)
+                variance = law.variance
+                notes = lost_variances(spread, spread.dtype, lambda: op.spread(variance.sqrt(), 1))
             case Cauchy():
                 spread = op.spread(law.scale, 1)
             case SymmetricStable():
                 spread = op.stable_scale(law.scale, law.alpha)
             case _:
                 raise NoFormulaError(f"{type(law).__name__} input")
-        return with_spread(law, op.value(law.location), spread)
+        return noted(with_spread(law, op.value(law.location), spread), notes)
 
     return propagate
 

@@ -346,8 +346,8 @@ class ControlVariate(MonteCarlo):
 def _fitted(normals: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Least squares with an intercept, shape (B, m), and slopes, shape (B, m, n).
 
-    The slope is 0 along directions in which the points hardly differ, so that these are sampled without a
-    control variate.
+    The slope is 0 along directions in which the points differ less than one normal sample from its mean, so
+    that these are sampled without a control variate. From 100 samples on, only collinear points have them.
     """
     centre, middle = normals.mean(1, keepdim=True), values.mean(1, keepdim=True)
     # QR instead of `lstsq`, whose result does not scale exactly with the values.
@@ -355,12 +355,11 @@ def _fitted(normals: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     onto = basis.mT @ (values - middle)
     slope = torch.linalg.solve_triangular(triangle, onto, upper=True).mT
     left, sizes, right = torch.linalg.svd(triangle.detach())
-    thin = sizes < _THIN * math.sqrt(normals.shape[1])
+    thin = sizes < 1  # the standard error of such a slope is that of one sample or more
     inverse = torch.where(thin, 0.0, 1 / torch.where(thin, 1.0, sizes))
     steady = (right.mT @ (inverse.unsqueeze(2) * (left.mT @ onto))).mT
     slope = torch.where(thin.any(1)[:, None, None], steady, slope)
     return (middle - centre @ slope.mT).squeeze(1), slope
 
 
-_THIN = 0.1  # standard deviation of the points along a direction, of which the normal law has 1
 _COEFFICIENTS = ("regression", "jacobian")

@@ -211,8 +211,8 @@ def interval_of_total_variation(rng):
 def bins_along_axes(rng):
     """Bins fixed by a new pilot in each trial, and bins between the extremes of the compared samples.
 
-    Two independent outputs, so that probabilities of cells are products. Bins of a pilot are given: the truth
-    is that of these bins. Of joint extremes the truth is the mean over trials, which the error does not cover.
+    Two outputs are independent, so that probabilities of cells are products. The truth is that of the bins of
+    the pilot. For joint extremes it is the mean over trials, and the stored error does not cover it.
     """
     samples, trials, scale, floor = 10**5, 200, 1.5, Floor(0, 0)
     for bin_range in ("quantiles", "minmax"):
@@ -221,7 +221,7 @@ def bins_along_axes(rng):
             cells = AxisBins.from_samples(rng.standard_normal((2**14, 2)), 10, bin_range)
             edges = np.linspace(cells.low, cells.high, cells.bins + 1)
             p, q = (
-                np.multiply.outer(*(np.diff(stats.norm.cdf(own / sd), prepend=0, append=1) for own in edges.T))
+                np.multiply.outer(*np.diff(stats.norm.cdf(edges.T / sd), prepend=0, append=1))
                 for sd in (1, scale)
             )
             sides = (cells.counts(sd * rng.standard_normal((samples, 2))) for sd in (1, scale))

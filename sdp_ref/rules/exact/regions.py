@@ -186,7 +186,7 @@ def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, 
         if isinstance(operation, Kink):
             parents, above = bend(inputs[0])
             values = {key: value[parents] for key, value in values.items()}
-            slopes = torch.where(above, 1.0, operation.slope).to(start.dtype).unsqueeze(1)
+            slopes = torch.where(above, start.new_ones(()), operation.slope).unsqueeze(1)
             values[number] = values[step.inputs[0]] * slopes
         else:
             values[number] = operation(*inputs)
@@ -261,7 +261,8 @@ class Regions:
 
     def _parts(self, cell: Cell, planes: Array, most: int) -> list[Cell]:
         """Pieces of a cell between the hyperplanes that meet it."""
-        close = np.flatnonzero(np.abs(planes[:, -1]) < self.radius)
+        varying = planes[:, :-1].any(1)  # a constant unit has no kink
+        close = np.flatnonzero(varying & (np.abs(planes[:, -1]) < self.radius))
         if len(close) and not len(cell.planes):
             cell = self._box(planes.shape[1] - 1)
         todo, done = [(cell, close[np.abs(planes[close, -1]).argsort(kind="stable")])], []

@@ -23,7 +23,8 @@ from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.ops import Add, Cat
 from sdp_ref.graph.trace import Step
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, Pieces, PiecewiseGaussian, joined, unchecked
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, Pieces, PiecewiseGaussian, joined, noted, unchecked
+from sdp_ref.rules.base import lost_variances
 from sdp_ref.rules.exact.regions import (
     Array,
     Cell,
@@ -312,7 +313,9 @@ class Exact(LayerwiseRule):
         numbers = mean, covariance, 1 - self.mass if n else 0.0, *bounds
         tensors = [torch.from_numpy(np.asarray(v)[None]).to(x.location) for v in numbers]
         tensors[0] = tensors[0].unflatten(1, found.shape[2:])
-        return unchecked(PiecewiseGaussian, *tensors, (pieces,))
+        variance = torch.from_numpy(covariance).diagonal()
+        law = unchecked(PiecewiseGaussian, *tensors, (pieces,))
+        return noted(law, lost_variances(variance, x.location.dtype))
 
     def _moments(self, cells: Sequence[Cell], n: int) -> Array:
         """Integrals of (z, 1) (z, 1)^T over each polytope; the one around the origin is the complement."""

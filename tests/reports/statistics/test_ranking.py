@@ -44,8 +44,8 @@ def test_scores_of_all_rows_are_the_measurements_of_each():
 
 
 def test_without_a_known_standard_error_a_single_pair_is_tied():
-    row = pd.DataFrame({"net": "a", "input": 0.0, "rule": ["sdp", "dvia"], "value": [0.1, 0.11], "floor": 0.0})
-    row["stderr"] = 0.001
+    row = pd.DataFrame({"net": "a", "input": 0.0, "rule": ["sdp", "dvia"], "value": [0.1, 0.11]})
+    row = row.assign(floor=0.0, stderr=0.001)
     for spec, tied in (
         ("tv_paper:bin_range=quantiles", False),
         ("tv_paper:bin_range=minmax", False),

@@ -328,3 +328,21 @@ def test_parameters_that_do_not_fit_are_refused(parameters, message):
 def test_its_spec_says_what_is_not_usual():
     assert sr.rule("exact").spec == "exact"
     assert sr.rule("exact:mass=.99,regions=50").spec == "exact:mass=0.99,regions=50"
+
+
+@pytest.mark.parametrize("inputs", [2, 7])
+@pytest.mark.parametrize("constant", [-1.0, 0.0, 1e-30, 2.0])
+def test_constant_units_have_no_kink(inputs, constant):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(inputs, 3), nn.LeakyReLU(0.1), nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2))
+    net.double()
+    with torch.no_grad():
+        net[0].weight[:2] = 0
+        net[0].bias.copy_(torch.tensor([constant, -constant, 20.0]))
+        net[2].bias.copy_(torch.tensor([30.0, -30.0]))
+        net[2].weight[0, 2] = 1.0
+        net[2].weight[1] = 0
+    x = diagonal(1, inputs)
+    law, affine = sr.propagate(net, x, "exact"), sr.propagate(net, x, "sdp")
+    torch.testing.assert_close(law.mean, affine.mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(law.covariance, affine.covariance, rtol=1e-12, atol=1e-12)
