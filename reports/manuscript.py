@@ -18,7 +18,7 @@ from sdp_bench.bench.files import check_writable
 from sdp_bench.bench.text import code, markdown
 from sdp_bench.reports.folder import check, inside, remove, write
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.summary import what_ran
+from sdp_bench.reports.sections.summary import missing, what_ran
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import KINDS, Figure, look
 from sdp_bench.reports.style.labels import escaped, number, spread, typed
@@ -246,7 +246,9 @@ def _sentences(results: Results) -> Iterator[str]:
     environment = meta.get("environment", {})
     names = ("sdp-bench", "commit", "python", *LIBRARIES, "platform")
     software = ", ".join(f"{name} {environment[name]}" for name in names if environment.get(name))
-    yield from what_ran(results.frame, meta, results.failed, results.traits)
+    if len(results.frame):
+        yield from what_ran(results.frame, results)
+    yield from missing(results)
     if software:
         yield f"Software: {software}."
     yield from _seeds(results)

@@ -36,7 +36,6 @@ class SitePage:
 OVERVIEW = SitePage(0, "", "index.html", "Overview")
 CHOICE = SitePage(1, "", "choice.html", "Which rule")
 PAPER = SitePage(2, "", "paper.html", "The paper")
-CLAIMS = SitePage(3, "", "claims.html", "The paper’s numbers")
 CHARTS = SitePage(4, "", "charts.html", "Charts")
 NETS = SitePage(7, "", "nets.html", "Nets")
 MEASURED = SitePage(8, "", "measured.html", "How it was measured")

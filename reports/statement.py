@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +19,6 @@ from sdp_bench.reports.statistics.verdicts import (
     LEVEL,
     MANY_NETS,
     MIN_NETS,
-    ORDER,
     MeanTests,
     Outcome,
     Verdict,
@@ -38,9 +37,6 @@ PUBLISHED, REGULAR = "dvia", "dvia:means=regular_covariance"
 
 Convention = tuple[str, ...]
 """Choices that the paper leaves open, a word for each that matters to a statement."""
-
-OTHER_TRAINING = frozenset({"other recipe", "standardised features"})
-"""Conventions for training the simulated nets that differ from that of all experiments."""
 
 Which = tuple[str, Convention]
 """A trial: the key of its statement, and the convention."""
@@ -140,6 +136,12 @@ class Effect:
             return "above"
         return "below" if self.tests.high < self.threshold else ""
 
+    def compared(self, other: str) -> str:
+        """A difference in words: ``0.20 (0.19 to 0.21) above that of`` the `other`."""
+        mean, low, high = self.range
+        size = labels.interval(-mean, -high, -low) if mean < 0 else self.interval
+        return f"{size} {'below' if mean < 0 else 'above'} that of {other}"
+
     @property
     def found(self) -> str:
         mean, low, high = self.range
@@ -155,39 +157,59 @@ class Effect:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Parts of a statement, measured on replicates: the statement is supported if every part is.
+    """A statement under one convention: it is supported if every one of its effects is.
 
     `replicate` is the unit that is drawn independently for each value of an effect: ``net``, ``seed``,
-    ``image``.
+    ``image``. `verdict` is None until it is judged. `p` are the p-values of "supported" and "refuted",
+    corrected over the family. `reason` says why the statement is undecided, or what was not measured.
     """
 
-    effects: tuple[Effect, ...]
-    replicate: str
+    effects: tuple[Effect, ...] = ()
+    replicate: str = ""
+    convention: Convention = ()
+    verdict: Verdict | None = None
+    p: tuple[float, float] = (1.0, 1.0)
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.convention)
 
     @property
     def fewest(self) -> int:
-        """Smallest number of replicates of a part."""
+        """Smallest number of replicates of an effect."""
         return min(len(effect.values) for effect in self.effects)
 
     @property
     def most(self) -> int:
-        """Largest number of replicates of a part: a single part can refute the statement."""
+        """Largest number of replicates of an effect: a single one can refute the statement."""
         return max(len(effect.values) for effect in self.effects)
 
     @functools.cached_property
-    def p(self) -> tuple[float, float]:
-        """p-values of "every part is above" and "some part is below", not corrected over statements."""
+    def uncorrected(self) -> tuple[float, float]:
+        """p-values of "every effect is above" and "some effect is below", not corrected over statements."""
         above, below = ([effect.p[side] for effect in self.effects] for side in (0, 1))
         return float(p_of_every_part(above)), float(p_of_some_part(below))
 
     @property
     def deciding(self) -> Effect:
-        """The least favourable part, in standard errors."""
+        """The least favourable effect, in standard errors."""
         refuted = [effect for effect in self.effects if effect.leaning == "below"]
         return min(refuted or self.effects, key=lambda effect: effect.surplus)
 
     @property
+    def mean(self) -> Effect | None:
+        """Mean of the effects over their noise levels; None if they have different replicates."""
+        if len({len(effect.values) for effect in self.effects}) != 1:
+            return None
+        return replace(
+            self.effects[0], values=np.mean([effect.values for effect in self.effects], 0), sigma=""
+        )
+
+    @property
     def found(self) -> str:
+        if not self.effects:
+            return self.reason
         worst = self.deciding
         parts = f"; the least favourable of {len(self.effects)} parts" if len(self.effects) > 1 else ""
         few = f", at least {MIN_NETS} are needed" if self.fewest < MIN_NETS else ""
@@ -216,18 +238,18 @@ class Trial:
         return min(1.0, above), min(1.0, len(self.effects) * below)
 
 
-@dataclass(frozen=True)
-class Tried:
-    """Trials of a statement by convention, and their sources.
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What results say about a statement: a trial for each convention.
 
     `fidelity` compares the design of the measurements with the paper's. `address` is that of the numbers in
-    the report's folder, empty without any. `lacking` are the missing measurements of conventions with some.
+    the report's folder, empty without any. `said` replaces the sentence about the trials.
     """
 
-    trials: Mapping[Convention, Trial]
+    trials: tuple[Trial, ...]
     fidelity: str = ""
     address: str = ""
-    lacking: Mapping[Convention, str] = field(default_factory=dict)
+    said: str = ""
 
     @classmethod
     def of(
@@ -236,57 +258,43 @@ class Tried:
         replicate: str,
         fidelity: str = "",
         address: str = "",
-    ) -> Tried | None:
-        """Trials of the conventions for which every part was measured; None without any."""
-        parts = {convention: tuple(own) for convention, own in effects.items()}
-        trials = {
-            convention: Trial(own, replicate)
-            for convention, own in parts.items()
-            if own and all(len(effect.values) for effect in own)
-        }
-        return cls(trials, fidelity, address) if trials else None
+        lacking: Mapping[Convention, str] | None = None,
+    ) -> Answer | None:
+        """Trials of the conventions for which every effect was measured; None without any.
 
-
-@dataclass(frozen=True, eq=False)
-class Ruling:
-    """Verdict on a statement under one convention.
-
-    `trial` is None if something was not measured. `supported` and `refuted` are p-values, corrected over the
-    family. `reason` says why a statement is undecided, or what was not measured.
-    """
-
-    convention: Convention
-    verdict: Verdict
-    trial: Trial | None = None
-    supported: float = 1.0
-    refuted: float = 1.0
-    reason: str = ""
-
-    @property
-    def name(self) -> str:
-        return ", ".join(self.convention)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Verdicts of the results on a statement.
-
-    `verdicts` are by convention, with an empty name if the paper leaves nothing open. `found` is a sentence
-    with effect and interval, or the reason why there is no verdict. `rulings` are by convention, and empty if
-    nothing was tested. `fidelity` and `address` are those of :class:`Tried`.
-    """
-
-    verdicts: Verdicts
-    found: str
-    fidelity: str = ""
-    address: str = ""
-    rulings: tuple[Ruling, ...] = ()
+        `lacking` are the missing measurements of conventions with some.
+        """
+        trials = [
+            Trial(parts, replicate, convention)
+            for convention, own in effects.items()
+            if (parts := tuple(own)) and all(len(effect.values) for effect in parts)
+        ]
+        for convention, words in (lacking or {}).items():
+            trials.append(Trial((), replicate, convention, Verdict.NOT_MEASURED, reason=words))
+        return cls(tuple(trials), fidelity, address) if trials else None
 
     @classmethod
     def certain(cls, *, holds: bool, found: str, fidelity: str = "", address: str = "") -> Answer:
         """Answer without samples, or with so many that their error does not matter."""
         verdict = Verdict.SUPPORTED if holds else Verdict.REFUTED
-        return cls(Verdicts({"": verdict}), found, fidelity, address)
+        return cls((Trial(verdict=verdict),), fidelity, address, found)
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """Verdicts by convention, with an empty name if the paper leaves nothing open."""
+        return Verdicts({trial.name: trial.verdict for trial in self.trials if trial.verdict})
+
+    @property
+    def found(self) -> str:
+        """Effect and interval of the trial that decides, as a sentence, or why there is no verdict."""
+        if self.said:
+            return self.said
+        first = next(iter(self.verdicts.counts))
+        candidates = [trial for trial in self.trials if trial.verdict is first]
+        shown = candidates[0]
+        if first is Verdict.REFUTED:  # standard errors compare effects of different units
+            shown = min(candidates, key=lambda trial: trial.deciding.surplus)
+        return f"{shown.name}: {shown.found}" if len(self.trials) > 1 else shown.found
 
     @property
     def measured(self) -> bool:
@@ -298,9 +306,9 @@ class Answer:
         if self.verdicts.outcome is not Outcome.UNDECIDED:
             return ""
         reasons: dict[str, list[str]] = {}
-        for ruling in self.rulings:
-            if ruling.verdict is Verdict.UNDECIDED:
-                reasons.setdefault(ruling.reason, []).append(ruling.name)
+        for trial in self.trials:
+            if trial.verdict is Verdict.UNDECIDED:
+                reasons.setdefault(trial.reason, []).append(trial.name)
         if len(reasons) == 1:
             return next(iter(reasons))
         return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
@@ -335,7 +343,7 @@ class Evidence:
         return None
 
 
-Rule = Callable[[Evidence], "Answer | Tried | None"]
+Rule = Callable[[Evidence], "Answer | None"]
 
 
 @dataclass(frozen=True)
@@ -343,9 +351,10 @@ class Statement:
     """A testable statement of the paper.
 
     `key` is its anchor on the page. `lines` are the first and last lines in the paper's source, and `quote`
-    is the text without markup. `reading` says what is measured and which outcome supports it. `rule` decides
-    on the statement and returns None if nothing was measured; a statement without a rule has a `reason`. With
-    `dvia` it is judged for both versions of DVIA.
+    is the text without markup. `reading` says what is measured and which outcome supports it. `rule` computes
+    the effects and returns None if nothing was measured; a statement without a rule has a `reason`. With
+    `dvia` it is judged for both versions of DVIA. `answer` and `regular` are filled by :func:`judged`: the
+    answer (for DVIA as published), and that for :data:`REGULAR`.
     """
 
     key: str
@@ -355,6 +364,18 @@ class Statement:
     rule: Rule | None = None
     reason: str = ""
     dvia: bool = False
+    answer: Answer = Answer(())
+    regular: Answer | None = None
+
+    @property
+    def versions(self) -> list[tuple[str, Answer]]:
+        both = [("as published", self.answer), ("regular pass", self.regular)]
+        return [(name, answer) for name, answer in both if answer]
+
+    @property
+    def rows(self) -> list[tuple[str, Trial]]:
+        """Measured trials with the version of DVIA."""
+        return [(name, trial) for name, answer in self.versions for trial in answer.trials if trial.effects]
 
 
 @dataclass(frozen=True)
@@ -366,108 +387,59 @@ class Topic:
     statements: tuple[Statement, ...]
 
 
-@dataclass(frozen=True)
-class Ruled:
-    """A statement with its answer, and for statements about DVIA the answer for :data:`REGULAR`."""
-
-    statement: Statement
-    answer: Answer
-    regular: Answer | None = None
-
-    @property
-    def versions(self) -> list[tuple[str, Answer]]:
-        both = [("as published", self.answer), ("regular pass", self.regular)]
-        return [(name, answer) for name, answer in both if answer]
-
-    @property
-    def rows(self) -> dict[str, list[tuple[str, Ruling]]]:
-        """Measured rulings by version of DVIA, on nets trained as in all experiments and otherwise."""
-        every = [(name, r) for name, answer in self.versions for r in answer.rulings if r.trial]
-        others = [row for row in every if set(row[1].convention) & OTHER_TRAINING]
-        return {"first": [row for row in every if row not in others], "others": others}
-
-
-@dataclass(frozen=True)
-class RuledTopic:
-    """A topic with the answers to its statements."""
-
-    topic: Topic
-    statements: tuple[Ruled, ...]
-
-
-def ruled(topic: Topic, evidence: Evidence) -> RuledTopic:
+def judged(topic: Topic, evidence: Evidence) -> Topic:
     """Judge every statement of a topic; statements about DVIA for both versions."""
-    published = _answers(topic, evidence)
-    regular = {}
+    answers = _answers(topic, evidence)
+    regular: dict[str, Answer] = {}
     if any(statement.dvia for statement in topic.statements):
-        regular = _answers(topic, Evidence(evidence.results, REGULAR))
-    return RuledTopic(
+        every = _answers(topic, Evidence(evidence.results, REGULAR))
+        regular = {
+            one.key: every[one.key] for one in topic.statements if one.dvia and every[one.key].measured
+        }
+    return replace(
         topic,
-        tuple(
-            Ruled(
-                one, published[one.key], regular[one.key] if one.dvia and regular[one.key].measured else None
-            )
-            for one in topic.statements
+        statements=tuple(
+            replace(one, answer=answers[one.key], regular=regular.get(one.key)) for one in topic.statements
         ),
     )
 
 
 def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
-    answers: dict[str, Answer] = {}
-    tried: dict[str, Tried] = {}
-    for statement in topic.statements:
-        one = statement.rule(evidence) if statement.rule else None
-        if isinstance(one, Tried):
-            tried[statement.key] = one
-        elif one is None:
-            reason = statement.reason or "not measured in these results"
-            answers[statement.key] = Answer(Verdicts({"": Verdict.NOT_MEASURED}), reason)
-        else:
-            answers[statement.key] = one
-    rulings = _rulings(tried)
-    for key, one in tried.items():
-        own = rulings[key]
-        first = min((ruling.verdict for ruling in own), key=ORDER.index)
-        candidates = [ruling for ruling in own if ruling.verdict is first]
-        shown = min(candidates, key=_surplus) if first is Verdict.REFUTED else candidates[0]
-        found = shown.trial.found if shown.trial else shown.reason
-        words = f"{shown.name}: {found}" if len(own) > 1 else found
-        verdicts = Verdicts({ruling.name: ruling.verdict for ruling in own})
-        answers[key] = Answer(verdicts, words, one.fidelity, one.address, own)
-    return answers
-
-
-def _surplus(ruling: Ruling) -> float:
-    """Standard errors between the deciding part and its threshold, which compare parts of different units."""
-    return ruling.trial.deciding.surplus if ruling.trial else math.inf
-
-
-def _rulings(tried: Mapping[str, Tried]) -> dict[str, tuple[Ruling, ...]]:
-    """Verdicts by statement and convention, corrected over the statements tried under each (Holm)."""
-    every = {(key, each): trial for key, one in tried.items() for each, trial in one.trials.items()}
-    enough = {which: trial for which, trial in every.items() if trial.most >= MIN_NETS}
-    raw = {which: trial.p for which, trial in enough.items()}
+    """Answers with verdicts, corrected over the statements tried under each convention (Holm)."""
+    answers = {one.key: (one.rule and one.rule(evidence)) or _unmeasured(one) for one in topic.statements}
+    open_ = {
+        (key, trial.convention): trial
+        for key, answer in answers.items()
+        for trial in answer.trials
+        if trial.verdict is None
+    }
+    enough = {which: trial for which, trial in open_.items() if trial.most >= MIN_NETS}
+    raw = {which: trial.uncorrected for which, trial in enough.items()}
     families = _families(enough)
-    p = _corrected(raw, families)
-    rulings: dict[str, tuple[Ruling, ...]] = {}
-    for key, one in tried.items():
-        own = []
-        for convention in dict.fromkeys((*one.trials, *one.lacking)):
-            if convention in one.lacking:
-                own.append(Ruling(convention, Verdict.NOT_MEASURED, reason=one.lacking[convention]))
-                continue
-            trial, which = one.trials[convention], (key, convention)
-            verdict = decide(*p[which]) if which in p else Verdict.UNDECIDED
-            reason = ""
-            if verdict is Verdict.UNDECIDED:
-                best = (
-                    _corrected(raw | {which: trial.attainable()}, families)[which] if which in p else (1.0,)
-                )
-                family = max((len(each) for each in families if which in each), default=1)
-                reason = _undecided(trial, min(best) <= LEVEL, family)
-            own.append(Ruling(convention, verdict, trial, *p.get(which, (1.0, 1.0)), reason))
-        rulings[key] = tuple(own)
-    return rulings
+    corrected = _corrected(raw, families)
+
+    def decided(which: Which, trial: Trial) -> Trial:
+        if trial.verdict is not None:
+            return trial
+        p = corrected.get(which, (1.0, 1.0))
+        verdict, reason = decide(*p), ""
+        if verdict is Verdict.UNDECIDED:
+            best = (1.0, 1.0)
+            if which in enough:
+                best = _corrected(raw | {which: trial.attainable()}, families)[which]
+            family = max((len(each) for each in families if which in each), default=1)
+            reason = _undecided(trial, min(best) <= LEVEL, family)
+        return replace(trial, verdict=verdict, p=p, reason=reason)
+
+    return {
+        key: replace(answer, trials=tuple(decided((key, trial.convention), trial) for trial in answer.trials))
+        for key, answer in answers.items()
+    }
+
+
+def _unmeasured(statement: Statement) -> Answer:
+    reason = statement.reason or "not measured in these results"
+    return Answer((Trial(verdict=Verdict.NOT_MEASURED, reason=reason),))
 
 
 def _families(tried: Iterable[Which]) -> list[list[Which]]:
@@ -529,8 +501,3 @@ def finite(values: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(values, dtype=float)
     known: NDArray[np.float64] = values[np.isfinite(values)]
     return known
-
-
-def tried(effects: Iterable[Effect], replicate: str, fidelity: str = "", address: str = "") -> Tried | None:
-    """Trial without open conventions; None if a part has no replicates."""
-    return Tried.of({(): effects}, replicate, fidelity, address)

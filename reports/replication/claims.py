@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.metrics import Metric, metric, recorded_metric
+from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.total_variation import (
     AxisTotalVariation,
     ClassTotalVariation,
@@ -33,8 +33,7 @@ from sdp_bench.bench.metrics.total_variation import (
 )
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.numbers import FOLDER, Group, Number, Page, slug
-from sdp_bench.reports.paper import printed
-from sdp_bench.reports.statement import PUBLISHED, REGULAR, Convention, Effect, Evidence, Rule, Trial, Tried
+from sdp_bench.reports.statement import PUBLISHED, REGULAR, Answer, Convention, Effect, Evidence, Rule
 from sdp_bench.reports.statistics.ranking import Labels
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import NetKind, RuleTraits
@@ -62,8 +61,8 @@ CONVENTIONS: Mapping[str, Metric] = MappingProxyType(
 )
 """Readings of total variation by name; a claim on it is judged under each."""
 
-NEAREST_CONVENTIONS = frozenset({("joint extremes", "first recipe"), ("single outputs", "first recipe")})
-"""The conventions that come nearest to the paper's numbers."""
+MAIN_CONVENTION = ("joint extremes", "first recipe")
+"""The convention that comes nearest to the paper's numbers, with that of single outputs."""
 
 TV_MARGIN = 0.01
 W1_MARGIN = 1.05
@@ -75,7 +74,7 @@ SIMILAR_FACTOR = 1.25
 
 ACTIVATION = "relu"
 _MC = "monte_carlo:samples=100"
-_TV_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+TV_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _W1_SIGMAS = (0.01, 0.1, 1.0)
 _OVERFLOW = 700.0  # exp of more overflows
 _SMALL, _LARGE = (0.1, 1.0), (10.0, 100.0, 1000.0)
@@ -163,6 +162,10 @@ class Part:
         """Rules and sigmas that must be measured."""
         return tuple((rule, sigma) for _, rule, sigma in self.terms)
 
+    def actual(self, dvia: str) -> list[tuple[str, float]]:
+        """Rules and sigmas for a version of DVIA."""
+        return [(dvia if rule == PUBLISHED else rule, sigma) for rule, sigma in self.cells]
+
     @property
     def sigmas(self) -> str:
         return ", ".join(dict.fromkeys(f"{sigma:g}" for _, sigma in self.cells))
@@ -179,7 +182,7 @@ class Part:
 
     def effects(self, table: pd.DataFrame, dvia: str = PUBLISHED) -> NDArray[np.float64]:
         """Effects by net, from a table of :meth:`Measured.table`; empty if a term was not measured."""
-        cells = [(dvia if rule == PUBLISHED else rule, sigma) for rule, sigma in self.cells]
+        cells = self.actual(dvia)
         if any(("value", *cell) not in table for cell in cells):
             return np.empty(0)
         columns = [(table["value", *cell].to_numpy(), table["floor", *cell].to_numpy()) for cell in cells]
@@ -190,22 +193,6 @@ class Part:
         with np.errstate(invalid="ignore"):  # of opposite infinities
             means = scores.groupby("net", observed=True).mean().to_numpy(float)
         return self.combined(means)
-
-    @property
-    def printed(self) -> float:
-        """Effect of the means that the paper prints, in natural units; NaN if it prints none."""
-        measured = next(iter(CONVENTIONS.values())) if self.scale is SHARE else metric(self.scale.metric)
-        components = ("0", "1", "2") if measured.component == "output" else ("",)
-        scores = []
-        for rule, sigma in self.cells:
-            nets = (ACTIVATION, self.depth, sigma, rule)
-            cells = [printed(measured.published, *nets, each) for each in components]
-            means = np.array([cell.mean for cell in cells if cell])
-            if len(means) != len(components):
-                return math.nan
-            values = measured.shown(means)  # 1 - (1 - TV) is the TV again
-            scores.append(self.scale.score(values, np.zeros_like(values)).mean())
-        return self.natural(float(self.combined(np.array([scores]))[0]))
 
 
 # Parts ----------------------------------------------------------------------------------------------------
@@ -305,21 +292,21 @@ def _inverse_deviations(sigma: float) -> tuple[Part, ...]:
 # Claims ---------------------------------------------------------------------------------------------------
 
 PARTS: Mapping[str, tuple[Part, ...]] = {
-    "tv-dvia": _shared_mass_parts("sdp", "dvia", _TV_SIGMAS, TV_MARGIN),
-    "tv-dvia-better": _shared_mass_parts("sdp", "dvia", _TV_SIGMAS),
-    "improves": _shared_mass_parts("sdp", "dvia", _TV_SIGMAS) + _distance_parts(4, "sdp", "dvia", W1_MARGIN),
-    "tv-mc": _shared_mass_parts("sdp", _MC, _TV_SIGMAS),
+    "tv-dvia": _shared_mass_parts("sdp", "dvia", TV_SIGMAS, TV_MARGIN),
+    "tv-dvia-better": _shared_mass_parts("sdp", "dvia", TV_SIGMAS),
+    "improves": _shared_mass_parts("sdp", "dvia", TV_SIGMAS) + _distance_parts(4, "sdp", "dvia", W1_MARGIN),
+    "tv-mc": _shared_mass_parts("sdp", _MC, TV_SIGMAS),
     "tv-marginal-small": _shared_mass_parts("marginal_moment_matching", "marginal_sdp", (0.1,)),
-    "tv-marginal-large": _shared_mass_parts("marginal_sdp", "marginal_moment_matching", _TV_SIGMAS[1:]),
-    "tv-covariance": _shared_mass_parts("sdp", "marginal_moment_matching", _TV_SIGMAS),
+    "tv-marginal-large": _shared_mass_parts("marginal_sdp", "marginal_moment_matching", TV_SIGMAS[1:]),
+    "tv-covariance": _shared_mass_parts("sdp", "marginal_moment_matching", TV_SIGMAS),
     **{f"w1-dvia-{depth}": _distance_parts(depth, "sdp", "dvia", W1_MARGIN) for depth in (4, 6)},
     **{
         f"w1-marginal-{depth}": _distance_parts(depth, "sdp", "marginal_moment_matching")
         + _distance_parts(depth, "dvia", "marginal_moment_matching")
         for depth in (4, 6)
     },
-    "sd-marginal": _deviation_parts("marginal_sdp", -1, _TV_SIGMAS, LARGE_FACTOR)
-    + _deviation_parts("marginal_moment_matching", -1, _TV_SIGMAS, LARGE_FACTOR),
+    "sd-marginal": _deviation_parts("marginal_sdp", -1, TV_SIGMAS, LARGE_FACTOR)
+    + _deviation_parts("marginal_moment_matching", -1, TV_SIGMAS, LARGE_FACTOR),
     "sd-good": (_small_deviation("sdp", 0.1), _small_deviation("dvia", 0.1)),
     "sd-small": tuple(_growing_deviation(*which) for which in product(("sdp", "dvia"), _SMALL, _LARGE)),
     "sd-sdp": _deviation_parts("sdp", 1, _LARGE),
@@ -359,13 +346,12 @@ class Measured:
         return self._tables[key]
 
 
-def _tried(parts: Sequence[Part], evidence: Evidence) -> Tried | None:
+def _answer(parts: Sequence[Part], evidence: Evidence) -> Answer | None:
     """Trial of a statement under each convention and recipe."""
     traits = evidence.results.traits
     columns = tuple(CONVENTIONS) if any(part.scale is SHARE for part in parts) else ("",)
-    trials: dict[Convention, Trial] = {}
+    trials: dict[Convention, list[Effect]] = {}
     lacking: dict[Convention, str] = {}
-    nets = 0
     for recipe in dict.fromkeys(SUITES.values()):
         measured = evidence.once(("claims", recipe), partial(Measured, evidence.results.frame, recipe))
         for column in columns if len(measured.frame) else ():
@@ -376,9 +362,7 @@ def _tried(parts: Sequence[Part], evidence: Evidence) -> Tried | None:
                 values = part.effects(table, evidence.dvia)
                 effects.append(_effect(part, values, column, recipe, evidence.dvia, traits))
                 if not len(values):
-                    cells = [
-                        (evidence.dvia if rule == PUBLISHED else rule, sigma) for rule, sigma in part.cells
-                    ]
+                    cells = part.actual(evidence.dvia)
                     absent = [cell for cell in cells if ("value", *cell) not in table]
                     # If both were measured, but never on the same input, both are named.
                     for rule, sigma in absent or cells:
@@ -389,18 +373,16 @@ def _tried(parts: Sequence[Part], evidence: Evidence) -> Tried | None:
                     for rule in traits.in_order(lacks)
                 )
             else:
-                trials[convention] = Trial(tuple(effects), "net")
-                nets = max(nets, trials[convention].fewest)
-    if not trials and not lacking:
-        return None
-    design = f"{labels.plural(nets, 'net')}, each with inputs of its own; the paper: 10 × 10" if nets else ""
-    return Tried(trials, design, lacking=lacking)
+                trials[convention] = effects
+    nets = max((min(len(effect.values) for effect in own) for own in trials.values()), default=0)
+    design = f"{labels.plural(nets, 'net')}, each with its own inputs; the paper: 10 × 10" if nets else ""
+    return Answer.of(trials, "net", design, lacking=lacking)
 
 
 def _effect(
     part: Part, values: NDArray[np.float64], column: str, recipe: str, dvia: str, traits: RuleTraits
 ) -> Effect:
-    cells = [(dvia if rule == PUBLISHED else rule, sigma) for rule, sigma in part.cells]
+    cells = part.actual(dvia)
     names = [traits.label(rule) for rule, _ in cells]
     words = {"value": "{value}", "size": "{size}", "side": "{side}"}
     several = len({sigma for _, sigma in cells}) > 1
@@ -422,7 +404,7 @@ def _effect(
     )
 
 
-RULES: Mapping[str, Rule] = {key: partial(_tried, parts) for key, parts in PARTS.items()}
+RULES: Mapping[str, Rule] = {key: partial(_answer, parts) for key, parts in PARTS.items()}
 
 
 # Lists of the measurements ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.oracles.exact.theorem import Optimality
 from sdp_bench.reports.sections.relu.relu import single_relu
-from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, Tried, tried
+from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule
 from sdp_bench.reports.style.labels import number
 from sdp_ref.laws import DiagonalGaussian, Law
 from sdp_ref.rules import SDP, MonteCarlo
@@ -191,7 +191,7 @@ def _derived(law: Law, net: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _deteriorates(name: str, what: str) -> Rule:
-    def rule(_: Evidence) -> Tried | None:
+    def rule(_: Evidence) -> Answer | None:
         by_inputs: Tensor = getattr(errors(), name)
         worse = Effect(
             f"relative error of {what} with {INPUTS[-1]} inputs over that with {INPUTS[0]}",
@@ -200,8 +200,8 @@ def _deteriorates(name: str, what: str) -> Rule:
             math.exp,
         )
         levels = ", ".join(f"{error:.2g}" for error in by_inputs.square().mean(0).sqrt().tolist())
-        return tried(
-            (worse,),
+        return Answer.of(
+            {(): (worse,)},
             "net",
             f"nets n-100-100-{_OUTPUTS} with random weights, noise so small that the truth is known exactly; "
             f"errors {levels} with n = {', '.join(map(str, INPUTS))}",

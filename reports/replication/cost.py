@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
-from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, Tried, finite, tried
-from sdp_bench.reports.statistics.verdicts import Verdicts
+from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, Trial, finite
 from sdp_bench.reports.style.labels import layers, number, span
 
 _NETS = {"cnn3": "3-layer CNN", "resnet18": "ResNet-18"}
@@ -74,13 +73,13 @@ def _moment_matching(evidence: Evidence) -> Answer | None:
             answers[precision] = answer
     if not answers:
         return None
-    verdicts = {precision: answer.verdicts.by_convention[""] for precision, answer in answers.items()}
-    ratios = "; ".join(answer.found for answer in answers.values())
-    found = f"marginal moment matching over marginal SDP: {ratios}"
-    return replace(next(iter(answers.values())), verdicts=Verdicts(verdicts), found=found)
+    trials = tuple(Trial(convention=(p,), verdict=own.trials[0].verdict) for p, own in answers.items())
+    ratios = "; ".join(answer.said for answer in answers.values())
+    said = f"marginal moment matching over marginal SDP: {ratios}"
+    return replace(next(iter(answers.values())), trials=trials, said=said)
 
 
-def _fraction(evidence: Evidence) -> Tried | None:
+def _fraction(evidence: Evidence) -> Answer | None:
     """Times of SDP and DVIA on the nets of the simulation, by net."""
     frame = evidence.of("iris-tv", activation="relu")
     frame = frame[frame["rule"].isin(("sdp", "dvia"))]
@@ -91,7 +90,7 @@ def _fraction(evidence: Evidence) -> Tried | None:
     ratios = finite(np.log(times["dvia"] / times["sdp"]))
     effect = Effect("time of DVIA over that of SDP", ratios, shown=math.exp)
     design = f"{layers(frame['depth'])} of 100, on CPUs"
-    return tried([effect], "net", design, "#choice")
+    return Answer.of({(): [effect]}, "net", design, "#choice")
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import math
 import textwrap
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pandas as pd
 
@@ -27,7 +27,7 @@ from sdp_bench.reports.numbers import Number
 from sdp_bench.reports.paper import RESNETS, experiment, simulation_tables
 from sdp_bench.reports.parts import Part
 from sdp_bench.reports.replication import claims, computed, cost, simulation
-from sdp_bench.reports.replication.claims import NEAREST_CONVENTIONS, numbers_of_claims
+from sdp_bench.reports.replication.claims import MAIN_CONVENTION, SUITES, TV_SIGMAS, numbers_of_claims
 from sdp_bench.reports.replication.nearness import columns, nearer, nearness, table_28
 from sdp_bench.reports.replication.simulation import IMAGES
 from sdp_bench.reports.results import Results
@@ -39,14 +39,12 @@ from sdp_bench.reports.statement import (
     Effect,
     Evidence,
     Rule,
-    Ruled,
-    RuledTopic,
-    Ruling,
     Statement,
     Topic,
-    ruled,
+    Trial,
+    judged,
 )
-from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
+from sdp_bench.reports.statistics.verdicts import Outcome
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
 from sdp_bench.reports.style.labels import escaped
@@ -54,6 +52,9 @@ from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.style.theme import INK, LIGHT, ORDERED, Style, shade
 from sdp_bench.reports.tables.tables import Table, differences
 from sdp_bench.reports.writing import environment
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 RULES: dict[str, Rule] = {
     **claims.RULES,
@@ -82,75 +83,129 @@ def topics() -> tuple[Topic, ...]:
     return tuple(read)
 
 
+OTHER_TRAINING = set(SUITES.values()) - {MAIN_CONVENTION[1]}
+"""Conventions of training that are not drawn."""
 _FEWEST, _MOST = 3, 20  # conventions
-_LEVELS = 5  # noise levels that are drawn one by one; of more parts the deciding one is drawn
+_LEVELS = 5  # noise levels that are drawn one by one; of more effects the deciding one is drawn
 _ROW = 0.2  # in
+
+RIVALS = {
+    "tv-covariance": ("marginal moment matching",),
+    "tv-dvia-better": ("DVIA as published", "DVIA, regular pass"),
+    "tv-mc": ("100 Monte Carlo samples",),
+}
+"""Statements on the lead of SDP in 1 − TV, drawn side by side, with the titles of their panels."""
+_SAME_EFFECTS = {*RIVALS, "tv-dvia"}
 
 
 @look()
-def forest(ruled: Ruled) -> Figure | None:
-    """Effects of a statement under each convention; None without intervals, or with too few or many rows."""
-    rows = ruled.rows["first"]
-    trials = [ruling.trial for _, ruling in rows if ruling.trial]
-    if not _FEWEST <= len(rows) <= _MOST or all(math.isnan(trial.deciding.range[1]) for trial in trials):
+def main_forest(topics: Iterable[Topic]) -> Figure | None:
+    """Lead of SDP over its rivals, by convention and noise level; None unless all were measured."""
+    statements = {one.key: one for topic in topics for one in topic.statements}
+    parts: list[tuple[str, list[Trial]]] = []
+    for key, titles in RIVALS.items():
+        versions = [answer for _, answer in statements[key].versions]
+        for title, answer in zip(titles, versions, strict=False):
+            trials = [
+                one for one in answer.trials if one.effects and not set(one.convention) & OTHER_TRAINING
+            ]
+            parts.append((title, trials))
+    if len({len(trials) for _, trials in parts}) != 1 or len(parts) < 4 or not parts[0][1]:
         return None
-    first = rows[0][1].trial
-    levels = [effect.sigma for effect in first.effects] if first else []
+    styled = _levels(parts[0][1][0].effects)
+    names = [trial.convention[0] for trial in parts[0][1]]
+    drawing, every = panels(
+        [title for title, _ in parts],
+        styled.values(),
+        columns=4,
+        width=1.75,
+        height=0.36 * len(names),
+        left=0.22,
+        below=0.42,
+        margin=0.8,
+    )
+    words = []
+    for axes, (title, trials) in zip(every, parts, strict=True):
+        words += [f"{title}, {text}" for text in _draw(axes, trials, names, styled)]
+        axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+        axes.set_xlabel("lead of SDP in 1 − TV")
+        if axes is not every[0]:
+            axes.set_yticklabels([])
+    title = "SDP compared with its rivals: effects by convention and noise level"
+    caption = (
+        "1 − TV of SDP less that of the rival, with 95 % intervals over nets. Right of the dashed line SDP "
+        "is more accurate. Rows are conventions of total variation, which the paper does not state. The "
+        "first two are nearest to its numbers."
+    )
+    return Figure("figure-rivals", title, caption, f"{'; '.join(words)}.", drawing)
+
+
+@look()
+def forest(statement: Statement) -> Figure | None:
+    """Effects of a statement under each convention; None without intervals, or with too few or many rows."""
+    rows = [row for row in statement.rows if not set(row[1].convention) & OTHER_TRAINING]
+    trials = [trial for _, trial in rows]
+    if statement.key in _SAME_EFFECTS or not _FEWEST <= len(rows) <= _MOST:
+        return None
+    if all(math.isnan(trial.deciding.range[1]) for trial in trials):
+        return None
+    levels = [effect.sigma for effect in trials[0].effects]
     by_level = 1 < len(levels) <= _LEVELS and all(levels) and len(set(levels)) == len(levels)
-    styles = {
-        level: Style(f"σ = {level}", shade(colour, LIGHT), "o")
-        for level, colour in zip(levels, ORDERED, strict=False)
-    }
-    names = [_named(version, ruling, several=len({v for v, _ in rows}) > 1) for version, ruling in rows]
+    styled = _levels(trials[0].effects) if by_level else {}
+    several = len({version for version, _ in rows}) > 1
+    names = []
+    for version, trial in rows:
+        name = ", ".join(choice for choice in trial.convention if choice != "first recipe") or "–"
+        names.append(textwrap.shorten(name, 52, placeholder=" …") + f" ({version})" * several)
     left = min(0.065 * max(map(len, names)), 3.6) + 0.15
     drawing, (axes,) = panels(
-        [""],
-        styles.values() if by_level else [],
-        width=4.4,
-        height=_ROW * len(rows) + 0.1,
-        left=left,
-        above=0.08,
+        [""], styled.values(), width=3.9, height=_ROW * len(rows) + 0.1, left=left, right=1.0, above=0.08
     )
-    thresholds = set()
+    words = _draw(axes, trials, names, styled)
+    for place, trial in enumerate(trials):  # next to the row
+        axes.text(
+            1.02, place, f"{trial.verdict}", transform=axes.get_yaxis_transform(), fontsize=SMALL, va="center"
+        )
+    effects = [effect for trial in trials for effect in (trial.effects if by_level else (trial.deciding,))]
+    thresholds = {effect.shown(effect.threshold) for effect in effects}
+    if len(thresholds) == 1:
+        axes.axvline(thresholds.pop(), color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    needed = {effect.needed for effect in effects}
+    suffix = f" (needed: {needed.pop()})" if len(needed) == 1 else ""
+    part = "" if by_level or len(trials[0].effects) == 1 else "least favourable part, e.g. "
+    label = textwrap.shorten(f"{part}{effects[0].name}", 62 - len(suffix), placeholder=" …")
+    axes.set_xlabel(clean(label + suffix))
+    title = f"Effects by convention: {statement.key}"
+    return Figure(f"forest-{statement.key}", title, "", f"{title}. {'; '.join(words)}.", drawing)
+
+
+def _levels(effects: Iterable[Effect]) -> dict[str, Style]:
+    """Styles of noise levels."""
+    return {
+        effect.sigma: Style(f"σ = {effect.sigma}", shade(colour, LIGHT), "o")
+        for effect, colour in zip(effects, ORDERED, strict=False)
+    }
+
+
+def _draw(
+    axes: Axes, trials: Sequence[Trial], names: Sequence[str], styled: Mapping[str, Style]
+) -> list[str]:
+    """Draw a row for each trial, with its effects by noise level or the deciding one; describe them."""
     words = []
-    for place, (name, (_, ruling)) in enumerate(zip(names, rows, strict=True)):
-        if ruling.trial is None:
-            continue
-        effects = ruling.trial.effects if by_level else (ruling.trial.deciding,)
+    for place, (name, trial) in enumerate(zip(names, trials, strict=True)):
+        effects = trial.effects if styled else (trial.deciding,)
         for k, effect in enumerate(effects):
-            offset = 0.7 * ((k + 0.5) / len(effects) - 0.5)
-            colour = styles[effect.sigma].colour if by_level else INK
+            height = place + 0.7 * ((k + 0.5) / len(effects) - 0.5)
+            colour = styled[effect.sigma].colour if styled else INK
             mean, low, high = effect.range
-            axes.plot([mean], [place + offset], color=colour, marker="o", markersize=3, linestyle="none")
+            axes.plot([mean], [height], color=colour, marker="o", markersize=3, linestyle="none")
             if math.isfinite(low):
-                axes.hlines(place + offset, low, high, color=colour, linewidth=1.1)
-            thresholds.add(effect.shown(effect.threshold))
-        words.append(f"{name}: {', '.join(f'{effect.interval}' for effect in effects)}")
-    for threshold in thresholds if len(thresholds) == 1 else ():
-        axes.axvline(threshold, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    axes.set_yticks(range(len(rows)), [clean(name) for name in names], fontsize=SMALL)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+                axes.hlines(height, low, high, color=colour, linewidth=1.1)
+        words.append(f"{name}, {trial.verdict}: {', '.join(effect.interval for effect in effects)}")
+    axes.set_yticks(range(len(names)), [clean(name) for name in names], fontsize=SMALL)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    effect = _shown(rows[0][1], by_level=by_level)
-    needed = f" (needed: {effect.needed})" if len(thresholds) == 1 else ""
-    part = "" if by_level or len(first.effects if first else ()) == 1 else "deciding part, e.g. "
-    axes.set_xlabel(
-        clean(textwrap.shorten(f"{part}{effect.name}", 62 - len(needed), placeholder=" …") + needed)
-    )
-    title = f"Effects by convention: {ruled.statement.key}"
-    return Figure(f"forest-{ruled.statement.key}", title, "", f"{title}. {'; '.join(words)}.", drawing)
-
-
-def _named(version: str, ruling: Ruling, *, several: bool) -> str:
-    choices = [choice for choice in ruling.convention if choice != "first recipe"]
-    name = textwrap.shorten(", ".join(choices) or "–", 52, placeholder=" …")
-    return f"{name}{f' ({version})' if several else ''}: {ruling.verdict}"
-
-
-def _shown(ruling: Ruling, *, by_level: bool) -> Effect:
-    if ruling.trial is None:
-        raise ValueError("rows have trials")
-    return ruling.trial.effects[0] if by_level else ruling.trial.deciding
+    return words
 
 
 _MISPRINTS = {
@@ -221,7 +276,7 @@ def _beside(
     table = max(found, key=lambda each: (each.units, bool(_cells(each, methods))))
     cells = _cells(table, methods)
     differ = sum(cells.values())
-    said = f"{len(cells) - differ} of {len(cells)} cells within the spreads, {differ} beyond" if cells else ""
+    said = f"{differ} of {len(cells)} cells differ" if cells else ""
     misprint = _MISPRINTS.get(label, "")
     return Counterpart(
         label,
@@ -316,12 +371,12 @@ class Rulings:
     """Verdicts on the paper's statements, by topic."""
 
     results: Results
-    topics: tuple[RuledTopic, ...]
+    topics: tuple[Topic, ...]
 
     @classmethod
     def of(cls, results: Results) -> Rulings:
         evidence = Evidence(results)
-        return cls(results, tuple(ruled(topic, evidence) for topic in topics()))
+        return cls(results, tuple(judged(topic, evidence) for topic in topics()))
 
     @property
     def numbers(self) -> Iterator[Number]:
@@ -350,21 +405,36 @@ class Rulings:
     def outcomes_of_dvia(self) -> list[Outcome]:
         return [outcome for outcome in Outcome if any(own[outcome] for own in self.about_dvia.values())]
 
+    def statement(self, key: str) -> Statement:
+        return next(one for topic in self.topics for one in topic.statements if one.key == key)
+
     @property
-    def headline(self) -> str:
-        """The comparison of SDP with both versions of DVIA, in words; empty where it was not measured."""
-        (one,) = (o for topic in self.topics for o in topic.statements if o.statement.key == "tv-dvia")
-        near = [
-            {r.verdict for r in answer.rulings if r.convention in NEAREST_CONVENTIONS}
-            for _, answer in one.versions
-        ]
-        if near == [{Verdict.REFUTED}, {Verdict.SUPPORTED}]:
-            return (
-                "SDP is less accurate than DVIA as published. In the conventions nearest to the paper’s "
-                "numbers, its comparison is reproduced when DVIA’s means are not propagated."
-            )
-        against = [f"{name}: {answer.verdicts.words}" for name, answer in one.versions if answer.measured]
-        return f"“SDP is as good as DVIA in 1 − TV”, against DVIA {'; '.join(against)}." if against else ""
+    def main_claim(self) -> str:
+        """Effects of SDP against DVIA and marginal moment matching in words; empty if not measured."""
+        covariance, dvia = self.statement("tv-covariance"), self.statement("tv-dvia-better")
+        compared = (
+            ("marginal moment matching", covariance.answer),
+            (
+                "DVIA with its covariance at the regular pass, which reproduces the paper’s numbers",
+                dvia.regular,
+            ),
+            ("DVIA as published", dvia.answer),
+        )
+        effects = {
+            name: mean
+            for name, answer in compared
+            for trial in (answer.trials if answer else ())
+            if trial.convention == MAIN_CONVENTION and trial.effects and (mean := trial.mean)
+        }
+        if len(effects) < len(compared):
+            return ""
+        ahead = [effect.range[1] > 0 for effect in effects.values()]
+        verdict = "Yes" if all(ahead) else "In part" if any(ahead) else "No"
+        parts = [effect.compared(name) for name, effect in effects.items()]
+        return (
+            f"{verdict}: 1 − TV of SDP is {labels.listed(parts)} (mean over {len(TV_SIGMAS)} noise levels "
+            f"with 95 % interval; bins between {MAIN_CONVENTION[0]})."
+        )
 
 
 def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, str]]:
@@ -382,7 +452,9 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
         .get_template(str(_TEMPLATE))
         .render(
             topics=topics,
-            forests={one.statement.key: forest(one) for topic in topics for one in topic.statements},
+            forests={one.key: forest(one) for topic in topics for one in topic.statements},
+            main=main_forest(topics),
+            main_claim=rulings.main_claim,
             counts=counts,
             total=sum(counts.values()),
             nearness=nearest,
@@ -401,15 +473,15 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
             latex=LATEX,
         )
     )
-    navigation = [(f"topic-{one.topic.key}", one.topic.title) for one in topics]
+    navigation = [(f"topic-{one.key}", one.title) for one in topics]
     navigation += [("dvia", "The paper’s DVIA")] if dvia_table else []
-    navigation += [("conventions", "Which convention")] if nearest else []
+    navigation += [("conventions", "Conventions")] if nearest else []
     navigation.append(("counterparts", "Tables and figures"))
     part = Part(PAPER, _ORDER, tuple(navigation), html)
     return part, {TABLE: _csv(topics, places), LATEX: _latex(topics)}
 
 
-def _led(topic: RuledTopic, places: Mapping[str, str]) -> RuledTopic:
+def _led(topic: Topic, places: Mapping[str, str]) -> Topic:
     """Topic without links to places that do not exist."""
     statements = tuple(
         replace(
@@ -425,15 +497,15 @@ def _to(places: Mapping[str, str], one: LeadingT) -> LeadingT:
     return one if there else replace(one, address="")
 
 
-def _rows(topics: Sequence[RuledTopic]) -> Iterator[dict[str, str]]:
+def _rows(topics: Sequence[Topic]) -> Iterator[dict[str, str]]:
     for topic in topics:
         for one in topic.statements:
-            first, last = one.statement.lines
+            first, last = one.lines
             row = {
-                "topic": topic.topic.title,
+                "topic": topic.title,
                 "lines": f"{first}" if first == last else f"{first}-{last}",
-                "quote": one.statement.quote,
-                "reading": one.statement.reading,
+                "quote": one.quote,
+                "reading": one.reading,
             }
             for suffix, answer in (("", one.answer), ("_regular_dvia", one.regular)):
                 row |= {
@@ -445,13 +517,13 @@ def _rows(topics: Sequence[RuledTopic]) -> Iterator[dict[str, str]]:
             yield row | {"fidelity": one.answer.fidelity, "address": one.answer.address}
 
 
-def _csv(topics: Sequence[RuledTopic], places: Mapping[str, str]) -> str:
+def _csv(topics: Sequence[Topic], places: Mapping[str, str]) -> str:
     frame = pd.DataFrame(_rows(topics))
     frame["address"] = [anchor and address(anchor.removeprefix("#"), places) for anchor in frame["address"]]
     return frame.to_csv(index=False, lineterminator="\n")
 
 
-def _latex(topics: Sequence[RuledTopic]) -> str:
+def _latex(topics: Sequence[Topic]) -> str:
     """Long table, for the packages booktabs and longtable."""
     lines = [
         "% sdp-bench: \\usepackage{booktabs,longtable}",
@@ -461,7 +533,7 @@ def _latex(topics: Sequence[RuledTopic]) -> str:
         "\\midrule\\endhead",
     ]
     for topic in topics:
-        lines.append(f"\\multicolumn{{3}}{{l}}{{\\emph{{{escaped(topic.topic.title)}}}}} \\\\")
+        lines.append(f"\\multicolumn{{3}}{{l}}{{\\emph{{{escaped(topic.title)}}}}} \\\\")
         for row in _rows([topic]):
             ruling = f"{row['ruling']}: {row['found']}"
             if row["outcome_regular_dvia"]:

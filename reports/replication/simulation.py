@@ -21,11 +21,8 @@ from sdp_bench.reports.statement import (
     Effect,
     Evidence,
     Rule,
-    Trial,
-    Tried,
     finite,
     paired,
-    tried,
 )
 from sdp_bench.reports.style import labels
 
@@ -56,7 +53,7 @@ def _slopes(frame: pd.DataFrame) -> NDArray[np.float64]:
     return np.array(slopes)
 
 
-def _lead_by_depth(evidence: Evidence) -> Tried | None:
+def _lead_by_depth(evidence: Evidence) -> Answer | None:
     """Growth with depth of SDP's lead over DVIA in 1 - TV, by convention and noise."""
     names = [name for name in ("iris-tv", "iris-tv-deep") if len(evidence.of(name))]
     if not names:
@@ -64,7 +61,7 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
     frame = pd.concat([evidence.of(name) for name in names])
     frame = frame[frame["rule"].isin(("sdp", evidence.dvia))]
     conventions = frame["metric_spec"].map(lambda spec: recorded_metric(str(spec)).convention)
-    trials: dict[Convention, Trial] = {}
+    trials: dict[Convention, list[Effect]] = {}
     lacking: dict[Convention, str] = {}
     for name in CONVENTIONS:
         own = frame[(conventions == name).to_numpy()]
@@ -83,17 +80,17 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
             )
         if effects and absent:
             lacking[name,] = _lacks(absent)
-        elif effects and all(len(effect.values) for effect in effects):
-            trials[name,] = Trial(tuple(effects), "seed")
+        else:
+            trials[name,] = effects
     design = f"nets of {labels.layers(frame['depth'])}; the paper: 1 to 24"
-    return Tried(trials, design, "#iris-tv", lacking) if trials or lacking else None
+    return Answer.of(trials, "seed", design, "#iris-tv", lacking)
 
 
 def _lacks(sigmas: list[float]) -> str:
     return f"lacks σ = {', '.join(f'{sigma:g}' for sigma in sigmas)}"
 
 
-def _decay(evidence: Evidence) -> Tried | None:
+def _decay(evidence: Evidence) -> Answer | None:
     """Decrease with depth of the standard deviations of marginal rules, relative to the true ones."""
     frame = evidence.of("iris-std", metric="std_ratio", rule="marginal_sdp")
     effects = []
@@ -107,13 +104,13 @@ def _decay(evidence: Evidence) -> Tried | None:
                 shown=lambda effect: math.exp(-effect),
             )
         )
-    return tried(effects, "seed", f"nets of {labels.layers(frame['depth'])}", "#iris-std")
+    return Answer.of({(): effects}, "seed", f"nets of {labels.layers(frame['depth'])}", "#iris-std")
 
 
-def _accumulate(evidence: Evidence) -> Tried | None:
+def _accumulate(evidence: Evidence) -> Answer | None:
     """Whether deep layers add as much to the logarithm of a rule's error factor as the first ones."""
     frame = evidence.of("iris-std", metric="std_ratio")
-    trials: dict[Convention, Trial] = {}
+    trials: dict[Convention, list[Effect]] = {}
     lacking: dict[Convention, str] = {}
     for name, label in _LAYERWISE.items():
         own = frame[frame["rule"] == name]
@@ -136,11 +133,11 @@ def _accumulate(evidence: Evidence) -> Tried | None:
             )
         if effects and absent:
             lacking[label,] = _lacks(absent)
-        elif effects and all(len(effect.values) for effect in effects):
-            trials[label,] = Trial(tuple(effects), "seed")
-    if not trials and not lacking:
+        else:
+            trials[label,] = effects
+    if frame.empty:
         return None
-    return Tried(trials, f"nets of {labels.layers(frame['depth'])}", "#iris-std", lacking)
+    return Answer.of(trials, "seed", f"nets of {labels.layers(frame['depth'])}", "#iris-std", lacking)
 
 
 def _tenfold(evidence: Evidence) -> Answer | None:
@@ -168,7 +165,7 @@ def _tenfold(evidence: Evidence) -> Answer | None:
     )
 
 
-def _resolution(evidence: Evidence) -> Tried | None:
+def _resolution(evidence: Evidence) -> Answer | None:
     """Whether twenty bins per axis give the same as ten, within the margin."""
     frame = evidence.of("iris-sensitivity")
     if frame.empty:
@@ -192,21 +189,21 @@ def _resolution(evidence: Evidence) -> Tried | None:
         )
     ]
     fidelity = "nets of five recipes, quantile bins; the paper does not state the range of its own"
-    return tried(effects, "net", fidelity, "#sensitivity")
+    return Answer.of({(): effects}, "net", fidelity, "#sensitivity")
 
 
-def _pretrained(evidence: Evidence) -> Tried | None:
+def _pretrained(evidence: Evidence) -> Answer | None:
     """Share of inputs that moment matching assigns to another class than the plain pass."""
     frame = evidence.of("iris-location", metric="moved_class")
-    trials: dict[Convention, Trial] = {}
+    trials: dict[Convention, list[Effect]] = {}
     for name in ("marginal_moment_matching", "moment_matching"):
         own = frame[frame["rule"] == name]
         for sigma in _SIGMAS:
             moved = own[own["sigma"] == sigma].groupby("net", observed=True)["value"].mean()
             if len(moved):
                 label = f"{_LAYERWISE[name]} at σ = {sigma:g}"
-                effect = Effect("share of inputs put into another class", moved.to_numpy(float), _POOR)
-                trials[label,] = Trial((effect,), "net")
+                share = moved.to_numpy(float)
+                trials[label,] = [Effect("share of inputs put into another class", share, _POOR)]
     if not trials:
         return None
     design = f"nets of {labels.layers(frame['depth'])}, trained without noise"
@@ -214,7 +211,7 @@ def _pretrained(evidence: Evidence) -> Tried | None:
         values = frame["value"][frame["rule"] == name]
         if len(values):
             design += f"; over all σ {label} {100 * values.mean():.3g} % of inputs"
-    return Tried(trials, design, "#iris-location")
+    return Answer.of(trials, "net", design, "#iris-location")
 
 
 IMAGES = 500
@@ -222,7 +219,7 @@ IMAGES = 500
 _RIVALS = ("marginal_sdp", "marginal_moment_matching")
 
 
-def _reduces(evidence: Evidence) -> Tried | None:
+def _reduces(evidence: Evidence) -> Answer | None:
     """The paper's net has a max-pool; a net without it counts only if none with it was measured."""
     frame = evidence.of(RESNET.name, metric="tv_class")
     network = next((each for each in RESNETS if (frame["activation"] == each).any()), None)
@@ -239,7 +236,7 @@ def _reduces(evidence: Evidence) -> Tried | None:
     images, samples = int(net["input"].nunique()), int(net["samples"].max())
     ours = f"one {NETWORKS[network].title}, {labels.plural(images, 'image')}, {samples:,} oracle samples"
     said = f"{'a demonstration: ' if images < IMAGES else ''}{ours}; the paper: {IMAGES} images, 5,000"
-    return tried(effects, "image", said, "#resnet-tv")
+    return Answer.of({(): effects}, "image", said, "#resnet-tv")
 
 
 RULES: Mapping[str, Rule] = {

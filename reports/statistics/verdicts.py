@@ -181,27 +181,13 @@ _NAMED = 2  # at most this many conventions with the same verdict are named; mor
 
 
 class Outcome(Enum):
-    """Summary of the verdicts over all measured conventions, for one or several statements."""
+    """Summary of the verdicts over all measured conventions, in words for one statement and for several."""
 
     SUPPORTED = ("supported", "supported")
     REFUTED = ("refuted", "refuted")
-    PARTLY_REFUTED = ("refuted under some conventions, supported under none",) * 2
     DEPENDS = ("depends on the convention", "depend on the convention")
-    PARTLY_SUPPORTED = ("supported under some conventions, refuted under none",) * 2
     UNDECIDED = ("undecided", "undecided")
     NOT_MEASURED = ("not measured", "not measured")
-
-
-_OUTCOMES = {
-    frozenset[Verdict](): Outcome.NOT_MEASURED,
-    frozenset({Verdict.SUPPORTED}): Outcome.SUPPORTED,
-    frozenset({Verdict.REFUTED}): Outcome.REFUTED,
-    frozenset({Verdict.UNDECIDED}): Outcome.UNDECIDED,
-    frozenset({Verdict.REFUTED, Verdict.UNDECIDED}): Outcome.PARTLY_REFUTED,
-    frozenset({Verdict.SUPPORTED, Verdict.UNDECIDED}): Outcome.PARTLY_SUPPORTED,
-    frozenset({Verdict.SUPPORTED, Verdict.REFUTED}): Outcome.DEPENDS,
-    frozenset({Verdict.SUPPORTED, Verdict.REFUTED, Verdict.UNDECIDED}): Outcome.DEPENDS,
-}
 
 
 @dataclass(frozen=True)
@@ -219,7 +205,10 @@ class Verdicts:
     @property
     def outcome(self) -> Outcome:
         """Summary of the measured conventions; those not measured are ignored."""
-        return _OUTCOMES[frozenset(self.counts) - {Verdict.NOT_MEASURED}]
+        different = [verdict for verdict in self.counts if verdict is not Verdict.NOT_MEASURED]
+        if len(different) > 1:
+            return Outcome.DEPENDS
+        return Outcome[different[0].name] if different else Outcome.NOT_MEASURED
 
     @property
     def words(self) -> str:

@@ -176,18 +176,19 @@ def panels(
     right: float = 0.15,
     below: float = 0.48,
     above: float = 0.32,
+    margin: float = 0.0,
 ) -> tuple[Drawing, list[Axes]]:
     """Axes of one size side by side, one for each title, above a common legend; lengths are in inches.
 
     The layout is fixed, since matplotlib's layout engines take longer than the drawing itself. `legend` has
-    styles or matplotlib's own handles.
+    styles or matplotlib's own handles. `margin` is room at the left of all panels.
     """
     from matplotlib.figure import Figure as Drawing
 
     columns = min(columns, len(titles))
     rows = math.ceil(len(titles) / columns)
     handles = [handle(entry) if isinstance(entry, Style) else entry for entry in legend]
-    wide = columns * (left + width + right)
+    wide = margin + columns * (left + width + right)
     longest = max((len(entry.get_label()) for entry in handles), default=0)
     across = max(1, int(wide / (0.62 + longest * _LETTER * FONT / 72)))
     foot = 0.19 * math.ceil(len(handles) / across) + (0.08 if handles else 0)
@@ -196,7 +197,10 @@ def panels(
     every = []
     for place, title in enumerate(titles):
         row, column = divmod(place, columns)
-        x, y = column * (left + width + right) + left, tall - row * (above + height + below) - above - height
+        x, y = (
+            margin + column * (left + width + right) + left,
+            tall - row * (above + height + below) - above - height,
+        )
         axes = drawing.add_axes((x / wide, y / tall, width / wide, height / tall))
         axes.set_title(clean(title))
         every.append(axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sdp_bench.bench.text import printable, public
 from sdp_ref.errors import on_one_line
@@ -78,6 +78,11 @@ def duration(seconds: float) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """Format a count with its noun: ``1 net``, ``2,000 nets``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Join texts: ``a, b and c``."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
 
 
 def layers(depths: Iterable[float]) -> str:

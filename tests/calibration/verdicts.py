@@ -5,7 +5,7 @@ import numpy as np
 from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.results import committed_results
-from sdp_bench.reports.statement import Effect, Evidence, Tried
+from sdp_bench.reports.statement import Effect, Evidence
 from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_some_part
 from tests.calibration.rate import Rate
 
@@ -68,9 +68,9 @@ def _families():
     """Parts of each statement by convention, each as the file of its nets and its effects, shape (nets,)."""
     evidence = Evidence(committed_results())
     (topic,) = (topic for topic in topics() if topic.key == "tables")
-    tried = [statement.rule(evidence) for statement in topic.statements if statement.rule]
-    tried = [measured for measured in tried if isinstance(measured, Tried)]
-    conventions = {convention for measured in tried for convention in measured.trials if len(convention) > 1}
+    answers = [answer for one in topic.statements if one.rule and (answer := one.rule(evidence))]
+    every = [[trial for trial in answer.trials if trial.effects] for answer in answers]
+    conventions = {trial.convention for trials in every for trial in trials if len(trial.convention) > 1}
     return [
         [
             [
@@ -78,9 +78,9 @@ def _families():
                 for effect in trial.effects
                 if np.isfinite(effect.values).all()
             ]
-            for measured in tried
-            for choices, trial in measured.trials.items()
-            if set(choices) <= set(convention)
+            for trials in every
+            for trial in trials
+            if set(trial.convention) <= set(convention)
         ]
         for convention in sorted(conventions)
     ]

@@ -14,7 +14,7 @@ from sdp_bench.reports.results import BASELINES, POOR_ACCURACY, Results, committ
 from sdp_bench.reports.results_page import results_page
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.uci import intervals
-from sdp_bench.reports.statement import Evidence, ruled
+from sdp_bench.reports.statement import Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome
 from sdp_bench.reports.style.names import NetKind
 from tests.project import ROOT
@@ -70,10 +70,10 @@ def test_four_uci_sets_are_there_in_full(committed):
 
 def test_every_claim_has_a_verdict(frame):
     (tables,) = (topic for topic in topics() if topic.key == "tables")
-    judged = ruled(tables, Evidence(Results(frame))).statements
-    assert len(judged) == 17
-    assert all(one.answer.verdicts.outcome is not Outcome.NOT_MEASURED for one in judged)
-    assert all(one.regular for one in judged if one.statement.dvia)
+    made = judged(tables, Evidence(Results(frame))).statements
+    assert len(made) == 17
+    assert all(one.answer.verdicts.outcome is not Outcome.NOT_MEASURED for one in made)
+    assert all(one.regular for one in judged if one.dvia)
 
 
 def test_certified_brackets_are_within_one_per_cent(frame):

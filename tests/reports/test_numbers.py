@@ -11,7 +11,7 @@ from sdp_bench.reports.numbers import sheets, slug
 from sdp_bench.reports.replication.claims import numbers_of_claims
 from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.statement import Evidence, ruled
+from sdp_bench.reports.statement import Evidence, judged
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, page
@@ -93,9 +93,9 @@ def test_effects_of_claims_lead_to_both_rules():
     there = {number.address for number in numbers_of_claims(frame, TRAITS)}
     effects = 0
     (tables,) = (topic for topic in topics() if topic.key == "tables")
-    for one in ruled(tables, Evidence(Results(frame))).statements:
+    for one in judged(tables, Evidence(Results(frame))).statements:
         for answer in filter(None, (one.answer, one.regular)):
-            for effect in (e for r in answer.rulings if r.trial for e in r.trial.effects):
+            for effect in (e for r in answer.trials if r.effects for e in r.effects):
                 assert effect.sources
                 assert {address for _, address in effect.sources} <= there
                 effects += 1

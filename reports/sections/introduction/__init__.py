@@ -12,7 +12,7 @@ import pandas as pd
 from sdp_bench.bench.studies.introduction import EXPERIMENT
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.statement import Effect, Evidence, Rule, Tried, finite, tried
+from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, Line, draw_over_scale, label_ends, look, panels
 from sdp_bench.reports.style.theme import LIGHT, Style, shade
@@ -149,10 +149,10 @@ def _curves(evidence: Evidence) -> dict[int, pd.DataFrame]:
     }
 
 
-def _ruling(effects: list[Effect], curves: Mapping[int, pd.DataFrame]) -> Tried | None:
+def _ruling(effects: list[Effect], curves: Mapping[int, pd.DataFrame]) -> Answer | None:
     runs = labels.plural(max((len(table) for table in curves.values()), default=0), "run")
     fidelity = f"{runs}, fewer images and epochs than all of MNIST and 100; the paper: 3 runs"
-    return tried(effects, "run", fidelity, "#introduction")
+    return Answer.of({(): effects}, "run", fidelity, "#introduction")
 
 
 def _middles(table: pd.DataFrame) -> pd.Series:
@@ -160,7 +160,7 @@ def _middles(table: pd.DataFrame) -> pd.Series:
     return table.apply(lambda row: float(np.mean(np.log10(optimum(row)))), axis=1)
 
 
-def _inner(evidence: Evidence) -> Tried | None:
+def _inner(evidence: Evidence) -> Answer | None:
     """Some scale between the ends is better than either end."""
     curves = _curves(evidence)
     effects = []
@@ -174,7 +174,7 @@ def _inner(evidence: Evidence) -> Tried | None:
     return _ruling(effects, curves)
 
 
-def _falls(evidence: Evidence) -> Tried | None:
+def _falls(evidence: Evidence) -> Answer | None:
     """The best scale decreases with the number of layers before the distribution."""
     curves = _curves(evidence)
     if len(curves) < _FEWEST:
@@ -187,7 +187,7 @@ def _falls(evidence: Evidence) -> Tried | None:
     return _ruling([effect], curves)
 
 
-def _deeper(evidence: Evidence) -> Tried | None:
+def _deeper(evidence: Evidence) -> Answer | None:
     """The best scale before five layers is larger than that before one."""
     curves = _curves(evidence)
     if not {0, 4} <= set(curves):

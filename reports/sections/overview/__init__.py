@@ -1,7 +1,8 @@
-"""The opening section: recommended rules by use, verdicts on the paper, and news."""
+"""The opening section: answers in three sentences, a picture of the problem, verdicts by use, and costs."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.results import MEASUREMENT, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.choice import (
-    PLAIN,
     Band,
     Condition,
     Standing,
@@ -38,7 +38,7 @@ from sdp_bench.reports.sections.choice import (
 )
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
-from sdp_bench.reports.statistics.ranking import rank
+from sdp_bench.reports.statistics.ranking import Ranking, rank
 from sdp_bench.reports.statistics.replicates import Overall, Score
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, label_points, look, panels
@@ -46,54 +46,6 @@ from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label
 from sdp_bench.reports.style.theme import styles
 from sdp_bench.reports.tables.frame import BOUNDS, by_kind
 from sdp_bench.reports.writing import moment
-
-_CAPTION = (
-    "Mean 1 − TV of the whole law over all settings, with 95 % intervals, against the rule’s own time for "
-    "one input. Up and to the left is better. Ringed: shown to be on the front; hollow: shown to be off it."
-)
-
-
-@look()
-def figure(families: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Figure | None:
-    """Figure of the table's row on the whole distribution; None without verdicts or times.
-
-    `families` are the names of the columns.
-    """
-    verdicts = next((row.verdicts for row in rows if row.use is WHOLE), ())
-    known = [
-        (name, verdict)
-        for name, verdict in zip(families, verdicts, strict=False)
-        if verdict and any(rule in verdict.costs.by_rule for rule in verdict.overall.rules)
-    ]
-    if not known:
-        return None
-    styled = styles((rule for _, verdict in known for rule in verdict.overall.rules), traits)
-    bands = [_band(verdict, traits) for _, verdict in known]
-    unnamed: list[str] = []
-    parts = list(zip([name for name, _ in known], bands, strict=True))
-    drawing, every = panels(
-        [name for name, _ in parts], [PLAIN], columns=1, width=3.0, height=2.1, left=0.42, above=0.44
-    )
-    words = []
-    for axes, (name, band) in zip(every, parts, strict=True):
-        (condition,) = band.conditions
-        unnamed += label_points(axes, draw(axes, band, condition, styled))
-        words.append(description(name, band, condition))
-    rest = f" Without a name for lack of room: {', '.join(dict.fromkeys(unnamed))}." if unnamed else ""
-    return Figure("figure-overview", "Accuracy against cost", _CAPTION + rest, " ".join(words), drawing)
-
-
-def _band(verdict: Verdict, traits: RuleTraits) -> Band:
-    """All settings as one, for the chart of a single condition."""
-    overall, costs = verdict.overall, verdict.costs
-    standings = tuple(
-        Standing(rule, 1 - overall.mean(rule), overall.half_width(rule), None, *front(rule, overall, costs))
-        for rule in overall.rules
-    )
-    condition = Condition(math.nan, standings, (), math.nan, "", fixed=False)
-    metric = recorded_metric(HeadlineTotalVariation.name)
-    return Band("", (0,), "", metric, "", (condition,), costs, traits)
-
 
 _SEVERAL = "images and sequences"
 
@@ -137,27 +89,22 @@ class Use:
     heavy: bool = False
 
 
-WHOLE = Use("The whole law", "1 − TV", (HeadlineTotalVariation.name, PrincipalTotalVariation.name))
+WHOLE = Use("whole distribution", "1 − TV", (HeadlineTotalVariation.name, PrincipalTotalVariation.name))
 USES = (
-    Use("Which class", "1 − TV of the decision", (ClassTotalVariation.name,)),
-    Use(
-        "Standard deviations, intervals",
-        "factor by which they are off",
-        (StandardDeviationRatio.name,),
-        shown=_factor,
-    ),
+    Use("class", "1 − TV of the class", (ClassTotalVariation.name,)),
+    Use("standard deviations", "error factor", (StandardDeviationRatio.name,), shown=_factor),
     WHOLE,
     Use(
-        "Tails",
-        "W1, in multiples of exact",
+        "tails",
+        "W1 / its floor",
         (Wasserstein.name, CertifiedWasserstein.name),
         _over_floor,
         _factor,
     ),
     Use("Cauchy noise", "1 − TV", (CentralTotalVariation.name,), heavy=True),
     Use(
-        "Cauchy noise, tails",
-        "largest distance of a quantile",
+        "quantiles under Cauchy noise",
+        "largest error",
         (LargestQuantileDistance.name,),
         shown=labels.number,
         heavy=True,
@@ -166,44 +113,57 @@ USES = (
 """Uses in the order of the table."""
 
 
-@dataclass(frozen=True)
-class Taken:
-    """One rule in a cell: its quality, the equivalent number of samples, and its cost.
-
-    `value`, `low` and `high` are the mean and the ends of its 95 % interval, empty if unknown. `samples` is
-    the number of Monte Carlo samples with the same quality, from
-    :func:`sdp_bench.reports.sections.choice.as_accurate`. `seconds` is the time for one input, and
-    `costs` the number of samples that take as long; NaN if unknown.
-    """
-
-    rule: str
-    value: str
-    low: str
-    high: str
-    samples: tuple[str, float] | None
-    seconds: float
-    costs: float
-
-
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """The best deterministic rules for a use on one family of nets.
+    """Rules for a use on one family of nets.
 
-    `told` says whether the best is significantly better than all others, and `tied` names the rules tied with
-    it. `first` is the number of settings in which it has the best mean, `places` of `of` settings have all
-    compared rules, and `rules` is the number of these. `overall` compares all rules, including sampling ones.
+    `advised` is the cheapest rule tied with the most accurate one, whether it samples or not. `ranking` is
+    that of the deterministic rules.
     """
 
-    best: Taken
-    next: Taken
-    told: bool
-    tied: tuple[str, ...]
-    first: int
-    places: int
-    of: int
-    rules: int
+    use: Use
     overall: Overall
     costs: Costs
+    advised: str
+    ranking: Ranking
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Deterministic rules, best first."""
+        return (
+            self.ranking.leader,
+            *sorted((*self.ranking.tied, *self.ranking.worse), key=self.overall.mean),
+        )
+
+    def value(self, rule: str) -> str:
+        return self.use.shown(self.overall.mean(rule))
+
+    def interval(self, rule: str) -> str:
+        """Ends of the 95 % interval of the mean; empty if unknown."""
+        mean, half = self.overall.mean(rule), self.overall.half_width(rule)
+        if not math.isfinite(half):
+            return ""
+        low, high = (self.use.shown(end) for end in (mean - half, mean + half))
+        return f"{high} to {low}" if self.use.shown is _shared else f"{low} to {high}"
+
+    def seconds(self, rule: str) -> float:
+        """Time for one input to two digits; NaN if unknown."""
+        cost = self.costs.by_rule.get(rule)
+        return float(f"{cost.seconds:.2g}") if cost else math.nan
+
+    @functools.cached_property
+    def samples(self) -> tuple[str, float] | None:
+        """Number of Monte Carlo samples as accurate as the best deterministic rule (`choice.as_accurate`)."""
+        curve = {k: self.overall.mean(rule) for rule in self.overall.rules if (k := plain_samples(rule))}
+        return as_accurate(self.overall.mean(self.ranking.leader), curve)
+
+    @property
+    def slowdown(self) -> float:
+        """Time of the best deterministic rule, relative to that of equally many samples; NaN if unknown."""
+        seconds = self.seconds(self.ranking.leader)
+        if self.samples is None or self.samples[0] == ">" or self.costs.sampling is None:
+            return math.nan
+        return seconds / self.costs.sampling.seconds(self.samples[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,14 +179,14 @@ def families(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     if frame.empty:
         return []
     several = by_kind(frame["activation"], lambda name: NetKind(name, 1).is_classifier).astype(bool)
-    plain, found = frame[~several], []
+    plain, named = frame[~several], []
     if len(plain):
         activation = str(plain["activation"].value_counts().idxmax())
         name = NetKind(activation, 1).label if ":" in activation else f"{activation_label(activation)} nets"
-        found.append((name, plain[plain["activation"] == activation]))
+        named.append((name, plain[plain["activation"] == activation]))
     if several.any():
-        found.append((_SEVERAL, frame[several]))
-    return found
+        named.append((_SEVERAL, frame[several]))
+    return named
 
 
 def rows(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits) -> list[Row]:
@@ -247,86 +207,153 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
     overall = Overall.measured(own, use.score, traits) if len(own) else None
     if overall is None:
         return None
-    plain = [rule for rule in overall.rules if not traits.is_sampling(rule)]
-    if len(plain) < 2:
+    deterministic = [rule for rule in overall.rules if not traits.is_sampling(rule)]
+    if len(deterministic) < 2:
         return None
-    ranking = rank(overall, plain)
     costs = Costs.measured(own, traits)
-    best, second = (_taken(use, rule, overall, costs) for rule in plain[:2])
-    first = overall.best_at(plain[0], plain)
-    return Verdict(
-        best,
-        second,
-        ranking.decided,
-        ranking.tied,
-        first,
-        overall.places,
-        overall.of,
-        len(plain),
-        overall,
-        costs,
+    seconds = {rule: cost.seconds for rule, cost in costs.by_rule.items()}
+    advised = rank(overall, overall.rules).cheapest(seconds)
+    return Verdict(use, overall, costs, advised, rank(overall, deterministic))
+
+
+def which_rule(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:
+    """The recommended rules of each family, in words."""
+    parts = []
+    for number, name in enumerate(names):
+        uses: dict[str, list[str]] = {}
+        for row in rows:
+            if verdict := row.verdicts[number]:
+                uses.setdefault(_taken(verdict.advised, traits), []).append(row.use.title)
+        if len(uses) == 1:
+            parts.append(f"on {name} take {next(iter(uses))} for every use")
+        elif uses:
+            advice = [f"{rule} for {labels.listed(own)}" for rule, own in uses.items()]
+            parts.append(f"on {name} take {'; '.join(advice)}")
+    text = ". ".join(part[:1].upper() + part[1:] for part in parts)
+    return f"{text}." if text else ""
+
+
+def _taken(rule: str, traits: RuleTraits) -> str:
+    count = traits[rule].sampling
+    if not count:
+        return traits.label(rule)
+    return f"{count:,} {'Sobol ' if 'sobol' in rule else ''}samples"
+
+
+def when_to_sample(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:
+    """For each family, samples as accurate as the best deterministic rules, and their relative time."""
+    said = []
+    for number, name in enumerate(names):
+        own = [v for row in rows if (v := row.verdicts[number]) and v.samples and math.isfinite(v.slowdown)]
+        slower = [v for v in own if v.slowdown > 1]
+        if slower:
+            counts = [v.samples[1] for v in slower if v.samples]
+            rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in slower)))
+            factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0)
+            said.append(
+                f"On {name}: {labels.span(counts, 0)} Monte Carlo samples are as accurate as {rules}, the "
+                f"best deterministic rule, which takes {factors} times as long."
+            )
+        elif own:
+            rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in own)))
+            counts = [v.samples[1] for v in own if v.samples]
+            said.append(
+                f"On {name} only for more accuracy: {rules} is as accurate as {labels.span(counts, 0)} "
+                f"samples or more, in less time."
+            )
+    return " ".join(said)
+
+
+@look()
+def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Figure | None:
+    """Accuracy against cost for the whole distribution, a panel for each family; None without times."""
+    verdicts = next((row.verdicts for row in rows if row.use is WHOLE), ())
+    known = [
+        (name, verdict)
+        for name, verdict in zip(names, verdicts, strict=False)
+        if verdict and any(rule in verdict.costs.by_rule for rule in verdict.overall.rules)
+    ]
+    if not known:
+        return None
+    styled = styles((rule for _, verdict in known for rule in verdict.overall.rules), traits)
+    drawing, every = panels(
+        [name for name, _ in known],
+        columns=2,
+        width=1.72,
+        height=1.3,
+        left=0.32,
+        right=0.12,
+        above=0.42,
+        below=0.42,
     )
-
-
-def _taken(use: Use, rule: str, overall: Overall, costs: Costs) -> Taken:
-    mean, half = overall.mean(rule), overall.half_width(rule)
-    curve = {
-        count: overall.mean(other) for other in overall.rules if (count := plain_samples(other)) is not None
-    }
-    ends = [use.shown(end) for end in (mean - half, mean + half)] if math.isfinite(half) else ["", ""]
-    low, high = reversed(ends) if use.shown is _shared else ends  # more shared mass is better
-    cost = costs.by_rule.get(rule)
-    return Taken(
-        rule,
-        use.shown(mean),
-        low,
-        high,
-        as_accurate(mean, curve),
-        cost.seconds if cost else math.nan,
-        cost.samples if cost else math.nan,
+    words, unnamed = [], list[str]()
+    for axes, (name, verdict) in zip(every, known, strict=True):
+        band = _band(verdict, traits)
+        (condition,) = band.conditions
+        points = draw(axes, band, condition, styled)
+        axes.set_ylabel("")
+        unnamed += label_points(axes, points)
+        words.append(description(name, band, condition))
+    rest = f" Without a label for lack of room: {', '.join(dict.fromkeys(unnamed))}." if unnamed else ""
+    caption = (
+        "Mean 1 − TV of the whole distribution over all settings with 95 % intervals, against the time for "
+        f"one input. Up and left is better. Dots: Monte Carlo. Ringed: on the front; hollow: off it.{rest}"
     )
+    return Figure("figure-overview", "Accuracy against cost", caption, " ".join(words), drawing)
 
 
-_NAMED = 3  # experiments
+def _band(verdict: Verdict, traits: RuleTraits) -> Band:
+    """All settings as one, for the chart of a single condition."""
+    overall, costs = verdict.overall, verdict.costs
+    standings = tuple(
+        Standing(rule, 1 - overall.mean(rule), overall.half_width(rule), None, *front(rule, overall, costs))
+        for rule in overall.rules
+    )
+    condition = Condition(math.nan, standings, (), math.nan, "", fixed=False)
+    metric = recorded_metric(HeadlineTotalVariation.name)
+    return Band("", (0,), "", metric, "", (condition,), costs, traits)
 
 
 class Overview(Section):
-    """Verdicts by use; without measurements, how to make some."""
+    """Answers, and verdicts by use; without measurements, how to make some."""
 
     name = "overview"
-    title = "What to take"
+    title = "Answers"
     page = OVERVIEW
     order = 5
 
     def build(self, results: Results) -> Context:
-        tabled = results.tabled
-        named = families(tabled)
-        names, found = [name for name, _ in named], rows(named, results.traits)
+        from sdp_bench.reports.sections.overview.distributions import distributions
+
+        named = families(results.tabled)
+        names, verdicts = [name for name, _ in named], rows(named, results.traits)
         return {
             "measured": len(results.frame) > 0,
             "failed": len(results.failed),
             "families": names,
-            "rows": found,
-            "figure": figure(names, found, results.traits),
+            "rows": verdicts,
+            "which_rule": which_rule(names, verdicts, results.traits),
+            "when_to_sample": when_to_sample(names, verdicts, results.traits),
+            "taken": functools.partial(_taken, traits=results.traits),
+            "picture": distributions(results.traits),
+            "figure": figure(names, verdicts, results.traits),
             "styles": results.styles,
-            "news": _news(results),
-            "unscented": "unscented" in set(tabled["rule"].unique()),
+            "news": "" if results.published else _news(results),
         }
 
 
 def _news(results: Results) -> str:
+    """What the newest run measured."""
     frame = results.frame
     if not {"run", *MEASUREMENT} <= set(frame) or frame.empty:
         return ""
     suites = sorted(frame["experiment"][frame["run"] == frame["run"].max()].unique())
-    named = ", ".join(suites) if len(suites) <= _NAMED else labels.plural(len(suites), "suite")
+    named = ", ".join(suites) if len(suites) <= 3 else labels.plural(len(suites), "suite")
     finished = results.meta.get("finished")
     when = f", finished {moment(finished)}" if finished else ""
     once = frame["run"][~frame.duplicated(MEASUREMENT)]  # shared by several experiments
     newest = once == once.max()
     if newest.all():
         return f"all {labels.plural(len(once), 'measurement')}, of {named}{when}."
-    return (
-        f"{labels.plural(int(newest.sum()), 'measurement')} of {named}{when}, beside "
-        f"{int((~newest).sum()):,} by earlier runs."
-    )
+    count = labels.plural(int(newest.sum()), "measurement")
+    return f"{count} of {named}{when}, next to {int((~newest).sum()):,} by earlier runs."

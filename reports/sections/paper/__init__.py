@@ -1,4 +1,4 @@
-"""The section on differences between results and the numbers that the paper prints."""
+"""The section that compares results with the numbers that the paper prints."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import math
 from sdp_bench.bench.experiments.iris import CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CLAIMS as PAGE
+from sdp_bench.reports.site import PAPER
 from sdp_bench.reports.tables.tables import differences, orders
 
 
 class Paper(Section):
-    """Values next to the paper's, and rankings that differ from it."""
+    """Values and rankings that differ from the paper's."""
 
     name = "paper"
-    title = "Beside the paper"
-    page = PAGE
+    title = "Values compared with the paper"
+    page = PAPER
     order = 70
     # Shown on the page of statements instead of tables.
     experiments = tuple(one.name for one in (CLAIMS, WASSERSTEIN, OTHER_RECIPE, STANDARDISED))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CLAIMS, SitePage
+from sdp_bench.reports.site import PAPER, SitePage
 
 if TYPE_CHECKING:
     from sdp_bench.reports.sections.relu.relu import SingleReLU
@@ -29,7 +29,7 @@ class OneReLU(Section):
 
     name: ClassVar[str] = "relu"
     title: ClassVar[str] = "One ReLU"
-    page: ClassVar[SitePage | None] = CLAIMS
+    page: ClassVar[SitePage | None] = PAPER
     order: ClassVar[int] = 50
     compute: Callable[[], SingleReLU] = _single_relu
 

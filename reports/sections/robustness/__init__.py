@@ -13,7 +13,7 @@ import pandas as pd
 from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE, RADII
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.statement import Convention, Effect, Evidence, Rule, Tried, finite
+from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import DASHED, DOTTED, Figure, Line, draw_over_scale, look, panels
 from sdp_bench.reports.style.labels import number
@@ -385,8 +385,8 @@ def _more(
     return Effect(f"{words}, in points", finite(gap), needed, choices=choices, against=against)
 
 
-def _tried(trials: Mapping[Convention, Iterable[Effect]], measured: _Measured) -> Tried | None:
-    return Tried.of(trials, "run", measured.fidelity, "#robustness")
+def _answer(trials: Mapping[Convention, Iterable[Effect]], measured: _Measured) -> Answer | None:
+    return Answer.of(trials, "run", measured.fidelity, "#robustness")
 
 
 def _name(objective: str) -> str:
@@ -417,23 +417,23 @@ def _attacked_more(
     """Objectives have higher accuracy than others under attack, and with `noise` also under noise."""
     chosen, others = tuple(objectives), tuple(over)
 
-    def rule(evidence: Evidence) -> Tried | None:
+    def rule(evidence: Evidence) -> Answer | None:
         measured = _Measured(evidence)
         beside = _gains(measured, chosen, others, "", needed) if noise else []
         trials: dict[Convention, list[Effect]] = {
             (attack,): [*beside, *_gains(measured, chosen, others, attack, needed)] for attack in _LOOKS
         }
-        return _tried(trials, measured)
+        return _answer(trials, measured)
 
     return rule
 
 
-def _under_noise(evidence: Evidence) -> Tried | None:
+def _under_noise(evidence: Evidence) -> Answer | None:
     measured = _Measured(evidence)
-    return _tried({(): _gains(measured, _PROPOSED, ("softmax",), "", _SUBSTANTIAL)}, measured)
+    return _answer({(): _gains(measured, _PROPOSED, ("softmax",), "", _SUBSTANTIAL)}, measured)
 
 
-def _competitive(evidence: Evidence) -> Tried | None:
+def _competitive(evidence: Evidence) -> Answer | None:
     measured = _Measured(evidence)
     baseline = measured.clean("softmax")
     effects = [
@@ -446,19 +446,19 @@ def _competitive(evidence: Evidence) -> Tried | None:
     )
     words = f"accuracy: the best of the three less {_name('softmax')}"
     effects.append(_more(best, baseline, words, tables=len(_PROPOSED)))
-    return _tried({(): effects}, measured)
+    return _answer({(): effects}, measured)
 
 
-def _no_gain(evidence: Evidence) -> Tried | None:
+def _no_gain(evidence: Evidence) -> Answer | None:
     """The Dirichlet likelihood is not more accurate under attack than cross-entropy."""
     measured = _Measured(evidence)
     trials: dict[Convention, list[Effect]] = {
         (attack,): _gains(measured, ("softmax",), ("dirichlet",), attack, -_SLIGHT) for attack in _LOOKS
     }
-    return _tried(trials, measured)
+    return _answer(trials, measured)
 
 
-def _by_attack(evidence: Evidence) -> Tried | None:
+def _by_attack(evidence: Evidence) -> Answer | None:
     """Attacks on cross-entropy leave a higher accuracy than those on the own loss, at the best scales."""
     measured = _Measured(evidence)
     trials: dict[Convention, list[Effect]] = {}
@@ -471,10 +471,10 @@ def _by_attack(evidence: Evidence) -> Tried | None:
             words = f"{_name(one)}: accuracy under PGD on cross-entropy less that on its own loss, in points"
             effects.append(Effect(words, finite(gap), against=max(1, own.shape[1])))
         trials[attack,] = effects
-    return _tried(trials, measured)
+    return _answer(trials, measured)
 
 
-def _scales_part(evidence: Evidence) -> Tried | None:
+def _scales_part(evidence: Evidence) -> Answer | None:
     """Marginal SDP: the best scale under attack is above the best scale under noise."""
     measured = _Measured(evidence)
     noisy = measured.noisy("pairwise_marginal")
@@ -486,10 +486,10 @@ def _scales_part(evidence: Evidence) -> Tried | None:
             trials[attack,] = [
                 Effect("decades from the best scale under noise to that under attack", finite(apart))
             ]
-    return _tried(trials, measured)
+    return _answer(trials, measured)
 
 
-def _range(evidence: Evidence) -> Tried | None:
+def _range(evidence: Evidence) -> Answer | None:
     """Decades of scales that gain over cross-entropy under noise at a small cost in accuracy."""
     measured = _Measured(evidence)
     noisy, clean = _at_best(measured.noisy("softmax")), _at_best(measured.clean("softmax"))
@@ -503,7 +503,7 @@ def _range(evidence: Evidence) -> Tried | None:
         words = f"decades of good scales, {_name(one)}"
         effects.append(Effect(words, finite(width), _DECADES[0]))
         effects.append(Effect(words, finite(-width), -_DECADES[1], lambda effect: -effect))
-    return _tried({(): effects}, measured)
+    return _answer({(): effects}, measured)
 
 
 def _width(scales: np.ndarray) -> float:

@@ -17,7 +17,7 @@ from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.reports.paper import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.statement import Effect, Evidence, Rule, Tried, finite
+from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.statistics.ranking import told_best
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, look, panels
@@ -429,16 +429,16 @@ def _readings(lines: Iterable[_Line]) -> Iterator[Mapping[str, str]]:
 def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
     """Areas of some lines are below those of others, under every reading of the scores."""
 
-    def rule(evidence: Evidence) -> Tried | None:
+    def rule(evidence: Evidence) -> Answer | None:
         frame = evidence.of(EXPERIMENT.name)
         if frame.empty:
             return None
-        tried = {}
+        effects: dict[Convention, list[Effect]] = {}
         for reading in _readings(line for pair in pairs for line in pair):
             convention = tuple(
                 f"{SCORE_STYLES[score].label} {each}" for score, each in reading.items() if each
             )
-            tried[convention] = [
+            effects[convention] = [
                 Effect(
                     f"RCAUC of {_words(worse)} less that of {_words(better)}, in points",
                     finite(
@@ -453,7 +453,7 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
             ]
         seeds = labels.plural(int(frame["seed"].nunique()), "seed")
         fidelity = f"{seeds}, fewer images and epochs than the paper’s 10 runs"
-        return Tried.of(tried, "seed", fidelity, "#selective")
+        return Answer.of(effects, "seed", fidelity, "#selective")
 
     return rule
 

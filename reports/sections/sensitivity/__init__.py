@@ -19,7 +19,7 @@ from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.paper import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CLAIMS
+from sdp_bench.reports.site import PAPER
 from sdp_bench.reports.statistics.ranking import Labels
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.frame import by_kind, places
@@ -84,8 +84,8 @@ class Sensitivity:
             low, high = self._range(variants, "sdp")
             if low:
                 said.append(
-                    f"SDP’s 1 − TV at σ\u00a0=\u00a0{self.sigmas[-1]:g} goes from {low[0]:.3f} ({low[1]}) to "
-                    f"{high[0]:.3f} ({high[1]})."
+                    f"1 − TV of SDP at σ\u00a0=\u00a0{self.sigmas[-1]:g} ranges from {low[0]:.3f} ({low[1]}) "
+                    f"to {high[0]:.3f} ({high[1]})."
                 )
         return said
 
@@ -99,7 +99,7 @@ class WhatIsOpen(Section):
 
     name = "sensitivity"
     title = "Sensitivity"
-    page = CLAIMS
+    page = PAPER
     order = 80
     # a table would average over recipes
     experiments = (SENSITIVITY.name, OTHER_WASSERSTEIN.name)
@@ -111,7 +111,7 @@ class WhatIsOpen(Section):
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
         shown: Sensitivity = context["sensitivity"]
         page = Page(
-            "sensitivity.html", f"What the paper leaves open, {shown.layers}", SENSITIVITY.name, self.name
+            "sensitivity.html", f"Sensitivity to open choices, {shown.layers}", SENSITIVITY.name, self.name
         )
         for kind, variants in (("cells", shown.metrics), ("recipe", shown.recipes)):
             for variant in variants:

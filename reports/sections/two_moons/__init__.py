@@ -9,7 +9,7 @@ import pandas as pd
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.statement import Convention, Effect, Evidence, Rule, Trial, Tried, finite
+from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
 
 
@@ -77,7 +77,7 @@ def _finding(own: pd.DataFrame) -> str:
     )
 
 
-def _regularised(evidence: Evidence) -> Tried | None:
+def _regularised(evidence: Evidence) -> Answer | None:
     """Far points are more uncertain than seen ones after training with propagation, for each recipe."""
     from sdp_bench.bench.studies.two_moons.group import RECIPES
 
@@ -90,15 +90,12 @@ def _regularised(evidence: Evidence) -> Tried | None:
         for name, recipe in RECIPES.items()
         if recipe.propagated
     }
-    trials: dict[Convention, Trial] = {
-        (how,): Trial((Effect("chance that a far point is more uncertain", finite(values), 0.5),), "seed")
+    effects: dict[Convention, list[Effect]] = {
+        (how,): [Effect("chance that a far point is more uncertain", finite(values), 0.5)]
         for how, values in chances.items()
-        if len(values)
     }
-    if not trials:
-        return None
     seeds = labels.plural(int(own["seed"].nunique()), "seed")
-    return Tried(trials, f"{seeds}; the paper: one picture", "#two-moons")
+    return Answer.of(effects, "seed", f"{seeds}; the paper: one picture", "#two-moons")
 
 
 RULES: Mapping[str, Rule] = {"regularize": _regularised}

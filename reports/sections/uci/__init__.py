@@ -15,7 +15,7 @@ from sdp_bench.bench.studies.uci import EXPERIMENT
 from sdp_bench.reports.paper import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.statement import Convention, Effect, Evidence, Rule, Tried, finite, tried
+from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.statistics.ranking import told_best
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
@@ -365,7 +365,7 @@ class _Measured:
 def _under_each_reading(effects_of: Callable[[_Measured], Iterable[Effect]]) -> Rule:
     """Rule by effects under each measured reading of the scan of input variances."""
 
-    def rule(evidence: Evidence) -> Tried | None:
+    def rule(evidence: Evidence) -> Answer | None:
         components = evidence.of(EXPERIMENT.name)["component"].unique()
         measured = {
             words: _Measured(evidence, each) for each, words in READINGS.items() if each in components
@@ -377,7 +377,7 @@ def _under_each_reading(effects_of: Callable[[_Measured], Iterable[Effect]]) -> 
         if len(set(fidelities.values())) > 1:
             fidelities = {words: f"{words}: {each}" for words, each in fidelities.items()}
         said = "; ".join((*dict.fromkeys(fidelities.values()), _PAPER))
-        return Tried.of(effects, "seed", said, "#uci")
+        return Answer.of(effects, "seed", said, "#uci")
 
     return rule
 
@@ -431,12 +431,12 @@ def _few_samples(measured: _Measured) -> Iterator[Effect]:
         yield Effect(words, _LEAST - coverage, shown=lambda effect: _LEAST - effect)
 
 
-def _ensemble(evidence: Evidence) -> Tried | None:
+def _ensemble(evidence: Evidence) -> Answer | None:
     """Ensembles have no input variance, and therefore a single reading."""
     measured = _Measured(evidence)
     sets = [name for name in measured.sets if (name, _ENSEMBLE) in measured.run]
     effects = (effect for name in sets for effect in measured.narrower(name, "pnn", (_ENSEMBLE,)))
-    return tried(effects, "seed", f"{', '.join(sets)}; {_PAPER}", "#uci")
+    return Answer.of({(): effects}, "seed", f"{', '.join(sets)}; {_PAPER}", "#uci")
 
 
 RULES: Mapping[str, Rule] = {

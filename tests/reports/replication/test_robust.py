@@ -13,7 +13,7 @@ from scipy import stats
 from sdp_bench.bench.studies.robustness import METRICS
 from sdp_bench.reports.replication.page import RULES, counterparts, topics
 from sdp_bench.reports.sections import introduction, robustness
-from sdp_bench.reports.statement import Evidence, ruled
+from sdp_bench.reports.statement import Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome
 from tests.reports import made_up
 from tests.reports.sections.test_introduction import frame as introduced
@@ -74,7 +74,7 @@ def plain():
 def outcomes(frame, topic="robustness"):
     (chosen,) = (one for one in topics() if one.key == topic)
     evidence = Evidence(SimpleNamespace(frame=frame, traits=made_up.TRAITS, runtime=()))
-    return {one.statement.key: one.answer for one in ruled(chosen, evidence).statements}
+    return {one.key: one.answer for one in judged(chosen, evidence).statements}
 
 
 def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():
@@ -153,7 +153,7 @@ def test_noise_alone_makes_no_best_scale(side, decades, upper_end):
         is_upper = frame["sigma"] == frame["sigma"].max()
         frame["value"] = np.where(is_upper, upper_end, 0.8) + 0.01 * rng.standard_normal(len(frame))
         tried = RULES["introduction-scale"](Evidence(SimpleNamespace(frame=frame)))
-        hits += tried.trials[()].p[side] < 0.05
+        hits += tried.trials[0].uncorrected[side] < 0.05
     assert hits <= stats.binom.ppf(0.9999, tests, 0.05)
 
 
@@ -165,9 +165,7 @@ def test_a_baseline_at_the_best_of_its_scales_is_not_better_by_noise_alone():
     for _ in range(tests):
         frame["value"] = 0.5 + 0.01 * rng.standard_normal(len(frame))
         tried = RULES["robust-dirichlet"](Evidence(SimpleNamespace(frame=frame)))
-        effects = [
-            replace(effect, threshold=0.0) for trial in tried.trials.values() for effect in trial.effects
-        ]
+        effects = [replace(effect, threshold=0.0) for trial in tried.trials for effect in trial.effects]
         hits += effects[0].p[1] < 0.05
     assert hits <= stats.binom.ppf(0.999, tests, 0.05)
 

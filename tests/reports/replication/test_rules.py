@@ -10,7 +10,7 @@ from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARR
 from sdp_bench.bench.studies.selective import OTHER_SCALES, READINGS
 from sdp_bench.reports.replication.computed import INPUTS, errors, example
 from sdp_bench.reports.replication.page import RULES, counterparts, topics
-from sdp_bench.reports.statement import Answer, Evidence, Tried, ruled
+from sdp_bench.reports.statement import Answer, Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up
 
@@ -44,9 +44,9 @@ def test_depth_slopes_are_those_of_a_line():
     lead = -0.02 + 0.01 * np.log2(frame["depth"])
     frame["value"] = np.where(frame["rule"] == "sdp", 0.5 - lead, 0.5)
     tried = RULES["depth"](evidence(frame))
-    assert isinstance(tried, Tried)
-    assert set(tried.trials) == {("paper-like",), ("headline",), ("decision",)}
-    for trial in tried.trials.values():
+    assert isinstance(tried, Answer)
+    assert {one.convention for one in tried.trials} == {("paper-like",), ("headline",), ("decision",)}
+    for trial in tried.trials:
         assert len(trial.effects) == 5
         for effect in trial.effects:
             np.testing.assert_allclose(effect.values, [0.01] * 3, atol=1e-12)
@@ -56,7 +56,7 @@ def test_decay_is_the_factor_for_each_doubling():
     frame = made_up.frame(depths=(1, 4), nets=4, inputs=2, rules=("marginal_sdp",), suites=("iris-std",))
     frame["value"] = frame["depth"] ** -1.5
     tried = RULES["decay"](evidence(frame))
-    for effect in tried.trials[()].effects:
+    for effect in tried.trials[0].effects:
         np.testing.assert_allclose(effect.values, [1.5 * np.log(2)] * 4)
         assert effect.interval.startswith(f"{2**-1.5:.3f}")
 
@@ -79,7 +79,7 @@ def test_errors_accumulate_where_every_layer_adds_as_much(log_ratio, outcome):
     frame["value"] = np.exp(frame["depth"].map(dict(zip(DEPTHS, log_ratio, strict=True))) + noise)
     topic = next(one for one in topics() if one.key == "simulation")
     statement = next(one for one in topic.statements if one.key == "accumulate")
-    (found,) = ruled(replace(topic, statements=(statement,)), evidence(frame)).statements
+    (found,) = judged(replace(topic, statements=(statement,)), evidence(frame)).statements
     assert set(found.answer.verdicts.by_convention) == {"SDP", "DVIA"}
     assert found.answer.verdicts.outcome is outcome
 
@@ -99,7 +99,8 @@ def test_moved_classes_are_counted_by_rule_and_noise():
     frame["value"] = moved.astype(float)
     tried = RULES["pretrained"](evidence(frame))
     assert len(tried.trials) == 10
-    for (name,), trial in tried.trials.items():
+    for trial in tried.trials:
+        (name,) = trial.convention
         much = name.startswith("marginal") and name.endswith(("10", "100", "1000"))
         share = frame[moved & (frame["sigma"] == 10)].shape[0] / frame[frame["sigma"] == 10].shape[0] * 4
         np.testing.assert_allclose(trial.effects[0].values.mean(), share if much else 0.0, atol=1e-12)
@@ -262,14 +263,14 @@ def test_the_resnet_with_max_pool_is_ruled_on_where_there_is_one():
     ]
     frame = made_up.frame(depths=(1,), nets=1, inputs=1)
     tried = RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)))
-    lead = tried.trials[()].effects[0].values.mean()
+    lead = tried.trials[0].effects[0].values.mean()
     assert lead == pytest.approx(0.1 * 1.035)  # of the net that has a max-pool, as the paper's
     assert tried.fidelity.startswith(
         "a demonstration: one ResNet-18 with max-pool, 8 images, 5,000 oracle samples"
     )
     without = [row for row in rows if row["activation"] == "resnet18"]
     tried = RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(without)], ignore_index=True)))
-    assert tried.trials[()].effects[0].values.mean() == pytest.approx(-lead)
+    assert tried.trials[0].effects[0].values.mean() == pytest.approx(-lead)
     assert RULES["resnet"](evidence(frame)) is None
 
 
@@ -294,7 +295,7 @@ def test_intervals_are_compared_seed_by_seed():
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     own._made["uci"] = uci(widths, dict.fromkeys(widths, 0.93)).query("experiment == 'uci'")
     tried = RULES["uci-sdp"](own)
-    found = {effect.name: effect.values for effect in tried.trials[OWN].effects}
+    found = {effect.name: effect.values for effect in tried.trials[0].effects}
     assert set(found) == {
         "MPIW of SDP over that of PNN on concrete",
         "MPIW of SDP over that of SQR on concrete",
@@ -305,7 +306,7 @@ def test_intervals_are_compared_seed_by_seed():
 def test_where_sdp_never_qualified_the_narrower_is_sdp_with_pnn():
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     own._made["uci"] = uci({"sdp+pnn": 0.2, "pnn": 0.3}, {}).query("experiment == 'uci'")
-    (effect,) = RULES["uci-either"](own).trials[OWN].effects
+    ((effect,),) = (trial.effects for trial in RULES["uci-either"](own).trials)
     assert effect.name == "MPIW of SDP + PNN over that of PNN on concrete"
 
 
@@ -314,7 +315,7 @@ def test_the_best_coverage_is_the_best_of_all_methods():
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     coverage = dict.fromkeys(methods, 0.9) | {"sqr_ends": 0.949, "sdp+pnn": 0.94}
     own._made["uci"] = uci({}, coverage).query("experiment == 'uci'")
-    trial = RULES["uci-coverage"](own).trials[OWN]
+    (trial,) = RULES["uci-coverage"](own).trials
     assert len(trial.effects) == len(methods) - 1
     assert "SQR" in trial.deciding.name
 
@@ -328,10 +329,10 @@ def test_intervals_are_ruled_on_under_each_reading_of_the_scan():
     ]
     own._made["uci"] = pd.concat(each).query("experiment == 'uci'")
     trials = RULES["uci-sdp"](own).trials
-    assert list(trials) == [OWN, ("one scan a set",), ("one variance a set",)]
-    factors = [np.exp(trial.effects[0].values[0]) for trial in trials.values()]
+    assert [trial.convention for trial in trials] == [OWN, ("one scan a set",), ("one variance a set",)]
+    factors = [np.exp(trial.effects[0].values[0]) for trial in trials]
     assert factors == pytest.approx([0.3 / 0.1, 0.3 / 0.2, 0.3 / 0.4])
-    (effect,) = RULES["uci-ensemble"](own).trials[()].effects
+    (effect,) = RULES["uci-ensemble"](own).trials[0].effects
     assert effect.name == "MPIW of PNN over that of five PNNs on concrete"
     np.testing.assert_allclose(np.exp(effect.values), 2)
 
@@ -353,7 +354,7 @@ def selected(areas, seeds=10):
 def outcome_of(key, found):
     topic = next(one for one in topics() if key in {each.key for each in one.statements})
     statement = next(one for one in topic.statements if one.key == key)
-    (one,) = ruled(replace(topic, statements=(statement,)), found).statements
+    (one,) = judged(replace(topic, statements=(statement,)), found).statements
     return one.answer.verdicts.outcome
 
 
@@ -370,7 +371,7 @@ def test_the_paper_s_scale_is_the_best_where_each_other_one_is_worse(others, out
         ("dirichlet", "dirichlet", scale): area for scale, area in zip(OTHER_SCALES, others, strict=True)
     }
     found = selected({("dirichlet", "dirichlet", float("nan")): 0.2} | lines)
-    assert set(RULES["selective-scale"](found).trials) == {
+    assert {trial.convention for trial in RULES["selective-scale"](found).trials} == {
         (f"Dirichlet {reading}",) for reading in READINGS["dirichlet"]
     }
     assert outcome_of("selective-scale", found) is outcome
@@ -391,8 +392,7 @@ def test_pairwise_scores_of_both_families_have_to_be_better_and_other_scales_do_
     for found in (selected(areas), selected(areas | scanned)):
         assert outcome_of("selective-pairwise", found) is outcome
         (effects,) = {
-            trial.effects[1].values.round(9).tobytes()
-            for trial in RULES["selective-pairwise"](found).trials.values()
+            trial.effects[1].values.round(9).tobytes() for trial in RULES["selective-pairwise"](found).trials
         }
         assert len(np.frombuffer(effects)) == 10
 

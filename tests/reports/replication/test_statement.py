@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sdp_bench.reports.statement import Answer, Effect, Evidence, Statement, Topic, Trial, Tried, ruled, tried
+from sdp_bench.reports.statement import Answer, Effect, Evidence, Statement, Topic, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up
 
@@ -24,7 +24,7 @@ def verdicts(evidence, *rules):
         Statement(f"s{place}", (1, 1), "words", rule=lambda _, one=one: one)
         for place, one in enumerate(rules)
     )
-    made = ruled(Topic("t", "Topic", statements), evidence)
+    made = judged(Topic("t", "Topic", statements), evidence)
     return [one.answer for one in made.statements]
 
 
@@ -36,51 +36,50 @@ def test_a_statement_holds_if_every_part_does_and_fails_if_one_is_wrong(evidence
         ((good, bad), Outcome.REFUTED),
         ((good, unclear), Outcome.UNDECIDED),
     ):
-        (answer,) = verdicts(evidence, tried(parts, "net"))
+        (answer,) = verdicts(evidence, Answer.of({(): parts}, "net"))
         assert answer.verdicts.outcome is outcome, parts
 
 
 def test_thresholds_and_what_people_read(evidence):
     ratio = effect(np.log(2), NOISE / 10, threshold=np.log(1.5), shown=np.exp)
-    (answer,) = verdicts(evidence, tried([ratio], "seed"))
+    (answer,) = verdicts(evidence, Answer.of({(): [ratio]}, "seed"))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
     assert answer.found.startswith("lead: 2.000 (1.9")
     assert "needed > 1.50 (30 seeds)" in answer.found
     falling = effect(-np.log(2), NOISE / 10, shown=lambda value: np.exp(-value))
-    (answer,) = verdicts(evidence, tried([falling], "seed"))
+    (answer,) = verdicts(evidence, Answer.of({(): [falling]}, "seed"))
     assert "needed < 1.00" in answer.found
 
 
 def test_two_replicates_decide_nothing(evidence):
-    (answer,) = verdicts(evidence, tried([effect(5, NOISE[:2])], "seed"))
+    (answer,) = verdicts(evidence, Answer.of({(): [effect(5, NOISE[:2])]}, "seed"))
     assert answer.verdicts.outcome is Outcome.UNDECIDED
     assert "2 seeds, at least 3 are needed" in answer.found
 
 
 def test_what_is_tried_under_one_convention_is_one_family(evidence):
     # Alone it is shown; among twenty that are not, its p-value counts twenty times.
-    weak = tried([effect(0.6)], "net")
-    p = weak.trials[()].p[0]
+    weak = Answer.of({(): [effect(0.6)]}, "net")
+    p = weak.trials[0].uncorrected[0]
     assert 0.05 / 20 < p < 0.05
     assert verdicts(evidence, weak)[0].verdicts.outcome is Outcome.SUPPORTED
-    family = [weak, *[tried([effect(0.01)], "net")] * 19]
+    family = [weak, *[Answer.of({(): [effect(0.01)]}, "net")] * 19]
     assert verdicts(evidence, *family)[0].verdicts.outcome is Outcome.UNDECIDED
 
 
 def test_a_statement_without_conventions_is_of_the_family_of_each(evidence):
-    trial = Trial((effect(0.6),), "net")
-    unclear = Tried({("PD Gauss mean", "Dirichlet law"): Trial((effect(0.01),), "net")})
+    unclear = Answer.of({("PD Gauss mean", "Dirichlet law"): [effect(0.01)]}, "net")
     for settled in ((), ("PD Gauss mean",), ("Dirichlet law",)):
-        one = Tried({settled: trial})
+        one = Answer.of({settled: [effect(0.6)]}, "net")
         assert verdicts(evidence, one)[0].verdicts.outcome is Outcome.SUPPORTED
         assert verdicts(evidence, one, *[unclear] * 19)[0].verdicts.outcome is Outcome.UNDECIDED
     # Under another reading of the same score it is not of that family.
-    other = Tried({("PD Gauss vote",): trial})
+    other = Answer.of({("PD Gauss vote",): [effect(0.6)]}, "net")
     assert verdicts(evidence, other, *[unclear] * 19)[0].verdicts.outcome is Outcome.SUPPORTED
 
 
 def test_a_failure_under_any_convention_is_told_first(evidence):
-    two = Tried({("one",): Trial((effect(3),), "net"), ("other",): Trial((effect(-3),), "net")})
+    two = Answer.of({("one",): [effect(3)], ("other",): [effect(-3)]}, "net")
     (answer,) = verdicts(evidence, two)
     assert answer.verdicts.outcome is Outcome.DEPENDS
     assert answer.verdicts.by_convention == {"one": Verdict.SUPPORTED, "other": Verdict.REFUTED}
@@ -103,7 +102,7 @@ def test_a_failure_under_any_convention_is_told_first(evidence):
     ],
 )
 def test_undecided_statements_say_why(evidence, parts, others, reason):
-    family = [tried(parts, "seed"), *[tried([effect(0.01)], "seed")] * others]
+    family = [Answer.of({(): parts}, "seed"), *[Answer.of({(): [effect(0.01)]}, "seed")] * others]
     answer = verdicts(evidence, *family)[0]
     assert answer.verdicts.outcome is Outcome.UNDECIDED
     assert answer.why.startswith(reason)
@@ -112,7 +111,7 @@ def test_undecided_statements_say_why(evidence, parts, others, reason):
 def test_twelve_replicates_of_one_effect_can_decide_and_four_cannot(evidence):
     for count, outcome in ((4, Outcome.UNDECIDED), (12, Outcome.SUPPORTED)):
         alike = np.linspace(0.99, 1.01, count)
-        (answer,) = verdicts(evidence, tried([Effect("lead", alike)], "seed"))
+        (answer,) = verdicts(evidence, Answer.of({(): [Effect("lead", alike)]}, "seed"))
         assert answer.verdicts.outcome is outcome
 
 
@@ -125,7 +124,7 @@ def test_without_data_or_without_a_rule_nothing_is_measured(evidence):
             Statement("b", (2, 2), "words", reason="nobody knows"),
         ),
     )
-    for one, reason in zip(ruled(topic, evidence).statements, ("not measured", "nobody knows"), strict=True):
+    for one, reason in zip(judged(topic, evidence).statements, ("not measured", "nobody knows"), strict=True):
         assert one.answer.verdicts.outcome is Outcome.NOT_MEASURED
         assert reason in one.answer.found
 
@@ -136,5 +135,5 @@ def test_certain_answers():
 
 
 def test_no_trial_without_replicates():
-    assert tried([], "net") is None
-    assert tried([effect(1), effect(1, NOISE[:0])], "net") is None
+    assert Answer.of({(): []}, "net") is None
+    assert Answer.of({(): [effect(1), effect(1, NOISE[:0])]}, "net") is None

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,6 +7,8 @@ import pytest
 from sdp_bench.reports.page import build
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.overview import USES, Overview, families, rows
+from sdp_bench.reports.sections.overview.distributions import DATA, compute
+from sdp_bench.reports.statistics.ranking import rank
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
@@ -35,28 +39,37 @@ def test_the_best_is_that_of_the_mean_over_places_among_rules_that_do_not_sample
         .mean()
         .drop([rule for rule in own["rule"].unique() if TRAITS.is_sampling(rule)])
     )
-    verdict = found["The whole law"]
-    assert verdict.best.rule == means.idxmin()
-    assert float(verdict.best.value) == pytest.approx(1 - means.min(), abs=0.005)
-    assert verdict.next.rule == means.nsmallest(2).index[1]
-    assert float(verdict.best.low) <= float(verdict.best.value) <= float(verdict.best.high)
-    assert verdict.rules == len(means)
-    assert verdict.places == verdict.of == len(own[["depth", "sigma"]].drop_duplicates())
+    verdict = found["whole distribution"]
+    assert verdict.rules == tuple(means.sort_values().index)
+    best = verdict.rules[0]
+    low, high = verdict.interval(best).split(" to ")
+    assert float(verdict.value(best)) == pytest.approx(1 - means.min(), abs=0.005)
+    assert float(low) <= float(verdict.value(best)) <= float(high)
+    assert verdict.overall.places == verdict.overall.of == len(own[["depth", "sigma"]].drop_duplicates())
+
+
+def test_the_recommended_rule_is_the_cheapest_of_those_tied_with_the_most_accurate(found):
+    verdict = found["whole distribution"]
+    overall = rank(verdict.overall, verdict.overall.rules)
+    tied = {overall.leader, *overall.tied}
+    seconds = {rule: verdict.costs.by_rule[rule].seconds for rule in tied}
+    assert verdict.advised == min(seconds, key=seconds.get)
+    assert {rule for rule in verdict.overall.rules if TRAITS.is_sampling(rule)}  # they are compared as well
 
 
 def test_standard_deviations_are_told_as_the_factor_by_which_they_are_off(data, found):
-    own = data[
-        (data["metric"] == "std_ratio") & (data["rule"] == found["Standard deviations, intervals"].best.rule)
-    ]
+    own = data[(data["metric"] == "std_ratio") & (data["rule"] == found["standard deviations"].rules[0])]
     off = np.exp(np.abs(np.log(own["value"])).groupby([own["depth"], own["sigma"]]).mean().mean())
-    assert float(found["Standard deviations, intervals"].best.value) == pytest.approx(off, abs=0.005)
+    assert float(found["standard deviations"].value(found["standard deviations"].rules[0])) == pytest.approx(
+        off, abs=0.005
+    )
 
 
 def test_tails_are_told_in_multiples_of_the_floor(data, found):
-    verdict = found["Tails"]
-    own = data[(data["metric"] == "w1") & (data["rule"] == verdict.best.rule)]
+    verdict = found["tails"]
+    own = data[(data["metric"] == "w1") & (data["rule"] == verdict.rules[0])]
     times = np.log(own["value"] / own["floor"]).groupby([own["depth"], own["sigma"]]).mean().mean()
-    assert float(verdict.best.value) == pytest.approx(np.exp(times), rel=0.005)
+    assert float(verdict.value(verdict.rules[0])) == pytest.approx(np.exp(times), rel=0.005)
 
 
 def test_intervals_may_reach_below_no_shared_mass_and_beyond_any_factor():
@@ -66,10 +79,11 @@ def test_intervals_may_reach_below_no_shared_mass_and_beyond_any_factor():
         own = data["metric"] == metric
         data.loc[own, "value"] = np.where(data["net"] == data["net"].iloc[0], *of_nets)[own]
     verdicts = {row.use.title: row.verdicts[0] for row in rows(families(data), TRAITS)}
-    shared, factor = verdicts["The whole law"].best, verdicts["Standard deviations, intervals"].best
-    assert shared.low.startswith("−")
-    assert float(shared.high) > float(shared.value)
-    assert factor.high == "∞"
+    shared, factor = verdicts["whole distribution"], verdicts["standard deviations"]
+    low, high = shared.interval(shared.rules[0]).split(" to ")
+    assert low.startswith("−")
+    assert float(high) > float(shared.value(shared.rules[0]))
+    assert factor.interval(factor.rules[0]).endswith("to ∞")
 
 
 def test_nets_of_the_commonest_kind_are_judged_together():
@@ -92,8 +106,23 @@ def test_the_first_page_says_what_to_take_and_what_is_new(tmp_path):
     data = checked(pd.concat([own, shared]))
     build(made_up.results(data), tmp_path, made_up.SECTIONS)
     said = told((tmp_path / "index.html").read_text(encoding="utf-8"))
-    assert "The whole law" in said
+    assert "Whole distribution" in said
     assert (
-        f"{len(own) - 1:,} measurements of iris-tv, iris-w1, finished 2025-11-21 09:03 UTC, beside 1 by "
+        f"{len(own) - 1:,} measurements of iris-tv, iris-w1, finished 2025-11-21 09:03 UTC, next to 1 by "
         "earlier runs" in said
     )
+
+
+@pytest.mark.slow
+def test_the_picture_shows_the_distributions_of_a_committed_net():
+    stored = json.loads(DATA.read_text(encoding="utf-8"))
+    samples = 100_000
+    for level, again in zip(stored, compute(samples, seed=1), strict=True):
+        assert level["rules"] == {rule: pytest.approx(of, rel=1e-3) for rule, of in again["rules"].items()}
+        for one in (level, again):  # mass on a common grid
+            edges = np.linspace(*one["range"], len(one["density"]) + 1)
+            one["mass"] = np.interp(
+                np.linspace(*level["range"]), edges, [0, *np.cumsum(one["density"]) * np.diff(edges)]
+            )
+        # Kolmogorov's distance of samples from their distribution is below 1.95 / sqrt(n) with 99.9 %
+        assert np.abs(level["mass"] - again["mass"]).max() < 0.006 + 1.95 / samples**0.5
