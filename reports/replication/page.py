@@ -415,7 +415,7 @@ class Rulings:
         compared = (
             ("marginal moment matching", covariance.answer),
             (
-                "DVIA with its covariance at the regular pass, which reproduces the paper’s numbers",
+                "DVIA with its covariance at the regular pass (it reproduces the paper’s numbers)",
                 dvia.regular,
             ),
             ("DVIA as published", dvia.answer),

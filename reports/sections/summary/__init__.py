@@ -127,8 +127,8 @@ def _with_heavy_tails(tables: Sequence[Table], traits: RuleTraits) -> Iterator[s
 
 def _against_paper(tables: Sequence[Table], traits: RuleTraits) -> Iterator[str]:
     for name, title in (
-        (AxisTotalVariation.name, "1 − TV in paper-like bins"),
-        (Wasserstein.name, "W1"),
+        (AxisTotalVariation.name, "values of 1 − TV in paper-like bins"),
+        (Wasserstein.name, "values of W1"),
         (StandardDeviationRatio.name, "ratios of standard deviations"),
     ):
         chosen = [table for table in first_variants(tables) if table.metric.name == name]
