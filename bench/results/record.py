@@ -245,12 +245,11 @@ def limits(metric: str) -> tuple[Range, Range, Range, Range]:
     return value, floor, floor, Range(0.0)
 
 
-def outside(
-    metric: str, value: float, floor: float | None, floor95: float | None, stderr: float | None
-) -> str:
+def impossible(record: Record) -> str:
     """Describe what is wrong with the numbers of a measurement; empty if nothing is."""
-    numbers = {"value": value, "floor": floor, "floor95": floor95, "stderr": stderr}
-    for (name, number), (low, high) in zip(numbers.items(), limits(metric), strict=True):
+    names = ("value", "floor", "floor95", "stderr")
+    for name, (low, high) in zip(names, limits(record.metric), strict=True):
+        number = getattr(record, name)
         if number is not None and not low <= number <= high:
-            return f"{name} {number} of {metric}, which cannot be"
+            return f"{name} {number} of {record.metric}, which cannot be"
     return ""

@@ -19,7 +19,7 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed, get_nets, missing
 from sdp_bench.bench.nets.net import Net, best_classifier, stored
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.results.record import Cell, Failure, Record, RunDescription, outside
+from sdp_bench.bench.results.record import Cell, Failure, Record, RunDescription, impossible
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import Plan, plan_of
 from sdp_bench.bench.runs.reasons import Reason, Told, reasons
@@ -42,10 +42,6 @@ def _cell(record: Record) -> Cell:
     return record.unit, record.rule, record.metric
 
 
-def _outside(record: Record) -> str:
-    return outside(record.metric, record.value, record.floor, record.floor95, record.stderr)
-
-
 def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
     """Measure some cells of a group and return their records; an impossible value is a failure."""
     start, asked = time.perf_counter(), frozenset(cells)
@@ -56,7 +52,7 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
             failures.append(outcome)
         elif _cell(outcome) in asked:
             records.append(outcome)
-    wrong = {cell: reason for record in records if (reason := _outside(record)) for cell in [_cell(record)]}
+    wrong = {cell: reason for record in records if (reason := impossible(record)) for cell in [_cell(record)]}
     failures += [Failure(*cell, reason, 0.0) for cell, reason in wrong.items()]
     records = [record for record in records if _cell(record) not in wrong]
     return GroupResult(records, failures, time.perf_counter() - start)
