@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -40,65 +41,8 @@ class Column:
     meaning: str
 
 
-_MEASURED = "unit_of_measure"
-
-COLUMNS = (
-    Column("suites", "category", "", "Experiments that include the measurement, separated by commas."),
-    Column("network", "category", "", "Layers of the net: `4-100-3`. Missing without a net."),
-    Column("activation", "category", "", "Activation of the net, or the name of a net of another kind."),
-    Column("depth", "Int64", "layers", "Number of hidden layers."),
-    Column("net", "category", "", "Hash of the architecture and weights of the net."),
-    Column("seed", "Int64", "", "Seed of the training; without a net, of the replicate."),
-    Column("input", "Int64", "", "Row of the data set that is the input of the net."),
-    Column("noise", "category", "", "Family of the input noise: `gaussian`, `cauchy` ..."),
-    Column("sigma", "float64", "net input", "Scale of the noise."),
-    Column("dataset", "category", "", "Data set of a study."),
-    Column("objective", "category", "", "Training objective of a study."),
-    Column(
-        "recipe", "category", "", "Training recipe of the net, abbreviated; otherwise the rest of the design."
-    ),
-    Column("accuracy", "float64", "1", "Accuracy of the net after training."),
-    Column("samples", "Int64", "samples", "Number of samples of the oracle."),
-    Column("precision", "category", "", "Floating-point precision of the oracle; missing in old results."),
-    Column("rule", "category", "", "Rule with its parameters, as in `--rules`."),
-    Column("rule_label", "category", "", "Title of the rule in tables."),
-    Column(
-        "sampling",
-        "Int64",
-        "samples",
-        "Number of samples that the rule draws; missing if it does not sample.",
-    ),
-    Column("marginal", "bool", "", "Whether the rule predicts outputs one by one, without correlations."),
-    Column("reference", "bool", "", "Whether this is a reference made from the oracle instead of a rule."),
-    Column("metric", "category", "", "Name of the metric."),
-    Column(
-        "metric_spec", "category", "", "Name of the metric with its options, which identify the measurement."
-    ),
-    Column(
-        "component", "category", "", "Output, pair ... of a metric with several numbers; otherwise empty."
-    ),
-    Column("value", "float64", _MEASURED, "Measured value."),
-    Column("floor", "float64", _MEASURED, "Mean value of the exact law with as many samples."),
-    Column("floor95", "float64", _MEASURED, "95 % point of the value of the exact law."),
-    Column(
-        "stderr",
-        "float64",
-        _MEASURED,
-        "Standard error of the value in the same cells; missing if they vary with samples.",
-    ),
-    Column(
-        "unit_of_measure", "category", "", "`1` for pure numbers, `output` for the unit of the net's output."
-    ),
-    Column("seconds", "float64", "s", "Time of the rule for one input."),
-    Column("unit", "category", "", "Hash of the measured unit: net, input, noise and oracle, or data."),
-    Column(
-        "fingerprint",
-        "category",
-        "",
-        "Versions of the code that produced the number: `rule 1, metric 1, oracle 1`.",
-    ),
-    Column("run", "int64", "", "Number of the run that measured it."),
-)
+with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as _file:
+    COLUMNS = tuple(Column(**row) for row in csv.DictReader(_file))
 """The columns that :func:`load` returns, in order."""
 
 

@@ -266,11 +266,6 @@ class Overall:
         error, freedom = self._error(self.deviations[:, self.rules.index(rule)])
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
-    def best_at(self, rule: str, among: Sequence[str]) -> int:
-        """Number of settings in which `rule` has the best mean `among` some rules."""
-        columns = [self.rules.index(each) for each in among]
-        return int((self.at_places[:, columns].argmin(1) == list(among).index(rule)).sum())
-
     def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
         """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
         return self.p_better(one, other) <= LEVEL / comparisons

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -295,11 +294,13 @@ def _table(
     rules = tuple(traits.in_order(chosen["rule"].unique()))
     found = dict(places(chosen, _PLACE))
     scores = Scores.of_rows(metric, chosen, rules, list(found.values()))
-    summaries = _summaries(metric, chosen, _beside(metric, companions))
-    rows = [
-        _with_printed(metric, nets, family, _row(metric, place, own, summaries, traits))
-        for place, own in zip(found, scores, strict=True)
-    ]
+    cells = _statistics(metric, chosen, _companions(metric, companions))
+    paper = (
+        None
+        if noise_words(family) or not metric.published
+        else (metric.published, nets.activation, nets.depth)
+    )
+    rows = [_row(metric, place, own, cells, traits, paper) for place, own in zip(found, scores, strict=True)]
     net, input_ = (pd.factorize(chosen[name])[0] for name in UNIT)
     return Table(
         experiment=experiment,
@@ -316,40 +317,91 @@ def _table(
     )
 
 
-def _beside(metric: Metric, companions: pd.DataFrame | None) -> dict[tuple[Any, ...], float]:
+def _companions(metric: Metric, measured: pd.DataFrame | None) -> dict[tuple[Any, ...], float]:
     """Means of a metric's companion by cell; empty if it was not measured."""
-    if companions is None:
+    if measured is None:
         return {}
-    values = metric.shown(companions["value"].to_numpy())
-    return {key: means_of_rows(values[np.newaxis, own]).item() for key, own in places(companions, _CELL)}
+    values = metric.shown(measured["value"].to_numpy())
+    return {key: means_of_rows(values[np.newaxis, own]).item() for key, own in places(measured, _CELL)}
+
+
+def _statistics(
+    metric: Metric, chosen: pd.DataFrame, companions: Mapping[tuple[Any, ...], float]
+) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Statistics of each cell and its mean floors, by sigma, component and rule, for all cells at once."""
+    cells = list(places(chosen, _CELL))
+    order, counts = np.concatenate([rows for _, rows in cells]), np.array([len(rows) for _, rows in cells])
+    starts = np.cumsum(counts) - counts
+    names = ("value", "floor", "floor95", "bracket", "row")
+    value, floor, floor95, bracket, row = (chosen[name].to_numpy()[order] for name in names)
+    shown = metric.shown(value)
+
+    def count(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.asarray(np.add.reduceat(condition.astype(int), starts))
+
+    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        known = ~np.isnan(values)
+        return np.asarray(np.add.reduceat(np.where(known, values, 0.0), starts) / count(known))
+
+    infinite = count(np.isinf(shown))
+    with np.errstate(invalid="ignore", divide="ignore"):  # of infinite ones, single ones, and missing floors
+        average = mean(shown)
+        squares = np.add.reduceat((shown - np.repeat(average, counts)) ** 2, starts)
+        corrected = np.sqrt(np.clip(value**2 - floor**2, 0, None))
+        columns = {
+            "mean": np.where(infinite, math.inf, average),
+            "sd": np.where(infinite, math.nan, np.sqrt(squares / (counts - 1))),
+            "count": counts,
+            "lowest": np.minimum.reduceat(shown, starts),
+            "indistinguishable": count(metric.indistinguishable(value, floor, floor95)) * metric.has_floor,
+            "infinite": infinite,
+            "negative": count(shown < -_ROUNDING),
+            "corrected": mean(corrected) if metric.corrects_floor else np.full(len(cells), math.nan),
+            "bracket": np.fmax.reduceat(bracket, starts),
+            "floor": mean(floor),
+            "floor95": mean(floor95),
+        }
+    numbers = zip(*(column.tolist() for column in columns.values()), strict=True)
+    labelled = np.split(row, starts[1:])
+    return {
+        key: dict(zip(columns, own, strict=True))
+        | {"rule": key[-1], "rows": Labels(rows), "companion": companions.get(key, math.nan)}
+        for (key, _), own, rows in zip(cells, numbers, labelled, strict=True)
+    }
 
 
 def _row(
     metric: Metric,
     place: tuple[Any, ...],
     scores: Scores,
-    summaries: Mapping[tuple[Any, ...], _Summary],
+    statistics_of: Mapping[tuple[Any, ...], Mapping[str, Any]],
     traits: RuleTraits,
+    paper: tuple[str, str, int] | None,
 ) -> Row:
-    rules = scores.rules
-    ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
+    """One row of a table; `paper` are metric, activation and depth of the paper's numbers."""
+    sigma, component = place
+    ranked = [rule for rule in scores.rules if metric.better and not traits.is_reference(rule)]
     best = scores.best(ranked)
     leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
-    found = {rule: summaries[(*place, rule)] for rule in rules if (*place, rule) in summaries}
-    cells = {
-        rule: Cell(
-            **summary.statistics,
-            sampling=traits.is_sampling(rule),
-            score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
-            best=rule in best,
-            leads=rule in leads,
+    cells: list[Cell | None] = []
+    floors: dict[str, list[float]] = {"floor": [], "floor95": []}
+    for rule in scores.rules:
+        known = dict(statistics_of.get((*place, rule), {}))
+        for name, values in floors.items():
+            values.append(known.pop(name, math.nan))
+        cells.append(
+            Cell(
+                **known,
+                sampling=traits.is_sampling(rule),
+                score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
+                best=rule in best,
+                leads=rule in leads,
+                printed=printed(*paper, sigma, rule, component) if paper else None,
+            )
+            if known
+            else None
         )
-        for rule, summary in found.items()
-    }
-    floor = _usual(metric, [summary.floor for summary in found.values()])
-    floor95 = _usual(metric, [summary.floor95 for summary in found.values()])
-    sigma, component = place
-    return Row(sigma, component, tuple(cells.get(rule) for rule in rules), floor, floor95)
+    return Row(sigma, component, tuple(cells), *(_usual(metric, values) for values in floors.values()))
 
 
 def _usual(metric: Metric, floors: Iterable[float]) -> float:
@@ -358,89 +410,6 @@ def _usual(metric: Metric, floors: Iterable[float]) -> float:
     if not (known and metric.has_floor):
         return math.nan
     return float(metric.shown(np.array(statistics.median_low(known))))
-
-
-class _Columns(NamedTuple):
-    """Measurements as arrays, from which cells are selected in microseconds."""
-
-    floor: NDArray[np.float64]
-    floor95: NDArray[np.float64]
-    shown: NDArray[np.float64]
-    indistinguishable: NDArray[np.bool_]
-    corrected: NDArray[np.float64]
-    bracket: NDArray[np.float64]
-    row: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, metric: Metric, measured: pd.DataFrame) -> _Columns:
-        names = ("value", "floor", "floor95", "bracket", "row")
-        value, floor, floor95, bracket, row = (measured[name].to_numpy() for name in names)
-        return cls(
-            floor=floor,
-            floor95=floor95,
-            shown=metric.shown(value),
-            indistinguishable=metric.indistinguishable(value, floor, floor95),
-            corrected=np.sqrt(np.clip(value**2 - floor**2, 0, None)),
-            bracket=bracket,
-            row=row,
-        )
-
-    def at(self, places: NDArray[np.intp]) -> _Columns:
-        return _Columns(*map(operator.itemgetter(places), self))
-
-
-class _Summary(NamedTuple):
-    """One rule in one setting: the content of its cell before ranking, and its mean floors."""
-
-    statistics: Mapping[str, Any]
-    floor: float
-    floor95: float
-
-
-def _summaries(
-    metric: Metric, chosen: pd.DataFrame, companions: Mapping[tuple[Any, ...], float]
-) -> dict[tuple[Any, ...], _Summary]:
-    """Cells by key; those with equally many measurements are computed together, as rows of a matrix."""
-    measured = _Columns.of(metric, chosen)
-    by_count: dict[int, list[tuple[tuple[Any, ...], NDArray[np.intp]]]] = {}
-    for cell in places(chosen, _CELL):
-        by_count.setdefault(len(cell[1]), []).append(cell)
-    found = {}
-    for count, own in by_count.items():
-        at = measured.at(np.array([rows for _, rows in own]))
-        infinite = np.isinf(at.shown).sum(1)
-        with np.errstate(invalid="ignore"):  # of infinite ones
-            sd = at.shown.std(1, ddof=1) if count > 1 else np.full(len(own), math.nan)
-        columns = {
-            "mean": np.where(infinite, math.inf, at.shown.mean(1)),
-            "sd": np.where(infinite, math.nan, sd),
-            "lowest": at.shown.min(1),
-            "indistinguishable": at.indistinguishable.sum(1) * metric.has_floor,
-            "infinite": infinite,
-            "negative": (at.shown < -_ROUNDING).sum(1),
-            "corrected": means_of_rows(at.corrected)
-            if metric.corrects_floor
-            else np.full(len(own), math.nan),
-            "bracket": np.fmax.reduce(at.bracket, axis=1),
-        }
-        values = zip(*(column.tolist() for column in columns.values()), strict=True)
-        floors = zip(means_of_rows(at.floor).tolist(), means_of_rows(at.floor95).tolist(), strict=True)
-        for (key, _), rows, numbers, (floor, floor95) in zip(own, at.row, values, floors, strict=True):
-            named = {"rule": key[-1], "count": count, "rows": Labels(rows)}
-            beside = {"companion": companions.get(key, math.nan)}
-            found[key] = _Summary(named | beside | dict(zip(columns, numbers, strict=True)), floor, floor95)
-    return found
-
-
-def _with_printed(metric: Metric, nets: NetKind, family: str, row: Row) -> Row:
-    if not metric.published or noise_words(family):
-        return row
-    of = metric.published, nets.activation, nets.depth, row.sigma
-    cells = tuple(
-        replace(cell, printed=known) if cell and (known := printed(*of, cell.rule, row.component)) else cell
-        for cell in row.cells
-    )
-    return replace(row, cells=cells)
 
 
 def first_variants(tables: Iterable[Table]) -> list[Table]:

@@ -269,51 +269,28 @@ def _model_run(part: pd.DataFrame, objective: str) -> Context:
 
 
 def _on_areas(measured: Sequence[_Measured]) -> str:
+    """Smallest area, and the pairwise scores below the softmax entropy of the same model, in words."""
     best = min((each.row for each in measured), key=lambda row: row.area.mean)
-    seeds = min(each.row.seeds for each in measured)
     spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.2f}"
     text = (
-        f"Of {labels.plural(len(measured), 'pair')} of model and score, the smallest area is that of "
-        f"{best.score} on the {best.objective} model, {best.area.mean:.2f}{spread} %; perfect is "
-        f"{PERFECT:.1f} %, and the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %"
+        f"Of {labels.plural(len(measured), 'pair')} of model and score, {best.score} on the "
+        f"{best.objective} model has the smallest area, {best.area.mean:.2f}{spread} %. Perfect is "
+        f"{PERFECT:.1f} %; the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %."
     )
     entropy = {each.objective: each.row.area.mean for each in measured if each.score == "softmax_entropy"}
     pairs = [each for each in measured if each.score.startswith("pairwise") and each.objective in entropy]
     if pairs:
-        first = sum(each.row.area.mean < entropy[each.objective] for each in pairs)
-        lowest = [
-            min((n.mean for n in each.row.others if not math.isnan(n.mean)), default=math.inf)
-            for each in pairs
-        ]
+        below = sum(each.row.area.mean < entropy[each.objective] for each in pairs)
         some = sum(
-            min(each.row.area.mean, low) < entropy[each.objective]
-            for each, low in zip(pairs, lowest, strict=True)
+            any(n.mean < entropy[each.objective] for n in (each.row.area, *each.row.others)) for each in pairs
         )
         text += (
-            f"; {first} of {labels.plural(len(pairs), 'pairwise score')} "
-            f"{'is' if first == 1 else 'are'} below the softmax entropy of the same model, {some} by some "
-            "reading"
+            f" {below} of {labels.plural(len(pairs), 'pairwise score')} {'is' if below == 1 else 'are'} "
+            f"below the softmax entropy of the same model, {some} under some reading."
         )
-    reserve = " (one seed, so no spread is known)" if seeds == 1 else ""
-    return f"{text}{reserve}.{_on_readings(measured)}"
-
-
-def _on_readings(measured: Sequence[_Measured]) -> str:
-    """Largest distance between the readings of one score."""
-
-    def span(each: _Measured) -> tuple[float, SeedStatistics, SeedStatistics]:
-        readings = [n for n in (each.row.area, *each.row.others) if not math.isnan(n.mean)]
-        low, high = min(readings, key=lambda n: n.mean), max(readings, key=lambda n: n.mean)
-        return high.mean - low.mean, low, high
-
-    widest = max(measured, key=lambda each: span(each)[0])
-    gap, low, high = span(widest)
-    if gap == 0:
-        return ""
-    return (
-        f" What the paper leaves open matters most for {widest.row.score} on the {widest.row.objective} "
-        f"model: {low.mean:.2f} % ({low.name}) to {high.mean:.2f} % ({high.name})."
-    )
+    if min(each.row.seeds for each in measured) == 1:
+        text += " There is one seed, so no spread is known."
+    return text
 
 
 @look()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-
-import pandas as pd
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from sdp_bench.reports.numbers import slug
 from sdp_bench.reports.results import Results
@@ -15,7 +13,7 @@ from sdp_bench.reports.site import CHARTS
 from sdp_bench.reports.style.figure import Figure, log_scale, look, panels
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.theme import LIGHT, ORDERED, Style, shade
-from sdp_bench.reports.tables.tables import Cell, Table
+from sdp_bench.reports.tables.tables import Cell, Row, Table
 from sdp_ref.rules import parse_parameters
 
 LEAST = 3
@@ -24,59 +22,24 @@ MOST = 6
 """Largest number of kinds of nets shown for a sweep."""
 
 
-@dataclass(frozen=True)
-class Swept:
+class Swept(NamedTuple):
     """A parameter of a rule that varies; `fixed` are the other parameters as written in the spec."""
 
     rule: str
     parameter: str
     fixed: tuple[str, ...]
 
-    @property
-    def title(self) -> str:
-        """Title for readers: ``split over k (base=sdp)``."""
-        beside = f" ({', '.join(self.fixed)})" if self.fixed else ""
-        return f"{self.rule} over {self.parameter}{beside}"
 
-
-@dataclass(frozen=True)
-class Line:
-    """Means at one noise level, by ascending value of the parameter; `floor` is that of a table's row."""
-
-    sigma: float
-    floor: float
-    cells: Mapping[float, Cell]
-
-
-@dataclass(frozen=True)
-class Curves:
-    """One kind of nets: the table with the means, and a line for each noise level."""
+class Curves(NamedTuple):
+    """Cells of one table by value of the parameter, a line for each of its rows with enough values."""
 
     table: Table
-    lines: tuple[Line, ...]
-
-    @property
-    def values(self) -> list[float]:
-        return sorted({value for line in self.lines for value in line.cells})
+    values: list[float]
+    lines: list[tuple[Row, dict[float, Cell]]]
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """One metric over one parameter, on kinds of nets; `count` is their number, including hidden ones."""
-
-    swept: Swept
-    kinds: tuple[Curves, ...]
-    count: int
-
-    @property
-    def anchor(self) -> str:
-        first = self.kinds[0].table
-        swept = (self.swept.rule, self.swept.parameter, *self.swept.fixed)
-        return slug("sweep", *swept, first.experiment, first.metric.name)
-
-
-def sweeps(tables: Iterable[Table]) -> list[Sweep]:
-    """Find the sweeps in tables, for each experiment by its first metric without components.
+def sweeps(tables: Iterable[Table]) -> dict[tuple[Swept, str, str], list[Curves]]:
+    """Sweeps by parameter, experiment and its first metric without components.
 
     If several parameters of a rule vary, there is one sweep for each of them and each combination of the
     others with at least `LEAST` values.
@@ -87,12 +50,23 @@ def sweeps(tables: Iterable[Table]) -> list[Sweep]:
             nets = (table.experiment, table.network, table.activation, table.depth, table.recipe, table.noise)
             kinds.setdefault(nets, table)
     found: dict[tuple[Swept, str, str], list[Curves]] = {}
-    for table in kinds.values():
+    for table in sorted(kinds.values(), key=lambda table: table.metric.rank):
         for swept, rules in swept_in(table.rules).items():
-            if curves := _curves(table, rules):
-                found.setdefault((swept, table.experiment, table.metric.name), []).append(curves)
-    every = [Sweep(swept, tuple(own[:MOST]), len(own)) for (swept, *_), own in found.items()]
-    return sorted(every, key=lambda sweep: sweep.kinds[0].table.metric.rank)
+            places = {value: table.rules.index(rule) for value, rule in rules.items()}
+            cells = [
+                (row, {value: cell for value, place in places.items() if (cell := row.cells[place])})
+                for row in table.rows
+            ]
+            lines = [
+                (row, own)
+                for row, own in cells
+                if sum(math.isfinite(cell.mean) for cell in own.values()) >= LEAST
+            ]
+            if lines:
+                values = sorted({value for _, own in lines for value in own})
+                key = (swept, table.experiment, table.metric.name)
+                found.setdefault(key, []).append(Curves(table, values, lines))
+    return found
 
 
 def swept_in(rules: Sequence[str]) -> dict[Swept, dict[float, str]]:
@@ -111,92 +85,54 @@ def swept_in(rules: Sequence[str]) -> dict[Swept, dict[float, str]]:
     return {swept: dict(sorted(own.items())) for swept, own in found.items() if len(own) >= LEAST}
 
 
-def _curves(table: Table, rules: Mapping[float, str]) -> Curves | None:
-    """Lines of one table; None if no noise level has enough values."""
-    places = {value: table.rules.index(rule) for value, rule in rules.items()}
-    lines = []
-    for row in table.rows:
-        cells = {value: cell for value, place in places.items() if (cell := row.cells[place])}
-        if sum(math.isfinite(cell.mean) for cell in cells.values()) >= LEAST:
-            lines.append(Line(row.sigma, row.floor, cells))
-    return Curves(table, tuple(lines)) if lines else None
-
-
-_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "h")
-_DECADE = 10.0
-"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
-
-
 @look()
-def figure(sweep: Sweep) -> Figure:
-    import seaborn as sns
-
-    first = sweep.kinds[0].table
-    sigmas = sorted({line.sigma for curves in sweep.kinds for line in curves.lines})
+def figure(swept: Swept, kinds: Sequence[Curves]) -> Figure:
+    """Means over the parameter: a panel for each kind of nets, a line for each noise level."""
+    first, shown = kinds[0].table, kinds[:MOST]
+    sigmas = sorted({row.sigma for curves in shown for row, _ in curves.lines})
     styled = {
-        sigma: Style(f"{first.scale} = {sigma:g}", shade(ORDERED[k % 8], LIGHT), _MARKERS[k % 8])
+        sigma: Style(f"{first.scale} = {sigma:g}", shade(ORDERED[k % 8], LIGHT), "osD^vPXh"[k % 8])
         for k, sigma in enumerate(sigmas)
     }
-    drawing, every = panels([curves.table.nets_label for curves in sweep.kinds], styled.values())
+    drawing, every = panels([curves.table.nets_label for curves in shown], styled.values())
     words = []
-    for axes, curves in zip(every, sweep.kinds, strict=True):
-        data = _data(curves)
-        sns.lineplot(
-            data, x="parameter", y="mean", hue="sigma", style="sigma", dashes=False, errorbar=None,
-            legend=False, ax=axes,
-            palette={sigma: style.colour for sigma, style in styled.items()},
-            markers={sigma: style.marker for sigma, style in styled.items()}, markeredgewidth=0,
-        )  # fmt: skip
-        metric, values = curves.table.metric, curves.values
+    for axes, (table, values, lines) in zip(every, shown, strict=True):
+        ends = []
+        for row, cells in lines:
+            means = {value: cell.mean for value, cell in cells.items() if math.isfinite(cell.mean)}
+            axes.plot(*zip(*means.items(), strict=True), **styled[row.sigma].line)
+            low, *_, high = means.values()
+            ends.append(f"{table.scale} = {row.sigma:g} {number(low)} to {number(high)}")
         if _is_wide(values):
             axes.set_xscale("log")
-        if metric.complement:
+        if table.metric.complement:
             axes.set_ylim(0, 1.02)
-        elif _is_wide(data["mean"]):
+        elif _is_wide([cell.mean for _, cells in lines for cell in cells.values()]):
             log_scale(axes.yaxis)
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.set_xticks([], minor=True)
-        axes.set(xlabel=sweep.swept.parameter, ylabel=metric.label)
-        words.append(_words(sweep, curves, data))
-    left_out = sweep.count - len(sweep.kinds)
-    rest = f" The other {left_out} kinds of nets are in the tables." if left_out else ""
+        axes.set(xlabel=swept.parameter, ylabel=table.metric.label)
+        words.append(
+            f"Line chart for {table.nets_label}: {table.metric.label} from {swept.parameter} = {values[0]:g} "
+            f"to {values[-1]:g}. {'; '.join(ends)}."
+        )
+    hidden = len(kinds) - len(shown)
+    rest = f" The other {hidden} kinds of nets are in the tables." if hidden else ""
     better = {"higher": ", higher is better", "lower": ", lower is better"}.get(first.metric.better, "")
+    fixed = f" ({', '.join(swept.fixed)})" if swept.fixed else ""
     return Figure(
-        sweep.anchor,
-        f"{first.metric.title}, {sweep.swept.title}",
-        f"Mean over nets and inputs ({first.experiment}{better}), a line for each noise level; the rule's "
-        f"other parameters are fixed.{rest}",
+        slug("sweep", swept.rule, swept.parameter, *swept.fixed, first.experiment, first.metric.name),
+        f"{first.metric.title}, {swept.rule} over {swept.parameter}{fixed}",
+        f"Mean over nets and inputs ({first.experiment}{better}) by noise level.{rest}",
         " ".join(words),
         drawing,
     )
 
 
-def _data(curves: Curves) -> pd.DataFrame:
-    rows = [
-        (line.sigma, value, cell.mean)
-        for line in curves.lines
-        for value, cell in line.cells.items()
-        if math.isfinite(cell.mean)
-    ]
-    return pd.DataFrame(rows, columns=["sigma", "parameter", "mean"])
-
-
-def _words(sweep: Sweep, curves: Curves, data: pd.DataFrame) -> str:
-    name, table = sweep.swept.parameter, curves.table
-    ends = []
-    for sigma, own in data.groupby("sigma"):
-        means = own.sort_values("parameter")["mean"]
-        ends.append(f"{table.scale} = {sigma:g} {number(means.iloc[0])} to {number(means.iloc[-1])}")
-    return (
-        f"Line chart for {table.nets_label}: {table.metric.label} from {name} = {curves.values[0]:g} to "
-        f"{curves.values[-1]:g}. {'; '.join(ends)}."
-    )
-
-
 def _is_wide(values: Iterable[float]) -> bool:
-    """Whether values are positive and far apart, so that an axis is logarithmic."""
+    """Whether values are positive and span a decade or more, so that an axis is logarithmic."""
     known = [value for value in values if math.isfinite(value)]
-    return min(known) > 0 and max(known) >= _DECADE * min(known)
+    return min(known) > 0 and max(known) >= 10 * min(known)
 
 
 class Sweeps(Section):
@@ -209,4 +145,7 @@ class Sweeps(Section):
 
     def build(self, results: Results) -> Context | None:
         found = sweeps(results.tables)
-        return {"sweeps": [(each, figure(each)) for each in found]} if found else None
+        drawn = [
+            (swept.parameter, kinds[:MOST], figure(swept, kinds)) for (swept, *_), kinds in found.items()
+        ]
+        return {"sweeps": drawn} if drawn else None

@@ -36,26 +36,27 @@ def test_all_else_of_the_rule_is_equal_in_a_sweep():
 
 def test_lines_are_the_means_of_the_tables_by_value():
     shown = results()
-    tv, w1 = sweeps(shown.tables)
-    assert [each.kinds[0].table.metric.name for each in (tv, w1)] == ["tv_headline", "w1"]
-    assert [curves.table.depth for curves in tv.kinds] == [1, 4]
+    tv, w1 = sweeps(shown.tables).values()
+    assert [kinds[0].table.metric.name for kinds in (tv, w1)] == ["tv_headline", "w1"]
+    assert [curves.table.depth for curves in tv] == [1, 4]
     frame = shown.frame[(shown.frame["metric"] == "tv_headline") & (shown.frame["depth"] == 4)]
-    line = tv.kinds[1].lines[0]
-    assert list(line.cells) == [10.0, 100.0, 1000.0]
-    for value, cell in line.cells.items():
-        own = frame[(frame["sigma"] == line.sigma) & (frame["rule"] == f"monte_carlo:samples={value:g}")]
+    row, cells = tv[1].lines[0]
+    assert list(cells) == [10.0, 100.0, 1000.0]
+    for value, cell in cells.items():
+        own = frame[(frame["sigma"] == row.sigma) & (frame["rule"] == f"monte_carlo:samples={value:g}")]
         assert cell.mean == pytest.approx(1 - own["value"].mean())
 
 
 def test_a_noise_level_that_lacks_values_has_no_line():
     shown = results()
     frame = shown.frame[~((shown.frame["sigma"] == 1) & (shown.frame["rule"] == SAMPLED[1]))]
-    tv, _ = sweeps(Results(frame).tables)
-    assert [line.sigma for line in tv.kinds[0].lines] == [0.1, 10, 100, 1000]
+    tv, _ = sweeps(Results(frame).tables).values()
+    assert [row.sigma for row, _ in tv[0].lines] == [0.1, 10, 100, 1000]
 
 
 def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
-    shown = figure(sweeps(results().tables)[0])
+    ((swept, *_), kinds), _ = sweeps(results().tables).items()
+    shown = figure(swept, kinds)
     assert made_up.titles(shown) == ["1 ReLU layer", "4 ReLU layers"]
     (legend,) = shown.drawing.legends
     assert [text.get_text() for text in legend.get_texts()] == [
@@ -64,8 +65,8 @@ def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
     for title in made_up.titles(shown):
         assert f"for {title}: 1 − TV from samples = 10 to 1000. σ = 0.1" in shown.alt
     many = results(depths=tuple(range(1, MOST + 4)), nets=1, inputs=1, suites=("iris-w1",))
-    (sweep,) = sweeps(many.tables)
-    drawn = figure(sweep)
+    (((swept, *_), kinds),) = sweeps(many.tables).items()
+    drawn = figure(swept, kinds)
     assert len(drawn.drawing.axes) == MOST
     assert "The other 3 kinds of nets are in the tables." in drawn.caption
 

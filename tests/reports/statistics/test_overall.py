@@ -28,7 +28,6 @@ def test_places_count_alike_however_many_units_they_have():
     assert found.mean("sdp") == pytest.approx(0.3)
     assert found.rules == ("sdp", "dvia")
     assert (found.places, found.of) == (2, 2)
-    assert found.best_at("sdp", found.rules) == 1
 
 
 def test_a_rule_that_lacks_many_places_is_left_out_and_a_place_that_a_rule_lacks():
