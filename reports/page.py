@@ -28,7 +28,7 @@ from sdp_bench.reports.parts import (
     single,
     write_beside,
 )
-from sdp_bench.reports.results import Results
+from sdp_bench.reports.results import Results, with_best_rules
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
 from sdp_bench.reports.site import address, pages_of, write_pages
@@ -58,6 +58,8 @@ def build(
     those of the report (default: all), and `say` receives the lines that sections print on the terminal.
     Raises RunFailedError if the folder is not writable.
     """
+    full = results
+    results, left = with_best_rules(results)
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
         write_beside(folder, shared() | beside)
@@ -72,11 +74,11 @@ def build(
             drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
         )
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
-        table = _write_table(results, folder)
+        table = _write_table(full, folder)
         pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
         write_pages(inside(folder, FOLDER), pages_of_lists, FOLDER)
         write_pages(folder, pages(made, Cover(results.title, results.meta, table, links)), KIND)
-    _tell(made, say)
+    _tell(made, say, left)
     return folder / PAGE
 
 
@@ -90,19 +92,21 @@ def build_single(
 
     Its numbers do not link to lists. The arguments are those of :func:`build`; other files in `folder` stay.
     """
+    full = results
+    results, left = with_best_rules(results)
     with writing(folder):
         made, _, _ = parts(results, every_section() if sections is None else sections)
-        export = Data("", len(results.frame), _export(results)) if results.database else Data("")
+        export = Data("", len(full.frame), _export(results)) if results.database else Data("")
         page = write(folder / PAGE, single(made, Cover(results.title, results.meta, export)))
-    _tell(made, say)
+    _tell(made, say, left)
     if say and (old := pages_of(folder, KIND) - {page}):
         count = plural(len(old), "page")
         say(f"{folder} still has {count} of an older report, to which this page does not lead")
     return page
 
 
-def _tell(made: Sequence[Part], say: Callable[[str], None] | None) -> None:
-    for line in (line for one in made for line in one.said):
+def _tell(made: Sequence[Part], say: Callable[[str], None] | None, left: str) -> None:
+    for line in (*(line for one in made for line in one.said), *([left] if left else [])):
         if say:
             say(line)
 
