@@ -86,6 +86,10 @@ def read_json(path: Path) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
+MOST_BYTES = 2**30
+"""Largest size of the arrays in a compressed file, which may be much smaller."""
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays of a file written by ``numpy.save`` or ``numpy.savez``.
 
@@ -98,6 +102,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         if isinstance(found, np.ndarray):
             return {"arr_0": found}
         with found:
+            size = sum(member.file_size for member in found.zip.infolist())
+            if size > MOST_BYTES:
+                raise UserError(
+                    f"{path} holds {size:,} bytes of numbers, more than {MOST_BYTES:,}; save fewer inputs"
+                )
             return {name: np.asarray(found[name]) for name in found.files}
 
 
@@ -126,7 +135,7 @@ def _loaded(path: Path) -> Iterator[Any]:
         yield np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError) as error:
         raise UserError(
             f"{path} is no plain array of numbers as numpy.save writes it (pickles are not read)"
         ) from error

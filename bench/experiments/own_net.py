@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
-from sdp_bench.bench.metrics.distances import Wasserstein
+from sdp_bench.bench.metrics.distances import LEAST_POINTS, Wasserstein
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.nets.net import Net
-from sdp_bench.bench.nets.own.net import OwnNet
+from sdp_bench.bench.nets.own.net import MOST_BYTES, OwnNet
 from sdp_bench.bench.settings import Settings, Size
 
 EXPERIMENTS = ("iris-tv", "iris-std", "iris-w1")
@@ -128,6 +128,11 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
     heavy = settings.design.noise is not None and not hasattr(settings.design.noise.example, "variance")
     measure = heavy_measures_for(outputs) if heavy else measures_for(outputs)
     notes = [measure.about, *net.notes]
+    if net.is_large:
+        notes.append(
+            f"the net is larger than {MOST_BYTES >> 20} MiB: results have its digest and file name, but not "
+            "its weights, so they cannot be replayed"
+        )
     everywhere = settings.design.samples is not None
     sampling = settings.sampling
     if not everywhere:
@@ -135,8 +140,11 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
         notes += [why] if why else []
         sampling = replace(sampling, samples=samples, pilot_samples=min(sampling.pilot_samples, samples))
     w1 = Wasserstein.of({}, settings.metric_options)
-    points = min(w1.w1_points, max(1, sampling.samples // (2 * w1.w1_pairs)))
-    if points < w1.w1_points and everywhere and "w1" in measure.metrics:
+    points = min(w1.w1_points, max(LEAST_POINTS, sampling.samples // (2 * w1.w1_pairs)))
+    if "w1" in measure.metrics and (needed := 2 * w1.w1_pairs * points) > sampling.samples:
+        measure = replace(measure, metrics=tuple(name for name in measure.metrics if name != "w1"))
+        notes.append(f"no W1: its floor needs {needed} samples, there are {sampling.samples}")
+    elif points < w1.w1_points and everywhere and "w1" in measure.metrics:
         notes.append(f"W1 on {points} points a side: {sampling.samples} samples give no floor for more")
     experiment = OwnNetExperiment(
         name=NAME,

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from sdp_bench.oracles.partitions.quantiles import Quantiles
 
 
+LEAST_POINTS = 100
+"""Fewest points a side for W1."""
+
+
 @dataclass(frozen=True)
 class StandardDeviationRatio(RatioMetric):
     """Predicted over true standard deviation of each output."""
@@ -209,7 +213,7 @@ class Wasserstein(WassersteinMetric):
     published = "w1"
     rank = 160
 
-    w1_points: int = count(2000, 100)
+    w1_points: int = count(2000, LEAST_POINTS)
     w1_pairs: int = count(8, 2)
 
     @property

@@ -46,7 +46,7 @@ def stored(net: Net) -> StoredNet:
         asdict(net.recipe),
         net.recipe.label,
         net.source,
-        net.to_bytes(),
+        None if isinstance(net, OwnNet) and net.is_large else net.to_bytes(),
     )
 
 

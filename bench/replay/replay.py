@@ -178,7 +178,7 @@ def _tasks(
     yield from own.values()
 
 
-_NO_WEIGHTS = "these results were exported without the nets' weights; they cannot be measured again"
+_NO_WEIGHTS = "the results do not contain the nets' weights, so they cannot be measured again"
 
 
 def _differences(

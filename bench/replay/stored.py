@@ -103,7 +103,7 @@ def find(store: Queries, key: str, *, trusted: bool = False) -> Found:
     if first["net"] is None:
         raise UserError("this measurement has no oracle; run its experiment again to repeat it")
     if first["weights"] is None:
-        raise RunFailedError("these results were exported without the nets' weights; nothing to replay")
+        raise RunFailedError("the results do not contain the weights of this net; there is nothing to replay")
     net = net_from_bytes(first["weights"], "stored")
     if isinstance(net, OwnNet):
         if not trusted:
@@ -238,7 +238,7 @@ def drawn_again(store: Queries, prefix: str) -> Manifest:
     """
     first = _rows(store, prefix)[0]
     if first["weights"] is None:
-        raise RunFailedError("these results were exported without the nets' weights; nothing to draw from")
+        raise RunFailedError("the results do not contain the weights of this net to draw samples from")
     run = store.run(first["run"])
     # Rules change no oracle, and the code of a plug-in is not to be run for one.
     settings = replace(settings_of(run), rules=("sdp",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pandas as pd
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.files import writing
 from sdp_bench.bench.results import schema, tables
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.store import Store, check_version
@@ -36,28 +38,26 @@ def merge(sources: Sequence[Path], target: Path, on_replaced: Callable[[int], ob
     number of replaced ones. Raises UserError if `target` exists or two files differ in a measurement of the
     same versions, and RunFailedError if a file is damaged.
     """
-    if target.exists():
-        raise UserError(f"{target} exists; merge writes a new file")
-    temporary = target.with_name(f".{target.name}.merging")
-    temporary.unlink(missing_ok=True)
-    try:
-        with Store(temporary, writing=True) as merged:
-            for source in sources:
-                with Store(source) as store:
-                    others = store.tables()
-                try:
-                    merged.add(others, on_replaced)
-                except RunFailedError:
-                    raise
-                except UserError as error:
-                    raise UserError(f"{source}: {error}") from error
-            count = len(merged.table("records"))
-        if temporary.exists():
+    prefix = f".{target.name}.merging-"
+    with writing(target):
+        if target.exists():
+            raise UserError(f"{target} exists; merge writes a new file")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as folder:
+            temporary = Path(folder) / "merged.sqlite"
+            with Store(temporary, writing=True) as merged:
+                for source in sources:
+                    with Store(source) as store:
+                        others = store.tables()
+                    try:
+                        merged.add(others, on_replaced)
+                    except RunFailedError:
+                        raise
+                    except UserError as error:
+                        raise UserError(f"{source}: {error}") from error
+                count = len(merged.table("records"))
             temporary.replace(target)
-        return count
-    finally:
-        for leftover in target.parent.glob(f".{target.name}.merging*"):
-            leftover.unlink()
+            return count
 
 
 def export(

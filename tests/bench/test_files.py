@@ -1,8 +1,10 @@
 """Files are written whole, or not at all and with one line that says why."""
 
 import errno
+import io
 import os
 import stat
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -141,3 +143,22 @@ def test_arrays_that_say_they_are_encrypted_are_refused_in_one_line(tmp_path):
     path.write_bytes(content)
     with pytest.raises(UserError, match="is no plain array of numbers"):
         files.read_arrays(path)
+
+
+def test_compressed_arrays_are_refused_by_their_size_before_they_are_read(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "x.npz", a=np.zeros((100, 1000)), b=np.ones(3))
+    assert files.read_arrays(tmp_path / "x.npz")["a"].shape == (100, 1000)
+    monkeypatch.setattr(files, "MOST_BYTES", 8 * 100 * 1000)  # headers and b are larger
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", None)
+    with pytest.raises(UserError, match=r"800,280 bytes of numbers, more than 800,000"):
+        files.read_arrays(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("shape", [(2**50,), (2**31, 2**31)])
+def test_an_array_that_claims_more_than_it_holds_is_refused(tmp_path, shape):
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", buffer.getvalue() + bytes(80))
+    with pytest.raises(UserError, match="is no plain array of numbers"):
+        files.read_arrays(tmp_path / "x.npz")

@@ -31,6 +31,9 @@ KIND = "own"
 """Prefix of its "activation": no rule has a formula for it in advance."""
 
 
+MOST_BYTES = 2**26
+"""Largest size of a net that is stored with its results."""
+
 _TRIED = 8  # number of inputs in the trial
 _SIZES = (*range(1, 17), 20, 32, 50, 64, 100, 128)  # batch sizes for which a net may have been exported
 _ALIKE = 1e-3  # of the largest output: single rows and batches differ by float32 rounding
@@ -129,6 +132,12 @@ class OwnNet:
         if dimensions != 1:
             net = nn.Sequential(net, nn.Flatten() if dimensions else _Column())
         return net.eval()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether results refer to the net by its digest and file name instead of containing it."""
+        program = len(self.code.content) if isinstance(self.code, Program) else 0
+        return program + sum(tensor.nbytes for tensor in self.state.values()) > MOST_BYTES
 
     def as_trusted(self) -> OwnNet:
         """Return a copy whose code may be run, because the user trusts its origin."""

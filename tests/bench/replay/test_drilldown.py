@@ -102,5 +102,5 @@ def test_what_cannot_be_drilled_into_is_said(measured, tmp_path):
     copy = tmp_path / "without_weights.sqlite"
     shutil.copy(path, copy)
     change(copy, "UPDATE nets SET weights = NULL")
-    with Store(copy) as store, pytest.raises(RunFailedError, match="without the nets' weights"):
+    with Store(copy) as store, pytest.raises(RunFailedError, match="do not contain the weights"):
         drill(store, key["sdp"])

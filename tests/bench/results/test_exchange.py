@@ -82,6 +82,25 @@ def test_merge_does_not_write_over_a_file(whole, file):
     assert file.read_bytes() == before
 
 
+def test_merge_leaves_files_with_similar_names(whole, tmp_path):
+    theirs = [tmp_path / f".all.sqlite.merging{end}" for end in ("", "-1", ".txt")]
+    for path in theirs:
+        path.write_text("theirs")
+    exchange.merge([whole], tmp_path / "new" / "all.sqlite")
+    exchange.merge([whole], tmp_path / "all.sqlite")
+    assert [path.read_text() for path in theirs] == ["theirs"] * 3
+    assert {*tmp_path.iterdir()} - {*theirs} == {tmp_path / "all.sqlite", tmp_path / "new"}
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["all.sqlite"]
+
+
+@pytest.mark.parametrize("place", ["file/all.sqlite", "x" * 250 + ".sqlite"])
+def test_a_merge_that_cannot_be_written_is_one_line(whole, tmp_path, place):
+    (tmp_path / "file").write_text("theirs")
+    with pytest.raises(RunFailedError, match=r"^cannot write .*[^\n]$"):
+        exchange.merge([whole], tmp_path / place)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize("fmt", exchange.FORMATS)
 def test_an_export_fills_another_file(whole, tmp_path, fmt):
     with Store(whole) as store:
@@ -202,7 +221,7 @@ def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
     with Store(tmp_path / "new.sqlite", writing=True) as store:
         exchange.import_(tmp_path / "out", store)
         key = keys(store.frame(store.run())).iloc[0]
-        with pytest.raises(RunFailedError, match="without the nets' weights"):
+        with pytest.raises(RunFailedError, match=r"do not contain the (nets' )?weights"):
             replay.replay(store, key, lambda _: None)
 
 

@@ -322,6 +322,33 @@ def test_w1_takes_no_more_points_than_the_samples_that_were_asked_for_allow(file
     own_experiment.check(settings)
 
 
+@pytest.mark.parametrize("options", [{}, {"w1_points": 100}, {"w1_points": 4000}])
+def test_w1_is_left_out_if_its_floor_takes_more_samples(file, inputs, options):
+    net = own.find(f"{file}:build", inputs)
+    settings = PRESETS["quick"].but(samples=1599, cells=64, sigmas=(1.0,), **options)
+    own_experiment, settings, notes = own_net.own_experiment(net, settings)
+    assert "w1" not in own_experiment.metrics
+    assert any(note.startswith("no W1: its floor needs 1600 samples") for note in notes)
+    own_experiment.check(settings)
+    slow = dataclasses.replace(net, row_seconds=1.0)  # gets 1000 samples
+    own_experiment, settings, _ = own_net.own_experiment(slow, PRESETS["quick"].but(sigmas=(1.0,)))
+    own_experiment.check(settings)
+    assert "w1" not in own_experiment.metrics
+
+
+def test_a_large_net_is_stored_by_digest_and_file_name(file, inputs, monkeypatch):
+    net = own.find(f"{file}:build", inputs)
+    assert trained.stored(net).weights == net.to_bytes()
+    size = sum(tensor.nbytes for tensor in net.state.values())
+    monkeypatch.setattr(own, "MOST_BYTES", size - 1)
+    reference = trained.stored(net)
+    assert reference.weights is None
+    assert reference.digest == net.digest
+    assert reference.recipe["own"] == f"{file.name}:build"
+    _, _, notes = own_net.own_experiment(net, PRESETS["quick"].but(sigmas=(1.0,)))
+    assert any("cannot be replayed" in note for note in notes)
+
+
 def own_plan(file, inputs, attribute, sigmas=(0.5,)):
     net = own.find(f"{file}:{attribute}", inputs)
     settings = PRESETS["quick"].but(
