@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.text import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,13 +93,15 @@ MOST_BYTES = 2**30
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays of a file written by ``numpy.save`` or ``numpy.savez``.
+    """Read the arrays of a file written by ``numpy.save`` or ``numpy.savez``, or a table in a CSV file.
 
     The keys are those of ``numpy.savez``; a single array has the key ``arr_0`` and is memory-mapped. A
     UserError is raised if the file does not exist or holds anything else; pickles are not read.
     """
     import numpy as np
 
+    if is_csv(path):
+        return {"arr_0": read_csv(path)}
     with _loaded(path) as found:
         if isinstance(found, np.ndarray):
             return {"arr_0": found}
@@ -111,14 +115,66 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Read the array of a file written by ``numpy.save``, memory-mapped; errors as in `read_arrays`."""
+    """Read the array of a file written by ``numpy.save``, memory-mapped, or a CSV file; see `read_arrays`."""
     import numpy as np
 
+    if is_csv(path):
+        return read_csv(path)
     with _loaded(path) as found:
         if not isinstance(found, np.ndarray):
             found.close()
             raise UserError(f"{path} holds several arrays; save one with numpy.save")
         return found
+
+
+def is_csv(path: Path | str) -> bool:
+    return str(path).lower().endswith(".csv")
+
+
+def read_csv(path: Path) -> np.ndarray:
+    """Read numbers separated by commas, shape (lines, columns); a first line without any number is a header.
+
+    A UserError names the line that has other columns than the first one, or a cell that is not a number.
+    """
+    import numpy as np
+
+    with _reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+        lines = [
+            (number, line) for number, line in enumerate(csv.reader(file), 1) if any(map(str.strip, line))
+        ]
+    if lines and not any(map(_is_number, lines[0][1])):
+        del lines[0]
+    if not lines:
+        raise UserError(f"{path} has no line of numbers")
+    for number, line in lines:
+        if len(line) != len(lines[0][1]):
+            raise UserError(
+                f"{path}, line {number}: {len(line)} columns, but line {lines[0][0]} has {len(lines[0][1])}"
+            )
+        if wrong := [cell for cell in line if not _is_number(cell)]:
+            raise UserError(f"{path}, line {number}: {printable(wrong[0])[:40]!r} is not a number")
+    return np.array([[float(cell) for cell in line] for _, line in lines])
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn errors of reading a text file into one line."""
+    try:
+        if path.exists() and not path.is_file():  # a pipe could block forever
+            raise UserError(f"cannot read {path}: not a regular file")
+        yield
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} is not a CSV file of numbers ({error})") from error
 
 
 @contextmanager
@@ -130,14 +186,11 @@ def _loaded(path: Path) -> Iterator[Any]:
     import numpy as np
 
     try:
-        if path.exists() and not path.is_file():  # a pipe could block forever
-            raise UserError(f"cannot read {path}: it is no file")
-        yield np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        with _reading(path):
+            yield np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError) as error:
         raise UserError(
-            f"{path} is no plain array of numbers as numpy.save writes it (pickles are not read)"
+            f"{path} is not a .npy array; convert it with numpy.save, or to CSV (pickles are not read)"
         ) from error
 
 

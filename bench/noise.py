@@ -8,14 +8,14 @@ import io
 import math
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdp_bench.bench import identity
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.files import read_array
+from sdp_bench.bench.files import is_csv, read_array
 from sdp_bench.bench.text import printable
 from sdp_ref.laws import (
     Cauchy,
@@ -29,6 +29,7 @@ from sdp_ref.laws import (
     SymmetricStable,
     unchecked,
 )
+from sdp_ref.registry import spelled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,19 +133,35 @@ class Noise:
         """Return family and scale as stored in an `OracleKey`: ``gaussian:sigma=0.1``."""
         return f"{self.prefix}{self.parameter}={scale!r}"
 
-    def law(self, locations: Tensor, scale: float) -> Law:
-        """Return the laws at `locations`, shape (B, *event), in their dtype."""
+    def law(self, locations: Tensor, scale: float, rows: Sequence[int] = ()) -> Law:
+        """Return the laws at `locations`, shape (B, *event), in their dtype.
+
+        `rows` are the positions of the locations among all inputs, for noise with scales for each of them.
+        """
+        if rows and self.values is not None and self.by_input(tuple(locations.shape[1:])):
+            return _scaled(locations, scale, scales=self.values[list(rows)])
         return self.make(locations, scale)
 
-    def check(self, event: tuple[int, ...], scales: tuple[float, ...], sampler: str) -> None:
+    def by_input(self, event: tuple[int, ...]) -> bool:
+        """Whether it has scales for each of several inputs with this shape, instead of the same for all."""
+        own = self.event if self.family.startswith("scales:") else None
+        return own is not None and len(own) > 1 and own[1:] in (event, (math.prod(event),))
+
+    def check(
+        self, event: tuple[int, ...], scales: tuple[float, ...], sampler: str, inputs: int | None = None
+    ) -> None:
         """Raise a UserError if the family does not fit inputs, scales or sampler.
 
-        `event` is the shape of one input. Scales must be finite in float32, and Sobol points need quantile
-        functions.
+        `event` is the shape of one input, and `inputs` the number of inputs of a user's net. Scales must be
+        finite in float32, and Sobol points need quantile functions.
         """
         import torch
 
-        if self.event not in (None, event, (math.prod(event),)):
+        if self.event and self.by_input(event):
+            if self.event[0] != inputs:
+                there = f"{inputs} distinct inputs are measured" if inputs else "rows need --net"
+                raise UserError(f"noise '{self.text}' has {self.event[0]} rows of scales, but {there}")
+        elif self.event not in (None, event, (math.prod(event),)):
             raise UserError(
                 f"noise '{self.text}' is for inputs of shape {self.event}, the net takes {tuple(event)}"
             )
@@ -155,7 +172,7 @@ class Noise:
             )
         for scale in scales:
             try:
-                reason = self.law(torch.zeros(1, *event), scale).unsound()
+                reason = self.law(torch.zeros(inputs or 1, *event), scale, range(inputs or 1)).unsound()
             except ValueError as error:
                 reason = str(error)
             if reason:
@@ -204,7 +221,7 @@ def _mixed(locations: Tensor, scale: float, *, parts: tuple[tuple[float, float],
 def _scaled(locations: Tensor, scale: float, *, scales: Any) -> Law:
     import torch
 
-    variance = torch.from_numpy((scale * scales) ** 2).to(locations).reshape(locations.shape[1:])
+    variance = torch.from_numpy((scale * scales) ** 2).to(locations).reshape(-1, *locations.shape[1:])
     return DiagonalGaussian(locations, variance.expand_as(locations))
 
 
@@ -252,9 +269,10 @@ def mixture(parts: tuple[tuple[float, float], ...]) -> Noise:
 
 
 def scales(values: Array, name: str, text: str) -> Noise:
-    """Return independent Gaussian noise with standard deviation sigma times `values`, shape (*event).
+    """Return independent Gaussian noise with standard deviation sigma times `values`.
 
-    `name` distinguishes the values from others in the label.
+    `values` have the shape of an input, (*event), or (B, *event) for the B inputs of a user's net. `name`
+    distinguishes the values from others in the label.
     """
     return Noise(f"scales:{name},", functools.partial(_scaled, scales=values), text, values, values.shape)
 
@@ -273,9 +291,9 @@ def residuals(values: Array, name: str, text: str) -> Noise:
 
 FORMS = (
     *("gaussian", "laplace", "uniform", "student_t:DF", "cauchy", "stable:ALPHA"),
-    *("mixture:0.9*1+0.1*5", "scales:1/0.5/2 or FILE.npy", "covariance:FILE.npy", "residuals:FILE.npy"),
+    *("mixture:0.9*1+0.1*5", "scales:1/0.5/2 or FILE", "covariance:FILE", "residuals:FILE"),
 )
-"""The forms in which users write noise."""
+"""The forms in which users write noise; FILE is a .npy or .csv file."""
 
 _PLAIN = {noise.text: noise for noise in (GAUSSIAN, LAPLACE, UNIFORM, CAUCHY)}
 _MOST = 2**20
@@ -295,6 +313,7 @@ def noise_of(text: str, values: Array | None = None) -> Noise:
     UserError.
     """
     kind, colon, rest = text.strip().partition(":")
+    kind = spelled(kind, (*_PLAIN, *_NUMBERED, *_FILLED))
     try:
         if kind in _PLAIN and not colon:
             return _PLAIN[kind]
@@ -392,10 +411,12 @@ _NUMBERED: Mapping[str, Callable[[str], Noise]] = {
 def _filled(kind: str, rest: str, values: Array | None) -> Noise:
     import numpy as np
 
-    in_words = kind == "scales" and not rest.endswith(".npy")
+    in_words = kind == "scales" and not (rest.endswith(".npy") or is_csv(rest))
     if values is None:
         listed = [_number(each, "a scale") for each in rest.split("/")] if in_words else None
         values = read_array(Path(rest)) if listed is None else np.array(listed)
+        if kind == "scales" and is_csv(rest) and len(values) == 1:
+            values = values[0]
     text = f"{kind}:{rest if in_words else Path(rest).name}"
     if values.dtype.kind not in "fiu":
         raise ValueError(f"it must hold real numbers, got {values.dtype}")

@@ -10,7 +10,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.references import Reference, references
 from sdp_bench.bench.peers.base import Peer
 from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, plugin_of
-from sdp_ref.registry import members
+from sdp_ref.registry import members, spelled
 from sdp_ref.rules import Propagator
 
 PEERS: Mapping[str, type[Peer]] = members("sdp_bench.bench.peers", "sdp_bench.bench.peers.base.Peer")
@@ -57,6 +57,9 @@ def resolve(specs: Sequence[str | Plugin]) -> tuple[tuple[str, ...], tuple[Plugi
     """
     named: dict[str, Plugin | None] = {}
     for spec in (each for given in specs for each in (_installed() if given == GROUP else [given])):
+        if isinstance(spec, str):
+            head, colon, options = spec.partition(":")
+            spec = spelled(head, (*RULES.built_in(), *PEERS)) + colon + options
         plugin = spec if isinstance(spec, Plugin) else _found(spec)
         name = plugin.name if plugin else str(spec)
         if plugin and named.get(name, plugin) != plugin:

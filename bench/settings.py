@@ -93,6 +93,8 @@ class Design:
             _require(sigma > 0 and math.isfinite(sigma), f"sigma must be positive and finite, got {sigma}")
         if isinstance(self.noise, str):
             object.__setattr__(self, "noise", noise_of(self.noise))
+        if self.sigmas is None and self.noise is not None and self.noise.values is not None:
+            object.__setattr__(self, "sigmas", (1.0,))  # its numbers are in the units of the inputs
         for name in ("depths", "sigmas", "datasets"):
             if (values := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(dict.fromkeys(values)))

@@ -109,9 +109,8 @@ def plots(tables: Iterable[Table]) -> Iterator[Plot]:
 
 
 KEY = (
-    "Mean ± standard deviation over nets and inputs. Bold: best at its noise level, and whatever lies within "
-    "one paired standard error of it; underlined: the same among rules that do not sample, where sampling is "
-    "best."
+    "Mean ± standard deviation over nets and inputs. Bold: best at its noise level and the rules that are "
+    "statistically tied with it; underlined: the same among deterministic rules, where sampling is best."
 )
 """Explanation of the cells."""
 _NOT_MEASURED = "--"

@@ -86,8 +86,8 @@ def validate(
         as ``--noise`` does. A law must have one row and mean 0: a `Gaussian`, a `DiagonalGaussian`, or an
         `Empirical` of residuals.
     sigma
-        Scales of the noise, in the units of the inputs. Required with `net`, unless `noise` has numbers or is
-        a law, whose scale is 1.
+        Scales of the noise, in the units of the inputs. Required with `net`, unless `noise` has numbers, is a
+        law, or names scales, a covariance or residuals, for which the scale is 1 by default.
     samples
         Number of samples of each oracle and each prediction.
     rows
@@ -142,8 +142,6 @@ def validate(
     with tempfile.TemporaryDirectory() as place, main_hidden():
         ports = _port("net_input", net_input), _port("net_output", net_output)
         own = _net(net, inputs, (_whole("rows", rows), *ports))
-        if own and options["sigmas"] is None:
-            raise UserError("net needs sigma, a scale of noise in units of its inputs, or noise as numbers")
         if own and (experiments or any(options[name] for name in ("depths", "activation", "nets"))):
             raise UserError("experiments, depths, activation and nets are for the experiments' own nets")
         question = Question(

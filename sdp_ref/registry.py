@@ -32,6 +32,14 @@ class RegistryError(Exception):
     exit_code = 3
 
 
+def spelled(name: str, known: Collection[str]) -> str:
+    """Return the known name that differs from `name` in hyphens and underscores only, or `name` itself."""
+    if name in known:
+        return name
+    alike = (other for other in known if other.replace("-", "_") == name.replace("-", "_"))
+    return next(alike, name)
+
+
 def members(package: str, base: str) -> Members[Any]:
     """Return the subclasses of `base` that the modules of a package define, by name.
 

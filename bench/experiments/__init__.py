@@ -21,7 +21,7 @@ from sdp_bench.bench.identity import Sampling
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.settings import Design, Settings
 from sdp_ref.errors import not_found
-from sdp_ref.registry import installed, instances, loaded
+from sdp_ref.registry import installed, instances, loaded, spelled
 
 __all__ = ["PRESETS", "Experiment", "chosen", "experiment", "experiments", "preset"]
 
@@ -47,6 +47,7 @@ def experiments() -> Mapping[str, Experiment]:
 
 def experiment(name: str) -> Experiment:
     """Return the experiment with this name; a UserError lists the available ones."""
+    name = spelled(name, experiments())
     if name not in experiments():
         raise UserError(not_found("experiment", name, experiments()))
     return experiments()[name]

@@ -18,6 +18,7 @@ from sdp_ref.activations import ACTIVATIONS
 _FLOPS = 75e9  # flop/s of an oracle's forward pass
 _DRAW = 0.25e-6  # s per sample: an oracle's input noise, a rule's samples
 _RULE_PASSES = 40  # cost of a rule in forward passes, in float64
+_CALLS = 2 * 2  # of a rule, in forward passes of float32: one to warm up, one to time it
 _OF_COVARIANCES = ("moment_matching", "dvia")  # these take most of an input's time on images
 _PRODUCTS = 28e9  # flop/s of the products that sum a layer's covariances
 _LAYER_ERRORS = 0.15  # s: square roots of the covariances of one layer of 100 units, and their distances
@@ -47,6 +48,9 @@ def seconds(net: Net, samples: int, oracles: int, rules: Sequence[str], measurin
         of_rules += _REGIONS * sum(rule.partition(":")[0] == "exact" for rule in rules)
     else:  # a user's net, which was timed when it was found
         forward = getattr(net, "row_seconds", 0.0)
+        components = math.prod(getattr(architecture, "event", (0,)))
+        points = 2 * components * sum(rule.partition(":")[0] == "unscented" for rule in rules)
+        of_rules = _CALLS * forward * (points + _RULE_PASSES * len(rules))
     return samples * (oracles * (forward + _DRAW) + _DRAW * len(rules) / 4) + measuring + of_rules
 
 

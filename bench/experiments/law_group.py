@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.errors import OutsideError, outside
+from sdp_bench.bench.errors import NOT_DEFINED, OutsideError, outside
 from sdp_bench.bench.experiments import costs, versions
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.predict import predict, prediction_of
@@ -24,6 +24,7 @@ from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_bench.bench.plugins.plugin import plugin_of
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
 from sdp_bench.bench.settings import Settings
+from sdp_ref.errors import CovarianceSizeError
 from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator
 
@@ -79,7 +80,7 @@ class LawGroup(Group):
     @property
     def law(self) -> Law:
         """Law of the inputs, float32, with one row per subject."""
-        return self.noise.law(self.locations, self.sigma)
+        return self.noise.law(self.locations, self.sigma, [subject.row for subject in self.subjects])
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -173,6 +174,8 @@ class LawGroup(Group):
                 with outside():
                     predictors[name] = self._predictor(name, net)
             except OutsideError as error:
+                if isinstance(error.__cause__, CovarianceSizeError):
+                    error = OutsideError(f"{NOT_DEFINED}{error.__cause__}")
                 yield from self._failures(name, error, begun)
         law = self.law
         for place, subject in enumerate(self.subjects):
@@ -197,18 +200,19 @@ class LawGroup(Group):
 
 @dataclass(frozen=True, eq=False)
 class _Predictor:
-    """A reference, or a rule with its predictions for all inputs and its time (s) per input."""
+    """A reference, or a rule with its predictions for all inputs and times (s) per input."""
 
     rule: Propagator | Reference
     laws: Sequence[Law] = ()
-    seconds: float = 0.0
+    seconds: Sequence[float] = ()
 
     def predict(self, oracle: Oracle, place: int) -> tuple[Prediction, float]:
         begun = time.perf_counter()
         if isinstance(self.rule, Reference):
             prediction = self.rule.predict(oracle)
             return prediction, time.perf_counter() - begun
-        return prediction_of(self.rule, self.laws[place], oracle), self.seconds
+        # Each input's records have the time of one repeat, so that records show the spread of the times.
+        return prediction_of(self.rule, self.laws[place], oracle), self.seconds[place % len(self.seconds)]
 
 
 def _compared(

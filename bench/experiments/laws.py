@@ -150,11 +150,11 @@ class LawExperiment(Experiment):
         for measured in self.measures(settings):
             measured.check(settings.sampling, self.samples(settings))
 
-    def check_noise(self, event: tuple[int, ...], settings: Settings) -> None:
-        """Raise a UserError if noise does not fit the inputs' shape or cannot be sampled under `settings`."""
+    def check_noise(self, event: tuple[int, ...], settings: Settings, inputs: int | None = None) -> None:
+        """Raise a UserError if noise does not fit the inputs or cannot be sampled; see `Noise.check`."""
         scales = settings.design.sigmas or self.sigmas
         for noise in self.families(settings):
-            noise.check(event, scales, settings.sampling.sampler)
+            noise.check(event, scales, settings.sampling.sampler, inputs)
 
     def expand(self, scope: Scope) -> Expansion:
         from sdp_bench.bench.experiments.law_group import Asked
@@ -197,7 +197,7 @@ class LawExperiment(Experiment):
             raise UserError(f"inputs must be between 1 and {len(data.labels)}, got {inputs}")
         rows = stratified_rows(data.labels, inputs, net.seed + 1 if self.own_inputs else 0)
         locations = data.batch(list(rows))  # a tuple would index several axes
-        self.check_noise(tuple(locations.shape[1:]), settings)
+        self.check_noise(tuple(locations.shape[1:]), settings, len(data.labels))
         groups = []
         for sigma in settings.design.sigmas or self.sigmas:
             label, sampler = noise.label(sigma), settings.sampling.sampler

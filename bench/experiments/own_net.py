@@ -25,6 +25,14 @@ BESIDE = (
 )
 """The rules that a new rule is compared with."""
 
+_WIDE = 4000  # components of a value from which the covariances of DVIA need more than their 4 GiB
+
+
+def beside(net: OwnNet) -> tuple[str, ...]:
+    """Return the rules to compare on a user's net, with low_rank if others refuse its size."""
+    return (*BESIDE, "low_rank") if net.widest > _WIDE else BESIDE
+
+
 NAME = "own-net"
 HISTOGRAM_OUTPUTS = 8
 """Most outputs for which 512 cells split nearly every axis, and exact W1 is informative at 10^6 samples."""
@@ -56,7 +64,7 @@ class Measure:
 
 def measures_for(outputs: int) -> Measure:
     """Return the metrics for a net with this many outputs."""
-    moments = ("std_ratio", "bures", "gaussian_kl", "min_eigenvalue")
+    moments = ("std_ratio", "tails", "bures", "gaussian_kl", "min_eigenvalue")
     if outputs == 1:
         return Measure(
             ("tv_headline", "tv_paper", "w1", *moments),
@@ -92,7 +100,7 @@ def measures_for(outputs: int) -> Measure:
 
 def heavy_measures_for(outputs: int) -> Measure:
     """Return the metrics under noise without a variance: shared mass and quantiles only."""
-    quantiles = ("quantile_mean", "quantile_max", "iqr_ratio")
+    quantiles = ("quantile_mean", "quantile_max", "iqr_ratio", "tails")
     about = "The noise has no variance: no moments, no W1, but shared mass and quantiles of each output."
     if outputs == 1:
         return Measure(("tv_joint", "tv_output", *quantiles), about)
@@ -123,7 +131,7 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
     """Return the experiment on a user's net, settings that fit it, and notes on the choices made."""
     sigmas = settings.design.sigmas
     if not sigmas:
-        raise UserError("--net needs --sigma: scales of the noise on each input, in its units")
+        raise UserError("a net needs noise levels: --sigma 0.1,1, in the units of its inputs")
     outputs = net.architecture.outputs
     heavy = settings.design.noise is not None and not hasattr(settings.design.noise.example, "variance")
     measure = heavy_measures_for(outputs) if heavy else measures_for(outputs)
@@ -154,7 +162,7 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
         rules=BESIDE,
         paper=Size(1, len(net.inputs)),
     )
-    experiment.check_noise(net.architecture.event, settings)
+    experiment.check_noise(net.architecture.event, settings, len(net.inputs))
     design = replace(settings.design, nets=None, inputs=None, depths=None)
     metrics = {**settings.metrics, "w1_points": points}
     return experiment, replace(settings, design=design, sampling=sampling, metrics=metrics), notes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,27 +32,50 @@ from sdp_ref.errors import ReplacedLawWarning, message_of
 from sdp_ref.laws import Cauchy, Law, SymmetricStable, joined, law_of
 from sdp_ref.rules import MomentMatching, Propagator, Rule
 
-_QUICK = 0.05  # s; faster rules are timed three times, since the first call warms caches
+_REPEATS = 5
+_ENOUGH = 0.5  # s of timed calls; slower rules are repeated less often
+_LONG = 10.0  # s; the lazy initialisation of a first call, 2 to 5 s, matters little to slower rules
 
 
-def predict(rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKey]) -> tuple[Law, float]:
-    """Return the law predicted for each input, float64 on the CPU, and the time (s) per input without set-up.
+def predict(
+    rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKey]
+) -> tuple[Law, list[float]]:
+    """Return the law predicted for each input, float64 on the CPU, and times (s) per input.
 
     Computes in float64: float32 covariances lose the thin directions of nearly flat outputs. `law` is that of
     the inputs, and `roots` are the keys of their oracles, from which a sampling rule's seeds are derived.
+    Times are CPU times (wall times on a GPU) of repeated calls for all inputs on one thread, without set-up
+    and without the first call, unless that took over ten seconds. Other processes hardly change CPU times.
     """
     seeds = seeds_of(rule, roots)
     propagate = prepared(rule, copy.deepcopy(net).double(), seeds)
     law = law.to(dtype=torch.float64)
-    seconds: list[float] = []
-    with torch.no_grad(), unsaid():
-        while not seconds or (len(seconds) < 3 and sum(seconds) < _QUICK):
-            begun = time.perf_counter()
-            predicted = propagate(law)
-            if law.location.is_cuda:
-                torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - begun)
-    return predicted.to(device="cpu"), statistics.median(seconds) / len(roots)
+
+    now = time.perf_counter if law.location.is_cuda else time.process_time
+
+    def timed() -> tuple[Law, float]:
+        begun = now()
+        predicted = propagate(law)
+        if law.location.is_cuda:
+            torch.cuda.synchronize()
+        return predicted, (now() - begun) / len(roots)
+
+    with torch.no_grad(), unsaid(), _one_thread():
+        predicted, first = timed()
+        seconds = [first] if first * len(roots) > _LONG else [timed()[1]]
+        while len(seconds) < _REPEATS and sum(seconds) * len(roots) < _ENOUGH:
+            seconds.append(timed()[1])
+    return predicted.to(device="cpu"), seconds
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager

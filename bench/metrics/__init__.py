@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.metrics.base import Measurements, Metric
 from sdp_ref.errors import not_found
-from sdp_ref.registry import installed, members
+from sdp_ref.registry import installed, members, spelled
 
 if TYPE_CHECKING:
     from sdp_bench.bench.metrics.oracle import Oracle, Prediction
@@ -84,6 +84,7 @@ def check(options: Mapping[str, Any]) -> None:
 
 
 def _kind(name: str) -> type[Metric]:
+    name = spelled(name, metrics())
     if name in metrics():
         return metrics()[name]
     others = installed(ENTRY_POINTS, metrics())

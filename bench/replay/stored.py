@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -69,7 +70,7 @@ class StoredMeasurement:
             return rule.predict(self.oracle), 0.0
         roots = [subject.key for subject in group.subjects]
         predicted, seconds = predict.predict(rule, self.oracle.net, group.law, roots)
-        return predict.prediction_of(rule, predicted[self.place], self.oracle), seconds
+        return predict.prediction_of(rule, predicted[self.place], self.oracle), statistics.median(seconds)
 
 
 @dataclass(frozen=True)

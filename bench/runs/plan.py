@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
 
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import OutsideError, UserError, outside
@@ -20,7 +24,8 @@ from sdp_bench.bench.results.record import LeftOut, Selection, Unit
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.settings import Settings
 from sdp_ref.errors import on_one_line
-from sdp_ref.rules import Traits, traits
+from sdp_ref.laws import DiagonalGaussian
+from sdp_ref.rules import Propagator, Traits, traits
 
 _COLOUR = re.compile("#[0-9A-Fa-f]{6}")
 _MOST = 10**9
@@ -120,12 +125,20 @@ def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
 
 
 def _declared(plugin: Plugin) -> Traits:
-    """Return the traits of a plug-in, limited to values that tables and results files accept."""
+    """Return the traits of a plug-in, limited to values that tables and results files accept.
+
+    A rule that predicts a DiagonalGaussian for correlated outputs is marginal, declared or not.
+    """
     try:
         with outside(), no_exit():
-            found = traits(plugin.load())
+            rule: Propagator = plugin.load()
+            found = traits(rule)
     except OutsideError:
         return Traits(plugin.name)
+    with suppress(OutsideError), outside(), no_exit(), torch.no_grad():
+        x = DiagonalGaussian(torch.ones(1, 2), torch.ones(1, 2))
+        predicted = rule.propagate(nn.Linear(2, 3), x)
+        found = replace(found, marginal=found.marginal or isinstance(predicted, DiagonalGaussian))
     return Traits(
         on_one_line(found.label),
         found.colour if _COLOUR.fullmatch(str(found.colour)) else None,

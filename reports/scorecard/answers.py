@@ -1,247 +1,270 @@
-"""Rules for a user's net: the best at each noise level, their costs, and their distance from exact."""
+"""Rules for a user's net: for each use the cheapest of the best, and whether linearisation suffices."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.metrics import Metric, primary, recorded_metric
+from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
-from sdp_bench.reports.scorecard.judging import CostTable, Line, Verdict, times_sdp
-from sdp_bench.reports.sections.choice import names
-from sdp_bench.reports.statistics.costs import SAME
+from sdp_bench.reports.scorecard.comparisons import one_number
+from sdp_bench.reports.scorecard.judging import CostTable, Line, Verdict
+from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.statistics.ranking import Ranking
 from sdp_bench.reports.statistics.replicates import Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits, noise_symbol, noise_words
-from sdp_bench.reports.tables.frame import by_kind
 
-_NAMED = 3  # rules; the page lists all
+LINEAR = "sdp"
+"""The rule that linearises the net."""
 
 
 @dataclass(frozen=True)
-class Best:
-    """The rule with the best mean at one noise level, and the rules tied with it.
+class Use:
+    """A use of a prediction, the metrics of its error (the first measured one counts), and a small error.
 
-    `value` is its mean and `half_width` half of its 95 % interval; `exact` of its `count` measurements are
-    statistically indistinguishable from the exact distribution.
+    `small` is an excess over the score of an exact rule: total variation, or the absolute logarithm of a
+    ratio; `limit` is the same in words.
     """
 
-    contest: Ranking
-    value: float
+    name: str
+    metrics: tuple[str, ...]
+    small: float
+    limit: str
+
+
+USES = (
+    Use("class", ("tv_class",), 0.01, "1 point"),
+    Use("standard deviations and intervals", ("std_ratio", "iqr_ratio"), math.log(1.05), "5 %"),
+    Use("whole distribution", ("tv_headline", "tv_principal", "tv_joint"), 0.05, "0.05"),
+    Use("tails", ("tails",), math.log(1.25), "a factor of 1.25"),
+)
+
+
+@dataclass(frozen=True)
+class Error:
+    """Mean score of a rule at one noise level, half of its 95 % interval, and the score of an exact rule.
+
+    `direction` is the mean logarithm of ratios, NaN for other metrics.
+    """
+
+    metric: Metric
+    score: float
     half_width: float
-    exact: int
-    count: int
+    floor: float
+    direction: float
+
+    @property
+    def text(self) -> tuple[str, str, str]:
+        """Words, the error with its interval, and its unit with the direction."""
+        if self.metric.better == "one":
+            noun = "tail probabilities " if self.metric.name == "tails" else "standard deviations "
+            way = "too large" if self.direction > 0 else "too small"
+            if not abs(self.direction) > self.score / 2:
+                way = "too large or too small"
+            if self.score < math.log(2):
+                return noun, _with(100 * math.expm1(self.score), 100 * self.half_width), f" % {way}"
+            factor = math.exp(self.score)
+            return noun, _with(factor, factor * self.half_width), f" times {way}"
+        if self.metric.name == "tv_class":
+            return (
+                "class probabilities off by up to ",
+                _with(100 * self.score, 100 * self.half_width),
+                " points",
+            )
+        exact = f" (exact rule {labels.number(self.floor)})" if math.isfinite(self.floor) else ""
+        return "total variation ", _with(self.score, self.half_width), exact
+
+    def is_small(self, use: Use) -> bool | None:
+        """Whether the error is small for a use; None if the interval contains the limit."""
+        exact = 0.0 if self.metric.better == "one" or math.isnan(self.floor) else self.floor
+        beyond, half = self.score - exact - use.small, 0.0 if math.isnan(self.half_width) else self.half_width
+        return None if abs(beyond) <= half else beyond < 0
+
+
+def _with(value: float, half: float) -> str:
+    """A value with half of its interval, to two digits of the latter."""
+    if not 0 < half < math.inf:
+        return labels.number(value)
+    decimals = max(0, 1 - math.floor(math.log10(half)))
+    return f"{value:.{decimals}f} ± {half:.{decimals}f}"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The rules that may be best at one noise level, among all rules and among deterministic ones.
+    """The recommended rule for one use at one noise level, and the error of linearisation.
 
-    `family` is the stored noise family. `floor` is the mean of an exact rule, and `gaussian` that of the
-    Gaussian with the true moments, a bound for rules with Gaussian predictions (NaN if not measured). `means`
-    are the mean scores of the judged rules, lower is better. `fixed` says that there are too few inputs to
-    estimate a spread, so that sampling rules are not judged; `single_draw` is then the sampling rule with the
-    best mean of all, if there is one. `near` are the rules with a measurement that is indistinguishable from
-    the exact distribution.
+    `ranking` is that of all rules, sampling ones included, and `rule` the cheapest of the best. `linear` is
+    None if linearisation was not measured. `gaussian` is the error of the Gaussian with the true moments.
     """
 
+    use: Use
     family: str
     sigma: float
-    metric: Metric
-    best: Best
-    deterministic: Best | None
-    floor: float
-    gaussian: float
-    means: Mapping[str, float]
-    fixed: bool
-    near: tuple[str, ...]
-    single_draw: str = ""
+    ranking: Ranking
+    rule: str
+    error: Error
+    linear: Error | None
+    gaussian: Error | None
+    inputs: int
 
     @property
     def noise(self) -> str:
-        return ", ".join(filter(None, (noise_words(self.family), self.level)))
+        level = f"{noise_symbol(self.family)}\u00a0=\u00a0{self.sigma:g}"
+        return ", ".join(filter(None, (noise_words(self.family), level)))
 
     @property
-    def level(self) -> str:
-        return f"{noise_symbol(self.family)}\u00a0=\u00a0{self.sigma:g}"
+    def largest(self) -> float:
+        """The larger of the two scores, which scales bars."""
+        return max(self.error.score, self.linear.score if self.linear else 0.0)
+
+    @property
+    def trust(self) -> str:
+        """What to do about linearisation."""
+        if self.linear is None:
+            return ""
+        small = self.linear.is_small(self.use)
+        if small is None:
+            return "undecided, measure more inputs"
+        if small:
+            return "rely on it"
+        return "do not rely on it" + (", no rule is better" if self.rule == LINEAR else "")
 
 
-def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:
-    """The rules that may be best at each noise level of each net, by the primary metric."""
-    name = next((name for name in primary() if name in set(frame["metric"])), None)
-    if name is None:
-        return []
-    metric = recorded_metric(name)
-    chosen = frame[(frame["metric"] == name) & (frame["component"] == "")]
-    parts = chosen.groupby(["activation", "depth", "network", "noise", "sigma"], sort=True)
-    return [found for _, part in parts if (found := _answer(metric, part, traits))]
+def answers(frame: pd.DataFrame, traits: RuleTraits, costs: Sequence[CostTable]) -> list[Answer]:
+    """Answer each use at each noise level of a net; the frame is that of one net."""
+    seconds = {row.rule: row.seconds for table in costs for row in table.rows}
+    found = []
+    one = one_number(frame)
+    for use in USES:
+        name = next((name for name in use.metrics if name in set(one["metric"])), None)
+        if name is None:
+            continue
+        own, raw = one[one["metric"] == name], frame[frame["metric"] == name]
+        for (family, sigma), part in own.groupby(["noise", "sigma"], sort=True):
+            here = raw[(raw["noise"] == family) & (raw["sigma"] == sigma)]
+            if answer := _answer(use, recorded_metric(name), part, here, traits, seconds):
+                found.append(answer)
+    return found
 
 
-def _answer(metric: Metric, part: pd.DataFrame, traits: RuleTraits) -> Answer | None:
-    ranked = part[~by_kind(part["rule"], traits.is_reference)]
-    if ranked.empty:
+def _answer(
+    use: Use,
+    metric: Metric,
+    part: pd.DataFrame,
+    raw: pd.DataFrame,
+    traits: RuleTraits,
+    seconds: dict[str, float],
+) -> Answer | None:
+    replicates = Replicates.of(metric, part, traits)
+    ranked = [rule for rule in replicates.rules if not traits.is_reference(rule)]
+    ranking = replicates.contest(ranked)
+    if ranking is None:
         return None
-    replicates = Replicates.of(metric, ranked, traits)
-    columns = (ranked[name].to_numpy() for name in ("value", "floor", "floor95"))
-    within = pd.Series(metric.indistinguishable(*columns), index=ranked.index)
-    exact = {str(rule): (int(own.sum()), len(own)) for rule, own in within.groupby(ranked["rule"])}
-    plain = [rule for rule in replicates.rules if rule not in replicates.sampling]
-    best = _best(replicates, metric, replicates.rules, exact)
-    if best is None:
-        return None
-    first = min(replicates.rules, key=replicates.mean)
+    floors = metric.score(part["floor"].to_numpy(), part["floor"].to_numpy())
+    floor = float(np.nanmean(floors)) if np.isfinite(floors).any() else math.nan
+
+    def error(rule: str) -> Error:
+        direction = math.nan
+        if metric.better == "one":
+            direction = float(np.log(raw.loc[raw["rule"] == rule, "value"]).mean())
+        return Error(metric, replicates.mean(rule), replicates.half_width(rule), floor, direction)
+
+    # A weak test ties rules of very different accuracy, so the pick must be nearly as accurate as the best.
+    most = replicates.mean(ranking.leader) + use.small
+    near = tuple(rule for rule in ranking.tied if replicates.mean(rule) <= most)
+    rule = Ranking(ranking.leader, near).cheapest(seconds)
     return Answer(
-        family=str(part["noise"].iloc[0]),
-        sigma=float(part["sigma"].iloc[0]),
-        metric=metric,
-        best=best,
-        deterministic=_best(replicates, metric, plain, exact),
-        floor=_shown(metric, part["floor"]),
-        gaussian=_shown(metric, part.loc[part["rule"] == ORACLE_MOMENTS.name, "value"]),
-        means={rule: replicates.mean(rule) for rule in (plain if replicates.fixed else replicates.rules)},
-        fixed=replicates.fixed,
-        near=tuple(rule for rule in replicates.rules if exact[rule][0]),
-        single_draw=first if replicates.fixed and first in replicates.sampling else "",
+        use,
+        str(part["noise"].iloc[0]),
+        float(part["sigma"].iloc[0]),
+        ranking,
+        rule,
+        error(rule),
+        error(LINEAR) if LINEAR in ranked else None,
+        error(ORACLE_MOMENTS.name) if ORACLE_MOMENTS.name in replicates.rules else None,
+        replicates.input_count,
     )
 
 
-def _best(
-    replicates: Replicates, metric: Metric, rules: Sequence[str], exact: Mapping[str, tuple[int, int]]
-) -> Best | None:
-    contest = replicates.contest(rules)
-    if contest is None:
-        return None
-    value = float(metric.shown(np.array(replicates.mean(contest.leader))))
-    return Best(contest, value, replicates.half_width(contest.leader), *exact[contest.leader])
+def action(rule: str, traits: RuleTraits) -> str:
+    """What to do to apply a rule: ``use DVIA``, ``draw 100 samples``."""
+    if count := plain_samples(rule):
+        return f"draw {labels.plural(count, 'sample')}"
+    return f"use {traits.label(rule)}"
 
 
-def _shown(metric: Metric, values: pd.Series) -> float:
-    known = values.dropna().to_numpy()
-    return float(metric.shown(known).mean()) if len(known) else math.nan
+def verdict(found: Sequence[Answer], costs: Sequence[CostTable], net: str, traits: RuleTraits) -> Verdict:
+    """Recommend rules for a net, in words, from at least one answer."""
+    lines = [_line(list(run), costs, traits) for _, run in itertools.groupby(found, key=_alike)]
+    limits = ", ".join(f"{use.limit} ({use.name})" for use in USES if any(a.use is use for a in found))
+    inputs = labels.plural(found[0].inputs, "input")
+    over = "over" if found[0].inputs >= 3 else "for these very inputs, over"
+    lines.append(Line("how", f"means ± half of the 95 % interval {over} {inputs}; small errors: {limits}"))
+    return Verdict(f"which rule for {net}", tuple(lines), f"for {net}, {_conclusion(found, costs, traits)}")
 
 
-def verdict(found: Sequence[Answer], timed: Sequence[CostTable], net: str, traits: RuleTraits) -> Verdict:
-    """Recommend a rule for a net, in words, from at least one answer."""
-    inputs = labels.plural(found[0].best.count, "input")
-    how = f"mean ± half of its 95 % interval over {inputs}"
-    if found[0].fixed:
-        how = (
-            f"mean over {inputs} ± half of the 95 % interval by the measurements' own errors, for these very "
-            "inputs; sampling rules, drawn once for each, are not judged"
-        )
-    lines = [Line("judged by", f"{found[0].metric.title}, {how}")]
-    for _, group in itertools.groupby(found, key=_alike):
-        run = list(group)
-        lines.append(Line(_range(run), _on_best(run, timed, traits)))
-    return Verdict(f"which rule for {net}", tuple(lines), f"for {net} {_recommended(found, timed, traits)}")
-
-
-def _alike(answer: Answer) -> tuple[str, str, str, bool]:
-    plain = answer.deterministic
-    return answer.family, answer.best.contest.leader, plain.contest.leader if plain else "", bool(answer.near)
+def _alike(answer: Answer) -> tuple[str, str, str, str]:
+    return answer.use.name, answer.family, answer.rule, answer.trust
 
 
 def _range(run: Sequence[Answer]) -> str:
     return run[0].noise + (f" to {run[-1].sigma:g}" if len(run) > 1 else "")
 
 
-def _on_best(run: Sequence[Answer], timed: Sequence[CostTable], traits: RuleTraits) -> str:
-    """The best rule at some noise levels, compared with the exact distribution and other rules."""
-    leader = run[0].best.contest.leader
-    said = [f"{traits.label(leader)} {_values(run, [each.best for each in run])}"]
-    level = {rule for each in run for rule in each.best.contest.tied}
-    if level:
-        few = names(level, traits) if len(level) <= _NAMED else f"{len(level)} other rules"
-        said.append(f"not told from {few}")
-    elif any(each.single_draw for each in run):
-        drawn = {each.single_draw for each in run if each.single_draw}
-        said.append(f"not judged against {names(drawn, traits)}, drawn once and nearer")
-    else:
-        said.append("shown to be best")
-    said.append(_nearness(run, traits))
-    plain = run[0].deterministic
-    if plain and plain.contest.leader != leader:
-        others = [each.deterministic for each in run if each.deterministic]
-        said.append(f"without sampling {traits.label(plain.contest.leader)} {_values(run, others)}")
-    if cost := _cost(leader, timed):
-        said.append(cost)
-    return "; ".join(said)
+def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits) -> Line:
+    """The answer for one use at noise levels with the same answer."""
+    first, last = run[0], run[-1]
+    text = f"{action(first.rule, traits)}{_cost(first.rule, costs)}: {_errors([first.error, last.error])}"
+    if first.rule == LINEAR:
+        text += f"; linearisation is statistically tied with the best rule, {first.trust}"
+    elif first.linear and last.linear:
+        text += (
+            f"; linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): "
+            f"{_errors([first.linear, last.linear])}, {first.trust}"
+        )
+    return Line(f"{first.use.name}, {_range(run)}", text)
 
 
-def _values(run: Sequence[Answer], found: Sequence[Best]) -> str:
-    """Values at the first and last level, with errors, and those of the exact distribution."""
-    decimals = run[0].metric.decimals
-    ends = [found[0], found[-1]] if len(found) > 1 else [found[0]]
-    values = [
-        labels.number(each.value, decimals)
-        + (f" ± {labels.number(each.half_width, decimals)}" if math.isfinite(each.half_width) else "")
-        for each in ends
-    ]
-    exact = labels.span([each.floor for each in run], decimals)
-    return f"{' to '.join(values)} (exact law {exact})"
+def _errors(ends: Sequence[Error]) -> str:
+    """The errors at the first and the last noise level."""
+    texts = list(dict.fromkeys(error.text for error in ends))
+    if len(texts) == 2 and (texts[0][0], texts[0][2]) == (texts[1][0], texts[1][2]):
+        (before, low, after), (_, high, _) = texts
+        texts = [(before, f"{low} to {high}", after)]
+    return " to ".join("".join(text) for text in texts)
 
 
-def _nearness(run: Sequence[Answer], traits: RuleTraits) -> str:
-    """Whether the best rule, or any rule, reaches the exact distribution."""
-    exact, count = (sum(getattr(each.best, name) for each in run) for name in ("exact", "count"))
-    if exact:
-        return f"not told from the exact law in {exact} of {labels.plural(count, 'measurement')}"
-    if any(each.near for each in run):
-        near = {rule for each in run for rule in each.near}
-        return f"off the exact law, which {names(near, traits)} reaches in places"
-    text = "no rule is near the exact law"
-    gaussians = [each.gaussian for each in run if math.isfinite(each.gaussian)]
-    if gaussians:
-        decimals = run[0].metric.decimals
-        text += f", and a Gaussian with the true moments shows {labels.span(gaussians, decimals)}"
-    return text
+def _cost(rule: str, costs: Sequence[CostTable]) -> str:
+    seconds = [row.seconds for table in costs if (row := table.of(rule))]
+    return f", {labels.duration(seconds[-1])} per input" if seconds else ""
 
 
-def _cost(rule: str, timed: Sequence[CostTable]) -> str:
-    rows = [row for table in timed if (row := table.of(rule))]
-    if not rows:
-        return ""
-    text = f"{labels.duration(rows[-1].seconds)} an input"
-    return text + (f", {times} times SDP" if (times := times_sdp(rule, timed)) else "")
+def _conclusion(found: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits) -> str:
+    """Whether to rely on linearisation, and the rules to use otherwise, each with its uses."""
+    parts = []
+    linear = [answer for answer in found if answer.linear]
+    for trust in dict.fromkeys(answer.trust for answer in linear):
+        where = _where([answer for answer in linear if answer.trust == trust], found)
+        parts.append(f"{trust} for {where}")
+    said = f"linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): " if parts else ""
+    others = [answer for answer in found if answer.rule != LINEAR and answer.trust != "rely on it"]
+    for rule in dict.fromkeys(answer.rule for answer in others):
+        own = [answer for answer in others if answer.rule == rule]
+        parts.append(f"{action(rule, traits)} for {_where(own, found)}{_cost(rule, costs)}")
+    return said + "; ".join(parts)
 
 
-def _recommended(found: Sequence[Answer], timed: Sequence[CostTable], traits: RuleTraits) -> str:
-    """Recommended rules over all noise levels: the best, the best deterministic, and the best cheaper one."""
-    over = traits.in_order(set.intersection(*(set(each.means) for each in found)))
-    if not over:
-        return "no rule can be named, since none was measured at every noise level"
-    level = {rule: sum(each.means[rule] for each in found) / len(found) for rule in over}
-    best = min(over, key=level.__getitem__)
-    named = {best: "take"}
-    if plain := [rule for rule in over if not traits.is_sampling(rule)]:
-        named.setdefault(min(plain, key=level.__getitem__), "without sampling")
-    contests = [each.best.contest for each in found]
-    rivals = [rule for rule in over if all(rule in (each.leader, *each.tied) for each in contests)]
-    seconds = {rule: row.seconds for rule in over for table in timed if (row := table.of(rule))}
-    cheap = min(rivals, key=lambda rule: seconds.get(rule, math.inf), default=best)
-    if SAME * seconds.get(cheap, math.inf) < seconds.get(best, math.inf):
-        named.setdefault(cheap, "the cheapest that is nowhere told from the best is")
-    said = []
-    for rule, role in named.items():
-        first = sum(each.leader == rule for each in contests)
-        mean = found[0].metric.shown(np.array(level[rule]))
-        shown = labels.number(float(mean), found[0].metric.decimals)
-        text = f"{role} {traits.label(rule)}, {shown} in the mean, best at {first} of "
-        text += labels.plural(len(found), "noise level")
-        cost = _cost(rule, timed)
-        said.append(f"{text}, {cost}" if cost else text)
-    far = [each for each in found if not each.near]
-    families = itertools.groupby(far, key=lambda each: each.family)
-    where = "; ".join(
-        f"{first.noise}{''.join(f', {each.sigma:g}' for each in rest)}" for _, (first, *rest) in families
-    )
-    said.append(
-        f"no rule is near the exact law at {where}" if far else "some rule is near the exact law at each"
-    )
-    return "; ".join(said)
+def _where(own: Sequence[Answer], every: Sequence[Answer]) -> str:
+    """Uses, with their noise levels unless these are all."""
+    parts = []
+    for use in dict.fromkeys(answer.use for answer in own):
+        at = [answer.noise for answer in own if answer.use is use]
+        everywhere = len(at) == sum(answer.use is use for answer in every)
+        parts.append(use.name if everywhere else f"{use.name} at {', '.join(at)}")
+    return ", ".join(parts)

@@ -137,7 +137,7 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
 
     `frame` is the result of :func:`sdp_bench.reports.tables.frame.checked`.
     """
-    frame = _one_number(frame)
+    frame = one_number(frame)
     ranked = [metric for metric in map(recorded_metric, frame["metric"].unique()) if metric.better]
     ranked.sort(key=lambda metric: metric.rank)
     leader: dict[str, str] = {}
@@ -155,7 +155,7 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
     return by_metric
 
 
-def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
+def one_number(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per measurement: the mean |log ratio| of several outputs, the largest value of pairs."""
     frame = frame.drop_duplicates([*UNIT, "noise", "sigma", "rule", "metric", "component"])
     plain = frame[(frame["component"] == "") | (frame["component"] == "largest")]
@@ -231,7 +231,7 @@ def _comparison(
 ) -> Comparison:
     values = part["value"].to_numpy()[part["rule"] == other]
     value = float(metric.shown(values).mean())
-    pair = Replicates.of_scores(scores.paired(rule, other), traits)
+    pair = Replicates.of_scores(metric, scores.paired(rule, other), traits)
     if not len(pair.values) or len(pair.rules) < 2:  # an infinite distance has no mean difference
         own = part["value"].to_numpy()[part["rule"] == rule]
         outcome: Outcome = "unjudged"
@@ -240,11 +240,11 @@ def _comparison(
         return Comparison(other, value, math.nan, math.nan, outcome)
     gain = pair.mean(other) - pair.mean(rule)
     outcome = "level"
-    if pair.fixed and pair.sampling:
+    if pair.fixed and np.isnan(pair.errors).any():
         outcome = "unjudged"
-    elif pair.p_better(rule, other) <= LEVEL / 2:
+    elif pair.p_better(rule, [other])[0] <= LEVEL / 2:
         outcome = "better"
-    elif pair.p_better(other, rule) <= LEVEL / 2:
+    elif pair.p_better(other, [rule])[0] <= LEVEL / 2:
         outcome = "worse"
     return Comparison(other, value, gain, _half_width(pair, rule, other), outcome)
 

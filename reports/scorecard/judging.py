@@ -14,7 +14,7 @@ from sdp_bench.bench.metrics import primary
 from sdp_bench.bench.text import public
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.comparisons import Comparison, Comparisons, Condition, comparisons
-from sdp_bench.reports.statistics.costs import ARCHITECTURE, SAME, Costs
+from sdp_bench.reports.statistics.costs import ARCHITECTURE, Cost, Costs
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import NetKind, RuleTraits
 from sdp_ref.conformance import ConformanceReport
@@ -81,11 +81,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class CostRow:
-    """One rule's time for one input on one kind of net, as a multiple of SDP's, and as samples."""
+    """A rule's time for one input on one kind of net: the median, the fastest repeat, and as samples.
+
+    `times_sdp` is the range of its ratio to the time of SDP, by fastest and median repeats; None if the range
+    is wider than a factor of two.
+    """
 
     rule: str
     seconds: float
-    times_sdp: float
+    fastest: float
+    times_sdp: tuple[float, float] | None
     samples: float
 
 
@@ -96,11 +101,6 @@ class CostTable:
 
     def of(self, rule: str) -> CostRow | None:
         return next((row for row in self.rows if row.rule == rule), None)
-
-    @property
-    def cheapest(self) -> CostRow | None:
-        rows = [row for row in self.rows if is_built_in(row.rule)]
-        return min(rows, key=lambda row: row.seconds, default=None)
 
 
 def is_built_in(rule: str) -> bool:
@@ -114,7 +114,7 @@ def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
         costs = Costs.measured(kind, traits)
         sdp = costs.by_rule.get("sdp")
         rows = tuple(
-            CostRow(rule, cost.seconds, cost.seconds / sdp.seconds if sdp else math.nan, cost.samples)
+            CostRow(rule, cost.typical, cost.seconds, _ratio(cost, sdp) if sdp else None, cost.samples)
             for rule, cost in costs.by_rule.items()
         )
         first = kind.iloc[0]
@@ -123,29 +123,29 @@ def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
     return by_kind
 
 
-def on_cost(rule: str, timed: Sequence[CostTable], traits: RuleTraits) -> str:
+def _ratio(cost: Cost, other: Cost) -> tuple[float, float] | None:
+    low, high = cost.seconds / other.typical, cost.typical / other.seconds
+    return (low, high) if high <= 2 * low else None
+
+
+def on_cost(rule: str, timed: Sequence[CostTable]) -> str:
     rows = [(table, row) for table in timed if (row := table.of(rule))]
     if not rows:
         return ""
     table, last = rows[-1]
     text = f"{labels.duration(last.seconds)} for one input on {table.title}"
     if times := times_sdp(rule, timed):
-        text += f"; {times} times what SDP takes"
-    cheapest = [(other, row.seconds / other.seconds) for table, row in rows if (other := table.cheapest)]
-    if cheapest and any(other.rule != rule for other, _ in cheapest):
-        names = ", ".join(dict.fromkeys(traits.label(other.rule) for other, _ in cheapest))
-        text += f"; {labels.span(ratio for _, ratio in cheapest)} times the cheapest built-in rule ({names})"
-    elif cheapest:
-        text += "; the cheapest built-in rule"
+        text += f"; {times} times the time of SDP"
     if math.isfinite(last.samples):
-        text += f"; as long as {_samples(last.samples)} Monte Carlo samples"
+        text += f"; the time of {_samples(last.samples)} Monte Carlo samples"
     return text
 
 
 def times_sdp(rule: str, timed: Sequence[CostTable]) -> str:
     """Range over kinds of nets of a rule's time as a multiple of SDP's; empty for SDP or without it."""
-    found = [row.times_sdp for table in timed if (row := table.of(rule)) and math.isfinite(row.times_sdp)]
-    return labels.span(found) if found and rule != "sdp" else ""
+    rows = [row for table in timed if (row := table.of(rule)) and row.rule != "sdp"]
+    ratios = [ratio for row in rows for ratio in row.times_sdp or ()]
+    return labels.span(float(f"{ratio:.2g}") for ratio in ratios) if ratios else ""
 
 
 def _samples(samples: float) -> str:
@@ -177,12 +177,14 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
     label = results.traits.label(candidate.name)
     lines = [*_on_checks(candidate, measured=bool(blocks))]
     if candidate.unmeasured:
-        lines.append(Line("accuracy", "nothing was measured, it has no result on any net"))
+        lines.append(Line("accuracy", "nothing was measured"))
     if broken:
         where = dict.fromkeys(f"{each['group']}: {each['error']}" for each in broken)
         more = f", and {len(where) - 1} more" if len(where) > 1 else ""
         lines.append(
-            Line("failures", f"it failed in {labels.plural(len(broken), 'place')}; {next(iter(where))}{more}")
+            Line(
+                "failures", f"it failed in {labels.plural(len(broken), 'setting')}; {next(iter(where))}{more}"
+            )
         )
     own = (reason for reason in results.undefined if reason.rule == candidate.name)
     lines += [Line("not defined", reason.line) for reason in own]
@@ -191,8 +193,8 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
         lines.append(Line("accuracy", _how(leading)))
     for block in leading:
         lines += _on_accuracy(block, results.traits)
-    if cost := on_cost(candidate.name, timed, results.traits):
-        lines.append(Line("cost", f"{cost}; times are of few calls, factors below {SAME:g} mean nothing"))
+    if cost := on_cost(candidate.name, timed):
+        lines.append(Line("cost", f"{cost} (median of repeated calls, one thread)"))
     conclusion = _conclusion(candidate, _first(blocks), broken, timed, results.traits)
     return Judged(candidate, label, blocks, Verdict(label, tuple(lines), f"{label} {conclusion}"), broken)
 
@@ -200,10 +202,10 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
 def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[Line]:
     """Verdict of the conformance kit on a rule with or without measurements."""
     if candidate.trouble:
-        rest = "; what follows was measured before" if measured else ""
+        rest = "; the results below are from earlier measurements" if measured else ""
         yield Line(
             "checks",
-            f"the conformance kit did not finish: {candidate.trouble}; it was not measured now{rest}",
+            f"the conformance kit did not finish: {candidate.trouble}; it was not measured in this run{rest}",
         )
     elif candidate.report is None:
         yield Line("checks", "the conformance kit was not run")
@@ -215,32 +217,33 @@ def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[Line]:
 
 def _how(blocks: Sequence[Comparisons]) -> str:
     text = (
-        "a place is a kind of net at one noise level; ± is half of the 95 % interval of a paired difference"
+        "a setting is a kind of net at one noise level; ± is half of the 95 % interval of a paired difference"
     )
     if any(condition.fixed for block in blocks for condition in block.measured):
         text += (
-            ", with fewer than three nets and inputs by the standard errors of the measurements alone, so "
-            "that it holds for these very ones, and sampling rules, drawn once, are not judged"
+            "; with fewer than three nets and inputs it uses the standard errors of the measurements alone "
+            "and holds for these nets and inputs"
         )
     return text
 
 
 def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[Line]:
     topic = ", ".join(block.leads)
-    places = labels.plural(len(block.measured), "place")
+    settings = labels.plural(len(block.measured), "setting")
     level = sum(condition.indistinguishable for condition in block.measured)
     yield Line(
         topic,
-        f"{block.metric.title}, at {places}: mean rank {block.mean_rank:.1f} of "
-        f"{max(condition.ranked for condition in block.measured)} rules, sampling ones included; first at "
-        f"{sum(condition.rank == 1 for condition in block.measured)}; not told from the exact law at {level}",
+        f"{block.metric.title}, in {settings}: mean rank {block.mean_rank:.1f} of "
+        f"{max(condition.ranked for condition in block.measured)} rules including sampling; first in "
+        f"{sum(condition.rank == 1 for condition in block.measured)}; indistinguishable from the exact "
+        f"distribution in {level}",
     )
     rivals = _rivals(block, traits)
     for other, role in rivals.items():
-        yield Line(topic, f"against {traits.label(other)}, {role}: {_against(block, other)}")
+        yield Line(topic, f"compared with {traits.label(other)}, {role}: {_against(block, other)}")
     if kind := _of_kind(block, traits):
         tallies = [f"{traits.label(other)} {_tally(block, other)}" for other in kind]
-        yield Line(topic, f"against the rules of its kind: {'; '.join(tallies)}")
+        yield Line(topic, f"compared with rules of its kind: {'; '.join(tallies)}")
     if any(found.outcome != "unjudged" for _, found in block.against("sdp")):
         yield Line(topic, f"worse than {traits.label('sdp')} {_where_worse(block, 'sdp')}")
     finite = [each for each in block.measured if math.isfinite(each.shortfall)]
@@ -248,8 +251,8 @@ def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[Line]:
         worst = max(finite, key=lambda each: each.shortfall)
         yield Line(
             topic,
-            f"furthest from the exact law at {worst.label}: {_number(block, worst.value)} (exact law "
-            f"{_number(block, worst.floor)}, 95 % point {_number(block, worst.floor95)})",
+            f"largest error at {worst.label}: {_number(block, worst.value)} (exact distribution "
+            f"{_number(block, worst.floor)}, detection limit {_number(block, worst.floor95)})",
         )
 
 
@@ -260,7 +263,7 @@ def _rivals(block: Comparisons, traits: RuleTraits) -> dict[str, str]:
     plain = block.best(each for each in built_in if not traits.is_sampling(each))
     if best == plain:
         return {best: "the best built-in rule"} if best else {}
-    found = {best: "the best built-in rule", plain: "the best that does not sample"}
+    found = {best: "the best built-in rule", plain: "the best deterministic rule"}
     return {rule: role for rule, role in found.items() if rule}
 
 
@@ -276,9 +279,9 @@ def _of_kind(block: Comparisons, traits: RuleTraits) -> list[str]:
 
 def _tally(block: Comparisons, other: str) -> str:
     tally = block.tally(other)
-    parts = [f"better at {tally['better']}", f"worse at {tally['worse']}"]
-    parts += [f"level at {tally['level']}"] if tally["level"] else []
-    parts += [f"not judged at {tally['unjudged']}"] if tally["unjudged"] else []
+    parts = [f"better in {tally['better']}", f"worse in {tally['worse']}"]
+    parts += [f"tied in {tally['level']}"] if tally["level"] else []
+    parts += [f"not judged in {tally['unjudged']}"] if tally["unjudged"] else []
     return ", ".join(parts)
 
 
@@ -290,9 +293,9 @@ def _against(block: Comparisons, other: str) -> str:
         gains = [sign * found.gain for _, found in pairs if found.outcome == outcome]
         known = [gain for gain in gains if math.isfinite(gain)]
         by = f" (by {labels.span(known, block.metric.decimals)}{_unit(block)})" if known else ""
-        parts.append(f"{outcome} at {len(gains)}{by}")
+        parts.append(f"{outcome} in {len(gains)}{by}")
     tally = block.tally(other)
-    parts += [f"{name} at {tally[key]}" for key, name in _REST.items() if tally[key]]
+    parts += [f"{name} in {tally[key]}" for key, name in _REST.items() if tally[key]]
     behind = [pair for pair in pairs if pair[1].gain < 0]
     text = ", ".join(parts)
     if behind:
@@ -301,17 +304,17 @@ def _against(block: Comparisons, other: str) -> str:
     return text
 
 
-_REST = {"level": "level", "unjudged": "not judged"}
+_REST = {"level": "tied", "unjudged": "not judged"}
 
 
 def _where_worse(block: Comparisons, other: str) -> str:
     worse = [pair for pair in block.against(other) if pair[1].outcome == "worse"]
     if not worse:
-        return "nowhere"
+        return "in no setting"
     worse.sort(key=lambda pair: pair[1].gain if math.isfinite(pair[1].gain) else -math.inf)
     named = "; ".join(_place(block, *pair) for pair in worse[:_NAMED])
     more = f"; and {len(worse) - _NAMED} more" if len(worse) > _NAMED else ""
-    return f"at {len(worse)} of {labels.plural(len(block.measured), 'place')}: {named}{more}"
+    return f"in {len(worse)} of {labels.plural(len(block.measured), 'setting')}: {named}{more}"
 
 
 def _place(block: Comparisons, condition: Condition, found: Comparison) -> str:
@@ -343,21 +346,21 @@ def _conclusion(
     """Conclusion: whether the rule is correct and more accurate than existing ones, and at what cost."""
     said = []
     if candidate.trouble:
-        said.append("is not known to be right: the conformance kit did not finish")
+        said.append("is not verified: the conformance kit did not finish")
     elif candidate.report is None:
         said.append("was not checked")
     else:
         said.append(candidate.report.verdict)
     if candidate.is_wrong and candidate.report and candidate.report.unexpected:
-        said.append(f"sdp-bench check-rule {candidate.address or candidate.name} shows why")
+        said.append(f"run sdp-bench check-rule {candidate.address or candidate.name} for the reason")
     if candidate.unmeasured:
-        said.append("nothing was measured of it")
+        said.append("it was not measured")
     if broken:
-        said.append(f"it failed in {labels.plural(len(broken), 'place')}")
+        said.append(f"it failed in {labels.plural(len(broken), 'setting')}")
     if first and first.measured:
         said += _beside_the_best(first, traits)
     if times := times_sdp(candidate.name, timed):
-        said.append(f"it takes {times} times SDP’s time")
+        said.append(f"it takes {times} times as long as SDP")
     return "; ".join(said)
 
 
@@ -365,17 +368,17 @@ def _beside_the_best(block: Comparisons, traits: RuleTraits) -> Iterator[str]:
     for other, role in _rivals(block, traits).items():
         tally = block.tally(other)
         better, worse = tally["better"], tally["worse"]
-        places = labels.plural(sum(tally.values()), "place")
+        settings = labels.plural(sum(tally.values()), "setting")
         if better and worse:
-            found = f"more accurate than {{}} at {better} of {places} and less at {worse}"
+            found = f"more accurate than {{}} in {better} of {settings} and less accurate in {worse}"
         elif better:
-            found = f"more accurate than {{}} at {better} of {places} and nowhere less"
+            found = f"more accurate than {{}} in {better} of {settings}, less accurate in none"
         elif worse:
-            found = f"less accurate than {{}} at {worse} of {places} and nowhere more"
+            found = f"less accurate than {{}} in {worse} of {settings}, more accurate in none"
         elif tally["unjudged"]:
             continue
         else:
-            found = f"as accurate as {{}} at all of {places}, as far as can be told"
+            found = f"statistically tied with {{}} in {settings}"
         yield found.format(f"{traits.label(other)} ({role})")
 
 

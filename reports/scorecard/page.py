@@ -64,7 +64,7 @@ class Scorecard:
         """
         frame, traits = results.frame, results.traits
         costs = tuple(cost_tables(frame, traits))
-        found = tuple(answers(frame, traits)) if own_net else ()
+        found = tuple(answers(frame, traits, costs)) if own_net else ()
         net = NetKind(str(frame["activation"].iloc[0]), int(frame["depth"].iloc[0])).label if found else ""
         return cls(
             results,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -20,6 +21,7 @@ from sdp_bench.bench.experiments import own_net as cells
 from sdp_bench.bench.experiments.laws import LawExperiment, canonical_rules
 from sdp_bench.bench.experiments.versions import are_current
 from sdp_bench.bench.files import check_writable
+from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.store import Store
@@ -107,16 +109,24 @@ class Validation:
             + "</ul></details>"
             for each in self.verdicts
         )
-        tables = "".join(f"<h4>{escape(str(name))}</h4>{table.to_html()}" for name, table in self._tables())
+        tables = "".join(f"<h4>{escape(title)}</h4>{table.to_html()}" for title, table in self._tables())
         return f"<div>{said}{tables}<p>{len(self.card.results.frame)} measurements</p></div>"
 
-    def _tables(self) -> list[tuple[str, pd.DataFrame]]:
-        """Means by rule and noise level, for each metric with a single component."""
+    def _tables(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Means ± standard errors by rule and noise level, for each metric with a single component."""
         frame = self.frame[self.frame["component"].isna() | (self.frame["component"] == "")]
-        return [
-            (str(name), own.pivot_table(index="rule", columns="sigma", values="value").round(4))
-            for name, own in frame.groupby("metric", observed=True)
-        ]
+        for name, own in frame.groupby("metric", observed=True):
+            metric = recorded_metric(str(name))
+            shown = own.assign(value=metric.shown(own["value"].to_numpy()))
+            cells = shown.groupby(["rule", "sigma"], observed=True)["value"].agg(["mean", "sem"])
+            text = cells["mean"].map("{:.4g}".format) + cells["sem"].map(
+                lambda error: "" if math.isnan(error) else f" ± {error:.1g}"
+            )
+            better = {"one": "1 is right", "lower": "lower is better", "higher": "higher is better"}
+            direction = "higher is better" if metric.complement else better.get(metric.better, "")
+            unit = next(filter(None, own["unit_of_measure"].astype(str).unique()), "1")
+            words = [direction, "" if unit == "1" else f"unit: {unit}", "mean ± standard error over inputs"]
+            yield f"{metric.title} ({', '.join(filter(None, words))})", text.unstack()
 
 
 def validated(
@@ -178,14 +188,14 @@ def _plan(
         raise UserError(
             "--experiment, --depth, --activation and --nets are for the experiments' own nets, not --net"
         )
-    rules = (*dict.fromkeys(question.rules), *(question.beside or cells.BESIDE))
-    settings = preset(question.preset, given | {"rules": rules})
-    if question.net is None:
+    net = question.net() if question.net else None
+    beside = question.beside or (cells.beside(net) if net else cells.BESIDE)
+    settings = preset(question.preset, given | {"rules": (*dict.fromkeys(question.rules), *beside)})
+    if net is None:
         experiments = chosen_experiments(question.experiments or cells.EXPERIMENTS)
         for each in experiments:
             each.check(settings)
         return None, experiments, settings, _on_noise(experiments, settings)
-    net = question.net()
     experiment, settings, notes = cells.own_experiment(net, settings)
     for note in notes:
         progress.say(note)

@@ -76,8 +76,8 @@ class Comparison(Protocol):
 
     def mean(self, rule: str) -> float: ...
 
-    def p_better(self, one: str, other: str) -> float:
-        """One-sided p-value of "`one` is better than `other`"."""
+    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """One-sided p-values of "`one` is better than the other"."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,18 @@ class Ranking:
     worse: tuple[str, ...] = ()
 
     @property
+    def best(self) -> tuple[str, ...]:
+        """The leader and the rules tied with it."""
+        return self.leader, *self.tied
+
+    @property
     def decided(self) -> bool:
         """Whether the leader is significantly better than all others."""
         return not self.tied
 
     def cheapest(self, seconds: Mapping[str, float]) -> str:
         """Return the rule with the shortest time among the leader and its ties; the leader without times."""
-        timed = [rule for rule in (self.leader, *self.tied) if math.isfinite(seconds.get(rule, math.nan))]
+        timed = [rule for rule in self.best if math.isfinite(seconds.get(rule, math.nan))]
         return min(timed, key=seconds.__getitem__, default=self.leader)
 
 
@@ -109,7 +114,7 @@ def rank(compared: Comparison, rules: Sequence[str]) -> Ranking:
     Gupta 1965, comparison with the best after Hsu 1984).
     """
     leader, *others = sorted(rules, key=compared.mean)
-    p = {rule: compared.p_better(leader, rule) for rule in others}
+    p = dict(zip(others, compared.p_better(leader, others).tolist(), strict=True)) if others else {}
     worse: set[str] = set()
     for rule in sorted(others, key=p.__getitem__):
         if p[rule] > LEVEL / 2 / (len(others) - len(worse)):
@@ -187,40 +192,6 @@ class Scores:
         means = means_of_rows(np.ascontiguousarray(self.values.T)).tolist()
         return {rule: mean for rule, mean in zip(self.rules, means, strict=True) if not math.isnan(mean)}
 
-    def best(self, rules: Sequence[str]) -> set[str]:
-        """Return the rule with the lowest mean score and those within one paired standard error of it.
-
-        Pairs are the nets and inputs for which both rules were measured. A single pair has no spread, so that
-        the standard errors of its two measurements are used instead; if one is unknown, the rules are tied.
-        One standard error marks ties in a table and is not a test; Breiman et al. (Classification and
-        Regression Trees, 1984, section 3.4.3) choose among trees by the same rule. Rules without a finite
-        mean are skipped.
-        """
-        means = {rule: mean for rule, mean in self.means.items() if rule in rules and math.isfinite(mean)}
-        if not means:
-            return set()
-        leader = min(means, key=lambda rule: means[rule])
-        others = [rule for rule in means if rule != leader]
-        return {leader, *itertools.compress(others, self._are_tied(others, leader))}
-
-    def _are_tied(self, rules: Sequence[str], leader: str) -> NDArray[np.bool_]:
-        """Whether each rule is within one paired standard error of the leader."""
-        other = self.rules.index(leader)
-        places = [self.rules.index(rule) for rule in rules]
-        gaps = self.values.T[places] - self.values[:, other]
-        known = ~np.isnan(gaps)
-        counts = known.sum(1)
-        tied = np.zeros(len(rules), dtype=bool)
-        whole = known.all(1) & (counts > 1)
-        if whole.any():
-            tied[whole] = _is_level(gaps[whole])
-        for row in np.flatnonzero((counts > 1) & ~whole):
-            tied[row] = _is_level(gaps[row, known[row]][np.newaxis]).item()
-        for row in np.flatnonzero(counts == 1):
-            errors = np.hypot(self.errors[:, places[row]], self.errors[:, other])
-            tied[row] = not gaps[row, known[row]] > errors[known[row]]
-        return tied
-
 
 def _numbered(row: NDArray[np.intp], codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
     """Renumber codes within each row, in order of first appearance."""
@@ -229,26 +200,6 @@ def _numbered(row: NDArray[np.intp], codes: NDArray[np.integer[Any]]) -> NDArray
         1
     ]  # at the start of a row, all codes so far are those of earlier rows
     return met - met[first][row]
-
-
-def _is_level(gaps: NDArray[np.float64]) -> NDArray[np.bool_]:
-    level: NDArray[np.bool_] = gaps.mean(1) <= gaps.std(1, ddof=1) / math.sqrt(gaps.shape[1])
-    return level
-
-
-def told_best(values: Mapping[str, pd.Series]) -> set[str]:
-    """Return the column with the lowest mean and those within one paired standard error of it.
-
-    The index of a column (a seed, say) pairs its values with those of other columns. The result is empty if
-    it would be all of several columns, since then all are tied.
-    """
-    rules = tuple(name for name, column in values.items() if len(column))
-    if not rules:
-        return set()
-    known = np.asarray(pd.concat([values[name] for name in rules], axis=1), dtype=float)
-    pairs = np.arange(len(known))
-    best = Scores(rules, known, np.full(known.shape, math.nan), pairs, pairs).best(rules)
-    return best if len(best) < len(rules) or len(rules) == 1 else set()
 
 
 def means_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics.distances import StandardDeviationRatio
 from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Ranking, Scores, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
@@ -36,8 +38,9 @@ class Replicates:
     m + 2 c / (n m), which is c / (n m) more than the variance of the mean. This is the two-way clustered
     variance of Cameron, Gelbach and Miller without the term that they subtract, which can make it negative.
 
-    `values` and `errors` (standard errors) have the shape (pairs, rules); `nets` and `inputs` number the net
-    and input of each pair. `sampling` names the rules that sample, among these and others.
+    `values` and `errors` (standard errors, with the spread over draws of a sampling rule) have the shape
+    (pairs, rules); `nets` and `inputs` number the net and input of each pair. `sampling` names the rules that
+    sample, among these and others.
 
     References
     ----------
@@ -54,18 +57,19 @@ class Replicates:
     @classmethod
     def of(cls, metric: Metric, measured: pd.DataFrame, traits: RuleTraits) -> Replicates:
         """Compare rules by the measurements of one metric; rules not measured on every pair are skipped."""
-        return cls.of_scores(
-            Scores.of(metric, measured, tuple(traits.in_order(measured["rule"].unique()))), traits
-        )
+        rules = tuple(traits.in_order(measured["rule"].unique()))
+        return cls.of_scores(metric, Scores.of(metric, measured, rules), traits)
 
     @classmethod
-    def of_scores(cls, scores: Scores, traits: RuleTraits) -> Replicates:
+    def of_scores(cls, metric: Metric, scores: Scores, traits: RuleTraits) -> Replicates:
         """Compare the rules that have a finite score on every pair."""
         whole = np.isfinite(scores.values).all(0)
+        rules = tuple(np.array(scores.rules, dtype=object)[whole])
+        draws = [spread_of_draws(metric, traits[rule].sampling) for rule in rules]
         return cls(
-            tuple(np.array(scores.rules, dtype=object)[whole]),
+            rules,
             scores.values[:, whole],
-            scores.errors[:, whole],
+            np.hypot(scores.errors[:, whole], draws),
             scores.nets,
             scores.inputs,
             frozenset(filter(traits.is_sampling, scores.rules)),
@@ -104,38 +108,28 @@ class Replicates:
         """Half the width of the 95 % interval of a rule's mean score; NaN if unknown."""
         error, freedom = self._error(self._column(rule))
         if self.fixed:
-            one = self.errors[:, self.rules.index(rule)]
-            error = math.nan if rule in self.sampling else float(np.sqrt((one**2).sum())) / len(one)
+            error = float(np.sqrt((self.errors[:, self.rules.index(rule)] ** 2).sum())) / len(self.values)
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
-    def p_better(self, one: str, other: str) -> float:
-        """One-sided p-value of "`one` is better than `other`"; the null hypothesis is "as good or worse".
+    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """One-sided p-values of "`one` is better than the other"; the null hypothesis is "as good or worse".
 
-        If all replicates show the same difference, the sign test replaces t. If nets and inputs are fixed and
-        a rule samples, p is 1: it was drawn once for each, and its spread is unknown.
+        If all replicates show the same difference, the sign test replaces t. If nets and inputs are fixed,
+        the errors of the measurements are used, and p is 1 if one of them is unknown.
         """
-        return self._p(one, other)
-
-    @functools.cached_property
-    def _p(self) -> Callable[[str, str], float]:
-        """The cached p-values; budgets and the Pareto front compare the same pairs."""
-        return functools.cache(self._p_of)
-
-    def _p_of(self, one: str, other: str) -> float:
-        ahead = self._column(other) - self._column(one)
-        mean = float(ahead.mean())
-        if self.fixed:
-            # Errors of measurements stem from many samples and count as known: a normal test instead of t.
-            pair = [self.rules.index(one), self.rules.index(other)]
-            error = float(np.sqrt((self.errors[:, pair] ** 2).sum())) / len(ahead)
-            if one in self.sampling or other in self.sampling or not error > 0:
-                return 1.0
-            return float(ndtr(-mean / error))
-        error, freedom = self._error(ahead)
-        if error <= self._negligible:
-            # The sign test, with one sign for each level of the factor with the fewest levels, all equal.
-            return float(0.5 ** (freedom + 1)) if mean > self._negligible else 1.0
-        return float(stdtr(freedom, -mean / error))
+        first, columns = self.rules.index(one), [self.rules.index(other) for other in others]
+        ahead = self.values[:, columns] - self.values[:, [first]]
+        means = ahead.mean(0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.fixed:
+                # Errors of measurements stem from many samples and count as known: a normal test, not t.
+                squares = self.errors[:, columns] ** 2 + self.errors[:, [first]] ** 2
+                error = np.sqrt(squares.sum(0)) / len(ahead)
+                return np.where(error > 0, ndtr(-means / error), 1.0)
+            error, freedom = self._error(ahead)
+            # The sign test has one sign for each level of the factor with the fewest levels, all equal.
+            signs = np.where(means > self._negligible, 0.5 ** (freedom + 1), 1.0)
+            return np.where(error <= self._negligible, signs, stdtr(freedom, -means / error))
 
     @functools.cached_property
     def _negligible(self) -> float:
@@ -145,22 +139,24 @@ class Replicates:
     def contest(self, rules: Sequence[str]) -> Ranking | None:
         """Rank those of `rules` that were measured on every pair; None if there are none.
 
-        If nets and inputs are fixed, sampling rules are skipped, since they were drawn once.
+        If nets and inputs are fixed, sampling rules with an unknown spread over draws are skipped.
         """
         known = [rule for rule in self.rules if rule in rules]
         if self.fixed:
-            known = [rule for rule in known if rule not in self.sampling]
+            known = [
+                rule for rule in known if rule not in self.sampling or not math.isnan(self.half_width(rule))
+            ]
         return rank(self, known) if known else None
 
     def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
         """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
-        return self.p_better(one, other) <= LEVEL / comparisons
+        return bool(self.p_better(one, [other])[0] <= LEVEL / comparisons)
 
     def _column(self, rule: str) -> NDArray[np.float64]:
         return self.values[:, self.rules.index(rule)]
 
-    def _error(self, values: NDArray[np.float64]) -> tuple[float, float]:
-        """Standard error of a mean and its degrees of freedom; infinite freedom if all is fixed."""
+    def _error(self, values: NDArray[np.float64]) -> tuple[Any, float]:
+        """Standard errors of means over pairs, and degrees of freedom; infinite freedom if all is fixed."""
         by_net, by_input = _group_means(values, self.nets), _group_means(values, self.inputs)
         if not self.crossed:
             means = [by_net] if len(by_net) >= MIN_LEVELS else [values]
@@ -169,12 +165,47 @@ class Replicates:
         random = [each for each in means if len(each) >= MIN_LEVELS]
         if not random:
             return math.nan, math.inf
-        squares = [float(each.var(ddof=1)) / len(each) for each in random]
-        return math.sqrt(sum(squares)), float(min(len(each) for each in random) - 1)
+        squares = [each.var(0, ddof=1) / len(each) for each in random]
+        return np.sqrt(sum(squares)), float(min(len(each) for each in random) - 1)
 
 
 def _group_means(values: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.bincount(groups, values) / np.bincount(groups)
+    """Means over the pairs of each group, along the first axis."""
+    counts = np.bincount(groups)
+    member = (groups == np.arange(len(counts))[:, np.newaxis]) / counts[:, np.newaxis]
+    means: NDArray[np.float64] = member @ values
+    return means
+
+
+def spread_of_draws(metric: Metric, draws: int | None) -> float:
+    """Bound of the standard deviation of a score over the draws of a sampling rule; 0 for other rules.
+
+    One of k draws changes a total variation by at most 1 / k, so its standard deviation is at most 1 / (2
+    sqrt(k)) (Efron and Stein 1981, Popoviciu's inequality). A standard deviation of k nearly Gaussian draws
+    has the relative error 1 / sqrt(2 k). NaN for other metrics, or if the number of draws is unknown.
+    """
+    if draws is None:
+        return 0.0
+    if draws and metric.complement:
+        return 0.5 / math.sqrt(draws)
+    if draws and metric.name == StandardDeviationRatio.name:
+        return 1 / math.sqrt(2 * draws)
+    return math.nan
+
+
+def best_of(values: Mapping[str, pd.Series]) -> set[str]:
+    """Return the column with the lowest mean and those tied with it; the index (seeds, say) pairs values.
+
+    The result is empty if all of several columns are tied.
+    """
+    columns = {name: column for name, column in values.items() if len(column)}
+    if not columns:
+        return set()
+    known = pd.concat(columns, axis=1, join="inner").to_numpy(dtype=float)
+    nets, inputs = np.arange(len(known)), np.zeros(len(known), dtype=np.int64)
+    paired = Replicates(tuple(columns), known, np.full(known.shape, math.nan), nets, inputs, frozenset())
+    ranking = rank(paired, tuple(columns)) if len(known) else None
+    return set(ranking.best) if ranking and (ranking.worse or len(columns) == 1) else set()
 
 
 SETTING = ("activation", "depth", "network", "recipe", "noise", "sigma")
@@ -268,23 +299,19 @@ class Overall:
 
     def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
         """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
-        return self.p_better(one, other) <= LEVEL / comparisons
+        return bool(self.p_better(one, [other])[0] <= LEVEL / comparisons)
 
-    def p_better(self, one: str, other: str) -> float:
-        """One-sided p-value of "`one` is better than `other`"; 1 with too few nets and inputs."""
-        return self._p(one, other)
-
-    @functools.cached_property
-    def _p(self) -> Callable[[str, str], float]:
-        return functools.cache(self._p_of)
-
-    def _p_of(self, one: str, other: str) -> float:
-        first, second = self.rules.index(one), self.rules.index(other)
-        error, freedom = self._error(self.deviations[:, second] - self.deviations[:, first])
-        ahead = self.mean(other) - self.mean(one)
-        if not error > 0:
-            return 1.0
-        return float(stdtr(freedom, -ahead / error))
+    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """One-sided p-values of "`one` is better than the other"; 1 with too few nets and inputs."""
+        p = np.ones(len(others))
+        first = self.rules.index(one)
+        for place, other in enumerate(others):
+            error, freedom = self._error(
+                self.deviations[:, self.rules.index(other)] - self.deviations[:, first]
+            )
+            if error > 0:
+                p[place] = stdtr(freedom, -(self.mean(other) - self.mean(one)) / error)
+        return p
 
     def _error(self, deviations: NDArray[np.float64]) -> tuple[float, float]:
         """Standard error of a mean and its degrees of freedom; NaN if nets and inputs are all fixed."""

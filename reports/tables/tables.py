@@ -21,6 +21,7 @@ from sdp_bench.bench.metrics.total_variation import (
 )
 from sdp_bench.reports.paper import Printed, printed
 from sdp_bench.reports.statistics.ranking import UNIT, Labels, Scores, means_of_rows
+from sdp_bench.reports.statistics.replicates import Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_rank, noise_symbol, noise_words
 from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, own_noises, places, with_brackets, with_largest
@@ -90,8 +91,8 @@ class Cell:
     `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, and `negative` are
     below zero by more than rounding. `bracket` is the largest relative distance between proven bounds (NaN
     without bounds). `score` is the mean by which rules are ranked (lower is better; NaN if they are not).
-    `best` marks the lowest score of the row and those within one paired standard error of it; `leads` does so
-    among rules that do not sample, and `sampling` marks the others. `rows` are the labels of the
+    `best` marks the lowest score of the row and those statistically tied with it; `leads` does so among rules
+    that do not sample, and `sampling` marks the others. `rows` are the labels of the
     measurements.
     """
 
@@ -381,8 +382,9 @@ def _row(
     """One row of a table; `paper` are metric, activation and depth of the paper's numbers."""
     sigma, component = place
     ranked = [rule for rule in scores.rules if metric.better and not traits.is_reference(rule)]
-    best = scores.best(ranked)
-    leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
+    replicates = Replicates.of_scores(metric, scores, traits)
+    best = _best(replicates, ranked)
+    leads = _best(replicates, [rule for rule in ranked if not traits.is_sampling(rule)])
     cells: list[Cell | None] = []
     floors: dict[str, list[float]] = {"floor": [], "floor95": []}
     for rule in scores.rules:
@@ -402,6 +404,11 @@ def _row(
             else None
         )
     return Row(sigma, component, tuple(cells), *(_usual(metric, values) for values in floors.values()))
+
+
+def _best(replicates: Replicates, rules: Sequence[str]) -> tuple[str, ...]:
+    ranking = replicates.contest(rules)
+    return ranking.best if ranking else ()
 
 
 def _usual(metric: Metric, floors: Iterable[float]) -> float:
@@ -508,9 +515,10 @@ class Order:
 
     @property
     def agrees(self) -> bool:
-        """Whether the best rule of the run is also the best in the paper, or ties with it there."""
-        tied = math.isclose(self.paper.printed.mean, self.run.printed.mean)
-        return tied or self.paper.cell.rule == self.run.cell.rule
+        """Whether the best rules of paper and run are the same, or tie in the paper or in the run."""
+        paper, run = self.paper, self.run
+        tied = math.isclose(paper.printed.mean, run.printed.mean) or (paper.cell.leads and run.cell.leads)
+        return tied or paper.cell.rule == run.cell.rule
 
 
 def differences(tables: Sequence[Table]) -> list[Difference]:

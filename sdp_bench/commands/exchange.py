@@ -24,6 +24,7 @@ from sdp_bench.commands.options import (
     word,
 )
 from sdp_bench.commands.screen import echo
+from sdp_bench.commands.validate import DATABASE as VALIDATED
 
 if TYPE_CHECKING:
     from sdp_bench.bench.results.record import Record
@@ -85,7 +86,8 @@ def export_(
 
     --paper exports the newest run (or --run, --all-runs): one LaTeX file per table (booktabs), the figures as
     PDF and SVG, paper.bib, a paragraph on reproducibility with versions, seeds, processor and commands, and
-    main.tex, which includes all of them.
+    main.tex, which includes all of them. If there is no results file of that name, it uses the one that
+    sdp-bench validate writes.
     """
     from sdp_bench.bench.results.exchange import export
     from sdp_bench.bench.results.store import Store
@@ -105,6 +107,8 @@ def export_(
             files = export(store, output, fmt, weights=weights, digits=digits)
         echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
     elif paper is not None:
+        if not _given("database") and not database.exists() and VALIDATED.exists():
+            database = VALIDATED
         _export_paper(paper, None if committed else database, numbers, all_runs=all_runs)
 
 

@@ -309,7 +309,7 @@ noise = click.option(
     type=word,
     metavar="FAMILY",
     help="Noise family, instead of the default: gaussian, laplace, uniform, student_t:5, cauchy, stable:1.5, "
-    "mixture:0.9*1+0.1*5, scales:1/0.5/2 (or FILE.npy), covariance:FILE.npy, residuals:FILE.npy.",
+    "mixture:0.9*1+0.1*5, scales:1/0.5/2 (or FILE), covariance:FILE, residuals:FILE (.csv or .npy).",
 )
 
 

@@ -44,7 +44,7 @@ GROUP_LIMIT = 1800.0  # s
     "--inputs",
     "inputs_file",
     type=file_,
-    help="Inputs of the net: x.npy, shape (B, *event), or several in x.npz.",
+    help="Inputs of the net: x.csv (one row per input), x.npy, shape (B, *event), or several in x.npz.",
 )
 @click.option(
     "--net-input", type=word, metavar="NAME", help="Name or position (0, 1, ...) of the noisy input."
@@ -53,7 +53,12 @@ GROUP_LIMIT = 1800.0  # s
     "--net-output", type=word, metavar="NAME", help="Key, field or position of the output: logits, 0, ..."
 )
 @click.option("--rows", type=count, help="Number of inputs to use, from the first.")
-@click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels: 0.1,1 (required with --net).")
+@click.option(
+    "--sigma",
+    "sigmas",
+    type=sigmas_,
+    help="Noise levels: 0.1,1 (required with --net; 1 with scales, a covariance or residuals).",
+)
 @noise
 @click.option(
     "--experiment",
@@ -146,7 +151,7 @@ def validate(
         if any(each is not None for each in (inputs_file, rows, net_input, net_output)):
             raise UserError("--inputs, --rows, --net-input and --net-output go with --net")
     elif inputs_file is None:
-        raise UserError("--net needs --inputs: x.npy, an array of shape (B, *event)")
+        raise UserError("--net needs --inputs: x.csv with one row per input, or x.npy of shape (B, *event)")
     else:
         net = partial(find, net_address, inputs_file, rows, net_input, net_output)
     question = Question(

@@ -12,6 +12,7 @@ from sdp_ref.conformance.report import CheckResult, ConformanceReport
 from sdp_ref.conformance.subject import Subject
 from sdp_ref.conformance.trial import Check, run
 from sdp_ref.errors import not_found
+from sdp_ref.registry import spelled
 from sdp_ref.rules import Propagator
 from sdp_ref.rules import rule as built_in
 
@@ -119,6 +120,7 @@ def named_checks(only: str | Collection[str] | None) -> list[Check]:
         return list(CHECKS)
     names = [only] if isinstance(only, str) else list(only)
     known = {check.name: check for check in CHECKS}
+    names = [spelled(str(name), known) for name in names]
     for name in names:
         if name not in known:
             raise ValueError(not_found("check", str(name), known))

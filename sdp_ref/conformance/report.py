@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, Literal
 
 Status = Literal["passed", "failed", "skipped"]
@@ -166,6 +167,26 @@ class ConformanceReport:
             "unexpected": [check.name for check in self.unexpected],
             "checks": [check.as_dict() for check in self.checks],
         }
+
+    def _repr_html_(self) -> str:
+        """Verdict, and a table of checks with the largest error and its tolerance."""
+        head = "".join(
+            f"<th>{name}</th>" for name in ("check", "result", "largest error", "tolerance", "detail")
+        )
+        rows = "".join(
+            f"<tr><td>{check.name}</td><td>{check.status}{' (declared)' if check.known else ''}</td>"
+            + "".join(
+                f"<td>{check.numbers[name]:.3g}</td>" if name in check.numbers else "<td></td>"
+                for name in ("error", "tolerance")
+            )
+            + f"<td>{escape(check.detail)}</td></tr>"
+            for check in sorted(self.checks, key=lambda check: check.status != "failed")
+        )
+        return (
+            f"<div><p><strong>{escape(self.rule)} {escape(self.verdict)}</strong></p><p>{self.summary}</p>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+            "<p>An error above its tolerance is a failure; lower is better.</p></div>"
+        )
 
     def __str__(self) -> str:
         return "\n".join([f"rule '{self.rule}'", *map(str, self.checks), self.conclusion])

@@ -71,6 +71,7 @@ LawT = TypeVar("LawT", bound="Law")
 Push = Callable[["Tensor"], "Tensor"]
 
 _NOTES = "_notes"
+_ROWS, _COLUMNS = 5, 8  # laws and components that a notebook shows
 _MOMENTS = ("mean", "variance", "covariance")
 
 
@@ -121,6 +122,24 @@ class Law:
         inner = (part.notes for part in parts if isinstance(part, Law))
         own: tuple[str, ...] = self.__dict__.get(_NOTES, ())
         return tuple(dict.fromkeys(note for notes in (own, *inner) for note in notes))
+
+    def _repr_html_(self) -> str:
+        """Table of means and standard deviations, or of centres, of the first laws and components."""
+        from html import escape
+
+        has_moments = hasattr(self, "mean") and hasattr(self, "variance")
+        parts = [self.mean, self.variance.sqrt()] if has_moments else [self.location]
+        numbers = torch.stack([part.detach().cpu().flatten(1)[:_ROWS, :_COLUMNS] for part in parts], -1)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{' ± '.join(f'{x:.4g}' for x in cell)}</td>" for cell in row) + "</tr>"
+            for row in numbers.tolist()
+        )
+        shown = "mean ± standard deviation" if has_moments else "centre (it has no mean and variance)"
+        if numbers[..., 0].numel() < self.location.numel():
+            shown += f" of the first {len(numbers)} laws and {numbers.shape[1]} components"
+        title = f"{self.batch} × {type(self).__name__} of shape {tuple(self.event_shape)}"
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<div><strong>{title}</strong><p>{shown}</p><table>{rows}</table>{notes}</div>"
 
     @property
     def described(self) -> str:

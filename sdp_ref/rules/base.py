@@ -23,7 +23,7 @@ from sdp_ref.laws import (
     unchecked,
 )
 from sdp_ref.laws.base import noted, require
-from sdp_ref.registry import members
+from sdp_ref.registry import members, spelled
 
 if TYPE_CHECKING:
     import torch
@@ -370,6 +370,7 @@ def rule(name: str, **parameters: Any) -> Rule:
     if not isinstance(name, str):
         raise ValueError(f"a rule is named by a string such as 'sdp', got {name!r}")
     name, _, text = name.partition(":")
+    name = spelled(name, _RULES)
     kind = _kind(name)
     given = {**parse_parameters(name, text), **parameters} if text else parameters
     known = [f.name for f in fields(kind)]

@@ -141,7 +141,7 @@ def test_arrays_that_say_they_are_encrypted_are_refused_in_one_line(tmp_path):
     for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # of the member, and of the table of them
         content[content.index(header) + flags] |= 1
     path.write_bytes(content)
-    with pytest.raises(UserError, match="is no plain array of numbers"):
+    with pytest.raises(UserError, match=r"not a \.npy array"):
         files.read_arrays(path)
 
 
@@ -160,5 +160,35 @@ def test_an_array_that_claims_more_than_it_holds_is_refused(tmp_path, shape):
     np.lib.format.write_array_header_1_0(buffer, {"descr": "<f8", "fortran_order": False, "shape": shape})
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("a.npy", buffer.getvalue() + bytes(80))
-    with pytest.raises(UserError, match="is no plain array of numbers"):
+    with pytest.raises(UserError, match=r"not a \.npy array"):
         files.read_arrays(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("1,2\n3,4.5e-1\n", [[1, 2], [3, 0.45]]),
+        ("\ufeffwidth, height\r\n1, 2\r\n\r\n", [[1, 2]]),
+        ("-1\n", [[-1]]),
+    ],
+)
+def test_a_csv_file_is_a_table_with_or_without_a_header(tmp_path, text, rows):
+    (tmp_path / "x.csv").write_text(text, encoding="utf-8", newline="")
+    assert files.read_array(tmp_path / "x.csv").tolist() == rows
+    assert files.read_arrays(tmp_path / "x.csv")["arr_0"].tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a,b\n1,2\n3\n", "line 3: 1 columns, but line 2 has 2"),
+        (b"1,2\n3,x\n", "line 2: 'x' is not a number"),
+        (b"a,b\n", "no line of numbers"),
+        (b"", "no line of numbers"),
+        (b"1,\xff\n", "not a CSV file"),
+    ],
+)
+def test_errors_of_csv_files_name_the_line(tmp_path, content, message):
+    (tmp_path / "x.csv").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        files.read_array(tmp_path / "x.csv")

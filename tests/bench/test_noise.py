@@ -336,3 +336,18 @@ def test_a_failure_says_under_which_noise(tmp_path):
 def test_no_metric_is_left_out_under_noise_that_it_is_defined_for(noise):
     plan = make_plan(small(noise=noise, sizes={"iris-scores": Size(1, 1)}), ("iris-scores",))
     assert plan.left_out == ()
+
+
+def test_scales_of_a_csv_file_belong_to_all_inputs_or_to_each_of_them(tmp_path):
+    one, many = tmp_path / "one.csv", tmp_path / "many.csv"
+    one.write_text("a,b,c\n0.1,0.2,3\n")
+    many.write_text("0.1,0.2,3\n1,2,0\n")
+    assert noise_of(f"scales:{one}") == noise_of("scales:0.1/0.2/3")
+    family = noise_of(f"scales:{many}")
+    family.check((3,), (1.0,), "mc", 2)
+    variance = family.law(torch.zeros(2, 3), 2.0, [1, 0]).variance
+    torch.testing.assert_close(variance, torch.tensor([[4.0, 16.0, 0.0], [0.04, 0.16, 36.0]]))
+    assert restored(json.loads(json.dumps(stored(family)))) == family
+    for inputs in (3, None):
+        with pytest.raises(UserError, match="2 rows of scales"):
+            family.check((3,), (1.0,), "mc", inputs)

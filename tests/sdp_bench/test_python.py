@@ -98,7 +98,8 @@ def test_it_is_shown_in_short_and_as_a_page(found):
     assert found.verdict.splitlines() == said[:-1]
     html = found._repr_html_()
     assert "<table" in html
-    assert "tv_headline" in html
+    assert "1 − TV" in html
+    assert "higher is better" in html
     assert html.count("<div>") == html.count("</div>") == 1
 
 
@@ -399,7 +400,7 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         ({"rule": "sdp", "inputs": X}, "go with net"),
         ({"net": nn.Linear(4, 2)}, "net needs inputs"),
         ({"net": 3, "inputs": X}, "net must be an nn.Module"),
-        (NETLESS, "net needs sigma"),
+        (NETLESS, "a net needs noise levels"),
         (NETLESS | {"noise": 1, "depths": [1]}, "for the experiments' own nets"),
         (NETLESS | {"noise": 1, "experiments": "iris-tv"}, "for the experiments' own nets"),
         (NETLESS | {"noise": "gausian", "sigma": 1}, "unknown noise 'gausian'"),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sdp_bench.bench import identity
 from sdp_bench.bench.datasets.base import LabelledTable
@@ -89,6 +90,7 @@ class OwnNet:
     inputs: Tensor  # shape (B, *event), float32
     notes: tuple[str, ...] = ()  # conversions of net or inputs, for display
     row_seconds: float = 0.0  # time (s) of a forward pass on one thread, per row of a batch
+    widest: int = 0  # most components of a value inside the net; 0 if unknown
     ports: Ports = field(default_factory=Ports)  # the input with the noise, and the selected output
     seed: int = 0
     accuracy: None = None
@@ -156,6 +158,7 @@ class OwnNet:
             "ports": self.ports.names,
             "notes": self.notes,
             "row_seconds": self.row_seconds,
+            "widest": self.widest,
         }
         return to_file({**tensors, "inputs": self.inputs}, about)
 
@@ -179,6 +182,7 @@ class OwnNet:
                 tensors["inputs"],
                 tuple(about["notes"]),
                 about["row_seconds"],
+                about.get("widest", 0),
                 Ports(given=_below("given.", tensors), **about.get("ports", {})),
                 source=source,
             )
@@ -278,7 +282,27 @@ def _found(
         raise UserError(
             f"{address} gives another net each time, beyond its weights: fix what it draws or reads when made"
         )
-    return replace(own, notes=tuple(notes), row_seconds=seconds)
+    with _Widest() as widest, torch.no_grad():
+        own.build()(values[:1].expand(_ROWS, *values.shape[1:]).to(dtype_of(net)))
+    return replace(own, notes=tuple(notes), row_seconds=seconds, widest=widest.components)
+
+
+_ROWS = 7
+"""Batch size that distinguishes values from weights, which rarely have as many rows."""
+
+
+class _Widest(TorchDispatchMode):
+    """Record the largest number of components of a value of a net."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.components = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor) and made.ndim > 1 and len(made) == _ROWS:
+            self.components = max(self.components, made[0].numel())
+        return made
 
 
 def _made(code: Code | Program) -> tuple[nn.Module, bool]:

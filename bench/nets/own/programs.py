@@ -135,8 +135,8 @@ def _onnx(content: bytes) -> nn.Module:
         ) from error
     except Exception as error:
         raise UserError(
-            f"onnx2torch does not load here ({one_line(error)[:200]}): torchvision must be the build that "
-            "fits torch"
+            f"onnx2torch cannot be imported ({one_line(error)[:200]}); torchvision must have the same build "
+            "as torch: pip install torchvision --index-url https://download.pytorch.org/whl/cpu"
         ) from error
     model = onnx.load_model_from_string(content)
     if any(each.external_data for each in model.graph.initializer):

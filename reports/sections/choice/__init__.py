@@ -70,15 +70,13 @@ class Standing:
 class Answer:
     """Recommended rules at one budget, among all rules and among deterministic ones.
 
-    `sampling` says whether the rule with the best mean samples. `single_draw` is a sampling rule with a
-    better mean than `best` if nets and inputs are fixed: it was drawn only once, and is named but not ranked.
+    `sampling` says whether the rule with the best mean samples.
     """
 
     budget: float
     best: Ranking | None
     deterministic: Ranking | None
     sampling: bool
-    single_draw: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +201,7 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
     variants = by_kind(chosen["noise"], noise_words).astype(str)
     for name in ("recipe", "network"):
         if name in chosen:
-            text = _told_apart(chosen, name)
+            text = _variants(chosen, name)
             several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
             variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
     chosen = chosen.assign(variant=variants, activation_rank=by_kind(chosen["activation"], activation_rank))
@@ -222,7 +220,7 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
             yield pd.concat(waiting)
 
 
-def _told_apart(chosen: pd.DataFrame, column: str) -> pd.Series:
+def _variants(chosen: pd.DataFrame, column: str) -> pd.Series:
     """Text of a column without the name of the network, which is part of the band's title."""
     text = chosen[column].astype(str)
     known = chosen[[column, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
@@ -281,12 +279,8 @@ def _condition(
         affordable = [rule for rule in replicates.rules if costs.within(rule, budget)]
         deterministic = [rule for rule in affordable if rule not in replicates.sampling]
         best = replicates.contest(affordable)
-        single_draw = ""
-        if replicates.fixed and affordable:
-            first = min(affordable, key=replicates.mean)
-            single_draw = first if first in replicates.sampling else ""
         sampling = best is not None and best.leader in replicates.sampling
-        answers.append(Answer(budget, best, replicates.contest(deterministic), sampling, single_draw))
+        answers.append(Answer(budget, best, replicates.contest(deterministic), sampling))
     floors = part["floor"].dropna().to_numpy()
     floor = float(metric.shown(floors).mean()) if len(floors) else math.nan
     return Condition(sigma, standings, tuple(answers), floor, replicates.design, replicates.fixed)
@@ -389,8 +383,8 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
         f"(logarithmic; the thin line reaches from the fastest run to the median). Up and to the left is "
         f"better.{up} Bars are 95 % intervals; rules are compared in pairs, so rules with overlapping bars "
         "may still differ significantly. The step line is the front: the most accurate rule, on average, "
-        "for the time. Ringed: shown to be on the front; hollow: shown to be off it, because another rule "
-        "is more accurate and no slower; otherwise undecided. The numbers above are how many Monte Carlo "
+        "for the time. Ringed: on the front; hollow: off the front, because another rule is significantly "
+        "more accurate and no slower; otherwise undecided. The numbers above are how many Monte Carlo "
         "samples take that long. The dashed line is the value of a rule with the exact law."
     )
     return Figure(anchor, title, caption, " ".join(words), drawing)
@@ -593,13 +587,13 @@ def _best_over(band: Band, leader: str, run: list[tuple[Condition, Ranking]]) ->
     text = f"{band.traits.label(leader)} at {band.scale}\u00a0=\u00a0{low:g}"
     text += f" to {high:g}" if len(run) > 1 else ""
     if run[0][0].fixed:
-        return f"{text} (on {run[0][0].design} alone)"
+        return f"{text} (for {run[0][0].design} only)"
     level = {rule for _, contest in run for rule in contest.tied}
     if not level:
-        return f"{text} (shown to be best)"
+        return f"{text} (significantly best)"
     if len(level) < 3:
-        return f"{text} (not told from {names(level, band.traits)})"
-    return f"{text} ({len(level)} others are not told from it)"
+        return f"{text} (tied with {names(level, band.traits)})"
+    return f"{text} (tied with {len(level)} other rules)"
 
 
 def _without_sampling(bands: Sequence[Band], nets: str = "") -> Iterator[str]:
@@ -622,15 +616,15 @@ def _without_sampling(bands: Sequence[Band], nets: str = "") -> Iterator[str]:
     ranked = sorted(counts, key=lambda rule: (-counts[rule][1], -counts[rule][0]))
     first, *others = ranked
     label = bands[0].traits.label
-    count_of_places = labels.plural(len(contests), "place")
+    settings = labels.plural(len(contests), "setting")
     begun = f"Of nets of {nets}, without" if nets else "Without"
     text = (
-        f"{begun} sampling, at any price, {label(first)} is best, or not told from the best, at "
-        f"{counts[first][1]} of {count_of_places} (each kind of nets at each σ), and has the best mean at "
+        f"{begun} sampling, at any cost, {label(first)} is best or statistically tied with the best in "
+        f"{counts[first][1]} of {settings} (a kind of net at one noise level), and has the best mean in "
         f"{counts[first][0]}"
     )
     for rule in others:
-        text += f"; {label(rule)} at {counts[rule][1]} and {counts[rule][0]}"
+        text += f"; {label(rule)} in {counts[rule][1]} and {counts[rule][0]}"
     yield f"{text}."
 
 
@@ -648,11 +642,13 @@ def _against_sampling(bands: Sequence[Band]) -> Iterator[str]:
         ]
         if alike:
             lost, won = alike.count({False}), alike.count({True})
-            first = f"In the time of {budget:g} samples not sampling is shown to be better at {lost} of "
-            first += f"{labels.plural(len(alike), 'place')} and sampling at {won}"
-            parts.append(f"in that of {budget:g} at {lost} and {won}" if parts else first)
+            first = (
+                f"In the time of {budget:g} samples, a deterministic rule is significantly better in {lost} "
+            )
+            first += f"of {labels.plural(len(alike), 'setting')} and sampling in {won}"
+            parts.append(f"in the time of {budget:g}, in {lost} and {won}" if parts else first)
     if parts:
-        yield f"{'; '.join(parts)}. Elsewhere it may be either."
+        yield f"{'; '.join(parts)}. The other settings are undecided."
 
 
 def _listed(parts: Sequence[str]) -> str:

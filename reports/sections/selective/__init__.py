@@ -18,7 +18,7 @@ from sdp_bench.reports.paper import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
-from sdp_bench.reports.statistics.ranking import told_best
+from sdp_bench.reports.statistics.replicates import best_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, look, panels
 from sdp_bench.reports.style.names import RuleTraits
@@ -151,8 +151,8 @@ class ScoreRow:
     """A row of the table: a model, its propagation rule, and the score that ranks predictions.
 
     `area` is the RCAUC of the first reading, and `others` those of other readings. `paper` is what the paper
-    prints, or empty. `best` marks the smallest of its half and those within one paired standard error of it,
-    unless these are all rows.
+    prints, or empty. `best` marks the smallest of its half and those statistically tied with it, unless these
+    are all rows.
     """
 
     objective: str
@@ -197,7 +197,7 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context 
         ]
         if not measured:
             continue
-        best = told_best({str(place): each.areas for place, each in enumerate(measured)})
+        best = best_of({str(place): each.areas for place, each in enumerate(measured)})
         rows = tuple(replace(each.row, best=str(place) in best) for place, each in enumerate(measured))
         halves.append({"title": title, "part": part, "rows": rows})
         panels.append((f"{part} {title}".strip(), measured))

@@ -16,7 +16,7 @@ from sdp_bench.reports.paper import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
-from sdp_bench.reports.statistics.ranking import told_best
+from sdp_bench.reports.statistics.replicates import best_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 
@@ -207,7 +207,7 @@ def _row(
             rule for rule, cell in zip(rules, cells, strict=True) if cell and cell.qualified == cell.seeds
         ]
         known = {rule: measured[key] for rule in rivals if (key := (name, rule, metric)) in measured}
-        best = told_best(known)
+        best = best_of(known)
         cells = [
             cell and _marked(cell, column, marked=rule in best)
             for rule, cell in zip(rules, cells, strict=True)

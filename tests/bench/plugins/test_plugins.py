@@ -20,6 +20,7 @@ from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import RULES
 from sdp_bench.bench.runs import driver as run
+from sdp_bench.bench.runs.plan import traits_of
 from sdp_ref import registry
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 
@@ -240,6 +241,38 @@ def test_a_sampling_rule_has_a_seed_for_each_input(file, net, x):
     assert torch.equal(both.mean[1:], alone.mean)
     assert not torch.equal(both.mean[0], both.mean[1])
     assert noisy.seed == 0
+
+
+def test_a_rule_that_predicts_marginals_need_not_declare_it(file, tmp_path):
+    (tmp_path / "marginal.py").write_text(
+        """
+import sdp_ref as sr
+
+class Own:
+    name = "own"
+
+    def propagate(self, net, x):
+        law = sr.propagate(net, x, "sdp")
+        return sr.DiagonalGaussian(law.mean, law.variance)
+"""
+    )
+    found = [find(address, RULES) for address in (f"{tmp_path}/marginal.py:Own", f"{file}:Plain")]
+    assert [traits_of(plugin.name, found).marginal for plugin in found] == [True, False]
+
+
+def test_the_first_call_of_a_rule_is_not_its_time(net, x):
+    class Counting:
+        name = "counting"
+        calls = 0
+
+        def propagate(self, net, x):
+            self.calls += 1
+            return sr.propagate(net, x, "marginal_sdp")
+
+    keys = [OracleKey("net", f"input {i}", "gaussian:sigma=1.0", "mc", 100) for i in range(x.batch)]
+    rule = Counting()
+    _, seconds = predict.predict(rule, net, x, keys)
+    assert rule.calls == len(seconds) + 1
 
 
 def outside_settings(file, *rules):

@@ -65,7 +65,7 @@ def test_at_one_place_the_interval_is_that_of_student(alone):
     low, high = stats.t.interval(0.95, 6, values.mean(), stats.sem(values))
     assert found.half_width("sdp") == pytest.approx((high - low) / 2)
     expected = stats.ttest_rel(values * 0.5, values, alternative="less").pvalue
-    assert found.p_better("dvia", "sdp") == pytest.approx(expected)
+    assert found.p_better("dvia", ["sdp"]) == pytest.approx([expected])
     assert found.beats("dvia", "sdp")
     assert not found.beats("sdp", "dvia")
 

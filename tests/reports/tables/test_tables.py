@@ -80,23 +80,27 @@ def test_best_ratio_is_nearest_one_on_the_log_scale():
     assert [rule for rule, cell in cells.items() if cell.best] == ["sdp"]
 
 
+def by_net(*values):
+    """The same value for both inputs of each net."""
+    return [value for value in values for _ in range(2)]
+
+
+SPREAD = {"sdp": by_net(0.1, 0.3, 0.5, 0.7), "dvia": by_net(0.21, 0.21, 0.61, 0.61)}
+"""Differences of .11 and -.09: a mean of .01 with a standard error of .058."""
+
+
 def test_tie_is_judged_on_pairs():
-    # Nets differ far more than rules do, but dvia is worse by .01 on every single pair.
-    apart = measured({"sdp": [0.1, 0.3, 0.5, 0.7], "dvia": [0.11, 0.31, 0.51, 0.71]})
+    # Nets differ far more than rules do, but dvia is worse by about .01 on every single pair.
+    apart = measured(SPREAD | {"dvia": by_net(0.11, 0.311, 0.51, 0.711)})
     assert [rule for rule, cell in only_row(apart)[2].items() if cell.best] == ["sdp"]
-    # Here the differences are +-.1 about .01: their standard error, .058, covers it.
-    level = measured({"sdp": [0.1, 0.3, 0.5, 0.7], "dvia": [0.21, 0.21, 0.61, 0.61]})
-    assert [rule for rule, cell in only_row(level)[2].items() if cell.best] == ["sdp", "dvia"]
+    assert [rule for rule, cell in only_row(measured(SPREAD))[2].items() if cell.best] == ["sdp", "dvia"]
 
 
-def test_a_row_in_which_nothing_is_told_apart_shows_no_best():
-    level = {"sdp": [0.1, 0.3, 0.5, 0.7], "dvia": [0.21, 0.21, 0.61, 0.61]}
-    row = only_row(measured(level))[1]
+def test_a_row_in_which_all_rules_are_tied_shows_no_best():
+    row = only_row(measured(SPREAD))[1]
     assert (row.is_level, row.shown_best, row.shown_leading) == (True, set(), set())
-    text = made_up.text_of(measured(level))
-    assert '>1<span class="small">all level</span></th>' in text
-    assert "<strong>0.6" not in text
-    worse = measured(level | {"marginal_sdp": [0.8, 0.8, 0.8, 0.9]})
+    assert "<strong>0.6" not in made_up.text_of(measured(SPREAD))
+    worse = measured(SPREAD | {"marginal_sdp": by_net(0.35, 0.56, 0.75, 0.95)})
     row = only_row(worse)[1]
     assert (row.is_level, row.shown_best, row.shown_leading) == (False, {"sdp", "dvia"}, {"sdp", "dvia"})
     assert made_up.text_of(worse).count('<span class="small">tied</span>') == 2
@@ -105,7 +109,7 @@ def test_a_row_in_which_nothing_is_told_apart_shows_no_best():
 
 
 def test_tie_of_single_measurements_is_judged_by_their_standard_errors():
-    frame = measured({"sdp": [0.10], "dvia": [0.13]}, stderr=0.03)
+    frame = measured({"sdp": [0.10], "dvia": [0.13]}, stderr=0.03)  # a difference of .03 with error .042
     cells = only_row(frame)[2]
     assert [rule for rule, cell in cells.items() if cell.best] == ["sdp", "dvia"]
     assert math.isnan(cells["sdp"].sd)

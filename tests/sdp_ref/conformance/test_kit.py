@@ -533,3 +533,11 @@ def test_a_net_that_was_changed_is_shown_as_it_was():
     names = {"rule": Gated()}
     exec(report["net-kept"].example, names)
     assert isinstance(names["net"], nn.Module)
+
+
+def test_a_notebook_shows_errors_and_tolerances_of_checks():
+    report = sr.check_rule("sdp", only="affine")
+    html = report._repr_html_()
+    assert f"{report['affine'].numbers['error']:.3g}" in html
+    assert f"{report['affine'].numbers['tolerance']:.3g}" in html
+    assert "passes" in html
