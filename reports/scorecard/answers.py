@@ -46,6 +46,13 @@ USES = (
 )
 
 
+_NOUNS = {
+    "std_ratio": "standard deviations ",
+    "iqr_ratio": "interquartile ranges ",
+    "tails": "tail probabilities ",
+}
+
+
 @dataclass(frozen=True)
 class Error:
     """Mean score of a rule at one noise level, half of its 95 % interval, and the score of an exact rule.
@@ -63,7 +70,7 @@ class Error:
     def text(self) -> tuple[str, str, str]:
         """Words, the error with its interval, and its unit with the direction."""
         if self.metric.better == "one":
-            noun = "tail probabilities " if self.metric.name == "tails" else "standard deviations "
+            noun = _NOUNS[self.metric.name]
             way = "too large" if self.direction > 0 else "too small"
             if not abs(self.direction) > self.score / 2:
                 way = "too large or too small"

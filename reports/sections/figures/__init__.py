@@ -17,13 +17,13 @@ from sdp_bench.reports.site import CHARTS
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label, activation_rank
-from sdp_bench.reports.style.theme import GREY, LIGHT, is_plain, styles
+from sdp_bench.reports.style.theme import GREY, LIGHT, Style, is_plain, styles
 from sdp_bench.reports.tables.over_noise import over_noise
 from sdp_bench.reports.tables.tables import Table, headline, told_apart
 
 _MOST = 12
 """Largest number of panels in a figure."""
-_ROW = 0.145  # in, of a heat map
+_ROW, _COLUMN = 0.115, 0.17  # in, of a heat map
 
 
 def figures(
@@ -167,9 +167,9 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
         return None
     sigmas = sorted(cells["sigma"].unique())
     names = [_net_name(*net[1:]) for net in rows.itertuples(index=False)]
-    height, width = _ROW * len(rows), max(0.24 * len(sigmas), 1.6)
+    height, width = _ROW * len(rows), max(_COLUMN * len(sigmas), 1.45)
     left = 0.055 * max(map(len, names)) + 0.1
-    columns = max(1, min(4, int((10.2 - left) / (width + 0.15))))
+    columns = max(1, min(6, int((10.2 - left) / (width + 0.12))))
     drawing, every = _heat_axes([traits.label(rule) for rule in rules], columns, width, height, left)
     families = rows["family"].tolist()
     edges = [place for place in range(1, len(families)) if families[place] != families[place - 1]]
@@ -182,13 +182,13 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
         axes.grid(visible=False)
         sns.heatmap(
             grid.to_numpy(), annot=text.to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis", cbar=False,
-            annot_kws={"fontsize": 5.6}, linewidths=0.3, linecolor=LIGHT, ax=axes,
+            annot_kws={"fontsize": 5.0}, linewidths=0.3, linecolor=LIGHT, ax=axes,
             xticklabels=[f"{sigma:g}" for sigma in sigmas],
             yticklabels=names if place % columns == 0 else False,
         )  # fmt: skip
         axes.hlines(edges, 0, len(sigmas), color=GREY, linewidth=1)
         axes.xaxis.tick_top()
-        axes.tick_params(labelsize=SMALL - 0.5, length=0, labelrotation=0, pad=2)
+        axes.tick_params(labelsize=SMALL - 1.2, length=0, labelrotation=0, pad=2)
     lowest, highest = (
         cells[cells["rule"].isin(rules)].groupby("rule")["value"].agg(kind) for kind in ("min", "max")
     )
@@ -220,7 +220,7 @@ def _heat_axes(
         row, column = divmod(place, columns)
         x, y = left + column * (width + gap), tall - row * (above + height + 0.1) - above - height
         axes = drawing.add_axes((x / wide, y / tall, width / wide, height / tall))
-        axes.set_title(clean(title), pad=14)
+        axes.set_title(clean(title), pad=14, fontsize=SMALL)
         every.append(axes)
     return drawing, every
 
@@ -248,9 +248,10 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
     if not parts:
         return None
     shown = {rule for _, spans in parts for rule in spans.index}
-    drawing, every = panels(
-        [title for title, _ in parts[:_MOST]], [s for rule, s in styled.items() if rule in shown]
-    )
+    legend = [s for rule, s in styled.items() if rule in shown and not is_plain(rule)]
+    plain = Style("Monte Carlo, more samples take longer", GREY, "o")
+    legend += [plain] if any(map(is_plain, shown)) else []
+    drawing, every = panels([title for title, _ in parts[:_MOST]], legend)
     words = []
     for axes, (title, spans) in zip(every, parts, strict=False):
         axes.set_xscale("log")
@@ -259,7 +260,8 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
             row = by_rule[rule]
             mean, low, high, seconds = row["mean"], row["min"], row["max"], row["seconds"]
             axes.vlines(seconds, low, high, color=styled[rule].colour, linewidth=1, alpha=0.6)
-            axes.plot([seconds], [mean], **styled[rule].line | {"marker": styled[rule].marker or "."})
+            style = plain if is_plain(rule) else styled[rule]
+            axes.plot([seconds], [mean], **style.line | {"marker": style.marker or "."})
             words.append(f"{title}, {styled[rule].label}: {labels.duration(seconds)}, {mean:.2f}")
         axes.set_ylim(0, 1.02)
         time_axis(axes)
