@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import sdp_ref as sr
+from sdp_bench.bench.nets.architectures import ImageArchitecture
 
 RULES = ("sdp", "second_order", "split:base=sdp,k=5", "control_variate:samples=64,coefficient=jacobian")
 
@@ -143,3 +144,11 @@ def test_a_net_of_one_batch_size_is_served():
 def test_without_noise_nothing_depends_on_the_derivative():
     x = sr.DiagonalGaussian(torch.ones(1, 3), torch.zeros(1, 3))
     assert not sr.propagate(lambda v: v.detach() * 2, x, "sdp").covariance.any()
+
+
+@pytest.mark.parametrize("wrap", [lambda net: net, lambda net: lambda x: net(x)], ids=["module", "function"])
+def test_a_wide_float32_net_with_kinks_in_every_step_is_accepted(wrap):
+    net = ImageArchitecture("cnn3", 1, 28, 10).build(0)
+    torch.manual_seed(0)  # differences at this image agree with each other by chance
+    x = torch.rand(2, 1, 28, 28)
+    assert sr.propagate(wrap(net), sr.DiagonalGaussian(x, torch.ones_like(x)), "sdp").mean.shape == (2, 10)
