@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from sdp_bench.bench.experiments.iris import (
     STANDARDISED,
     WASSERSTEIN,
 )
-from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.paper import Printed, printed
 from sdp_bench.reports.replication.claims import CONVENTIONS
@@ -65,8 +65,7 @@ class Gap:
         return f"{factor}{shown(self.size)}{interval}"
 
 
-@dataclass(frozen=True)
-class Convention:
+class Convention(NamedTuple):
     """A training recipe and a partition of the outputs.
 
     `gaps` are by measured kind, one of :data:`KINDS`; only 1 - TV depends on the partition. `place` is the
@@ -80,9 +79,11 @@ class Convention:
     place: float
 
 
-@dataclass(frozen=True)
-class Unreached:
-    """A cell of the paper that no convention reaches; `low` and `high` are the extremes of its means."""
+class Unreached(NamedTuple):
+    """A cell of the paper that no convention reaches; `low` and `high` are the extremes of its means.
+
+    `gap` is the distance from the printed number to the closest convention, in the units of :class:`Gap`.
+    """
 
     kind: str
     label: str
@@ -92,18 +93,11 @@ class Unreached:
     printed: float
     low: float
     high: float
+    gap: float
 
     @property
     def here(self) -> str:
         return labels.span((self.low, self.high))
-
-    @property
-    def gap(self) -> float:
-        """Distance from the printed number to the closest convention, in the units of :class:`Gap`."""
-        return min(
-            abs(float(_scaled(self.kind, each) - _scaled(self.kind, self.printed)))
-            for each in (self.low, self.high)
-        )
 
 
 def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
@@ -113,46 +107,36 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     `cells` by kind. Return None if fewer than two conventions were measured.
     """
     means = _means(frame)
-    if means.empty:
-        return None
-    compared = {kind: list(_compared(kind, means[means["kind"] == kind])) for kind in means["kind"].unique()}
-    partitions = [(each.recipe, each.partition) for each in compared.get("1-tv", ())]
+    gaps: dict[str, dict[tuple[str, str], Gap]] = {}
+    unreached: list[Unreached] = []
+    for kind, own in means.groupby("kind", sort=False) if len(means) else ():
+        gaps[str(kind)], missed = _compared(str(kind), own)
+        unreached += missed
+    partitions = list(gaps.get("1-tv", ()))
     if len(partitions) < 2:
         return None
     recipes = {recipe for recipe, _ in partitions}
-    gaps = {kind: {(each.recipe, each.partition): each.gap for each in own} for kind, own in compared.items()}
-    found = []
+    conventions = []
     for recipe, partition in partitions:
-        own, places = {}, []
-        for kind, known in gaps.items():
-            here = known.get((recipe, partition)) or known.get((recipe, ""))
-            if here is None:
-                continue
-            own[kind] = here
-            if {other for other, _ in known} >= recipes:
-                places.append(np.mean([other.size < here.size for other in known.values()]))
-        found.append(Convention(recipe, partition, own, float(np.mean(places))))
-    found.sort(key=lambda one: (one.place, one.gaps["1-tv"].size))
-    unreached = [cell for kind, own in compared.items() for cell in _unreached(kind, own)]
-    cells = {kind: own[0].gap.cells for kind, own in compared.items() if own}
+        known = {
+            kind: gap
+            for kind, own in gaps.items()
+            if (gap := own.get((recipe, partition)) or own.get((recipe, "")))
+        }
+        places = [
+            np.mean([other.size < gap.size for other in gaps[kind].values()])
+            for kind, gap in known.items()
+            if {other for other, _ in gaps[kind]} >= recipes
+        ]
+        conventions.append(Convention(recipe, partition, known, float(np.mean(places))))
+    cells = {kind: next(iter(own.values())).cells for kind, own in gaps.items() if own}
     return {
         "nets": KIND.label,
         "kinds": [kind for kind in KINDS if kind in cells],
-        "conventions": found,
+        "conventions": sorted(conventions, key=lambda one: (one.place, one.gaps["1-tv"].size)),
         "unreached": sorted(unreached, key=lambda cell: -cell.gap),
         "cells": cells,
     }
-
-
-@dataclass(frozen=True, eq=False)
-class _Compared:
-    """Means over nets of one convention in the common cells, and the printed numbers."""
-
-    recipe: str
-    partition: str
-    gap: Gap
-    means: NDArray[np.float64]
-    cells: Mapping[tuple[float, str, str], Printed]
 
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
@@ -164,45 +148,50 @@ def _means(frame: pd.DataFrame) -> pd.DataFrame:
         & (frame["noise"] == GAUSSIAN.family)
     ]
     specs = {spec: recorded_metric(str(spec)) for spec in own["metric_spec"].unique()}
-    kinds = {spec: _kind(metric) for spec, metric in specs.items()}
-    own = own[own["metric_spec"].map(kinds).astype(str) != ""].copy()
-    if own.empty:
-        return own
-    own["kind"] = own["metric_spec"].map(kinds).astype(str)
-    variants = {spec: metric.variant if metric.convention else "" for spec, metric in specs.items()}
-    own["partition"] = own["metric_spec"].map(variants).astype(str)
-    own["value"] = own["value"].where(own["kind"] != "1-tv", 1 - own["value"])
+    # Any partition of the outputs is a reading of the paper's total variation.
+    kinds = {
+        s: "1-tv" if m.convention else m.published if m.published in KINDS else "" for s, m in specs.items()
+    }
+    partitions = {spec: metric.variant if metric.convention else "" for spec, metric in specs.items()}
+    own = own.assign(
+        kind=own["metric_spec"].map(kinds).astype(str),
+        partition=own["metric_spec"].map(partitions).astype(str),
+    )
+    own = own[own["kind"] != ""]
+    own = own.assign(value=own["value"].where(own["kind"] != "1-tv", 1 - own["value"]))
     own = own.drop_duplicates([*_CELL, "recipe", "kind", "partition", "net", "input"])
-    for name in ("rule", "component", "recipe"):
-        own[name] = own[name].astype(str)
+    own = own.astype(dict.fromkeys(("rule", "component", "recipe"), str))
     keys = ["kind", "recipe", "partition", *_CELL, "seed"]
     return own.groupby(keys, observed=True)["value"].mean().reset_index()
 
 
-def _kind(metric: Metric) -> str:
-    """Printed kind that a metric corresponds to; any partition of the outputs is a reading of its TV."""
-    if metric.convention:
-        return "1-tv"
-    return metric.published if metric.published in KINDS else ""
+def _compared(kind: str, means: pd.DataFrame) -> tuple[dict[tuple[str, str], Gap], list[Unreached]]:
+    """Gap of every convention in the printed cells that all of them have, and cells outside their range.
 
-
-def _compared(kind: str, means: pd.DataFrame) -> Iterator[_Compared]:
-    """Every convention of one kind, in the printed cells that all of them have."""
-    split = means.groupby(["recipe", "partition"], observed=True)
-    by = {key: own.pivot(index="seed", columns=_CELL, values="value") for key, own in split}
-    columns: list[set[Any]] = [set(own.columns) for own in by.values()]
-    shared: list[tuple[float, str, str]] = sorted(set.intersection(*columns))
-    cells = {
-        (sigma, rule, component): one
-        for sigma, rule, component in shared
-        if (one := printed(kind, KIND.activation, KIND.depth, sigma, rule, component)) is not None
+    A cell is outside if its distance from the range of all conventions exceeds its printed spread.
+    """
+    by = {
+        (str(recipe), str(partition)): own.pivot(index="seed", columns=_CELL, values="value")
+        for (recipe, partition), own in means.groupby(["recipe", "partition"], observed=True)
+    }
+    shared: list[Any] = sorted(set.intersection(*(set(own.columns) for own in by.values())))
+    cells: dict[Any, Printed] = {
+        cell: one for cell in shared if (one := printed(kind, KIND.activation, KIND.depth, *cell)) is not None
     }
     paper = np.array([one.mean for one in cells.values()])
-    for (recipe, partition), own in by.items():
-        values = own[list(cells)].dropna().to_numpy(float)
-        if values.size:
-            gap = _gap(kind, values, paper)
-            yield _Compared(str(recipe), str(partition), gap, values.mean(0), cells)
+    values = {key: own[list(cells)].dropna().to_numpy(float) for key, own in by.items()}
+    values = {key: own for key, own in values.items() if own.size}
+    if not values:
+        return {}, []
+    averages = np.stack([own.mean(0) for own in values.values()])
+    unreached = []
+    ends = zip(averages.min(0).tolist(), averages.max(0).tolist(), strict=True)
+    for ((sigma, rule, component), one), (low, high) in zip(cells.items(), ends, strict=True):
+        spread = one.spread if math.isfinite(one.spread) else 0.0
+        if not low - spread <= one.mean <= high + spread:
+            gap = min(abs(float(_scaled(kind, end) - _scaled(kind, one.mean))) for end in (low, high))
+            unreached.append(Unreached(kind, one.label, sigma, rule, component, one.mean, low, high, gap))
+    return {key: _gap(kind, own, paper) for key, own in values.items()}, unreached
 
 
 def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> Gap:
@@ -227,18 +216,6 @@ def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64
     with np.errstate(divide="ignore"):
         scaled: NDArray[np.float64] = np.asarray(np.log(np.maximum(value, 0)))
     return scaled
-
-
-def _unreached(kind: str, compared: Sequence[_Compared]) -> Iterator[Unreached]:
-    """Cells whose printed number is outside the range of all conventions by more than its own spread."""
-    if not compared:
-        return
-    means = np.stack([each.means for each in compared])
-    spans = zip(compared[0].cells.items(), means.min(0).tolist(), means.max(0).tolist(), strict=True)
-    for ((sigma, rule, component), one), low, high in spans:
-        spread = one.spread if math.isfinite(one.spread) else 0.0
-        if not low - spread <= one.mean <= high + spread:
-            yield Unreached(kind, one.label, sigma, rule, component, one.mean, low, high)
 
 
 _LOCATED = "dvia:means=regular"
