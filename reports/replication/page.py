@@ -85,7 +85,7 @@ def topics() -> tuple[Topic, ...]:
 
 OTHER_TRAINING = set(SUITES.values()) - {MAIN_CONVENTION[1]}
 """Conventions of training that are not drawn."""
-_FEWEST, _MOST = 3, 20  # conventions
+_FEWEST, _MOST = 2, 20  # conventions
 _LEVELS = 5  # noise levels that are drawn one by one; of more effects the deciding one is drawn
 _ROW = 0.2  # in
 
