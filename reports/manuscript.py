@@ -26,18 +26,7 @@ from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import styles
 from sdp_bench.reports.tables.over_noise import over_noise
 from sdp_bench.reports.tables.tables import Cell, Row, Table
-
-TITLE = "sdp-bench"
-ABSTRACT = "Benchmarks and validates rules that propagate distributions through neural networks."
-LICENSE = "MIT"
-AUTHORS = "{sdp-bench developers}"
-PAPER_TITLE = "Uncertainty Quantification via Stable Distribution Propagation"
-PAPER_PLACE = "International Conference on Learning Representations (ICLR)"
-PAPER_YEAR = 2024
-PAPER_AUTHORS = (
-    *("Petersen, Felix", "Mishra, Aashwin", "Kuehne, Hilde", "Borgelt, Christian", "Deussen, Oliver"),
-    "Yurochkin, Mikhail",
-)
+from sdp_bench.reports.writing import TEMPLATES
 
 SOFTWARE, PAPER = "sdp-bench", "petersen2024uncertainty"
 """Keys of the entries."""
@@ -45,25 +34,7 @@ SOFTWARE, PAPER = "sdp-bench", "petersen2024uncertainty"
 
 def bibliography() -> str:
     """Entries of the installed package and of the paper whose rules it measures."""
-    software = {
-        "title": f"{{{TITLE}}}: {ABSTRACT}",
-        "author": AUTHORS,
-        "version": version("sdp-bench"),
-        "note": f"Version {version('sdp-bench')}. License: {LICENSE}",
-    }
-    paper = {
-        "title": PAPER_TITLE,
-        "author": " and ".join(PAPER_AUTHORS),
-        "booktitle": PAPER_PLACE,
-        "year": str(PAPER_YEAR),
-    }
-    entries = (_entry("misc", SOFTWARE, software), _entry("inproceedings", PAPER, paper))
-    return "% sdp-bench: what to cite\n" + "\n".join(entries)
-
-
-def _entry(kind: str, key: str, fields: dict[str, str]) -> str:
-    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
-    return f"@{kind}{{{key},\n{lines}\n}}\n"
+    return (TEMPLATES / "paper.bib").read_text(encoding="utf-8").replace("VERSION", version("sdp-bench"))
 
 
 @dataclass(frozen=True)
@@ -284,18 +255,6 @@ LATEX, MARKDOWN = "reproducibility.tex", "reproducibility.md"
 TABLES, FIGURES = "tables", "figures"
 """Subfolders of the paper's folder."""
 
-_HEAD = r"""% sdp-bench: written anew by each export; \input its parts in a document of yours
-\documentclass{article}
-\usepackage[T1]{fontenc}
-\usepackage{amsmath,booktabs,float,graphicx,lmodern,textcomp}
-\begin{document}
-"""
-_TAIL = r"""\clearpage
-\input{reproducibility.tex}
-\bibliographystyle{plain}
-\bibliography{paper}
-\end{document}
-"""
 _TABLE = r"""\begin{table}[H]
 \centering
 \caption{%s}
@@ -318,10 +277,10 @@ def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
     tabulate or a foreign file is in the way, and RunFailedError if the folder is not writable.
     """
     if not results.tables:
-        raise UserError("no measurements are there that tables are made of; `sdp-bench run` makes some")
+        raise UserError("there are no results to tabulate; measure some with `sdp-bench run`")
     files: dict[Path, str] = {}
     figures: dict[Path, Plot] = {}
-    document = [_HEAD, f"\\noindent {escaped(KEY)}\n"]
+    document = [f"\\noindent {escaped(KEY)}\n"]
     tables = _in_order(results.tables)
     for name, own in tables.items():
         document.append(f"\\clearpage\n\\section*{{{escaped(_title(name))}}}\n")
@@ -335,7 +294,9 @@ def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
             document.append(_TABLE % (tabular.caption, path.as_posix()))
     words = reproducibility(results, again)
     files |= {Path(LATEX): words.latex, Path(MARKDOWN): words.markdown, Path(BIBLIOGRAPHY): bibliography()}
-    files[Path(MAIN)] = "".join([*document, _TAIL])
+    files[Path(MAIN)] = (
+        (TEMPLATES / "paper.tex").read_text(encoding="utf-8").replace("CONTENT", "".join(document))
+    )
     _make_sure(folder, [*files, *(path.with_suffix(f".{kind}") for path in figures for kind in KINDS)])
     written = []
     for path, plot in figures.items():

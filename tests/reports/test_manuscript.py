@@ -123,7 +123,7 @@ def test_no_file_of_others_is_overwritten_and_then_nothing_is_written(name, tmp_
 
 
 def test_results_without_tables_make_no_paper(tmp_path):
-    with pytest.raises(UserError, match="no measurements"):
+    with pytest.raises(UserError, match="no results to tabulate"):
         write_manuscript(Results(made_up.frame().iloc[:0]), tmp_path / "out", AGAIN)
     assert not (tmp_path / "out").exists()
 
