@@ -131,7 +131,7 @@ def single(parts: Sequence[Part], cover: Cover) -> str:
 
 
 def _around(cover: Cover) -> dict[str, Any]:
-    meta = {"preset": "", "finished": ""} | dict(cover.meta)
+    meta = {"preset": "", "finished": "", "rules_left_out": ""} | dict(cover.meta)
     return {"title": cover.title, "meta": meta, "data": cover.data, "links": cover.links, "kind": KIND}
 
 
