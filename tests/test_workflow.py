@@ -41,11 +41,26 @@ def test_it_runs_on_pushes_and_pull_requests_and_may_write_nothing():
     assert "github.ref" in WORKFLOW["concurrency"]["group"]
 
 
+def test_actions_are_pinned_and_packages_come_from_one_index_each():
+    files = sorted((ROOT / ".github").rglob("*.yml"))
+    pinned = re.compile(r"\s*(- )?uses: (\./[\w./-]+|[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+)")
+    for file in files:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if "uses:" in line and not pinned.fullmatch(line)] == [], file
+    versions = {}
+    for found in re.finditer(r"uses: (\S+)@(\S+ # \S+)", "".join(file.read_text() for file in files)):
+        versions.setdefault(found[1], set()).add(found[2])
+    assert versions
+    assert {name: kinds for name, kinds in versions.items() if len(kinds) > 1} == {}
+    for file in (*files, ROOT / "Dockerfile"):  # a package of the same name in an extra index would be taken
+        assert "extra-index" not in file.read_text(encoding="utf-8").lower().replace("_", "-")
+
+
 def test_every_job_is_bounded_and_installs_with_the_constraints():
     for name, job in JOBS.items():
         assert 0 < job["timeout-minutes"] <= 90
         uses = [step["uses"] for step in job["steps"] if "uses" in step]
-        assert uses[0].startswith("actions/checkout@v")
+        assert uses[0].startswith("actions/checkout@")
         if name == "systems":
             assert any("--constraint constraints.txt" in step.get("run", "") for step in job["steps"])
         else:
