@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import io
+import logging
 import warnings
 import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -61,7 +64,7 @@ class Program:
         if not self.trusted:
             raise UserError(f"{self.address} {UNTRUSTED}")
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")  # older exports are converted
                 return self._read()
         except UserError as error:
@@ -85,6 +88,17 @@ class Program:
             "it holds weights or a pickle (torch.save), not a net that can be run; give a function that "
             "makes the net and loads them, path/to/net.py:build"
         )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide log messages, by which torch prints tracebacks of damaged files before it raises an error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _exported(content: bytes) -> nn.Module:
@@ -125,6 +139,19 @@ class _Exported(nn.Module):
         return self.module(*args, **kwargs)
 
 
+def _tensors(parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield all tensors of ONNX graphs and functions: weights, constants, and those of graphs inside."""
+    for part in parts:
+        yield from getattr(part, "initializer", ())
+        for sparse in getattr(part, "sparse_initializer", ()):
+            yield from (sparse.values, sparse.indices)
+        for attribute in (attribute for node in part.node for attribute in node.attribute):
+            yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
+            yield from _tensors([*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs])
+
+
 def _onnx(content: bytes) -> nn.Module:
     try:
         import onnx
@@ -139,7 +166,7 @@ def _onnx(content: bytes) -> nn.Module:
             "as torch: pip install torchvision --index-url https://download.pytorch.org/whl/cpu"
         ) from error
     model = onnx.load_model_from_string(content)
-    if any(each.external_data for each in model.graph.initializer):
+    if any(tensor.external_data for tensor in _tensors([model.graph, *model.functions])):
         raise UserError("its weights are in another file; write them into it (onnx.save_model)")
     module: nn.Module = convert(model)
     return module

@@ -4,6 +4,7 @@ import io
 import sys
 import types
 import warnings
+import zipfile
 from collections import namedtuple
 from pathlib import Path
 
@@ -103,6 +104,17 @@ def test_a_file_that_is_no_net_gets_one_line(files, name, message):
     with pytest.raises(UserError, match=message) as caught:
         own.find(str(files / name), files / "x.npy")
     assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_program_prints_nothing(files, capfd):
+    """torch logs a traceback of the error that it then raises."""
+    damaged = io.BytesIO()
+    with zipfile.ZipFile(files / "net.pt2") as archive, zipfile.ZipFile(damaged, "w") as copy:
+        for name in archive.namelist():
+            copy.writestr(name, archive.read(name).replace(b"torch.ops.aten.", b"torch.ops.atex."))
+    with pytest.raises(UserError, match=r"^cannot read net\.pt2: [^\n]*$"):
+        Program("net.pt2", damaged.getvalue()).load()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_stored_programs_are_not_read_without_trust(files):
@@ -283,6 +295,32 @@ def test_an_onnx_model_gives_the_laws_of_its_module(no_torchvision):
         law, right = (sr.propagate(each, x, rule) for each in (program.load().eval(), module()))
         assert torch.allclose(law.mean, right.mean, atol=1e-5)
         assert torch.allclose(law.variance, right.variance, atol=1e-5)
+
+
+@pytest.mark.parametrize("place", ["initializer", "constant", "subgraph", "function"])
+def test_onnx_weights_in_another_file_are_refused(no_torchvision, place):
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load_model_from_string(linear_onnx("batch"))
+    tensor = onnx.numpy_helper.from_array(np.ones(3, np.float32), "other")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    constant = onnx.helper.make_node("Constant", [], ["c"], value=tensor)
+    inner = onnx.helper.make_graph([constant], "inner", [], [])
+    match place:
+        case "initializer":
+            model.graph.initializer.append(tensor)
+        case "constant":
+            model.graph.node.append(constant)
+        case "subgraph":
+            model.graph.node.append(
+                onnx.helper.make_node("If", ["x"], ["z"], then_branch=inner, else_branch=inner)
+            )
+        case "function":
+            opset = [onnx.helper.make_opsetid("", 13)]
+            model.functions.append(onnx.helper.make_function("own", "f", [], ["c"], [constant], opset))
+    with pytest.raises(UserError, match="weights are in another file"):
+        Program("net.onnx", model.SerializeToString()).load()
 
 
 def test_onnx_without_its_extra_says_which(monkeypatch):
