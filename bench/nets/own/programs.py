@@ -92,7 +92,7 @@ class Program:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide log messages, by which torch prints tracebacks of damaged files before it raises an error."""
+    """Hide log messages: torch logs tracebacks of damaged files before it raises an error."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
