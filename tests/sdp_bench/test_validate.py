@@ -181,7 +181,9 @@ def test_a_failed_check_is_exit_code_1_whatever_else_failed(call, monkeypatch, t
     assert code == 1
     assert "  checks: failed affine: mean[0] is 1, must be 0" in out
     last = out.splitlines()[-1]
-    assert last.startswith("verdict: raising fails the one check that applies (affine); run sdp-bench check-rule")
+    assert last.startswith(
+        "verdict: raising fails the one check that applies (affine); run sdp-bench check-rule"
+    )
     assert f"{last.removeprefix('verdict: ')}." in (tmp_path / "card" / "index.html").read_text()
 
 

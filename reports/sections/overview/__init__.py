@@ -128,6 +128,10 @@ class Verdict:
     ranking: Ranking
 
     @property
+    def sampled(self) -> bool:
+        return self.advised not in self.rules
+
+    @property
     def rules(self) -> tuple[str, ...]:
         """Deterministic rules, best first."""
         return (
@@ -212,7 +216,10 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
         return None
     costs = Costs.measured(own, traits)
     seconds = {rule: cost.seconds for rule, cost in costs.by_rule.items()}
-    advised = rank(overall, overall.rules).cheapest(seconds)
+    every = rank(overall, overall.rules)
+    # Without a known spread all rules are tied, and the cheapest could be the worst.
+    known = math.isfinite(overall.half_width(every.leader))
+    advised = every.cheapest(seconds) if known else every.leader
     return Verdict(use, overall, costs, advised, rank(overall, deterministic))
 
 
@@ -245,21 +252,21 @@ def when_to_sample(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits
     said = []
     for number, name in enumerate(names):
         own = [v for row in rows if (v := row.verdicts[number]) and v.samples and math.isfinite(v.slowdown)]
-        slower = [v for v in own if v.slowdown > 1]
+        slower, faster = ([v for v in own if v.slowdown >= 1.5], [v for v in own if v.slowdown <= 1])
         if slower:
             counts = [v.samples[1] for v in slower if v.samples]
             rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in slower)))
-            factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0)
+            factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0).replace(" to ", " to 1/")
             said.append(
                 f"On {name}: {labels.span(counts, 0)} Monte Carlo samples are as accurate as {rules}, the "
-                f"best deterministic rule, which takes {factors} times as long."
+                f"best without sampling, at 1/{factors} of the time."
             )
-        elif own:
-            rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in own)))
-            counts = [v.samples[1] for v in own if v.samples]
+        elif faster:
+            rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in faster)))
+            counts = [v.samples[1] for v in faster if v.samples]
             said.append(
-                f"On {name} only for more accuracy: {rules} is as accurate as {labels.span(counts, 0)} "
-                f"samples or more, in less time."
+                f"On {name} only for more accuracy: {rules} matches the accuracy of "
+                f"{labels.span(counts, 0)} samples or more, in less time."
             )
     return " ".join(said)
 

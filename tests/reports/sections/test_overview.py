@@ -57,6 +57,13 @@ def test_the_recommended_rule_is_the_cheapest_of_those_tied_with_the_most_accura
     assert {rule for rule in verdict.overall.rules if TRAITS.is_sampling(rule)}  # they are compared as well
 
 
+def test_without_a_spread_the_most_accurate_rule_is_recommended():
+    frame = checked(made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-tv",)))
+    for row in rows(families(frame), TRAITS):
+        (verdict,) = row.verdicts
+        assert verdict.advised == verdict.overall.rules[0]
+
+
 def test_standard_deviations_are_told_as_the_factor_by_which_they_are_off(data, found):
     own = data[(data["metric"] == "std_ratio") & (data["rule"] == found["standard deviations"].rules[0])]
     off = np.exp(np.abs(np.log(own["value"])).groupby([own["depth"], own["sigma"]]).mean().mean())
