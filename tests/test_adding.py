@@ -83,41 +83,29 @@ def test_metric_data_set_and_experiment_are_known_by_name(run):
 
 
 @pytest.mark.slow
-def test_metric_data_set_and_experiment_are_on_the_page(run, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (
+            "small-noise --preset quick --nets 1 --samples 20000",
+            (
+                "Small noise",
+                "Where every net is nearly linear",
+                "Distance of the predicted mean",
+                "wine-cultivars",
+            ),
+        ),
+        (
+            "iris-std --preset smoke --net-source trained --epochs 50 --activation arctan --depth 1 "
+            "--sigma 1 --rules inflated,marginal_moment_matching",
+            ("inflated SDP", "arctan", 'id="shifts"'),
+        ),
+    ],
+)
+def test_they_are_on_the_page(run, tmp_path, words, shown):
+    file = ("--database", str(tmp_path / "results.sqlite"))
     command = ("-m", "sdp_bench.cli")
-    file = ("--database", str(tmp_path / "wine.sqlite"))
-    run(
-        *command,
-        "run",
-        "small-noise",
-        "--preset",
-        "quick",
-        "--nets",
-        "1",
-        "--samples",
-        "20000",
-        "--jobs",
-        "1",
-        *file,
-    )
+    run(*command, "run", *words.split(), "--jobs", "1", *file)
     run(*command, "report", "--single-file", "--no-committed", *file, "--output", str(tmp_path))
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    for shown in (
-        "Small noise",
-        "Where every net is nearly linear",
-        "Distance of the predicted mean",
-        "wine-cultivars",
-    ):
-        assert shown in page
-
-
-@pytest.mark.slow
-def test_rule_activation_and_section_are_on_the_page(run, tmp_path):
-    command = ("-m", "sdp_bench.cli")
-    trained = ("--net-source", "trained", "--epochs", "50", "--activation", "arctan", "--depth", "1")
-    few = ("--preset", "smoke", "--sigma", "1", "--rules", "inflated,marginal_moment_matching", "--jobs", "1")
-    run(*command, "run", "iris-std", *trained, *few)
-    run(*command, "report", "--single-file", "--no-committed", "--output", str(tmp_path))
-    page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    for shown in ("inflated SDP", "arctan", 'id="shifts"'):
-        assert shown in page
+    assert [text for text in shown if text not in page] == []

@@ -63,20 +63,6 @@ def test_the_action_calls_the_command_with_what_it_was_given(tmp_path):
     assert parsed(scripted("Check", tmp_path, BASELINE="b", RULES="", OPTIONS="")).params["rules"] is None
 
 
-def test_the_action_installs_torch_from_its_index_and_the_package_of_its_own_commit(tmp_path):
-    place = ROOT / ".github/actions/gate"
-    given = {"TORCH_INDEX": "index", "GITHUB_ACTION_PATH": str(place), "REQUIREMENTS": "-r\nmy file.txt\n"}
-    words = scripted("Install", tmp_path, **given)
-    calls = " ".join(words).split("-m pip install --quiet ")[1:]
-    assert [call.strip() for call in calls] == [
-        "--index-url index torch",
-        f"{place}/../../..",
-        "-r my file.txt",
-    ]
-    assert (place / "../../..").resolve() == ROOT
-    assert ACTION["inputs"]["torch-index"]["default"] == "https://download.pytorch.org/whl/cpu"
-
-
 def test_no_input_is_pasted_into_a_script_and_what_tells_runs_after_a_failure_too():
     for step in STEPS.values():
         assert "${{" not in step.get("run", "") + step.get("with", {}).get("script", "")
@@ -149,14 +135,6 @@ def walked():
     """The commands of the page that are for a checkout."""
     (block,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     return block
-
-
-def test_the_page_makes_the_baseline_before_it_compares():
-    lines = walked().splitlines()
-    assert lines[0] == "cp docs/examples/template.py my_rule.py"
-    making, comparing = (parsed(shlex.split(line)[1:]).params for line in lines[-2:])
-    assert (making["update"], comparing["update"]) == (True, False)
-    assert making["baseline"] == comparing["baseline"]
 
 
 @pytest.mark.slow

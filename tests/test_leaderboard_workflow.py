@@ -64,11 +64,6 @@ def test_only_the_deployment_may_write_pages():
     assert BUILD["jobs"]["page"]["if"] == "github.event_name != 'pull_request'"
 
 
-def test_every_job_is_bounded():
-    for job in (*BUILD["jobs"].values(), *ANSWER["jobs"].values()):
-        assert 0 < job["timeout-minutes"] <= 60
-
-
 def test_scripts_are_valid_shell_and_call_what_is_there():
     for job in (*BUILD["jobs"].values(), *ANSWER["jobs"].values()):
         for step in steps(job):
@@ -134,13 +129,3 @@ def test_an_answer_that_leads_elsewhere_is_not_told(linked, tmp_path):
     (tmp_path / "answer" / linked).symlink_to(tmp_path / "secret")
     assert ran(script, tmp_path, commands, **given).returncode != 0
     assert not (tmp_path / "told").exists()
-
-
-def test_the_answer_keeps_what_it_is_told_in_a_block_of_code():
-    (script,) = (step["run"] for step in steps(next(iter(ANSWER["jobs"].values()))) if "run" in step)
-    assert "tr -d '`~'" in script
-
-
-def test_the_form_asks_for_the_file_and_what_the_check_says():
-    form = yaml.safe_load((FOLDER / "ISSUE_TEMPLATE/enter-a-rule.yml").read_text(encoding="utf-8"))
-    assert {part["id"] for part in form["body"] if "id" in part} >= {"rule", "file", "check"}

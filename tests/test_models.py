@@ -65,15 +65,6 @@ def assert_small_noise_is_exact(rows):
     return small
 
 
-def test_the_list_of_timm_has_models_of_all_families_that_are_not_too_large():
-    families, weights, names = zip(
-        *(line.split(",") for line in models.TIMM.read_text().splitlines()[1:]), strict=True
-    )
-    assert len(set(names)) == len(names) == models.HOW_MANY["timm"]
-    assert len(set(families)) == 88
-    assert max(map(int, weights)) <= models.WIDEST
-
-
 def test_all_models_are_traced_and_each_rule_has_an_answer_or_a_reason(known):
     assert not known.duplicated(["package", "model", "part"]).any()
     assert (known.seconds.notna() | (known.note != "")).all()

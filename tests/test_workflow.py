@@ -109,29 +109,11 @@ def test_each_make_target_is_there(words):
 
 
 @pytest.mark.parametrize("words", calls("sdp-bench"), ids=" ".join)
-def test_each_command_and_its_options_are_there(words):
+def test_each_command_parses(words):
     command: click.Command = cli
     while isinstance(command, click.Group):
-        assert words[0] in command.commands
         command, words = command.commands[words[0]], words[1:]
-    known = {name for parameter in command.params for name in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= known
-    # Parses them too: values of the right type, nothing missing.
     command.make_context(command.name, list(words), resilient_parsing=False)
-
-
-def test_files_that_it_names_are_in_the_repository():
-    named = {word for words in calls("sdp-bench") for word in words if word.startswith("reports/")}
-    assert named == {"reports/baselines/ci.json"}
-    assert all((ROOT / name).is_file() for name in named)
-
-
-def test_scripts_are_valid_shell():
-    for step in STEPS:
-        if script := step.get("run"):
-            plain = re.sub(r"\$\{\{.*?\}\}", "x", script)
-            done = subprocess.run(["bash", "-n"], input=plain, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
 
 
 # All of them -------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """A run small enough for tests: a net of 8 units, few samples."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -37,6 +38,20 @@ TINY = Settings().but(
 @pytest.fixture
 def plan():
     return make_plan(TINY)
+
+
+@pytest.fixture(scope="session")
+def tiny_file(tmp_path_factory):
+    """A results file of a run of TINY, for tests that do not change it."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny.sqlite"
+    run_all(path, make_plan(TINY))
+    return path
+
+
+@pytest.fixture
+def tiny_copy(tiny_file, tmp_path):
+    """A copy of it that a test may change."""
+    return shutil.copy(tiny_file, tmp_path / "copy.sqlite")
 
 
 def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
@@ -79,4 +94,10 @@ def run_all(path: Path, plan, groups=None):
             cells = group.left(done)
             run.store_result(store, number, group, run.run_group(group, cells), cells)
         store.finish_run(number, 1.0)
-        return store.frame(store.run(number)).assign(key=keys)
+    return frame_of(path)
+
+
+def frame_of(path: Path):
+    """Measurements of the newest run of a results file."""
+    with Store(path) as store:
+        return store.frame(store.run()).assign(key=keys)

@@ -19,13 +19,13 @@ from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_bench.bench.nets.net import best_classifier
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.uci import group
 from sdp_bench.bench.studies.uci.stacked import Setting
 from tests.bench.conftest import make_plan
 from tests.bench.experiments import test_image_classifiers as classifiers
 from tests.bench.nets.test_image_training import TEST
-from tests.bench.studies import test_selective as selective
+from tests.bench.studies import conftest as made
 from tests.stand_in import StandIn
 
 SMALL = Settings().but(
@@ -64,7 +64,7 @@ def groups_of(name, settings):
         case "uci":
             return list(experiment(name).expand(Scope(settings.but(datasets=("yacht",)))).groups)
         case "selective":
-            small = dataclasses.replace(settings, sizes=selective.SMALL.sizes)
+            small = dataclasses.replace(settings, sizes={name: Size(nets=1, epochs=1)})
             return list(experiment(name).expand(Scope(small)).groups)
         case "vision" | "resnet-tv":
             return image_groups(name, settings.but(samples=500))
@@ -103,9 +103,9 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
 )
 def test_a_group_of_every_suite_is_measured_on_a_device_as_on_the_cpu(name, made_up, monkeypatch, tmp_path):
     letters = {
-        ("mnist", "train"): selective.TRAIN,
-        ("mnist", "test"): selective.DIGITS,
-        ("emnist-letters", "test"): selective.LETTERS,
+        ("mnist", "train"): made.TRAIN,
+        ("mnist", "test"): made.TEST,
+        ("emnist-letters", "test"): made.LETTERS,
     }
     monkeypatch.setattr(
         ImageClassification,

@@ -114,18 +114,6 @@ def test_a_read_only_folder_is_told_in_one_line(old, act):
     assert old.read_bytes() == b"old"
 
 
-def test_a_folder_that_refuses_files_is_told_in_one_line(old, monkeypatch):
-    def refused(*_, **__):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(files.tempfile, "TemporaryFile", refused)
-    monkeypatch.setattr(type(old), "open", opens_for_reading_alone(errno.EACCES))
-    for act in (files.check_writable, lambda path: files.write(path, "new")):
-        with pytest.raises(RunFailedError, match=r"^cannot write .*old\.txt: Permission denied$"):
-            act(old)
-    assert old.read_bytes() == b"old"
-
-
 def test_an_old_file_is_removed_and_nothing_else(tmp_path):
     old = tmp_path / "old.json"
     old.write_text("{}")

@@ -119,15 +119,6 @@ def test_a_changed_oracle_is_named_and_not_the_metrics(monkeypatch):
     assert "raise ORACLE_VERSION (bench/metrics/oracle.py) to 2" in line
 
 
-def test_what_is_not_recorded_and_what_is_gone_are_named():
-    (line,) = guard.problems(guard.today(["rule sdp"]), {})
-    assert line == "rule sdp is not recorded yet: run `python -m tests.bench.record_versions`"
-    entry = guard.today(["rule sdp"])["rule sdp"]
-    fewer = {**entry, "numbers": dict(list(entry["numbers"].items())[1:])}
-    (line,) = guard.problems({"rule sdp": fewer}, {"rule sdp": entry})
-    assert "nothing any more for" in line
-
-
 @pytest.mark.parametrize(
     ("name", "off", "is_named"),
     [

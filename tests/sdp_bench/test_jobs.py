@@ -35,13 +35,6 @@ def test_more_workers_than_cores_are_not_begun_and_that_is_said(command, cores, 
     assert 1 <= max(begun) <= cores
 
 
-def test_as_many_workers_as_there_are_cores_are_not_worth_a_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(environment, "cores", lambda: 3)
-    done = CliRunner().invoke(cli.cli, ["run", "no-such-experiment", "--jobs", "3"])
-    assert "this machine" not in done.stderr
-
-
 @pytest.mark.parametrize(
     ("text", "most"), [("150000 100000", 2), ("50000 100000", 1), ("max 100000", None), ("", None)]
 )

@@ -28,33 +28,22 @@ def few(monkeypatch):
     return sources
 
 
-def test_a_shard_of_the_committed_oracles_agrees_and_is_named():
-    code, output = call("verify", "--shard", "2/14")
+def test_a_shard_of_the_committed_oracles_agrees():
+    code, output = call("verify", "--shard", "2/27")
     assert code == 0
-    summary = output.splitlines()[-1]
-    assert summary.startswith("oracle: PASSED (2 ")
-    assert summary.endswith("2 of 27 recorded oracles, part 2/14 by request")
+    assert "1 of 27 recorded oracles, part 2/27" in output
 
 
-def test_the_shard_rotates_by_the_number_of_the_run(monkeypatch, tmp_path, few):
-    path = str(tmp_path / "oracles.json")
-    assert call("record", "--manifests", path)[0] == 0
-    monkeypatch.setenv("GITHUB_RUN_NUMBER", "8")
-    code, output = call("verify", "--manifests", path)
-    assert code == 0
-    assert "1 of 2 recorded oracles, part 1/4 by GITHUB_RUN_NUMBER=8" in output
-
-
-def test_recording_gives_what_verification_finds_again(tmp_path, few):
+def test_recording_gives_what_verification_finds_again(tmp_path, few, monkeypatch):
     path = tmp_path / "oracles.json"
     code, output = call("record", "--manifests", str(path))
     assert code == 0
     assert "2 manifests, all checks passed" in output
-    code, output = call("verify", "--manifests", str(path), "--shard", "1/1")
+    monkeypatch.setenv("GITHUB_RUN_NUMBER", "8")
+    code, output = call("verify", "--manifests", str(path))
     assert code == 0
-    plain = json.loads(path.read_text())
-    plain["oracles"][0]["statistics"]["mean"][0] += 1
-    path.write_text(json.dumps(plain))
+    assert "1 of 2 recorded oracles, part 1/4 by GITHUB_RUN_NUMBER=8" in output
+    path.write_text(path.read_text().replace('"sigma": ', '"sigma": 1', 1))
     with pytest.raises(UserError, match="damaged or edited"):
         call("verify", "--manifests", str(path), "--shard", "2/2")
 
@@ -104,16 +93,10 @@ def test_what_is_not_there_is_told(arguments, error, message):
         call(*arguments)
 
 
-def test_an_empty_key_is_bad_usage():
-    code, said = call("show", "")
-    assert code == 2
-    assert "must not be empty" in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("verify", "--shard", "3"), "not a part i/n"),
+        (("show", ""), "must not be empty"),
         (("verify", "--shard", "5/4"), "not a part i/n"),
         (("show", "ab", "--derive"), "--derive needs --database"),
     ],

@@ -78,13 +78,6 @@ def test_no_command_runs_stored_code_without_trust(attack):
             assert "--trust-code runs it" in ended.stderr
 
 
-def test_a_rule_of_the_package_is_replayed_from_a_file_that_has_others(attack):
-    folder, _, keys = attack
-    ended = command("replay", keys["sdp"], "--database", "theirs.sqlite", cwd=folder)
-    assert ended.returncode == 0, ended.stderr
-    assert "identical" in ended.stdout
-
-
 def test_with_trust_it_runs(attack):
     folder, marker, keys = attack
     marker.unlink(missing_ok=True)

@@ -14,52 +14,30 @@ import sdp_ref as sr
 class Base:
     def propagate(self, net, x):
         law = sr.propagate(net, x, "sdp")
-        return self.law(law.mean, law.variance.sqrt(), law.covariance)
-
-
-class Multivariate(Base):
-    name = "multivariate"
-
-    def law(self, mean, deviation, covariance):
-        return td.MultivariateNormal(mean, covariance)
+        return self.law(law.mean, law.variance.sqrt())
 
 
 class Mixed(Base):
     name = "mixed"
 
-    def law(self, mean, deviation, covariance):
+    def law(self, mean, deviation):
         two = td.Normal(torch.stack([mean, mean + deviation], 1), torch.stack([deviation, deviation], 1))
         weights = td.Categorical(torch.full((len(mean), 2), 0.5, dtype=mean.dtype))
         return td.MixtureSameFamily(weights, td.Independent(two, 1))
 
 
-class Student(Base):
-    name = "student"
-
-    def law(self, mean, deviation, covariance):
-        return td.Independent(td.StudentT(5.0, mean, deviation), 1)
-
-
 class Transformed(Base):
     name = "transformed"
 
-    def law(self, mean, deviation, covariance):
+    def law(self, mean, deviation):
         base = td.Independent(td.Normal(mean, deviation), 1)
         return td.TransformedDistribution(base, [td.AffineTransform(0.0, 2.0, event_dim=1)])
-
-
-class Mixture(Base):
-    name = "mixture"
-
-    def law(self, mean, deviation, covariance):
-        weights = torch.full((len(mean), 2), 0.5, dtype=mean.dtype)
-        return sr.Mixture.of(weights, [sr.Gaussian(mean, covariance), sr.DiagonalGaussian(mean, deviation)])
 
 
 class Draws(Base):
     name = "draws"
 
-    def law(self, mean, deviation, covariance):
+    def law(self, mean, deviation):
         noise = torch.randn(200, generator=torch.Generator().manual_seed(0)).to(mean)
         return sr.Empirical(mean.unsqueeze(1) + deviation.unsqueeze(1) * noise[None, :, None])
 
@@ -67,7 +45,7 @@ class Draws(Base):
 class Quantiles(Base):
     name = "quantiles"
 
-    def law(self, mean, deviation, covariance):
+    def law(self, mean, deviation):
         levels = torch.linspace(0.01, 0.99, 99).to(mean)
         steps = torch.special.ndtri(levels)[None, :, None]
         return sr.Quantiles(levels, mean.unsqueeze(1) + deviation.unsqueeze(1) * steps)
@@ -85,7 +63,7 @@ class Sampler:
 class Sampled(Base):
     name = "sampled"
 
-    def law(self, mean, deviation, covariance):
+    def law(self, mean, deviation):
         return Sampler(mean, deviation)
 """
 TINY = (
@@ -94,10 +72,7 @@ TINY = (
 )
 TOGETHER = "all outputs together are needed, of which a law of quantiles of single outputs says nothing"
 REFUSED = {
-    "Multivariate": (),
     "Mixed": (),
-    "Student": (),
-    "Mixture": (),
     "Draws": ("log score: a density is needed: an empirical law of 200 draws has no known density",),
     "Quantiles": (f"log score, energy score: {TOGETHER}",),
     "Transformed": ("CRPS, energy score: a finite mean is needed",),

@@ -1,18 +1,14 @@
 """Suites about attention, convolution and recurrence: what they plan, and a number worked out beside them."""
 
-import dataclasses
-
 import pytest
 import torch
 
-import sdp_ref as sr
 from sdp_bench.bench.experiments import experiment, preset
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.net import best_classifier, inputs_of
 from sdp_bench.bench.runs.plan import plan_of
 
 SEQUENCE = experiment("sequence")
-VISION = experiment("vision")
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +34,6 @@ def test_a_rule_without_a_formula_is_left_out_by_name(plan):
     assert all("dvia" not in subject.rules for group in plan.groups for subject in group.subjects)
 
 
-def test_vision_asks_about_four_kinds_of_nets_on_two_sets():
-    assert [(each.name, each.channels) for each in VISION.classifiers] == [
-        (name, channels) for channels in (1, 3) for name in ("vit", "convnext", "resnet8", "mixer")
-    ]
-    assert VISION.size(preset("smoke", {})).on_request  # it needs images
-
-
 def test_a_ratio_is_what_a_direct_computation_gives(plan, nets):
     group = plan.groups[1]
     records = [
@@ -61,11 +50,3 @@ def test_a_ratio_is_what_a_direct_computation_gives(plan, nets):
     predicted = group.sigma * jacobian.flatten(2).square().sum(2).sqrt().squeeze()
     ratios = predicted / oracle.samples.double().std(0)
     assert torch.tensor([each.value for each in records]).double() == pytest.approx(ratios, rel=2e-3)
-
-
-def test_noise_reaches_the_scores_as_the_law_of_the_group_says(plan):
-    group = dataclasses.replace(plan.groups[0])
-    law = group.law
-    assert isinstance(law, sr.DiagonalGaussian)
-    assert float(law.variance.unique()) == pytest.approx(group.sigma**2)
-    assert tuple(law.event_shape) == (8, 2)

@@ -42,12 +42,6 @@ def nets_of(plan):
     return list({group.net.digest: group.net for group in plan.groups}.values())
 
 
-def test_experiments_are_asked_for_by_name():
-    assert [each.name for each in chosen(["uci", "iris-tv", "uci"])] == ["uci", "iris-tv"]
-    with pytest.raises(UserError, match=r"experiment .iris. not found; did you mean .iris-"):
-        chosen(["iris"])
-
-
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_experiment_has_a_size_and_says_what_it_is_about(name):
     settings = preset(name)
@@ -94,15 +88,6 @@ def test_one_without_its_data_is_left_out_where_there_is_other_work():
     assert plan.left_out == (LeftOut(None, "uci", "uci: it is not there"),)
     assert plan.groups
     assert list(plan.experiments) == ["iris-std"]
-
-
-def test_groups_come_in_one_order_whatever_the_order_of_experiments():
-    plan = make_plan(TINY)
-    backwards = make_plan(TINY, ("iris-std", "iris-w1", "iris-tv"))
-    assert [group.title for group in plan.groups] == [group.title for group in backwards.groups]
-    assert {cell for group in plan.groups for cell in group.cells} == {
-        cell for group in backwards.groups for cell in group.cells
-    }
 
 
 class Mistaken(Group):

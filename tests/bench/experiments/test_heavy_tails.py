@@ -9,25 +9,18 @@ import torch
 
 import sdp_ref
 from sdp_bench.bench import noise
-from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import experiment, predict
-from sdp_bench.bench.experiments.law_group import measured
 from sdp_bench.bench.metrics import metric
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
-from sdp_bench.bench.metrics.total_variation import CentralTotalVariation
-from sdp_bench.bench.replay import replay
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Size
 from sdp_bench.oracles.partitions.floors import total_variation_floor
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 from sdp_bench.oracles.partitions.partition import total_variation_of_counts
 from sdp_bench.oracles.partitions.quantiles import LEVELS
-from sdp_bench.oracles.sampling.outputs import sample_outputs
 from sdp_ref.laws import unchecked
 from sdp_ref.rules.linearization import jacobian_of
-from tests.bench.conftest import TINY, begin, make_plan, run_all
+from tests.bench.conftest import TINY, make_plan, run_all
 
 SETTINGS = TINY.but(
     rules=None,
@@ -90,14 +83,6 @@ def test_sdp_is_exact_where_the_net_is_linear_and_marginal_sdp_is_not(frame):
     assert (small.loc[("marginal_sdp", "iqr_ratio")].value > 1.1).all()  # too wide by the triangle inequality
 
 
-def test_a_second_oracle_shows_the_floor(frame):
-    again = frame[frame.rule == "oracle_again"]
-    distances = again[again.metric != "iqr_ratio"]
-    assert (distances.value <= distances.floor95 + 4 * distances.stderr).all()
-    ratio = again[again.metric == "iqr_ratio"]
-    assert ((ratio.value - 1).abs() < 4 * ratio.stderr).all()
-
-
 def test_joint_samples_of_sdp_are_those_of_the_linearised_net(plan):
     group = plan.groups[1]
     oracle = oracle_of(group)
@@ -148,78 +133,6 @@ def test_total_variation_of_a_wrong_scale_has_its_closed_form(plan):
         assert abs(estimate.value - exact) < floor.mean + 4 * estimate.stderr
 
 
-def test_float32_moves_few_samples_to_other_cells(plan):
-    """Far samples, whose thin directions float32 does not know, are too few to count."""
-    group = plan.groups[1]
-    oracle = oracle_of(group)
-    net, seed = group.net.build().double(), oracle.key.seed("oracle")
-    double = sample_outputs(net, oracle.law, oracle.key.samples, seed=seed)
-    assert oracle.samples.dtype == torch.float32
-    assert double.dtype == torch.float64
-    for cells in (
-        CentralTotalVariation(cells=128, pilot_samples=2**13).partition(oracle),
-        oracle.of_pilot(OutputBins.from_samples, 2**13, bins=100),
-    ):
-        moved = np.abs(oracle.counts(cells) - np.atleast_2d(cells.counts(double))).sum(1) / 2
-        assert (moved / oracle.key.samples < 1e-3).all()
-
-
-def test_numbers_do_not_depend_on_the_process(tmp_path, plan, frame):
-    columns = ["rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
-    with Store(tmp_path / "c.sqlite", writing=True) as store, LocalProcesses(1, 1) as executor:
-        number = begin(store, plan)
-        run.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
-        other = store.frame(store.run(number))
-    both = [f[columns].sort_values(columns[:4]).reset_index(drop=True) for f in (frame, other)]
-    assert both[0].equals(both[1])
-
-
-def test_replays_are_identical_and_tell_quartiles(tmp_path, plan):
-    path = tmp_path / "r.sqlite"
-    frame = run_all(path, plan)
-    with Store(path) as store:
-        for rule in ("sdp", "marginal_sdp", "oracle_again"):
-            for metric in ("tv_joint", "tv_output", "quantile_mean"):
-                said = []
-                key = frame[(frame.rule == rule) & (frame.metric == metric)].key.iloc[-1]
-                pairs = replay.replay(store, key, said.append)
-                assert pairs
-                assert all(replay.identical(*pair) for pair in pairs), (rule, metric)
-                assert any("gamma 1" in line for line in said)
-                assert sum("half the interquartile range" in line for line in said) == 2
-
-
-def test_what_has_no_moments_is_refused_in_one_line(plan):
-    group = plan.groups[0]
-    oracle = oracle_of(group)
-    prediction = predicted(group, "sdp", oracle)
-    for name, message in {
-        "w1": "a finite mean is needed, which a Cauchy law has not",
-        "w1_certified": "a finite mean is needed",
-        "std_ratio": "a finite variance is needed, which a Cauchy law has not",
-        "bures": "a finite variance is needed",
-        "gaussian_kl": "a finite variance is needed",
-        "min_eigenvalue": "a finite variance is needed",
-    }.items():
-        spec = metric(name, SETTINGS.metric_options).spec
-        with pytest.raises(ValueError, match=message) as caught:
-            measured(oracle, prediction, "sdp", spec, 0.0)
-        assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="moments are infinite"):
-        ORACLE_MOMENTS.predict(oracle)
-
-
-def test_w1_to_a_heavy_tailed_prediction_is_refused_too():
-    """A Gaussian truth is at an infinite distance from a Cauchy law."""
-    group = make_plan(TINY, ("iris-tv",)).groups[0]
-    oracle = oracle_of(group, TINY)
-    law = sdp_ref.Cauchy(torch.zeros(1, 3).double(), torch.ones(1, 3).double())
-    with pytest.raises(ValueError, match="a finite mean is needed, which a Cauchy law has not"):
-        measured(oracle, Prediction(law, oracle), "sdp", metric("w1", TINY.metric_options).spec, 0.0)
-    with pytest.raises(ValueError, match="a finite variance is needed, which a Cauchy law has not"):
-        measured(oracle, Prediction(law, oracle), "sdp", "bures", 0.0)
-
-
 @pytest.mark.parametrize(
     ("law", "message"),
     [
@@ -232,12 +145,6 @@ def test_w1_to_a_heavy_tailed_prediction_is_refused_too():
 def test_a_prediction_that_is_no_law_is_refused(plan, law, message):
     with pytest.raises(ValueError, match=message):
         Prediction(law, oracle_of(plan.groups[0]))
-
-
-def test_a_zero_scale_is_a_point_mass(plan):
-    oracle = oracle_of(plan.groups[0])
-    prediction = Prediction(sdp_ref.Cauchy(torch.ones(1, 3), torch.zeros(1, 3)), oracle)
-    assert (prediction.samples == 1).all()
 
 
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])

@@ -7,7 +7,7 @@ import pytest
 
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import experiment, preset
+from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.net import best_classifier, inputs_of, net_from_bytes, stored
 from sdp_bench.bench.replay import replay
@@ -55,20 +55,6 @@ def test_any_trained_classifier_will_do(net):
     assert plan_of([SMALL], SETTINGS, [other]).groups
     with pytest.raises(UserError, match="nothing to run"):
         plan_of([experiment("iris-tv")], SETTINGS, [other])
-
-
-def test_samples_are_the_experiments_own_unless_they_are_asked_for():
-    resnet = experiment("resnet-tv")
-    assert resnet.samples(preset("paper", {})) == 5000
-    assert resnet.samples(preset("quick", {})) == 500
-    assert resnet.samples(preset("quick", {"samples": 20_000})) == 20_000
-    with pytest.raises(UserError, match="30 bins of a slice need at least 120 samples, got 100"):
-        resnet.check(preset("quick", {"samples": 100}))
-
-
-def test_more_images_than_there_are_is_said(net):
-    with pytest.raises(UserError, match="inputs must be between 1 and 30, got 31"):
-        plan_of([SMALL], SETTINGS.but(inputs=31), [net])
 
 
 def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monkeypatch):

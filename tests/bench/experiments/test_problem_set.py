@@ -62,30 +62,6 @@ def test_a_missing_file_is_refused(tmp_path):
         problem_set(copy)
 
 
-def test_it_spans_the_factors_that_decide_between_rules():
-    frozen = problem_set()
-    nets = [net.architecture for name, net in frozen.nets.items() if name.startswith("iris")]
-    assert {net.depth for net in nets} >= {1, 4, 9}
-    assert {net.activation for net in nets} == {"relu", "gelu"}
-    gaussian = {setting.scale for setting in frozen.settings if setting.noise == "gaussian"}
-    assert min(gaussian) <= 0.1
-    assert max(gaussian) >= 10
-    assert {setting.noise for setting in frozen.settings} == {"gaussian", "laplace", "cauchy"}
-    assert all(len(setting.rows) == len(set(setting.rows)) == 3 for setting in frozen.settings)
-
-
-def test_the_experiment_describes_the_set():
-    frozen, described = problem_set(), experiment(NAME)
-    assert set(described.metrics) == {metric for setting in frozen.settings for metric in setting.metrics}
-    problems = sum(len(setting.rows) for setting in frozen.settings)
-    for text in (
-        f"{len(frozen.nets)} frozen nets",
-        f"{len(frozen.settings)} settings",
-        f"{problems} problems",
-    ):
-        assert text in described.extent(Settings())
-
-
 def test_nets_inputs_and_noise_give_the_frozen_keys(truths):
     for setting, group in zip(problem_set().settings, groups("sdp"), strict=True):
         assert tuple(subject.key.hex for subject in group.subjects) == setting.keys
@@ -146,13 +122,6 @@ def test_rules_without_a_formula_are_left_out_with_a_reason():
     assert by_noise["cauchy"] == {"sdp"}
     assert by_noise["laplace"] >= {"sdp"}
     assert any(line.rule == "dvia" and "Cauchy" in line.reason for line in found.left_out)
-
-
-def test_only_rules_and_a_device_can_be_chosen():
-    known = experiment(NAME)
-    assert known.takes("rules")
-    assert known.takes("device")
-    assert not any(known.takes(option) for option in ("samples", "sigmas", "nets", "inputs", "cells"))
 
 
 def test_it_keeps_its_sampling_next_to_other_experiments():

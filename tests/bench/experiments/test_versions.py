@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 import sdp_ref
-from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import versions
 from sdp_bench.bench.metrics import metrics
 from sdp_bench.bench.rules import resolve, rule_of
@@ -48,23 +47,6 @@ def test_the_version_of_a_wrapped_rule_counts(monkeypatch):
     monkeypatch.setattr(DVIA, "version", 2)
     assert versions.of_rule(split) == "1+2"
     assert versions.of_rule(sdp_ref.rule("split:k=3")) == "1+1"
-
-
-def test_a_rule_without_a_version_has_the_first():
-    class Plain:
-        name = "plain"
-
-        def propagate(self, net, x):
-            return x
-
-    assert versions.of_rule(Plain()) == "1"
-
-
-def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="rule 'nothing' not found"):
-        versions.of_measurement("nothing", "bures")
-    with pytest.raises(UserError, match="metric 'nothing' not found"):
-        versions.of_measurement("sdp", "nothing")
 
 
 def test_a_plug_in_whose_source_changes_is_measured_again(tmp_path):

@@ -82,27 +82,12 @@ def scale_for(rule, loss):
     return high
 
 
-@pytest.mark.parametrize("rule", ["moment_matching", "sdp", "unscented"])
+@pytest.mark.parametrize("rule", ["sdp", "unscented"])
 def test_one_per_cent_less_agreement_is_caught(changed, rule):
     verdict = changed(rule, scale=scale_for(rule, 0.01))
     assert (verdict.status, exit_code([verdict])) == ("changed", 1)
     assert statuses(verdict) == {Status.CHANGED}
     assert all(f.numbers["covariance drift"] > 5 * THRESHOLD for f in cells(verdict))
-
-
-@pytest.mark.parametrize("rule", ["moment_matching", "sdp", "dvia"])
-@pytest.mark.parametrize("scale", [1.005, 0.995])
-def test_a_covariance_off_by_half_a_per_cent_is_caught(changed, rule, scale):
-    verdict = changed(rule, scale=scale)
-    assert all(f.numbers["covariance drift"] == pytest.approx(0.005, rel=1e-6) for f in cells(verdict))
-    assert (verdict.status, exit_code([verdict])) == ("changed", 1)
-
-
-def test_one_covariance_and_one_mean_are_caught(changed):
-    assert changed("moment_matching", corner=0.995).status == "changed"
-    verdict = changed("moment_matching", shift=0.002)
-    assert verdict.status == "changed"
-    assert all(f.numbers["mean drift"] >= 0.002 * (1 - 1e-9) for f in cells(verdict))
 
 
 def test_a_change_has_to_be_accepted_and_its_divergences_are_reported(tmp_path):
@@ -143,42 +128,9 @@ def test_work_done_one_and_a_half_times_is_caught(tmp_path):
     assert json.loads(report.as_json(slower))["regressions"] == ["speed"]
 
 
-@pytest.mark.slow
-def test_a_rule_that_waits_is_slower(tmp_path):
-    """The processor time of a rule that sleeps is unchanged."""
-    file = tmp_path / "mine.py"
-    short = Timing(rounds=5, rounds_again=5)
-    known = baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file, "marginal_sdp"), timing=short)
-    file.write_text(
-        file.read_text().replace(
-            "        law = sr.", "        __import__('time').sleep(0.05)\n        law = sr."
-        )
-    )
-    found = check(known, Options((f"{file}:Mine",), accuracy=False), SCOPE, timing=short)
-    assert found.exit_code == 1
-    assert found.verdicts[0].status == "regression"
-    assert found.verdicts[0].findings[0].numbers["waiting"] > 0.5
-
-
 def test_waiting_counts_as_time_and_not_as_processor_time():
     seconds, processor = speed.clock(lambda: time.sleep(0.2))
     assert seconds >= 0.2 > 2 * processor
-
-
-def test_a_tenth_more_work_passes(tmp_path):
-    file = tmp_path / "mine.py"
-    with Operations() as now:
-        known = baseline_of(
-            tmp_path / "ci.json", SCOPE, write_rule(file, "marginal_sdp", times=10), timing=timing(now)
-        )
-        found = check(
-            known,
-            Options((write_rule(file, "marginal_sdp", times=11),), accuracy=False),
-            SCOPE,
-            timing=timing(now),
-        )
-    assert found.verdicts[0].findings[0].numbers["change"] == pytest.approx(1.1, abs=0.02)
-    assert found.exit_code == 0
 
 
 # Changes to accept -----------------------------------------------------------------------------
@@ -240,23 +192,6 @@ def test_a_rule_with_hidden_draws_fails_and_has_no_baseline(tmp_path):
         make((f"{file}:Mine",), SCOPE)
 
 
-@pytest.mark.parametrize("sampling_of", [None, 100])
-def test_a_rule_that_says_that_it_draws_nothing_has_no_draws_though_it_has_a_seed(tmp_path, sampling_of):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "import dataclasses, sdp_ref as sr\n"
-        "@dataclasses.dataclass(frozen=True)\n"
-        "class Mine:\n"
-        "    seed: int = 0\n"
-        "    name = 'mine'\n"
-        f"    sampling = {sampling_of}\n"
-        "    def propagate(self, net, x):\n"
-        "        return sr.propagate(net, x, rule='sdp')\n"
-    )
-    made = make((f"{file}:Mine",), SCOPE, timing=None).rules["mine"]
-    assert bool(made.draws) == (sampling_of is not None)
-
-
 def test_rounding_between_two_calls_is_not_a_hidden_draw():
     one = moments(np.array([1.0, -3.0]), np.array([[2.0, 0.5], [0.5, 1.0]]))
     assert repeats(one, moments(one.mean * (1 + 1e-12), one.spread * (1 - 1e-12)))
@@ -271,29 +206,27 @@ def test_rounding_between_two_calls_is_not_a_hidden_draw():
 # Failures ---------------------------------------------------------------------------------------
 
 
-def test_a_rule_that_raises_is_a_failure_next_to_the_others(tmp_path):
+@pytest.mark.parametrize(
+    ("law", "says"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("sr.laws.unchecked(sr.Gaussian, law.mean, -law.covariance)", "negative"),
+    ],
+)
+def test_a_rule_that_fails_leaves_the_others_their_verdict(tmp_path, law, says):
     file = tmp_path / "mine.py"
     address = write_rule(file)
     known = baseline_of(tmp_path / "ci.json", SCOPE, address, "sdp")
     file.write_text(
-        "class Mine:\n    name = 'mine'\n    def propagate(self, net, x):\n        return 1 / 0\n"
+        "import sdp_ref as sr\nclass Mine:\n    name = 'mine'\n    def propagate(self, net, x):\n"
+        f"        law = sr.propagate(net, x, 'sdp')\n        return {law}\n"
     )
     outcome = check(known, replace(ACCURACY, rules=(address, "sdp")), SCOPE)
     assert outcome.exit_code == 3
-    failed = outcome.verdicts[0].having(Status.FAILED)
-    assert [f.subject for f in failed] == ["mine"]
-    assert "ZeroDivisionError" in failed[0].text
+    (failed,) = outcome.verdicts[0].having(Status.FAILED)
+    assert failed.subject == "mine"
+    assert says in failed.text
     assert len(outcome.verdicts[0].having(Status.UNCHANGED)) == 2
-
-
-def test_a_negative_variance_is_a_failure(tmp_path):
-    file = tmp_path / "mine.py"
-    known = baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file))
-    file.write_text(file.read_text().replace("sr.Gaussian(mean,", "sr.laws.unchecked(sr.Gaussian, mean,"))
-    file.write_text(file.read_text().replace("1.0 * covariance)", "-covariance)"))
-    outcome = check(known, replace(ACCURACY, rules=(f"{file}:Mine",)), SCOPE)
-    assert outcome.exit_code == 3
-    assert "negative" in outcome.verdicts[0].findings[0].text
 
 
 def test_exit_codes_put_regressions_first():
@@ -320,8 +253,6 @@ SHOWN, NOT = SIGNIFICANCE / 2, 2 * SIGNIFICANCE
 @pytest.mark.parametrize(
     ("change", "status"),
     [
-        ({}, Status.UNCHANGED),
-        ({"scale": 1 + 1e-9}, Status.ROUNDING),
         ({"scale": 1 + 0.9e-3}, Status.ROUNDING),
         ({"scale": 1 - 1.1e-3}, Status.CHANGED),
         ({"scale": 1 + 1.1e-3}, Status.CHANGED),
@@ -378,6 +309,12 @@ def test_drift_of_known_changes():
     assert by.covariance == 0
 
 
+def test_drift_of_other_shapes():
+    old = moments(np.zeros(2), np.array([1.0, 2.0]))
+    assert drift(old, moments(np.zeros(2), np.diag([1.0, 2.0]))).size == 0
+    assert drift(old, moments(np.zeros(3), np.ones(3))).size == math.inf
+
+
 def test_drift_does_not_depend_on_coordinates():
     rng = np.random.default_rng(0)
     factor, change, map_ = rng.standard_normal((3, 3, 3))
@@ -405,32 +342,6 @@ def test_a_factor_that_all_numbers_have_in_common_is_found():
     assert common_factor(olds, [1.02 * olds[0], 1.03 * olds[1]]) is None
     assert common_factor(olds, [old + 0.1 for old in olds]) is None
     assert common_factor([np.zeros(2)], [np.zeros(2)]) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "numbers"),
-    [
-        ({"scale": 1.02}, {"covariance factor": 1.02}),
-        ({"scale": 0.5}, {"covariance factor": 0.5}),
-        ({"shift": 0.1}, {}),
-    ],
-)
-def test_a_common_factor_of_all_cells_is_reported(changed, change, numbers):
-    (overall,) = [f for f in changed("moment_matching", **change).findings if f.cell == ALL_CASES]
-    assert overall.status is Status.CHANGED
-    assert overall.numbers == pytest.approx(numbers)
-    assert "in 2 of 2 cells" in overall.text
-
-
-def test_a_rule_with_other_outputs_has_infinite_drift():
-    old = moments(np.zeros(2), np.ones(2))
-    assert drift(old, moments(np.zeros(3), np.ones(3))).size == math.inf
-
-
-def test_marginal_rules_and_full_ones_compare():
-    diagonal = moments(np.zeros(2), np.array([1.0, 2.0]))
-    full = moments(np.zeros(2), np.diag([1.0, 2.0]))
-    assert drift(diagonal, full).size == 0
 
 
 # Speed ------------------------------------------------------------------------------------------
@@ -476,19 +387,6 @@ def test_a_stall_is_measured_again(tmp_path, monkeypatch):
         assert calls == [15, 45, 45][: len(slow)]
 
 
-def test_another_processor_is_named_for_each_rule(tmp_path):
-    file = tmp_path / "mine.py"
-    address = write_rule(file)
-    rules = rules_of((address, "sdp"))
-    with Operations() as now:
-        known = baseline_of(tmp_path / "ci.json", SCOPE, address, "sdp", timing=timing(now))
-        known = replace(known, rules=known.rules | {"mine": replace(known.rules["mine"], cpu="slide rule")})
-        found = speed.judge(known, rules, SCOPE, timing(now))
-        same = speed.judge(known, {"sdp": rules["sdp"]}, SCOPE, timing(now))
-    assert "times of mine are from another processor (slide rule)" in found.note
-    assert "another processor" not in same.note
-
-
 def test_a_rule_that_cannot_be_timed_any_more_is_a_failure(tmp_path):
     file = tmp_path / "mine.py"
     known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)))
@@ -519,44 +417,25 @@ def test_a_baseline_comes_back_to_the_last_bit(tmp_path):
     assert again.rules["monte_carlo:samples=10"].draws.keys() == made.cases.keys()
 
 
-def damaged(text, **changes):
-    content = json.loads(text)
-    for key, value in changes.items():
-        content[key] = value
-    return json.dumps(content)
-
-
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("change", "message"),
     [
-        (lambda text: text[: len(text) // 2], "damaged, not JSON"),
-        (lambda text: "[]", "not a baseline"),
-        (lambda text: '{"format": "other"}', "not a baseline"),
-        (lambda text: damaged(text, version=99), "version 99 of the format"),
-        (lambda text: damaged(text, rules={"sdp": {"predictions": {}}}), "digest"),
-        (lambda text: damaged(text, rules=[]), "damaged"),
-        (lambda text: damaged(text, rules={}), "no rules"),
-        (lambda text: damaged(text, cases={}), "of other cells"),
-        (lambda text: text.replace('"mean": [', '"mean": [NaN, ', 1), "digest"),
-        (lambda text: text.replace('"covariance"', '"covarianc"'), "digest"),
-        (lambda text: text.replace('"mean": [', '"mean": [1', 1), "digest"),
-        (lambda text: text.replace('"rules": {', '"rules": {"sdp": {},', 1), "sdp"),
+        ({"version": 99}, "version 99 of the format"),
+        ({"format": "other"}, "not a baseline"),
+        ({"rules": {}}, "no rules"),
+        ({"cases": {}}, "of other cells"),
     ],
 )
-def test_bad_baselines_are_refused_in_one_line(tmp_path, damage, message):
+def test_bad_baselines_are_refused_in_one_line(tmp_path, change, message):
+    """Damaged ones: tests/attacks/test_baselines.py."""
     path = tmp_path / "ci.json"
     write(path, make(("sdp",), SCOPE))
-    path.write_text(damage(path.read_text()))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UserError, match=message) as caught:
         read(path)
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError):
         update(path, Options(("sdp",), speed=False), SCOPE)
-
-
-def test_a_missing_baseline_is_reported_with_the_command_that_creates_it(tmp_path):
-    with pytest.raises(UserError, match=r"sdp-bench check --baseline .*ci.json --update"):
-        read(tmp_path / "ci.json")
 
 
 def test_other_cells_and_nets_are_refused_and_taken_up(tmp_path):
@@ -569,13 +448,6 @@ def test_other_cells_and_nets_are_refused_and_taken_up(tmp_path):
         update(path, Options(("sdp",), speed=False), other)
     update(path, Options(speed=False), other)
     assert check(read(path), replace(ACCURACY, rules=("sdp",)), other).exit_code == 0
-
-
-def test_a_missing_net_is_refused(tmp_path, monkeypatch):
-    known = baseline_of(tmp_path / "ci.json", SCOPE, "sdp")
-    monkeypatch.setattr("sdp_bench.bench.nets.storage.COMMITTED", tmp_path)
-    with pytest.raises(RunFailedError, match=r"bench/nets/committed/iris-relu-1x100-.* is missing"):
-        check(known, ACCURACY)
 
 
 def test_update_changes_the_requested_rules_only(tmp_path):
@@ -594,14 +466,6 @@ def test_update_changes_the_requested_rules_only(tmp_path):
     }
 
 
-def test_update_without_speed_keeps_the_times(tmp_path):
-    path, file = tmp_path / "ci.json", tmp_path / "mine.py"
-    known = timed(baseline_of(path, SCOPE, write_rule(file)))
-    write(path, known)
-    update(path, Options((f"{file}:Mine",), speed=False), SCOPE)
-    assert read(path).rules["mine"].speed == known.rules["mine"].speed != {}
-
-
 def test_rules_that_are_new_or_gone_stop(tmp_path):
     known = baseline_of(tmp_path / "ci.json", SCOPE, "sdp", "unscented")
     scope = replace(SCOPE, rules=("sdp", "marginal_sdp"))
@@ -615,25 +479,6 @@ def test_rules_that_are_new_or_gone_stop(tmp_path):
     assert (outcome.verdicts[0].status, outcome.exit_code) == ("changed", 1)
     scope = replace(SCOPE, rules=("sdp", "unscented", "marginal_sdp"))
     assert check(known, replace(ACCURACY, allow_new=True), scope).exit_code == 0
-
-
-def test_nothing_compared_does_not_pass(tmp_path):
-    known = baseline_of(tmp_path / "ci.json", SCOPE, "sdp")
-    outcome = check(known, replace(ACCURACY, rules=("unscented",), allow_new=True), SCOPE)
-    assert outcome.verdicts[0].summary == "accuracy: NOTHING COMPARED (1 not in the baseline)"
-    assert outcome.exit_code == 3
-    untimed = check(known, Options(("sdp",), accuracy=False, allow_new=True), SCOPE)
-    assert untimed.verdicts[0].status == "nothing compared"
-    with pytest.raises(UserError, match=r"no times of rule 'sdp'; .*--update --no-accuracy"):
-        check(known, Options(("sdp",)), SCOPE)
-    assert Verdict("accuracy", ()).status == "nothing compared"
-
-
-def test_a_baseline_without_rules_is_refused(tmp_path):
-    path = tmp_path / "ci.json"
-    write(path, replace(make(("sdp",), SCOPE), rules={}))
-    with pytest.raises(UserError, match="has no rules"):
-        read(path)
 
 
 def test_update_without_accuracy_changes_times_only(tmp_path):
@@ -656,35 +501,6 @@ def test_update_without_accuracy_changes_times_only(tmp_path):
     update(path, Options((address,), speed=False), SCOPE, timing=Timing(cpu="slide rule"))
     assert read(path).rules["mine"].cpu == "abacus"
     assert read(path).rules["mine"].speed == after.rules["mine"].speed
-
-
-def test_times_of_another_rule_are_refused(tmp_path):
-    path, file = tmp_path / "ci.json", tmp_path / "mine.py"
-    with pytest.raises(UserError, match="does not exist"):
-        update(path, Options(("sdp",), accuracy=False), SCOPE)
-    baseline_of(path, SCOPE, write_rule(file))
-    content = path.read_bytes()
-    address = write_rule(file, scale=1.01)
-    with pytest.raises(UserError, match=r"have changed \(drift 0.01\)"):
-        update(path, Options((address,), accuracy=False), SCOPE)
-    with pytest.raises(UserError, match="'sdp' is not in the baseline"):
-        update(path, Options(("sdp",), accuracy=False), SCOPE)
-    with pytest.raises(UserError, match="leave nothing to update"):
-        update(path, Options((address,), accuracy=False, speed=False), SCOPE)
-    assert path.read_bytes() == content
-
-
-def test_references_cannot_regress():
-    with pytest.raises(UserError, match="is a reference"):
-        rules_of(("oracle_moments",))
-
-
-def test_fresh_oracles_are_of_one_law_and_known_by_their_draw():
-    cell = next(iter(SCOPE.cells.values()))
-    first, again, second = (cell.fresh_moments(draw) for draw in (1, 1, 2))
-    assert np.array_equal(first.mean, again.mean)
-    assert not np.array_equal(first.mean, second.mean)
-    assert first.mean == pytest.approx(second.mean, abs=0.01 * np.sqrt(np.diag(first.covariance)).max())
 
 
 def test_a_fixed_seed_gives_the_same_verdict(tmp_path):

@@ -52,18 +52,8 @@ def changed(tmp_path):
 
 
 def test_probes_cover_features_that_the_committed_nets_lack():
-    modules = {type(module) for probe in ALL for module in probe.build().modules()}
-    nn = torch.nn
-    assert modules >= {
-        nn.LeakyReLU,
-        nn.GELU,
-        nn.Sigmoid,
-        nn.SiLU,
-        nn.Tanh,
-        nn.Conv2d,
-        nn.MaxPool2d,
-        nn.AvgPool2d,
-    }
+    modules = {type(module).__name__ for probe in ALL for module in probe.build().modules()}
+    assert modules >= {"LeakyReLU", "GELU", "Sigmoid", "SiLU", "Tanh", "Conv2d", "MaxPool2d", "AvgPool2d"}
     laws = {type(probe.law) for probe in ALL}
     assert laws == {sr.Gaussian, sr.DiagonalGaussian, sr.Cauchy, sr.SymmetricStable}
     assert len({probe.key for probe in ALL}) == len({probe.name for probe in ALL}) == len(ALL)

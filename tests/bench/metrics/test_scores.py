@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import distributions as td
@@ -81,15 +80,6 @@ def test_every_metric_measures_every_law_or_refuses_it_by_name(name):
     assert ("log_score" in set().union(*refused.values())) == (name not in density)
 
 
-@pytest.mark.parametrize("name", ["draws", "quantiles", "sampled", "stable", "singular"])
-def test_a_law_without_a_density_has_no_log_score(name):
-    truth = oracle()
-    with pytest.raises(RefusedError, match=r"^not defined: (a density is needed: |all outputs together)"):
-        list(metric("log_score").measure(truth, Prediction(LAWS[name](), truth)))
-    with pytest.raises(RefusedError, match="known by samples alone"):
-        list(metric("log_score").measure(truth, Prediction(None, truth, lambda: truth.samples.double())))
-
-
 def test_differences_of_log_scores_are_differences_of_divergence():
     """Of samples of a Gaussian, whose divergences are known."""
     truth = oracle(40_000)
@@ -161,13 +151,6 @@ def test_weights_count_and_other_laws_keep_their_floor():
     assert 3 * plain < floor(sr.Empirical(drawn)) < 0.8 * floor(few)
 
 
-def test_a_score_without_a_floor_gets_none():
-    truth = oracle(1000)
-    (found,) = (e for _, e in metric("min_eigenvalue").measure(truth, Prediction(LAWS["draws"](), truth)))
-    assert found.floor == 0.0
-    assert np.isfinite(found.value)
-
-
 def test_the_class_of_a_location_is_held_against_the_plain_pass():
     truth = oracle(1000)
     with torch.no_grad():
@@ -182,12 +165,3 @@ def test_the_class_of_a_location_is_held_against_the_plain_pass():
     heavy = Prediction(sr.Cauchy(plain[None], torch.ones(1, len(plain))), truth)  # it has no mean
     ((_, found),) = metric("moved_class").measure(truth, heavy)
     assert found.value == 0.0
-
-
-def test_what_a_metric_did_not_say_that_it_needs_is_refused_by_name_too():
-    class Careless(metrics()["bures"]):
-        needs = ""
-
-    truth = oracle(1000)
-    with pytest.raises(RefusedError, match=r"^not defined: a stable law with alpha 1\.5 has no covariance"):
-        list(Careless().measure(truth, Prediction(LAWS["stable"](), truth)))

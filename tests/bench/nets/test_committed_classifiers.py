@@ -5,7 +5,6 @@ import torch
 
 from sdp_bench.bench.datasets.download import DataMissingError, local_copy
 from sdp_bench.bench.experiments import experiment
-from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import architecture_of
 from sdp_bench.bench.nets.net import best_classifier, inputs_of
 
@@ -30,12 +29,6 @@ def test_each_is_there_and_as_accurate_as_it_says(architecture):
     # Five standard errors of a share of 500, at worst .11: a net of other weights has a tenth right.
     error = (net.accuracy * (1 - net.accuracy) / 500) ** 0.5
     assert float(right.double().mean()) == pytest.approx(net.accuracy, abs=5 * error + 1e-3)
-
-
-def test_together_they_are_small():
-    sizes = [path.stat().st_size for path in storage.COMMITTED.glob("*.safetensors")]
-    iris = [path.stat().st_size for path in storage.COMMITTED.glob("iris-*.safetensors")]
-    assert 0 < sum(sizes) - sum(iris) < 1_000_000
 
 
 def test_they_go_before_the_cache(tmp_path, monkeypatch):

@@ -80,13 +80,6 @@ def test_what_does_not_belong_to_the_reader_stays_in_its_place(path):
     assert storage.read(path.with_name("absent"), bytes, put_aside=True) is None
 
 
-def test_a_folder_in_the_place_of_a_net_is_put_aside(path):
-    path.mkdir(parents=True)
-    with pytest.warns(UserWarning, match="is damaged"):
-        assert storage.trained(path, Counting, Counting.steps).count == STEPS
-    assert path.is_file()
-
-
 def test_a_cache_that_cannot_be_written_is_told_before_the_first_step(path):
     path.parent.write_text("")
     with pytest.raises(RunFailedError, match=r"cannot write .*set SDP_BENCH_CACHE") as told:

@@ -94,13 +94,6 @@ def assert_close(rule, ours, network, x, tolerance):
         assert (theirs_ - ours_).abs().max() <= tolerance * ours_.abs().max()
 
 
-def test_the_version_is_part_of_the_rule():
-    rule, here = Echo(), metadata.version("click")
-    assert rule == Echo(version=here)
-    assert rule.spec == f"echo:version={here}"
-    assert rule.label == f"click {here} (nothing)"
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -125,12 +118,6 @@ def test_a_package_that_is_not_there_is_told_with_the_command_that_installs_it(n
     with pytest.raises(UserError, match=f"pip install {package}=={version}$") as caught:
         resolve(["sdp", name])
     assert caught.value.exit_code == 2
-
-
-@pytest.mark.usefixtures("nothing_installed")
-def test_the_group_of_none_is_one_line():
-    with pytest.raises(UserError, match=r"^none of the packages .* is installed: pip install .*\[peers\]'$"):
-        resolve(["peers", "sdp"])
 
 
 def test_the_group_stands_for_what_is_installed(monkeypatch):
@@ -172,14 +159,6 @@ def test_torch_adf_is_our_marginal_moment_matching(network, x):
     assert_close(peer("torch_adf"), "marginal_moment_matching", network, x, 1e-5)
 
 
-def test_torch_adf_takes_the_nets_own_weights_and_carries_their_gradients():
-    network, rule, x = net(4, 9, 3), peer("torch_adf"), independent(2, 4)
-    state = torch.get_rng_state()
-    sr.propagate(network, x, rule).variance.sum().backward()
-    assert all(parameter.grad is not None for parameter in network.parameters() if parameter.ndim == 2)
-    assert torch.equal(state, torch.get_rng_state())  # the weights that its layers begin with are not drawn
-
-
 @pytest.mark.parametrize(
     ("network", "x"), [(net(4, 9, 3), correlated(5, 4)), (IMAGES, correlated(2, 2, 6, 6))]
 )
@@ -209,15 +188,6 @@ def test_pytagi_is_our_marginal_sdp_in_float32(activation):
 
 def test_pytagis_mixture_is_our_marginal_moment_matching():
     assert_close(peer("pytagi_mixture"), "marginal_moment_matching", net(4, 9, 9, 3), independent(5, 4), 1e-4)
-
-
-def test_pytagi_reads_a_view_as_what_it_shows():
-    rule, x = peer("pytagi"), correlated(3, 4)
-    with pytest.warns(UserWarning, match="marginal"):
-        # whose variances are not side by side in memory
-        seen = sr.propagate(net(4, 9, 3).float(), x.to(dtype=torch.float32), rule)
-    whole = sr.DiagonalGaussian(x.mean, x.variance.contiguous())
-    assert (seen.variance - sr.propagate(net(4, 9, 3), whole, rule).variance).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,12 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench import rules
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import versions
 from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, load, plugin_of
-from sdp_bench.bench.replay import replay, stored
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import RULES
-from tests.bench.conftest import TINY, make_plan, run_all
 
 RULE = """
 from __future__ import annotations
@@ -102,16 +98,6 @@ def test_a_change_of_any_of_them_is_another_version(tmp_path):
     assert len(set(marks)) == len(found)
 
 
-def test_a_worker_without_the_folder_runs_them(tmp_path):
-    plugin = find(write(tmp_path / "rules", scale=3.0, shift=0.5), RULES)
-    shutil.rmtree(tmp_path / "rules")
-    executor = LocalProcesses(1, 1)
-    try:
-        assert executor.submit(effect_of, plugin).result() == pytest.approx((3.0, 0.5), rel=1e-5)
-    finally:
-        executor.shutdown()
-
-
 def test_two_rules_each_have_a_helper(tmp_path, monkeypatch):
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "helper.py").write_text("SCALE = 100.0\n")
@@ -176,36 +162,6 @@ def test_stored_modules_do_not_replace_those_of_python_and_the_project(tmp_path,
         Plugin.from_json(plain)
 
 
-def test_a_compiled_module_of_a_package_is_imported_where_it_is(tmp_path, monkeypatch):
-    """Compiled code has no source to ship; that of a package is found where the rule was."""
-    import _bisect
-    import importlib.machinery
-
-    if not getattr(_bisect, "__file__", ""):
-        pytest.skip("this Python has no compiled module to copy")
-    (tmp_path / "native_pkg").mkdir()
-    shutil.copy(
-        _bisect.__file__, tmp_path / "native_pkg" / f"_bisect{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    )
-    (tmp_path / "native_pkg" / "__init__.py").write_text("")
-    (tmp_path / "native_pkg" / "unseen.py").write_text("1 / 0\n")
-    (tmp_path / "native_pkg" / "rule.py").write_text(
-        RULE.replace(
-            "from helper import SCALE",
-            "from native_pkg._bisect import bisect_right\nSCALE = bisect_right([1, 2], 1)",
-        ).replace("from tools.late import shift", "shift = float")
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert effect_of(find("native_pkg.rule:Scaled", RULES)) == pytest.approx((1.0, 0.0))
-
-
-def test_a_change_is_seen_in_one_process(tmp_path):
-    address = write(tmp_path)
-    assert effect_of(find(address, RULES))[0] == pytest.approx(2, rel=1e-5)
-    (tmp_path / "helper.py").write_text("SCALE = 7.0\n")
-    assert effect_of(find(address, RULES))[0] == pytest.approx(7, rel=1e-5)
-
-
 def package(folder):
     """A package whose rule is exported at its top, with siblings there and a package of the same rank."""
     (folder / "theirs_pkg" / "sub").mkdir(parents=True)
@@ -243,33 +199,6 @@ def test_modules_of_a_package(tmp_path, monkeypatch, place):
         assert executor.submit(effect_of, plugin).result() == pytest.approx((4.0, 2.0), rel=1e-5)
     finally:
         executor.shutdown()
-
-
-def test_a_replay_runs_the_modules_that_were_stored(tmp_path):
-    names, found = rules.resolve(["sdp", write(tmp_path / "rules", shift=0.0)])
-    settings = TINY.but(rules=names, plugins=found)
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings))
-    shutil.rmtree(tmp_path / "rules")
-    key = frame[(frame.rule == "scaled") & (frame.metric == "std_ratio")].key.iloc[0]
-    with Store(tmp_path / "r.sqlite") as store:
-        (plugin,) = stored.settings_of(store.run(), trusted=True).plugins
-        assert dataclasses.replace(plugin.code, address="", folder="") == dataclasses.replace(
-            found[0].code, address="", folder=""
-        )
-        assert str(tmp_path) not in json.dumps(store.run().settings)
-        pairs = replay.replay(store, key, lambda _: None, trusted=True)
-    assert pairs
-    assert all(replay.identical(*pair) for pair in pairs)
-
-
-def test_a_sibling_that_fails_is_one_line(tmp_path):
-    address = write(tmp_path)
-    (tmp_path / "helper.py").write_text("1 / 0\n")
-    with pytest.raises(UserError, match=r"cannot load .*: ZeroDivisionError"):
-        find(address, RULES)
-    (tmp_path / "helper.py").write_bytes(b"SCALE = '\xff'\n")
-    with pytest.raises(UserError, match="cannot read a module that it imports: "):
-        find(address, RULES)
 
 
 def test_modules_of_an_own_net_count_and_are_shipped(tmp_path):
@@ -332,13 +261,6 @@ def test_every_way_to_import_works_and_source_is_shown_without_the_files(tmp_pat
         executor.shutdown()
 
 
-def test_a_file_may_be_called_like_an_installed_module(tmp_path):
-    write(tmp_path)
-    (tmp_path / "torch").rmdir()
-    (tmp_path / "rule.py").rename(tmp_path / "torch.py")
-    assert effect(load(f"{tmp_path / 'torch.py'}:Scaled", RULES)) == pytest.approx((2.0, 1.0), rel=1e-5)
-
-
 def test_a_rule_finds_the_data_in_its_folder(tmp_path):
     (tmp_path / "factor.txt").write_text("5.0")
     address = write(tmp_path, shift=0.0)
@@ -376,12 +298,3 @@ def test_other_kinds_than_rules_are_loaded_the_same_way(tmp_path):
         find(f"{tmp_path / 'mine.py'}:Bare", ratios)
     with pytest.raises(UserError, match="ratio 'third' not found; choose from half, or name your own"):
         find("third", ratios)
-
-
-def test_one_finder_is_active_however_many_rules_are_loaded(tmp_path):
-    plugins = [find(write(tmp_path / name), RULES) for name in "abc"]
-    effect_of(plugins[0])
-    before = len(sys.meta_path)
-    for plugin in plugins:
-        assert effect_of(plugin) == pytest.approx((2.0, 1.0))
-    assert len(sys.meta_path) == before

@@ -81,13 +81,6 @@ def test_the_command_reports_the_verdict_as_exit_code(entry, copy, tmp_path):
     assert "seed 3" in done.output
 
 
-@pytest.mark.parametrize(
-    "words", [["x/y", "--seed", "1"], ["entry.sqlite", "--share", "2%", "--database", "other.sqlite"]]
-)
-def test_options_that_do_not_go_together_are_refused(words):
-    assert CliRunner().invoke(replay, words).exit_code == 2
-
-
 def test_other_experiments_are_measured_again_too_if_their_nets_are_kept(tmp_path):
     run_all(tmp_path / "tiny.sqlite", make_plan(TINY, ("iris-tv",)))
     assert check(tmp_path / "tiny.sqlite", 1e-6).differences == ()

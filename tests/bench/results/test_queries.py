@@ -48,17 +48,9 @@ def database(tmp_path_factory):
         StoredNet(f"n{i}", "4-3", "relu", i % 3, i // 2, 0.5 + i / 20, {}, "sgd", "cache") for i in range(6)
     ]
     units = [
-        Unit(
-            f"{rng.integers(2**40):x}",
-            f"n{rng.integers(6)}",
-            int(rng.integers(3)),
-            "gaussian",
-            sigma,
-            "mc",
-            10**6,
-        )
+        Unit(f"{rng.integers(2**40):x}", f"n{rng.integers(6)}", place % 3, "gaussian", sigma, "mc", 10**6)
         for sigma in (0.1, 1.0, 10.0)
-        for _ in range(12)
+        for place in range(12)
     ]
     units += [Unit(f"task{i}", dataset="iris", seed=i % 3, design=None if i % 2 else "a") for i in range(8)]
     with Store(path, writing=True) as store:
@@ -66,22 +58,12 @@ def database(tmp_path_factory):
             members = [(name, u.key) for name in EXPERIMENTS for u in units if rng.random() < chance]
             number = store.begin_run(DESCRIBED, nets=nets, units=units, rules=RULES, members=members)
         records = [
-            Record(
-                unit.key,
-                rule,
-                metric,
-                component,
-                *map(float, rng.random(size=4)),
-                "1",
-                seconds,
-                "mark",
-                precision,
-            )
+            Record(unit.key, rule, metric, component, *map(float, rng.random(4)), "1", *known)
             for unit in units
             for rule in RULES
             for metric in METRICS
             for component in ((None,) if metric == "w1" else (None, "", "10", "2")[:: rng.integers(2, 4)])
-            for seconds, precision in [(None, None) if rng.random() < 0.3 else (1e-3, "float64")]
+            for known in [(None, "mark", None) if rng.random() < 0.3 else (1e-3, "mark", "float64")]
         ]
         rng.shuffle(records)
         store.write_group(number, records, [], ())

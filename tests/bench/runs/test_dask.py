@@ -1,19 +1,17 @@
 """Runs on a Dask cluster, without and with encryption."""
 
+import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.executors import dask
 from sdp_bench.bench.executors.dask import DaskWorkers, OtherSoftwareError
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver
@@ -31,23 +29,32 @@ def _free_port():
         return server.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
-def scheduler(tmp_path_factory):
-    """Address of a scheduler, its worker processes, and what starts one of its programs."""
-    folder = tmp_path_factory.mktemp("cluster")
+@contextlib.contextmanager
+def programs(folder):
+    """Start Dask's programs in a folder; they are killed in the end."""
     processes = []
 
     def start(program, *words):
-        command = [sys.executable, "-m", f"distributed.cli.dask_{program}", *words, "--no-dashboard"]
+        command = [sys.executable, "-m", f"distributed.cli.dask_{program}", *map(str, words)]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        processes.append(subprocess.Popen(command, cwd=folder, **quiet))
+        processes.append(subprocess.Popen([*command, "--no-dashboard"], cwd=folder, **quiet))
+        return processes[-1]
 
+    try:
+        yield start, processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory):
+    """Address of a scheduler, its worker processes, and what starts one of its programs."""
     port = _free_port()
-    start("scheduler", "--host", "127.0.0.1", "--port", str(port))
-    yield f"tcp://127.0.0.1:{port}", processes, start
-    for process in processes:
-        process.kill()
-        process.wait()
+    with programs(tmp_path_factory.mktemp("cluster")) as (start, processes):
+        start("scheduler", "--host", "127.0.0.1", "--port", port)
+        yield f"tcp://127.0.0.1:{port}", processes, start
 
 
 @pytest.fixture
@@ -105,29 +112,6 @@ def test_a_cluster_of_its_own(tmp_path, plan, local):
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
 
 
-def test_a_worker_that_does_not_answer_is_not_waited_for(monkeypatch):
-    never = threading.Event()
-
-    class Client:
-        def __init__(self, *_, **__):
-            pass
-
-        def wait_for_workers(self, *_, **__):
-            pass
-
-        def run(self, *_, **__):
-            never.wait()
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr(distributed, "Client", Client)
-    monkeypatch.setattr(dask, "_CONNECT", 0.05)
-    with pytest.raises(RunFailedError, match="does not report its software"):
-        DaskWorkers("tcp://127.0.0.1:1", 1, 1)
-    never.set()
-
-
 def test_a_scheduler_that_is_not_there(monkeypatch):
     monkeypatch.setattr("sdp_bench.bench.executors.dask._CONNECT", 1)
     with pytest.raises(RunFailedError, match="no Dask scheduler answers at tcp://127"):
@@ -136,37 +120,19 @@ def test_a_scheduler_that_is_not_there(monkeypatch):
         DaskWorkers("gopher://x", 1, 1)
 
 
-def test_a_port_that_says_nothing(monkeypatch):
-    monkeypatch.setattr("sdp_bench.bench.executors.dask._CONNECT", 1)
-    with socket.socket() as mute:
-        mute.bind(("127.0.0.1", 0))
-        mute.listen()
-        with pytest.raises(RunFailedError, match="no Dask scheduler answers at tcp://127"):
-            DaskWorkers(f"tcp://127.0.0.1:{mute.getsockname()[1]}", 1, 1)
-
-
 @pytest.fixture
 def alone(tmp_path):
-    """Address of a scheduler of the test's own, and what starts a worker of it with a module loaded first."""
-    processes = []
+    """Address of a separate scheduler, and what starts a worker of it with a module loaded first."""
     port = _free_port()
     address = f"tcp://127.0.0.1:{port}"
+    with programs(tmp_path) as (start, _):
 
-    def start(program, *words):
-        command = [sys.executable, "-m", f"distributed.cli.dask_{program}", *words, "--no-dashboard"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        processes.append(subprocess.Popen(command, cwd=tmp_path, **quiet))
-        return processes[-1]
+        def worker(source=""):
+            first = tmp_path / "first.py"
+            first.write_text(source)
+            return start("worker", address, "--nthreads", "1", "--no-nanny", "--preload", first)
 
-    def worker(source=""):
-        (tmp_path / "first.py").write_text(source)
-        return start("worker", address, "--nthreads", "1", "--no-nanny", "--preload", tmp_path / "first.py")
-
-    scheduler = start("scheduler", "--host", "127.0.0.1", "--port", str(port))
-    yield address, scheduler, worker
-    for process in processes:
-        process.kill()
-        process.wait()
+        yield address, start("scheduler", "--host", "127.0.0.1", "--port", port), worker
 
 
 OTHER = """
@@ -202,24 +168,23 @@ def refused(address):
     raise AssertionError("no worker came")
 
 
-def test_a_worker_with_other_software_is_refused_at_connecting(alone, attack):
+def test_a_worker_with_other_software_is_refused_at_connecting(alone):
     address, _, worker = alone
     worker(OTHER)
-    with attack("clusters: a worker with other software, at connecting") as wrong:
-        said = refused(address)
-        told = "would give other numbers (its code is another; torch 1.0, here " in said
-        wrong.tried(said, held=told and "install the same versions there" in said and "\n" not in said)
+    said = refused(address)
+    assert "would give other numbers (its code is another; torch 1.0, here " in said
+    assert "\n" not in said
 
 
-def test_a_worker_without_the_package_is_refused_in_a_line(alone, attack):
+def test_a_worker_without_the_package_is_refused_in_a_line(alone):
     address, _, worker = alone
     worker(ABSENT)
-    with attack("clusters: a worker without the package") as wrong:
-        said = refused(address)
-        wrong.tried(said, held="cannot use this package" in said and "\n" not in said)
+    said = refused(address)
+    assert "cannot use this package" in said
+    assert "\n" not in said
 
 
-def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone, attack):
+def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone):
     address, _, worker = alone
     right = worker()
     executor = connect(address, workers=1)
@@ -227,17 +192,8 @@ def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone, a
     right.kill()
     right.wait()
     worker(OTHER)
-    with attack("clusters: a worker with other software, later") as wrong:
-        said = executor.submit(os.getpid).exception(timeout=60)
-        wrong.tried(str(said), held=isinstance(said, OtherSoftwareError))
+    assert isinstance(executor.submit(os.getpid).exception(timeout=60), OtherSoftwareError)
     executor.shutdown()
-
-
-def test_no_worker_is_told_in_a_line(alone, monkeypatch):
-    address, _, _ = alone
-    monkeypatch.setattr("sdp_bench.bench.executors.dask._CONNECT", 15)
-    with pytest.raises(RunFailedError, match=r"no worker is connected to the scheduler .* dask worker tcp"):
-        DaskWorkers(address, 1, 1)
 
 
 def test_without_its_scheduler_a_run_ends_and_keeps_what_is_finished(alone, tmp_path, plan, capfd):
@@ -278,84 +234,6 @@ def test_a_plugin_reaches_workers_that_do_not_have_its_file(tmp_path, cluster):
     executor.shutdown()
 
 
-pytest.importorskip("distributed")
-
-
-def configured(ca, certificate, key):
-    """Dask's configuration for a client, as DASK_DISTRIBUTED__COMM__TLS__CA_FILE and others set it."""
-    import dask.config
-
-    prefix = "distributed.comm.tls"
-    names = f"{prefix}.ca-file", f"{prefix}.client.cert", f"{prefix}.client.key"
-    return dask.config.set(dict(zip(names, map(str, (ca, certificate, key)), strict=True)))
-
-
 def test_an_address_without_certificates_is_rejected_in_one_line():
     with pytest.raises(UserError, match=r"tls://127\.0\.0\.1:1 needs certificates.*DASK_DISTRIBUTED__COMM"):
         DaskWorkers("tls://127.0.0.1:1", 1, 1)
-
-
-@pytest.mark.parametrize("content", ["not a certificate", None])
-def test_files_that_are_not_certificates_are_rejected_in_one_line(tmp_path, content):
-    file = tmp_path / "some.pem"
-    if content is not None:
-        file.write_text(content)
-    with configured(file, file, file), pytest.raises(UserError, match="certificates") as caught:
-        DaskWorkers("tls://127.0.0.1:1", 1, 1)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.fixture
-def pem(tmp_path):
-    """An authority's certificate, and one of a client with its key."""
-    if not shutil.which("openssl"):
-        pytest.skip("certificates are made by openssl")
-    ca, ca_key, own, key, request = (
-        tmp_path / f"{name}.pem" for name in ("ca", "ca_key", "own", "key", "req")
-    )
-
-    def openssl(*words):
-        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
-
-    new = ("-newkey", "rsa:2048", "-nodes")
-    openssl("req", "-x509", *new, "-keyout", ca_key, "-out", ca, "-subj", "/CN=authority", "-days", 1)
-    openssl("req", *new, "-keyout", key, "-out", request, "-subj", "/CN=own")
-    signed = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", 1)
-    openssl("x509", "-req", "-in", request, *signed, "-out", own)
-    return ca, own, key
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_calls_run_behind_an_encrypted_address(tmp_path, pem):
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-    address = f"tls://127.0.0.1:{port}"
-    files = [
-        word for pair in zip(("--tls-ca-file", "--tls-cert", "--tls-key"), pem, strict=True) for word in pair
-    ]
-    processes = []
-
-    def start(program, *words):
-        command = [sys.executable, "-m", f"distributed.cli.dask_{program}", *words, *files, "--no-dashboard"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        processes.append(subprocess.Popen(command, cwd=tmp_path, **quiet))
-
-    try:
-        start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--protocol", "tls")
-        start("worker", address, "--nthreads", "1", "--no-nanny")
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                with configured(*pem):
-                    executor = DaskWorkers(address, 1, 1)
-                break
-            except RunFailedError:
-                assert time.monotonic() < deadline
-        assert executor.submit(os.getpid).result(timeout=60) == processes[1].pid
-        executor.shutdown()
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()

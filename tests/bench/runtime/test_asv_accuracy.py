@@ -1,11 +1,8 @@
 """Accuracy that asv tracks: the CI cells, and nothing of its own."""
 
-import builtins
-import importlib.util
 import itertools
 import math
 import statistics
-from pathlib import Path
 
 import pytest
 
@@ -46,25 +43,6 @@ def test_what_was_not_measured_or_is_infinite_is_missing():
     errors = {("a", "b", "gaussian_kl"): math.inf}
     assert math.isnan(Accuracy().track_gaussian_kl(errors, "a", "b"))
     assert math.isnan(Accuracy().track_total_variation(errors, "a", "b"))
-
-
-def test_a_commit_without_ci_cells_is_skipped_at_every_place(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *others):
-        if name.startswith("sdp_bench.bench"):
-            raise ImportError("no module named sdp_bench.bench.experiments.ci")
-        return real(name, *others)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    spec = importlib.util.spec_from_file_location("old_accuracy", Path(accuracy.__file__))
-    old = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(old)
-    places = list(itertools.product(*old.Accuracy.params))
-    assert len(places) >= len(ALL)  # asv gives the place that a parameter has at another commit
-    errors = old.Accuracy().setup_cache()
-    with pytest.raises(NotImplementedError, match="no CI cells"):
-        old.Accuracy().setup(errors, *places[len(ALL) - 1])
 
 
 @pytest.mark.slow

@@ -107,24 +107,6 @@ def test_a_square_is_kept_only_where_it_makes_the_margin_smaller():
     assert (margins.amin(0) < margins[0]).all()
 
 
-def test_fewer_images_are_asked_about_when_some_have_fallen():
-    weight, asked = torch.ones(1, 8, 8), []
-    easy = half_space(weight, 32.0)
-
-    def scores(pixels):
-        asked.append(len(pixels))
-        return easy(pixels)
-
-    pixels = torch.cat([torch.full((3, 1, 8, 8), 0.51), torch.ones(2, 1, 8, 8)])
-    found = square(
-        scores, pixels, torch.ones(5, dtype=torch.int64), RADIUS, queries=50, generator=generator()
-    )
-    assert found.fooled.tolist() == [True] * 3 + [False] * 2
-    assert asked[0] == 5
-    assert asked[-1] == 2
-    assert len(asked) == 50
-
-
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_is_misclassified_already_is_a_success_without_a_step(attack):
     scores = half_space(torch.ones(1, 8, 8), 1e3)
@@ -178,24 +160,6 @@ def test_a_saturated_model_stands_only_because_its_gradient_vanishes():
     )
     assert searched.fooled.all()
     assert not searched.vanished.any()
-
-
-def test_a_pixel_that_is_not_looked_at_has_no_gradient():
-    weight = torch.ones(1, 8, 8)
-    weight[0, 0, 0] = 0.0
-    found = run("pgd", half_space(weight, 25.0), images(), torch.ones(6, dtype=torch.int64))
-    assert not found.vanished.any()
-    assert found.vanished_pixel.all()
-
-
-def test_a_gradient_that_is_no_number_counts_as_none():
-    def assess(pixels, _):
-        own = pixels.flatten(1).sum(1)
-        return torch.stack([torch.zeros_like(own), own + 1], 1), (own * 0).sqrt() * own.clamp(max=0).sqrt()
-
-    found = pgd(assess, images(), torch.ones(6, dtype=torch.int64), RADIUS, steps=3, generator=generator())
-    assert found.vanished.all()
-    assert found.pixels.isfinite().all()
 
 
 def test_a_start_of_its_own_finds_what_the_image_s_own_gradient_hides():

@@ -1,6 +1,5 @@
 """Prediction intervals: the published split, exact metrics, selection by rule, each method in another way."""
 
-import dataclasses
 import itertools
 import math
 
@@ -92,13 +91,6 @@ def test_scaling_is_by_training_rows_alone():
         expected = (y[group.rows_of(60, seed)["test"]] - y[train].mean()) / y[train].std()
         assert np.allclose(parts.targets["test"][place].numpy(), expected)
         assert float(parts.ranges[place]) == pytest.approx((y.max() - y.min()) / y[train].std())
-
-
-def test_a_constant_feature_keeps_its_scale():
-    data = dataset()
-    data.features[:, 1] = 7.0
-    for part in splits(data, SEEDS).features.values():
-        assert torch.equal(part[..., 1], torch.zeros_like(part[..., 1]))
 
 
 def test_sets_that_cannot_be_used():
@@ -209,13 +201,6 @@ def test_a_set_has_the_scan_and_the_variance_that_its_first_run_found(method, pa
         assert chosen.setting is None or chosen.input_variance == pytest.approx(narrowest)
 
 
-def test_an_ensemble_of_one_is_its_net(parts, stacks, monkeypatch):
-    monkeypatch.setitem(METHODS, "one", dataclasses.replace(METHODS["ensemble:members=5"], members=1))
-    (alone,) = evaluate("pnn", stacks["pnn"][:1], parts, SETTINGS, SEEDS).values()
-    (mixed,) = evaluate("one", stacks["pnn"][:1], parts, SETTINGS, SEEDS).values()
-    assert mixed == alone
-
-
 def plain(method, nets, x, variance, part, seed):
     """Ends, and mean and variance of the law, of predictions by torch's own layers."""
     net = nets[0]
@@ -249,16 +234,3 @@ def test_none_qualifies(parts, stacks):
     sure = Nets(**{**nets.tensors, "offset": nets.offset - torch.tensor([[0.0], [50.0]])})  # variance ~ 0
     (found,) = evaluate("pnn", [sure], parts, SETTINGS, SEEDS).values()
     assert [(each.setting, each.qualified, each.test) for each in found] == [(None, 0, {})] * len(SEEDS)
-
-
-def test_more_samples_come_nearer_to_the_large_sample_limit(parts, stacks):
-    """Moments of k samples against 30 000: their error falls as 1 / sqrt(k)."""
-    (nets,) = stacks["squared_error"]
-    variance = torch.full((len(SEEDS), len(SETTINGS)), 0.1, dtype=torch.float64)
-
-    def means(samples):
-        return group._Sampled(nets, parts, len(SETTINGS), SEEDS, samples)("test", variance).mean
-
-    limit = means(30_000)
-    errors = [float((means(k) - limit).square().mean().sqrt()) for k in (10, 1000)]
-    assert 6 < errors[0] / errors[1] < 16  # 10 expected; about 180 correlated errors

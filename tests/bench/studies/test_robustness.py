@@ -1,43 +1,28 @@
 """Robustness: objectives, what is measured on a model, and the groups with their records."""
 
 import math
-import pickle
 
 import pytest
 import torch
 from torch import nn
 
 import sdp_ref as sr
-from sdp_bench.bench.datasets.base import ImageClassification
-from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.bench.studies import SCALES
 from sdp_bench.bench.studies.classifiers import Model, Objective, Trainer, TrainingImages
 from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE
 from sdp_bench.bench.studies.robustness.group import OBJECTIVES, Victim, evaluate
 from sdp_ref import losses
-from tests.bench.experiments.images import images
+from tests.bench.studies.conftest import TEST, TRAIN
 
-TRAIN, TEST = images(120), images(30, seed=1, split="test")
 PROBLEM = TrainingImages(TRAIN.pixels[:40], TRAIN.labels[:40])
 TINY = Size(nets=1, inputs=10, epochs=1, datasets=("mnist",), sigmas=(0.1,), steps=2)
 SMALL = Settings(sizes={"robustness": TINY})
 BY_NAME = {objective.name: objective for objective in OBJECTIVES}
 SEEDS = SeedRoot("0" * 16)
-
-
-@pytest.fixture
-def made_up(monkeypatch):
-    monkeypatch.setattr(ImageClassification, "load", lambda _, split: {"train": TRAIN, "test": TEST}[split])
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
 
 
 def groups_of(settings):
@@ -203,40 +188,7 @@ def test_noise_is_clamped_to_images_as_often_as_a_gaussian_leaves_them():
         assert float(((noisy == 0) | (noisy == 1)).double().mean()) == pytest.approx(tails, abs=0.02)
 
 
-def test_the_same_numbers_again_and_others_of_another_key():
-    trainer = Trainer(PROBLEM, at("softmax", 0.0), 0, 20)
-    list(trainer.run())
-    model, methods = trainer.model, ("noise", "pgd_ce", "square")
-    first, second = (measured(model, BY_NAME["softmax"], methods, radii=(40,)) for _ in range(2))
-    assert first == second
-    victim = Victim(model, BY_NAME["softmax"])
-    other = evaluate(victim, methods, TEST.pixels, TEST.labels, (40,), 2, SeedRoot("1" * 16))
-    assert first != {(method, metric, component): value for method, metric, value, component in other}
-
-
 # The experiment ---------------------------------------------------------------------------------------
-
-
-def test_the_paper_s_design():
-    size = EXPERIMENT.size(Settings())
-    assert (size.nets, size.epochs, size.samples, size.inputs) == (3, 100, None, None)
-    assert size.datasets == ("mnist", "cifar10")
-    assert size.sigmas == SCALES
-    assert (SCALES[0], SCALES[-1], len(SCALES)) == (1e-9, 1e4, 14)
-
-
-def test_groups_are_objectives_by_scales_by_seeds_and_cross_entropy_has_no_scale(made_up):
-    settings = SMALL.but(
-        sizes={"robustness": Size(nets=2, epochs=1, sigmas=(1e-3, 1.0), datasets=("mnist",))}
-    )
-    units = [unit for group in groups_of(settings) for unit in group.units]
-    assert len({unit.key for unit in units}) == len(units) == 2 * (1 + 4 * 2)
-    assert {(unit.objective, unit.sigma) for unit in units} == {("softmax", None)} | {
-        (name, sigma) for name in BY_NAME if name != "softmax" for sigma in (1e-3, 1.0)
-    }
-    keys = {unit.key for unit in units}
-    for other in (settings.but(epochs=3), settings.but(samples=100), settings.but(inputs=20)):
-        assert keys.isdisjoint(unit.key for group in groups_of(other) for unit in group.units)
 
 
 def test_a_set_whose_radii_are_not_known_is_refused_in_one_line(made_up):
@@ -244,9 +196,9 @@ def test_a_set_whose_radii_are_not_known_is_refused_in_one_line(made_up):
         EXPERIMENT.check(SMALL.but(datasets=("emnist-letters",)))
 
 
-@pytest.mark.parametrize("place", range(5))
-def test_a_group_gives_all_that_it_wants_and_travels(place, made_up, cache):
-    group = pickle.loads(pickle.dumps(groups_of(SMALL)[place]))
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_group_gives_all_that_it_wants(place, made_up, cache):
+    group = groups_of(SMALL)[place]
     result = run.run_group(group, group.cells)
     assert result.failures == []
     own = group.units[0].objective
@@ -261,18 +213,3 @@ def test_a_group_gives_all_that_it_wants_and_travels(place, made_up, cache):
     )
     assert group.seconds > 0
     assert result.records[0].unit == group.units[0].key
-
-
-def test_a_method_that_is_there_is_not_measured_again(made_up, cache):
-    group = groups_of(SMALL)[0]
-    (unit,) = group.units
-    done = frozenset((unit.key, method, "accuracy") for method in ("clean", "square"))
-    result = run.run_group(group, group.left(done))
-    assert {record.rule for record in result.records} == {"noise", "pgd_ce"}
-
-
-def test_without_the_files_one_line_says_what_to_get(tmp_path, monkeypatch):
-    monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
-    with pytest.raises(DataMissingError, match="MNIST train") as caught:
-        groups_of(SMALL)
-    assert "\n" not in str(caught.value)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -10,11 +9,10 @@ import torch
 
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.sets import YACHT
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments import replicates
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import plan_of
@@ -80,12 +78,6 @@ def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
     assert again[numbers].equals(frame[numbers])
 
 
-def test_groups_travel_to_workers():
-    for group in groups_of():
-        again = pickle.loads(pickle.dumps(group))
-        assert (again.title, again.cells, again.grid) == (group.title, group.cells, group.grid)
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "versions"),
     [(type(UCI), "version", "method 2, training 1"), (stacked, "VERSION", "method 1, training 2")],
@@ -127,24 +119,6 @@ def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
     assert not lost & {record.rule for record in result.records}
 
 
-def test_results_go_through_an_export(tmp_path):
-    frame, _ = store_of(tmp_path / "r.sqlite")
-    with Store(tmp_path / "r.sqlite") as store:
-        exchange.export(store, tmp_path / "out", "parquet")
-    with Store(tmp_path / "in.sqlite", writing=True) as store:
-        exchange.import_(tmp_path / "out", store)
-        assert store.frame(store.run())["value"].tolist() == frame["value"].tolist()
-
-
-def test_a_failure_is_recorded_for_each_seed_and_method(monkeypatch):
-    (group, *_) = groups_of()
-    monkeypatch.setattr(work, "get_nets", lambda *_: 1 / 0)
-    result = run.run_group(group, group.cells)
-    assert result.records == []
-    assert {failure.error for failure in result.failures} == {"ZeroDivisionError: division by zero"}
-    assert len(result.failures) == 2 * len(group.methods)
-
-
 def test_what_the_numbers_depend_on_is_in_the_key():
     def keys(**changes):
         return [unit.key for group in groups_of(SETTINGS.but(**changes)) for unit in group.units]
@@ -154,11 +128,6 @@ def test_what_the_numbers_depend_on_is_in_the_key():
     assert not set(keys(training={"epochs": 101})) & set(plain)
     assert not set(keys(datasets=("boston",))) & set(plain)
     assert set(plain) < set(keys(nets=3))  # more seeds leave the others as they are
-
-
-def test_an_unknown_set():
-    with pytest.raises(UserError, match="data set 'iris' not found; choose from"):
-        groups_of(SETTINGS.but(datasets=("iris",)))
 
 
 # Training -----------------------------------------------------------------------------------------
@@ -208,15 +177,6 @@ def test_a_killed_training_goes_on_to_the_same_weights(cache, monkeypatch):
     assert [path.suffix for path in cache.iterdir()] == [".safetensors"]
 
 
-def test_trained_nets_come_from_the_cache_unless_it_is_damaged(cache):
-    whole = nets()
-    (path,) = cache.iterdir()
-    assert same(nets(report=lambda *_: 1 / 0), whole)
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.warns(UserWarning, match="is damaged"):
-        assert same(nets(), whole)
-
-
 def test_nets_of_another_version_of_the_training_are_not_taken(cache, monkeypatch):
     seen = []
     nets()
@@ -224,14 +184,6 @@ def test_nets_of_another_version_of_the_training_are_not_taken(cache, monkeypatc
     nets(report=lambda done, _: seen.append(done))
     assert seen == [1, 2, 3, 4, 5, 6]
     assert len(list(cache.iterdir())) == 2
-
-
-def test_a_cache_that_cannot_be_written(cache, monkeypatch):
-    file = cache.parent / "file"
-    file.touch()
-    monkeypatch.setenv("SDP_BENCH_CACHE", str(file))
-    with pytest.raises(RunFailedError, match="cannot write"):
-        nets()
 
 
 def test_a_net_that_diverged_is_one_that_does_not_qualify(cache):

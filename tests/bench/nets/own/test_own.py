@@ -1,17 +1,14 @@
 """A user's own net: found, tried, known by weights and source, and run in workers without its file."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import PRESETS, experiments, own_net
-from sdp_bench.bench.experiments.laws import LawExperiment
+from sdp_bench.bench.experiments import PRESETS, own_net
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import inputs as own_inputs
 from sdp_bench.bench.nets.own import net as own
@@ -76,19 +73,9 @@ class Restless(Sum):
         return nn.functional.dropout(self.inner(x), 0.5, training=True)
 
 
-class Endless(Sum):
-    def forward(self, x):
-        return self.inner(x) / 0
-
-
 class Pair(Sum):
     def forward(self, x):
         return x, x
-
-
-class Empty(Sum):
-    def forward(self, x):
-        return self.inner(x)[:, :0]
 
 
 class Embedded(nn.Module):
@@ -120,10 +107,6 @@ class Drawn(Sum):
         super().__init__()
         with torch.no_grad():
             self.inner.weight.copy_(torch.from_numpy(np.random.default_rng().normal(size=(6, 5))))
-
-
-def needs(size):
-    return build()
 
 
 def breaks():
@@ -173,13 +156,6 @@ def test_images_in_and_out_are_flattened_at_the_end(file, tmp_path):
     assert net.architecture.outputs == 2 * 4 * 4
 
 
-def test_marginal_rules_take_a_net_whose_output_is_one_number(file, inputs):
-    net = own.find(f"{file}:Sum", inputs)
-    x = sr.DiagonalGaussian(net.inputs, torch.ones_like(net.inputs))
-    for rule in ("sdp", "marginal_sdp", "marginal_moment_matching"):
-        assert sr.propagate(net.build(), x, rule).mean.shape == (len(net.inputs), 1)
-
-
 def test_what_is_done_to_a_net_is_said(file, inputs):
     assert own.find(f"{file}:build", inputs).notes == (
         "Dropout came in training mode; the net is taken in evaluation mode",
@@ -217,17 +193,13 @@ def test_weights_are_captured_once(file, inputs):
     [
         ("absent", "there is no absent"),
         ("number", "neither a module nor makes one"),
-        ("needs", "cannot make the net: TypeError: .*size"),
         ("breaks", "cannot make the net: KeyError"),
-        ("np", "neither a module nor makes one"),
         ("Coupled", "depends on the others of its batch"),
         ("Normalised", "cannot take inputs .*statistics of its batch.*track_running_stats"),
         ("Restless", "other outputs each time"),
-        ("Endless", "NaN or infinity"),
         ("Pair", "must return one tensor, got tuple"),
         ("Embedded", "cannot take inputs of shape .*float32"),
         ("Hidden", "another net each time"),
-        ("Empty", r"the net has no outputs \(shape \(3, 0\)\)"),
         ("pictures", "cannot take inputs"),
         ("1", "names no net"),
     ],
@@ -247,7 +219,6 @@ def test_what_is_no_net_gets_one_line(file, inputs, attribute, message):
         (np.array([[1.0], [1e300]]), "input 1 .* not finite in float32"),
         (np.array([["a"]]), "real numbers, got <U1"),
         (np.array([[1j]]), "real numbers"),
-        (np.array([[True]]), "real numbers"),
         (np.array([[1]]), r"whole numbers \(int64\).* give the embeddings"),
         (np.array([[None]], dtype=object), "pickles are not read"),
         (np.arange(101.0)[:, None], "101 inputs.*--rows N"),
@@ -258,17 +229,9 @@ def test_inputs_that_cannot_be_taken(tmp_path, array, message):
     np.save(path, array, allow_pickle=True)
     with pytest.raises(UserError, match=message):
         own_inputs.read_inputs(path)
-
-
-def test_inputs_that_are_no_array_at_all(tmp_path):
-    np.savez(tmp_path / "x.npz", a=np.zeros(2))
-    with pytest.raises(UserError, match=r"shape \(B, \*event\)"):
-        own_inputs.read_inputs(tmp_path / "x.npz")
-    (tmp_path / "x.npy").write_text("1, 2\n")
+    path.write_text("1, 2\n")
     with pytest.raises(UserError, match=r"not a \.npy array"):
-        own_inputs.read_inputs(tmp_path / "x.npy")
-    with pytest.raises(UserError, match=r"cannot read absent\.npy: No such file"):
-        own_inputs.read_inputs(Path("absent.npy"))
+        own_inputs.read_inputs(path)
 
 
 def test_what_is_done_to_inputs_is_said(tmp_path):
@@ -285,41 +248,15 @@ def test_what_is_done_to_inputs_is_said(tmp_path):
     ("outputs", "here", "absent"),
     [
         (1, {"tv_headline", "tv_paper", "w1"}, {"tv_class"}),
-        (3, {"tv_headline", "tv_paper", "tv_class", "w1"}, {"w1_sliced"}),
         (4, {"tv_principal", "tv_class", "w1"}, {"tv_headline", "tv_paper"}),
-        (8, {"tv_principal", "tv_class", "w1"}, {"tv_paper"}),
-        (
-            10,
-            {"tv_principal", "tv_class", "tv_margin", "tv_pairs", "w1_sliced", "std_ratio"},
-            {"tv_headline", "w1"},
-        ),
-        (100, {"tv_principal", "tv_class", "tv_sliced", "bures"}, {"tv_pairs"}),
+        (10, {"tv_principal", "tv_margin", "tv_pairs", "w1_sliced", "std_ratio"}, {"tv_headline", "w1"}),
         (1000, {"tv_class", "energy"}, {"tv_principal", "bures", "std_ratio", "tv_pairs"}),
     ],
 )
 def test_measures_by_the_number_of_outputs(outputs, here, absent):
-    measure = own_net.measures_for(outputs)
-    assert here <= set(measure.metrics)
-    assert not absent & set(measure.metrics)
-    assert measure.about.startswith(("One output", f"{outputs} outputs"))
-
-
-def test_slow_nets_get_fewer_samples_and_it_is_said(file, inputs):
-    net = own.find(f"{file}:build", inputs)
-    assert own_net.samples_for(dataclasses.replace(net, row_seconds=1e-7), 6, 3) == (10**6, "")
-    samples, why = own_net.samples_for(dataclasses.replace(net, row_seconds=1e-3), 6, 3)
-    assert samples == 10_000
-    assert why.startswith("10000 samples an oracle (a sample takes 1e+03 µs and there are 6 oracles)")
-    assert own_net.samples_for(net, 6, 10)[0] == 10_000
-
-
-def test_w1_takes_no_more_points_than_the_samples_that_were_asked_for_allow(file, inputs):
-    net = own.find(f"{file}:build", inputs)
-    settings = PRESETS["quick"].but(samples=5000)
-    own_experiment, settings, notes = own_net.own_experiment(net, settings.but(sigmas=(1.0,)))
-    assert settings.metrics["w1_points"] == 312  # 5000 over two sides of 8 pairs
-    assert any(note.startswith("W1 on 312 points a side: 5000 samples") for note in notes)
-    own_experiment.check(settings)
+    measured = set(own_net.measures_for(outputs).metrics)
+    assert here <= measured
+    assert not absent & measured
 
 
 @pytest.mark.parametrize("options", [{}, {"w1_points": 100}, {"w1_points": 4000}])
@@ -408,51 +345,3 @@ def test_a_linear_net_is_exact_under_sdp(tmp_path):
     assert len(sliced) == 1
     assert all(record.value <= 1.5 * record.floor95 for record in sliced)
     assert {r.metric.partition(":")[0] for r in result.records} == set(own_net.measures_for(9).metrics)
-
-
-def test_only_an_experiment_of_its_own_asks_about_it(file, inputs):
-    net = own.find(f"{file}:build", inputs)
-    known = [each for each in experiments().values() if isinstance(each, LawExperiment)]
-    assert known
-    assert not any(each.asks_about(net, PRESETS["quick"]) for each in known)
-    with pytest.raises(UserError, match="a net needs noise levels"):
-        own_net.own_experiment(net, PRESETS["quick"])
-
-
-@pytest.mark.slow
-def test_dask_workers_elsewhere_run_rule_and_net(file, inputs, tmp_path, monkeypatch):
-    pytest.importorskip("distributed")
-    from sdp_bench.bench import rules
-    from sdp_bench.bench.executors.dask import DaskWorkers
-
-    rule = tmp_path / "mine.py"
-    rule.write_text(
-        "import sdp_ref as sr\n\n\nclass Mine:\n    name = 'mine'\n\n    def propagate(self, net, x):\n"
-        "        return sr.propagate(net, x, 'sdp')\n"
-    )
-    plan = own_plan(file, inputs, "build")
-    names, found = rules.resolve((f"{rule}:Mine", *plan.settings.rules))
-    net = plan.groups[0].net
-    settings = plan.settings.but(rules=names, plugins=found)
-    own_experiment, settings, _ = own_net.own_experiment(net, settings)
-    plan = plan_of([own_experiment], settings, [net])
-    for path in (rule, file, inputs):
-        path.unlink()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    executor = DaskWorkers(None, 1, 1)
-    results = []
-    try:
-        with Store(tmp_path / "r.sqlite", writing=True) as store:
-            number = begin(store, plan)
-            done = current(store, plan.groups)
-            execute(plan.groups, done, store, number, executor, lambda _, r: results.append(r))
-    finally:
-        executor.shutdown()
-    assert [failure for result in results for failure in result.failures] == []
-    measured = (r for result in results for r in result.records if "std_ratio" in r.metric)
-    values = {(r.rule, r.unit, r.component): r.value for r in measured}
-    ours = {key[1:]: value for key, value in values.items() if key[0] == "mine"}
-    assert ours
-    assert ours == {key[1:]: value for key, value in values.items() if key[0] == "sdp"}

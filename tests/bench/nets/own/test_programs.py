@@ -40,13 +40,9 @@ def files(tmp_path_factory):
         warnings.simplefilter("ignore")
         torch.export.save(torch.export.export(net, (x,), dynamic_shapes=DYNAMIC), folder / "net.pt2")
         torch.export.save(torch.export.export(net, (x,)), folder / "fixed.pt2")
-        few = ({0: torch.export.Dim("batch", max=64)},)
-        torch.export.save(torch.export.export(net, (x,), dynamic_shapes=few), folder / "few.pt2")
         torch.jit.script(net).save(folder / "script.pt")
-        torch.jit.trace(net, x).save(folder / "traced.torchscript")
     torch.save(net.state_dict(), folder / "weights.pt")
-    torch.save(net, folder / "pickled.pt")
-    for name in ("text.pt2", "text.pt", "text.onnx"):
+    for name in ("text.pt", "text.onnx"):
         (folder / name).write_text("no net")
     (folder / "cut.pt2").write_bytes((folder / "net.pt2").read_bytes()[:500])
     (folder / "folder.pt").mkdir()
@@ -85,12 +81,8 @@ def test_it_is_known_by_its_content_and_comes_back_from_bytes(files, tmp_path):
     ("name", "message"),
     [
         ("fixed.pt2", r"batches of 3 inputs only; export it with a dynamic batch: torch\.export"),
-        pytest.param("few.pt2", "export it with a dynamic batch", marks=pytest.mark.slow),
         ("script.pt", r"TorchScript files are not read; use torch\.export\.save"),
-        ("traced.torchscript", r"TorchScript files are not read; use torch\.export\.save"),
         ("weights.pt", r"weights or a pickle .*net\.py:build"),
-        ("pickled.pt", r"weights or a pickle .*net\.py:build"),
-        ("text.pt2", "neither a program of torch.export nor"),
         ("text.pt", "neither a program of torch.export nor"),
         ("text.onnx", "onnx"),
         ("cut.pt2", "neither a program of torch.export nor"),
@@ -168,7 +160,6 @@ def two(tmp_path):
     np.savez(tmp_path / "placed.npz", ids[:, 0], X)
     np.savez(tmp_path / "other.npz", inputs_embeds=X, mask=X[:, :3])
     np.savez(tmp_path / "odd.npz", **{"a b": X})
-    np.savez(tmp_path / "none.npz")
     np.save(tmp_path / "ids.npy", np.array([[1, 2], [3, 4]]))
     return tmp_path
 
@@ -180,7 +171,6 @@ def two(tmp_path):
         ("x.npy", "inputs_embeds", "hidden.logits", lambda y: 2 * y),
         ("x.npy", "inputs_embeds", "hidden.states.1", lambda y: 3 * y),
         ("named.npz", "inputs_embeds", "logits", lambda y: y * torch.tensor([1.0, 0.0, 1.0])),
-        ("named.npz", "0", "logits", lambda y: y * torch.tensor([1.0, 0.0, 1.0])),
         ("placed.npz", "1", None, lambda y: y + 0.5),
     ],
 )
@@ -226,13 +216,11 @@ def test_what_is_looked_at_is_part_of_what_a_net_is(two):
         ("Two", "x.npy", "inputs_embeds", "hidden.states", "must return one tensor, got tuple"),
         ("Two", "x.npy", "nothing", "logits", "unexpected keyword argument 'nothing'"),
         ("Two", "x.npy", "1", "logits", "there is no input '1' in .* which holds 0; .*numpy.savez"),
-        ("Two", "x.npy", "a b", "logits", "neither the place .* nor the name"),
         ("Two", "named.npz", None, "logits", r"several inputs \(inputs_embeds, mask\): --net-input"),
         ("Two", "named.npz", "ids", "logits", "no input 'ids' .* holds inputs_embeds, mask"),
         ("Two", "named.npz", "mask", "logits", "must be real numbers, got bool"),
         ("Two", "other.npz", "inputs_embeds", "logits", "'mask' .* is not the same for all examples"),
         ("Two", "odd.npz", None, None, "'a b' in .* is no name of an input"),
-        ("Two", "none.npz", None, None, "holds no array"),
         ("Two", "x.npy", None, "logits", r"as indices .* give the embeddings, its inputs_embeds"),
         ("Two", "ids.npy", None, "logits", r"whole numbers \(int64\), .* inputs_embeds"),
         ("fixed", "x.npy", None, None, "it takes batches of 3 inputs only"),

@@ -1,0 +1,144 @@
+"""Common facts of the studies that train classifiers: units, groups, versions, and missing data."""
+
+import dataclasses
+import pickle
+
+import pytest
+
+from sdp_bench.bench.datasets.base import ImageClassification
+from sdp_bench.bench.datasets.download import DataMissingError
+from sdp_bench.bench.datasets.sets import MNIST
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.runs import driver as run
+from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.bench.studies import SCALES, classifiers
+from sdp_bench.bench.studies.selective.group import Images
+from sdp_ref.rules import SDP, MarginalMomentMatching
+from tests.bench.studies.conftest import LETTERS, TEST, TRAIN
+
+SIZE = Size(nets=2, epochs=1, datasets=("mnist",), sigmas=(1e-3, 1.0), steps=2)
+SELECTIVE = [*("softmax", "dirichlet", "pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy")]
+UNITS = {
+    "introduction": {(f"layer_{layer}", scale) for layer in range(6) for scale in (1e-3, 1.0)},
+    "robustness": {("softmax", None)} | {(name, scale) for name in SELECTIVE[1:] for scale in (1e-3, 1.0)},
+    "selective": {(name, None) for name in SELECTIVE} | {("dirichlet", scale) for scale in (1e-3, 0.1, 1.0)},
+}
+each_study = pytest.mark.parametrize("name", UNITS)
+
+
+def settings_of(name, **changes):
+    size = dataclasses.replace(SIZE, datasets=None, sigmas=None) if name == "selective" else SIZE
+    return Settings(sizes={name: dataclasses.replace(size, **changes)})
+
+
+def groups_of(name, **changes):
+    return experiment(name).expand(Scope(settings_of(name, **changes))).groups
+
+
+def units_of(name, **changes):
+    return [unit for group in groups_of(name, **changes) for unit in group.units]
+
+
+@each_study
+def test_units_are_objectives_by_scales_by_seeds_known_by_all_that_matters(name, made_up):
+    units = units_of(name)
+    assert {(unit.objective, unit.sigma) for unit in units} == UNITS[name]
+    keys = {unit.key for unit in units}
+    assert len(keys) == len(units) == 2 * len(UNITS[name])
+    for change in ({"epochs": 2}, {"samples": 20}):
+        assert keys.isdisjoint(unit.key for unit in units_of(name, **change))
+
+
+@each_study
+def test_groups_travel_to_workers_and_measure_all_that_they_want(name, made_up, cache):
+    for group in groups_of(name, nets=1):
+        again = pickle.loads(pickle.dumps(group))
+        assert (again.title, again.cells, again.versions) == (group.title, group.cells, group.versions)
+        assert group.seconds > 0
+    result = run.run_group(again, again.cells)
+    assert result.failures == []
+    measured = {(record.unit, record.rule, record.metric) for record in result.records}
+    assert measured >= {cell for cell in again.cells if cell[2] == "accuracy"}
+
+
+@each_study
+def test_only_what_is_wanted_is_measured(name, made_up, cache):
+    group = groups_of(name)[0]
+    rules = sorted({rule for _, rule, _ in group.cells})
+    left = [cell for cell in group.cells if cell[1] == rules[0]]
+    assert {record.rule for record in run.run_group(group, left).records} == {rules[0]}
+
+
+@each_study
+def test_a_set_that_is_gone_is_a_failure_of_the_group(name, made_up, cache, monkeypatch):
+    group = groups_of(name)[0]
+
+    def gone(*_):
+        raise DataMissingError("MNIST is not there")
+
+    monkeypatch.setattr(ImageClassification, "load", gone)
+    result = run.run_group(group, group.cells)
+    assert result.records == []
+    assert {failure.error for failure in result.failures} == {"MNIST is not there"}
+    assert {failure.rule for failure in result.failures} == {rule for _, rule, _ in group.cells}
+
+
+@each_study
+def test_without_the_files_one_line_says_what_to_get(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
+    with pytest.raises(DataMissingError, match="MNIST train") as caught:
+        groups_of(name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "groups"), [("introduction", 252), ("robustness", 342), ("selective", 80)])
+def test_the_design_of_the_paper(name, groups, made_up, monkeypatch):
+    load = ImageClassification.load
+    monkeypatch.setattr(ImageClassification, "load", lambda self, split: load(MNIST, split))
+    size = experiment(name).size(Settings())
+    assert (size.epochs, size.samples, size.inputs) == (100, None, None)
+    assert (SCALES[0], SCALES[-1], len(SCALES)) == (1e-9, 1e4, 14)
+    assert len(experiment(name).expand(Scope(Settings())).groups) == groups
+
+
+@each_study
+@pytest.mark.parametrize(
+    ("owner", "attribute", "changed"),
+    [
+        (
+            *(SDP, "version"),
+            {"selective": {"pairwise_gaussian", "pairwise_cauchy"}, "robustness": {"pairwise_gaussian"}},
+        ),
+        (MarginalMomentMatching, "version", {"selective": {"dirichlet"}, "robustness": {"dirichlet"}}),
+        (classifiers, "VERSION", None),
+    ],
+)
+def test_numbers_rest_on_the_versions_of_experiment_training_and_rule(
+    name, owner, attribute, changed, made_up, monkeypatch
+):
+    def versions():
+        return {group.units[0].objective: group.versions for group in groups_of(name)}
+
+    before = versions()
+    monkeypatch.setattr(owner, attribute, 2)
+    after = versions()
+    other = {objective for objective in before if before[objective] != after[objective]}
+    assert other == (set(before) if changed is None else changed.get(name, set()))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"limit": 0}, "must be positive, got 0"),
+        ({"limit": 1}, "one class"),
+        ({"train": dataclasses.replace(TRAIN, labels=TRAIN.labels + 1)}, "got 10"),
+        ({"digits": dataclasses.replace(TEST, labels=TEST.labels - 1)}, "lie in 0..9"),
+        ({"letters": dataclasses.replace(LETTERS, kept=LETTERS.pixels[:, :, :7])}, "one shape"),
+    ],
+)
+def test_bad_images_are_refused_in_one_line(change, message):
+    with pytest.raises(UserError, match=message) as caught:
+        Images(**({"train": TRAIN, "digits": TEST, "letters": LETTERS} | change))
+    assert "\n" not in str(caught.value)
