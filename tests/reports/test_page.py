@@ -236,11 +236,11 @@ def test_cells_hold_mean_spread_and_paper(quick):
     here = frame[(frame["metric"] == "tv_paper") & (frame["depth"] == 4) & (frame["sigma"] == 1000)]
     overlap = 1 - here[here["rule"] == "dvia"]["value"]
     said = told(text)
-    assert f"{overlap.mean():.4f} ± {overlap.std():.4f} paper 0.5318" in said
+    assert re.search(rf"{overlap.mean():.4f} ± {overlap.std():.4f} (tied )?paper 0\.5318", said)
     w1 = frame[
         (frame["metric"] == "w1") & (frame["depth"] == 4) & (frame["sigma"] == 1) & (frame["rule"] == "dvia")
     ]
-    assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (≈ ./4 )?paper 6\.4090", said)
+    assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (tied )?(≈ ./4 )?paper 6\.4090", said)
 
 
 def test_misprints_are_told(quick):
@@ -462,6 +462,7 @@ def test_of_too_many_rules_the_best_are_shown_and_the_rest_announced(tmp_path, m
     assert f"{len(rules) - 2} of {len(rules)} rules are left out" in told(text)
     pages = "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html"))
     labels = {rule: html.escape(RuleTraits().label(rule)) for rule in rules}
+    pages = re.sub(r"<svg.*?</svg>", "", pages, flags=re.DOTALL)  # a picture names other rules
     assert {rule for rule, label in labels.items() if f">{label}<" in pages} == set(rules[:2])
     if write is build:
         assert set(pd.read_csv(tmp_path / "results.csv")["rule"]) == set(frame["rule"])
