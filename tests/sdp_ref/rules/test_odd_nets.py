@@ -1,5 +1,3 @@
-"""Nets of unusual shape or state: right, or refused in one line."""
-
 import pytest
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-"""Ops of modern nets in the layer-wise rules: by 200 000 samples where exact, else by linearisation."""
-
 import copy
 import itertools
 import math
@@ -14,20 +12,18 @@ from torch import nn
 from torch.nn import functional as F
 
 import sdp_ref as sr
-from sdp_ref.graph import ops, trace
+from sdp_ref.graph import affine, ops, trace
 from sdp_ref.graph.nonlinear import Attention
 from sdp_ref.graph.trace import Step
+from sdp_ref.jacobian import local
 from sdp_ref.laws import joined, noted
-from sdp_ref.rules import MarginalMomentMatching, MomentMatching, marginal
+from sdp_ref.rules import MomentMatching, joint, marginal
+from tests.sdp_ref.common import assert_moments_by_sampling, draw, jacobians, run
 
 FULL = ("moment_matching", "dvia")
 MARGINAL = ("marginal_sdp", "marginal_moment_matching")
 RULES = (*FULL, *MARGINAL)
 SAMPLES = 200_000
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def gaussian(event, sd=1.0, batch=1, seed=1):
@@ -66,13 +62,6 @@ def of_parts(module, count):
     return wired(*((part(i), 0) for i in range(count)), (module, *range(1, count + 1)))
 
 
-def run(steps, x):
-    values = [x]
-    for step in steps:
-        values.append(step.module(*(values[i] for i in step.inputs)))
-    return values[-1]
-
-
 def predict(rule, steps, x):
     rule = sr.rule(rule) if isinstance(rule, str) else rule
     return rule.prepare_steps(steps)(x)
@@ -84,19 +73,8 @@ def sampled(steps, x, seed=7):
         return run(steps, points.reshape(SAMPLES, *x.event_shape)).flatten(1)
 
 
-def assert_moments_by_sampling(steps, x, rule):
-    """No mean, variance or covariance is off by more than 4 standard errors of its estimate."""
-    y, outputs = predict(rule, steps, x), sampled(steps, x)
-    centred = outputs - y.mean.flatten(1)
-    assert bool((centred.mean(0).abs() <= 4 * outputs.std(0) / math.sqrt(SAMPLES)).all())
-    i = j = torch.arange(outputs.shape[1])
-    if isinstance(y, sr.Gaussian):
-        i, j = torch.triu_indices(len(i), len(i))
-    assert len(i) <= 40
-    products = centred[:, i] * centred[:, j]
-    expected = y.covariance[0][i, j] if isinstance(y, sr.Gaussian) else y.variance.flatten()
-    error = (products.mean(0) - expected).abs() / (products.std(0) / math.sqrt(SAMPLES))
-    assert bool((error < 4).all()), error.max()
+def assert_sampling_agrees(steps, x, rule):
+    assert_moments_by_sampling(predict(rule, steps, x), sampled(steps, x))
 
 
 PRODUCTS = {
@@ -175,12 +153,6 @@ def test_products_of_jointly_gaussian_values_are_exact(rule, name):
         assert not y.notes
 
 
-@pytest.mark.parametrize("name", ["two values", "a gate", "a square", "matrices"])
-def test_products_by_sampling(name):
-    steps, event = PRODUCTS[name]
-    assert_moments_by_sampling(steps, gaussian(event), "moment_matching")
-
-
 def test_a_product_keeps_its_covariance_with_what_is_read_later():
     """Cov(XY, Z) = E[X] Cov(Y, Z) + E[Y] Cov(X, Z): exact for x + a * b, as the sum is quadratic."""
     steps = wired((part(slice(0, 2)), 0), (part(slice(2, 4)), 0), (ops.Multiply(), 1, 2), (ops.Add(), 3, 1))
@@ -194,21 +166,16 @@ def test_a_product_keeps_its_covariance_with_what_is_read_later():
 @pytest.mark.parametrize("name", ["two values", "a gate", "both broadcast", "a square", "matrices", "heads"])
 def test_marginal_products_of_independent_values_by_sampling(name):
     steps, event = PRODUCTS[name]
-    assert_moments_by_sampling(steps, independent(event), "marginal_moment_matching")
+    assert_sampling_agrees(steps, independent(event), "marginal_moment_matching")
 
 
 @pytest.mark.parametrize("name", MAXIMA)
-def test_maxima_of_jointly_gaussian_values_by_sampling(name):
+def test_maxima_by_sampling(name):
     steps, event = MAXIMA[name]
-    for rule in FULL:
-        assert_moments_by_sampling(steps, gaussian(event), rule)
+    assert_sampling_agrees(steps, gaussian(event), "moment_matching")
     assert predict("moment_matching", steps, gaussian(event)).notes == ()
-
-
-@pytest.mark.parametrize("name", ["maximum", "maximum that is broadcast", "maximum of one value"])
-def test_marginal_maxima_of_independent_values_by_sampling(name):
-    steps, event = MAXIMA[name]
-    assert_moments_by_sampling(steps, independent(event), "marginal_moment_matching")
+    if name != "maximum beside its values":
+        assert_sampling_agrees(steps, independent(event), "marginal_moment_matching")
 
 
 @pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
@@ -254,10 +221,7 @@ def marginal_laws(event, batch=2):
 
 
 def jacobian_of_steps(steps, x):
-    def f(v):
-        return run(steps, v.unsqueeze(0)).squeeze(0).flatten()
-
-    return torch.stack([torch.func.jacrev(f)(row) for row in x]).flatten(2)
+    return jacobians(lambda v: run(steps, v), x)
 
 
 def spread_of(law, exponent):
@@ -368,7 +332,7 @@ def test_a_softmax_of_two_scores_is_the_logistic_function_of_noise(rule):
     assert torch.allclose(y.mean.sum(1), torch.ones(1, dtype=torch.float64), rtol=1e-14)
 
 
-@pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
+@pytest.mark.parametrize("rule", RULES)
 def test_a_softmax_that_is_nearly_certain_keeps_its_variance(rule):
     """p (1 - p) would cancel at p = 1 - 1e-20; the slope there is 2e-20."""
     x = torch.tensor([[46.0, 0.0, 0.0]]).double()
@@ -450,8 +414,7 @@ def test_float32(rule, name):
     assert torch.allclose(narrow.variance.double(), wide.variance, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_attention_is_torchs(rule):
+def test_attention_is_torchs():
     for options in ({}, {"is_causal": True}, {"scale": 0.3}, {"mask": draw(4, 4)}):
         given = {("attn_mask" if key == "mask" else key): value for key, value in options.items()}
         q, k, v = draw(3, 2, 2, 4, 3).unbind(0)
@@ -471,13 +434,6 @@ def test_choices_by_a_mask_are_affine(rule):
     y = sr.propagate(lambda v: torch.where(MASK, v, 3 * v), x, rule)
     assert torch.equal(y.mean, torch.where(MASK, x.mean, 3 * x.mean))
     assert torch.allclose(y.variance, torch.where(MASK, x.variance, 9 * x.variance), rtol=1e-14)
-
-
-def test_choices_keep_covariances():
-    x = gaussian((2, 3), batch=2)
-    y = sr.propagate(lambda v: torch.where(MASK, v, 3 * v), x, "moment_matching")
-    matrix = torch.diag(torch.where(MASK, 1.0, 3.0).flatten().double())
-    assert torch.allclose(y.covariance, matrix @ x.covariance @ matrix, rtol=1e-13)
 
 
 @pytest.mark.parametrize("rule", FULL)
@@ -533,21 +489,14 @@ FALLBACKS = {
 @pytest.mark.parametrize("name", FALLBACKS)
 def test_the_fallback_linearises_what_has_no_formula(rule, name):
     steps, event = FALLBACKS[name]
-    with pytest.raises(
-        sr.UnsupportedError, match=r"does not support .*\(at '.*; fallback=linearise takes it"
-    ):
+    with pytest.raises(sr.UnsupportedError, match=r"\(at '.*fallback=linearise"):
         sr.rule(rule).prepare_steps(steps)
     linearising = sr.rule(f"{rule}:fallback=linearise")
     assert linearising.spec == f"{rule}:fallback=linearise"
     assert sr.rule(linearising.spec) == linearising
     x = independent(event, batch=2)
     y = predict(linearising, steps, x)
-    jacobian = torch.stack(
-        [
-            torch.autograd.functional.jacobian(lambda v: run(steps, v.unsqueeze(0)).flatten(), row)
-            for row in x.mean
-        ]
-    ).flatten(2)
+    jacobian = jacobian_of_steps(steps, x.mean)
     assert torch.allclose(y.mean, run(steps, x.mean), rtol=1e-12)
     if rule in FULL:
         assert torch.allclose(y.covariance, jacobian @ x.covariance @ jacobian.mT, rtol=1e-10, atol=1e-13)
@@ -565,7 +514,7 @@ class RootMeanSquare(nn.Module):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
 
-@pytest.mark.parametrize("rule", ["marginal_moment_matching", "moment_matching"])
+@pytest.mark.parametrize("rule", ["marginal_moment_matching", "moment_matching", "low_rank"])
 @pytest.mark.parametrize("net", [RootMeanSquare(), torch.log, torch.sqrt, torch.reciprocal])
 def test_the_fallback_linearises_functions_without_moments(rule, net):
     x = sr.DiagonalGaussian(draw(2, 4).abs() + 1, torch.full((2, 4), 1e-10, dtype=torch.float64))
@@ -574,7 +523,7 @@ def test_the_fallback_linearises_functions_without_moments(rule, net):
     y = sr.propagate(net, x, f"{rule}:fallback=linearise")
     assert torch.allclose(y.mean, net(x.mean), rtol=1e-8)
     assert sum("linearised" in note for note in y.notes) == 1
-    if rule in FULL or not isinstance(net, RootMeanSquare):
+    if rule != "marginal_moment_matching" or not isinstance(net, RootMeanSquare):
         assert torch.allclose(y.variance, sr.propagate(net, x, "sdp").variance, rtol=1e-4)
 
 
@@ -593,41 +542,6 @@ def test_the_fallback_keeps_families_and_weights_in_float32():
     assert y.notes == ("Softsign linearised",)
 
 
-def test_the_fallback_gives_gradients_to_the_weights():
-    steps, event = FALLBACKS["a module"]
-    for rule in RULES:
-        module = copy.deepcopy(steps[0].module)
-        y = predict(sr.rule(rule, fallback="linearise"), [Step(module, (0,), "")], independent(event))
-        (y.mean.sum() + y.variance.sum()).backward()
-        assert bool(module.gain.grad.abs().gt(0).all())
-
-
-def test_what_cannot_be_linearised_is_refused():
-    x = independent((3,), batch=2)
-    for rule in RULES:
-        linearising = sr.rule(rule, fallback="linearise")
-        for op, why in (
-            (ops.Unknown("an op with no function"), "an op with no function"),
-            (ops.Unknown("of the batch", lambda v: v.sum(0)), "a row for each row"),
-            (ops.Unknown("centred", lambda v: v - v.mean(0)), "couples the rows of a batch"),
-            (ops.Unknown("cumsum", lambda v: v.cumsum(0)), "couples the rows of a batch"),
-            (ops.Unknown("noise", lambda v: F.dropout(v, 0.5, True)), "dropout in training mode"),
-            (nn.Dropout().train(), "Dropout in training mode"),
-            (nn.BatchNorm1d(3).double().train(), "batch statistics"),
-        ):
-            with pytest.raises(sr.UnsupportedError, match=why):
-                predict(linearising, wired((op,)), x)
-    with pytest.raises(ValueError, match="needs fallback=none or linearise, got 'guess'"):
-        sr.rule("dvia:fallback=guess")
-
-
-def test_a_jacobian_beyond_the_bound_is_refused(monkeypatch):
-    monkeypatch.setattr("sdp_ref.jacobian.local._MOST", 5)
-    steps, _ = FALLBACKS["an unknown op"]
-    with pytest.raises(sr.UnsupportedError, match="a Jacobian of 3 by 3 components, more than 5 entries"):
-        predict(sr.rule("marginal_sdp:fallback=linearise"), steps, independent((3,)))
-
-
 @pytest.mark.parametrize("rule", MARGINAL)
 def test_a_pointwise_op_has_no_whole_jacobian(rule):
     image = independent((3, 100, 100), batch=2)
@@ -638,15 +552,6 @@ def test_a_pointwise_op_has_no_whole_jacobian(rule):
         predict(sr.rule(rule, fallback="linearise"), wired((ops.Unknown("sinh", torch.sinh),)), image)
 
 
-@pytest.mark.parametrize("rule", MARGINAL)
-def test_attention_head_by_head_is_the_same(rule, monkeypatch):
-    steps, event = LINEARISED["attention"]
-    x = independent(event, batch=2)
-    whole = predict(rule, steps, x)
-    monkeypatch.setattr(marginal, "CHUNK", 1)
-    assert torch.allclose(predict(rule, steps, x).variance, whole.variance, rtol=1e-13)
-
-
 def test_a_rule_without_a_linearisation_takes_no_fallback():
     class Bare(sr.LayerwiseRule):
         name = "bare"
@@ -654,11 +559,10 @@ def test_a_rule_without_a_linearisation_takes_no_fallback():
         def start(self, x):
             return x
 
-    with pytest.raises(ValueError, match="bare linearises no op, so it takes no fallback=linearise"):
+    with pytest.raises(ValueError, match="fallback=linearise"):
         Bare(fallback="linearise")
-    with pytest.raises(sr.UnsupportedError) as caught:
+    with pytest.raises(sr.UnsupportedError, match=r"Tanh \(at '0.tanh' in the net\)$"):
         Bare().prepare_steps(wired((nn.Tanh(),)))
-    assert str(caught.value) == "rule 'bare' does not support Tanh (at '0.tanh' in the net)"
 
 
 def test_a_users_handler_says_how_it_approximates():
@@ -673,25 +577,28 @@ def test_a_users_handler_says_how_it_approximates():
     assert y.notes == ("Softplus as ReLU at '0.softplus'", "Softmax by mean field at '1.softmax'")
 
 
-def test_the_conformance_kit_takes_laws_with_notes():
-    class Mine(MarginalMomentMatching):
-        name = "mine"
+CHUNKS = {
+    "affine": (affine, "CHUNK", "moment_matching", wired((seeded(nn.Conv1d(2, 3, 2)),)), (2, 5)),
+    "attention": (marginal, "CHUNK", "marginal_sdp", *LINEARISED["attention"]),
+    "unknown op": (
+        local,
+        "_CHUNK",
+        "moment_matching",
+        *FALLBACKS["an unknown op of two values"],
+    ),
+    "pairs": (joint, "_CHUNK", "moment_matching", *LINEARISED["self attention"]),
+}
 
-    @Mine.handles(nn.ReLU, note="as it is")
-    def relu(rule, module, law):
-        return sr.propagate(module, law, "marginal_moment_matching")
 
-    assert sr.check_rule(Mine(), only=["small-noise"]).passed
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_derivatives_in_chunks_are_the_same(rule, monkeypatch):
-    steps, event = FALLBACKS["an unknown op of two values"]
-    rule, x = sr.rule(rule, fallback="linearise"), independent(event, batch=2)
+@pytest.mark.parametrize("name", CHUNKS)
+def test_chunks_do_not_change_predictions(name, monkeypatch):
+    module, chunk, rule, steps, event = CHUNKS[name]
+    rule, x = sr.rule(rule, fallback="linearise"), independent(event, batch=3)
     whole = predict(rule, steps, x)
-    monkeypatch.setattr("sdp_ref.jacobian.local._CHUNK", 1)
-    parts = predict(rule, steps, x)
-    assert torch.allclose(parts.variance, whole.variance, rtol=1e-13)
+    monkeypatch.setattr(module, chunk, 1)
+    for gradient in (False, True):
+        with torch.set_grad_enabled(gradient):
+            assert torch.allclose(predict(rule, steps, x).variance, whole.variance, rtol=1e-12)
 
 
 def test_notes_travel_with_a_law_and_are_no_part_of_it():
@@ -701,32 +608,11 @@ def test_notes_travel_with_a_law_and_are_no_part_of_it():
         "Softmax by mean field at '1.softmax'",
         "LayerNorm linearised with its mean scale at '2.layernorm'",
     )
-    assert y.notes == notes
-    assert y[0].notes == y.to(dtype=torch.float32).notes == notes
-    assert pickle.loads(pickle.dumps(y)).notes == notes
-    plain = sr.Gaussian(y.mean.detach(), y.covariance.detach())
-    assert plain.notes == ()
-    assert "notes" not in repr(y)
     mixed = sr.Mixture(torch.full((1, 2), 0.5).double(), y)
-    assert mixed.notes == notes
-    assert mixed[0].notes == notes
+    for law in (y, y[0], y.to(dtype=torch.float32), pickle.loads(pickle.dumps(y)), mixed, mixed[0]):
+        assert law.notes == notes
+    plain = sr.Gaussian(y.mean.detach(), y.covariance.detach())
     assert joined([plain, noted(plain, ["one"]), noted(plain, ["two", "one"])]).notes == ("one", "two")
-
-
-def test_a_split_passes_on_the_notes_of_its_base():
-    net = nn.Sequential(nn.Linear(2, 4), nn.Softmax(1)).double()
-    x = sr.DiagonalGaussian(draw(1, 2), torch.full((1, 2), 4.0).double())
-    y = sr.propagate(net, x, "split:base=moment_matching,k=5")
-    assert isinstance(y, sr.Mixture)
-    assert y.notes == ("Softmax by mean field at '1'",)
-
-
-def test_exact_predictions_have_no_notes():
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
-    for rule in RULES:
-        assert sr.propagate(net, independent((3,)), rule).notes == ()
-    pool = nn.Sequential(nn.MaxPool1d(2)).double()
-    assert sr.propagate(pool, independent((1, 4)), "dvia").notes == ("MaxPool1d by its largest mean at '0'",)
 
 
 def test_values_that_do_not_fit_are_refused():
@@ -748,33 +634,12 @@ def test_values_that_do_not_fit_are_refused():
 @pytest.mark.parametrize(
     "module", [nn.Softmax(-1), nn.InstanceNorm2d(3), nn.LogSoftmax(1), QKV, ops.Multiply()]
 )
-def test_covariances_that_would_not_fit_are_refused_before_they_are_built(module, monkeypatch):
-    built = []
-    whole = torch.diag_embed
-    monkeypatch.setattr(torch, "diag_embed", lambda v: built.append(v.shape) or whole(v))
+def test_covariances_that_would_not_fit_are_refused(module):
     image = sr.DiagonalGaussian(torch.zeros(1, 3, 224, 224), torch.ones(1, 3, 224, 224))
     count = 3 if module is QKV else 2 if isinstance(module, ops.Multiply) else 1
     for rule in FULL:
         with pytest.raises(sr.CovarianceSizeError, match="1 x 150528 x 150528"):
             predict(rule, [Step(module, (0,) * count, "op")], image)
-    assert not built
-
-
-def test_products_beyond_the_bound_of_memory_are_refused():
-    steps, event = PRODUCTS["matrices"]
-    with pytest.raises(sr.CovarianceSizeError, match="more than its max_bytes=1,200"):
-        predict(sr.rule("moment_matching", max_bytes=1200), steps, gaussian(event))
-
-
-def test_the_product_of_two_branches_has_its_mean():
-    """E[f g] = E[f] E[g] + Cov(f, g), which branches taken at once have."""
-    first, second = seeded(nn.Linear(3, 3)), seeded(nn.Linear(3, 3), 1)
-    steps = wired((first, 0), (second, 0), (nn.ReLU(), 1), (nn.ReLU(), 2), (ops.Multiply(), 3, 4))
-    x = gaussian((3,))
-    y = predict("moment_matching", steps, x)
-    outputs = sampled(steps, x)
-    error = (outputs.mean(0) - y.mean[0]).abs() / (outputs.std(0) / math.sqrt(SAMPLES))
-    assert bool((error < 4).all())
 
 
 APPROXIMATED = {

@@ -1,24 +1,19 @@
-"""Ops that have a formula which does not take what comes in: the fallback linearises these, too."""
-
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import sdp_ref as sr
 from sdp_ref.activations import activation_of
 from sdp_ref.activations.base import Activation
 from sdp_ref.activations.pointwise import Apply
-from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph import ops
 from sdp_ref.graph.trace import Step
 from sdp_ref.rules import LowRank, MarginalSDP, MomentMatching, marginal
+from tests.sdp_ref.common import draw, jacobians, run
 
 DOUBLE = torch.float64
 HINT = "; fallback=linearise takes it for its derivative at the mean"
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
 
 
 def independent(*event, batch=2):
@@ -67,12 +62,6 @@ class Without(MomentMatching):
     name = "without"
 
 
-class Odd(MarginalSDP):
-    """A handler that knows no formula."""
-
-    name = "odd"
-
-
 @Mine.handles(Bend)
 @Low.handles(Bend)
 def _mine(rule, module, law):
@@ -82,11 +71,6 @@ def _mine(rule, module, law):
 @Without.handles(Bend)
 def _without(rule, module, law):
     return sr.DiagonalGaussian(law.mean, law.covariance.diagonal(dim1=1, dim2=2))
-
-
-@Odd.handles(Bend)
-def _odd(rule, module, law):
-    raise NoFormulaError("Bend of these numbers")
 
 
 def residual():
@@ -102,6 +86,9 @@ def rootlike(x):
     return torch.where(x > 0, x.log(), 0.0)
 
 
+CUMSUM = ops.LinearFunction("cumsum", lambda v: v.cumsum(1))
+
+
 def running():
     norm = nn.InstanceNorm1d(3, track_running_stats=True).double().eval()
     norm.running_mean += 0.3
@@ -109,65 +96,29 @@ def running():
     return norm
 
 
-REFUSED = {
-    "moments that do not settle, marginal": (
-        "marginal_moment_matching",
-        lambda: one(Apply(jumping, text="steps")),
-        (3,),
-        "moments of steps",
-    ),
-    "moments that do not settle, full": (
-        "moment_matching",
-        lambda: one(Apply(jumping, text="steps")),
-        (3,),
-        "moments of steps",
-    ),
-    "a mean derivative that does not settle": (
-        "low_rank",
-        lambda: one(Apply(rootlike, (0.0,), "where")),
-        sr.DiagonalGaussian(torch.full((1, 1), -1.8).double(), torch.full((1, 1), 1.86).double()),
-        "the mean derivative of where",
-    ),
-    "no covariances": ("moment_matching", lambda: one(nn.Tanh()), (3,), "covariances of"),
-    "no mean derivative": (Mine, residual, (3,), "next to a residual branch"),
-    "a full handler of several values": (Mine, lambda: one(Bend(), 2), (3,), "Bend of several values"),
-    "a handler of a law, low rank": (Low, lambda: one(Bend()), (3,), "a handler of the law of one value"),
-    "a handler with another result": (Without, lambda: one(Bend()), (3,), "returns a DiagonalGaussian"),
-    "a handler without a formula": (Odd, lambda: one(Bend()), (3,), "Bend of these numbers"),
-    "a matrix by itself": (
-        "low_rank",
-        lambda: one(ops.MatrixProduct(), 2),
-        (2, 2),
-        "a product of matrices of a value with itself",
-    ),
-    "no separable interpolation": (
-        "marginal_sdp",
-        lambda: one(ops.Interpolate(lambda v: v.mT.cumsum(-1))),
-        (1, 3, 3),
-        "dimensions of space one by one",
-    ),
-    "a large matrix": (
-        "marginal_moment_matching",
-        lambda: one(ops.LinearFunction("cumsum", lambda v: v.cumsum(1))),
-        (9,),
-        "a matrix of 9 by 9 components",
-    ),
-    "a large Jacobian": ("marginal_sdp", lambda: one(nn.Softmax(1)), (9,), "a Jacobian of 9 by 9"),
-    "running statistics, marginal": ("marginal_sdp", lambda: one(running()), (3, 4), "running statistics"),
-    "running statistics, full": ("dvia", lambda: one(running()), (3, 4), "running statistics"),
-    "a folded op that is not affine": (
-        "marginal_moment_matching",
-        lambda: one(ops.Folded(nn.Softplus())),
-        (2, 3),
-        "Softplus",
-    ),
-    "pooling without channels": ("moment_matching", lambda: one(nn.MaxPool1d(2)), (4,), "on an event of"),
-}
+FAR = sr.DiagonalGaussian(torch.full((1, 1), -1.8).double(), torch.full((1, 1), 1.86).double())
+REFUSED = [
+    ("marginal_moment_matching", lambda: one(Apply(jumping, text="steps")), (3,), "moments of steps"),
+    ("moment_matching", lambda: one(Apply(jumping, text="steps")), (3,), "moments of steps"),
+    ("low_rank", lambda: one(Apply(rootlike, (0.0,), "where")), FAR, "the mean derivative of where"),
+    ("moment_matching", lambda: one(nn.Tanh()), (3,), "covariances of"),
+    (Mine, residual, (3,), "next to a residual branch"),
+    (Mine, lambda: one(Bend(), 2), (3,), "Bend of several values"),
+    (Low, lambda: one(Bend()), (3,), "a handler of the law of one value"),
+    (Without, lambda: one(Bend()), (3,), "returns a DiagonalGaussian"),
+    ("low_rank", lambda: one(ops.MatrixProduct(), 2), (2, 2), "matrices of a value with itself"),
+    ("marginal_sdp", lambda: one(ops.Interpolate(lambda v: v.mT.cumsum(-1))), (1, 3, 3), "one by one"),
+    ("marginal_moment_matching", lambda: one(CUMSUM), (9,), "a matrix of 9 by 9 components"),
+    ("marginal_sdp", lambda: one(nn.Softmax(1)), (9,), "a Jacobian of 9 by 9"),
+    ("marginal_sdp", lambda: one(running()), (3, 4), "running statistics"),
+    ("dvia", lambda: one(running()), (3, 4), "running statistics"),
+    ("marginal_moment_matching", lambda: one(ops.Folded(nn.Softplus())), (2, 3), "Softplus"),
+    ("moment_matching", lambda: one(nn.MaxPool1d(2)), (4,), "on an event of"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_what_a_handler_refuses_is_linearised_if_the_fallback_says_so(case, monkeypatch):
-    kind, make, x, message = case
+@pytest.mark.parametrize(("kind", "make", "x", "message"), REFUSED)
+def test_the_fallback_linearises_what_a_handler_refuses(kind, make, x, message, monkeypatch):
     x = x if isinstance(x, sr.Law) else independent(*x)
     monkeypatch.setattr("sdp_ref.graph.affine._DENSE", 80)
     monkeypatch.setattr(marginal, "_MOST", 80)
@@ -185,15 +136,8 @@ def test_what_a_handler_refuses_is_linearised_if_the_fallback_says_so(case, monk
     y = rule(fallback="linearise").prepare_steps(steps)(x)
     assert sum("linearised at 'op'" in note for note in y.notes) == (not rule().linear)
 
-    def net(values):
-        made = [values]
-        for step in steps:
-            made.append(step.module(*(made[i] for i in step.inputs)))
-        return made[-1]
-
-    assert torch.allclose(y.mean, net(x.mean), rtol=1e-10, atol=1e-12)
-    rows = [torch.autograd.functional.jacobian(lambda v: net(v[None])[0].flatten(), row) for row in x.mean]
-    jacobian = torch.stack(rows).flatten(2)
+    assert torch.allclose(y.mean, run(steps, x.mean), rtol=1e-10, atol=1e-12)
+    jacobian = jacobians(lambda v: run(steps, v), x.mean)
     if rule().marginal:
         expected = jacobian.square() @ x.variance.flatten(1).unsqueeze(2)
         assert torch.allclose(y.variance.flatten(1), expected.squeeze(2), rtol=1e-9)
@@ -222,6 +166,21 @@ def test_what_no_derivative_stands_for_is_refused_whatever_the_fallback(rule, st
             with pytest.raises(sr.UnsupportedError, match=message) as caught:
                 sr.rule(rule, fallback=fallback).prepare_steps(steps)(independent(*event, batch=batch))
             assert "fallback" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda v: v.sum(0), "a row for each row"),
+        (lambda v: v - v.mean(0), "couples the rows of a batch"),
+        (lambda v: F.dropout(v, 0.5, True), "dropout in training mode"),
+    ],
+)
+@pytest.mark.parametrize("rule", ["moment_matching", "marginal_sdp"])
+def test_unknown_functions_without_a_jacobian_by_rows_are_refused(rule, function, message):
+    rule = sr.rule(rule, fallback="linearise")
+    with pytest.raises(sr.UnsupportedError, match=message):
+        rule.prepare_steps(one(ops.Unknown("unknown", function)))(independent(3))
 
 
 def test_a_users_handler_that_refuses_a_law_gives_way_to_the_derivative():
@@ -263,10 +222,3 @@ def test_several_refusals_of_one_net_are_all_linearised_and_the_others_are_not()
     assert torch.allclose(y.variance, third.variance, rtol=1e-12)
     again = sr.rule("marginal_moment_matching:fallback=linearise").prepare_steps(steps)
     assert torch.equal(again(x).variance, y.variance)
-
-
-@pytest.mark.parametrize("rule", ["moment_matching", "marginal_moment_matching", "low_rank"])
-def test_functions_without_moments_name_the_option(rule):
-    x = sr.DiagonalGaussian(torch.full((1, 2), 3.0).double(), torch.full((1, 2), 1e-6).double())
-    with pytest.raises(sr.UnsupportedError, match=f"a normal law has none through it.*{HINT}"):
-        sr.propagate(torch.log, x, rule)

@@ -7,21 +7,9 @@ import sdp_ref as sr
 from sdp_ref.rules import Traits, traits
 
 
-def test_rules_stand_in_the_order_of_tables():
-    assert sr.rules() == (
-        *("sdp", "second_order", "dvia", "moment_matching", "low_rank", "unscented", "cubature"),
-        *(
-            "divided_difference",
-            "exact",
-            "marginal_sdp",
-            "marginal_moment_matching",
-            "split",
-            "monte_carlo",
-            "control_variate",
-        ),
-    )
+def test_rules_are_listed_by_rank():
     ranks = [traits(sr.rule(name)).rank for name in sr.rules()]
-    assert ranks == [10, 15, 20, 30, 35, 40, 45, 46, 48, 50, 60, 70, 200, 210]
+    assert ranks == sorted(ranks)
 
 
 @pytest.mark.parametrize(
