@@ -1,5 +1,3 @@
-"""Comparisons, choices by them, maxima, clamps and norms: what a trace makes of them, and their moments."""
-
 import math
 
 import pytest
@@ -11,20 +9,11 @@ import sdp_ref as sr
 from sdp_ref.activations.pointwise import Apply
 from sdp_ref.graph import ops
 from sdp_ref.graph.trace import trace
+from tests.sdp_ref.common import assert_moments_by_sampling, run
+from tests.sdp_ref.common import draw as numbers
 
 SAMPLES = 200_000
 RULES = ("moment_matching", "marginal_moment_matching", "dvia", "marginal_sdp")
-
-
-def numbers(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def run(steps, x):
-    values = [x]
-    for step in steps:
-        values.append(step.module(*(values[i] for i in step.inputs)))
-    return values[-1]
 
 
 class Halves(nn.Module):
@@ -74,13 +63,7 @@ def test_their_moments_by_sampling(name):
     factor = numbers(3, 3, seed=1)
     x = sr.Gaussian(numbers(1, 3, seed=2), (factor @ factor.mT).unsqueeze(0))
     y = sr.propagate(net, x, "moment_matching")
-    outputs = net(x.mean + numbers(SAMPLES, 3, seed=3) @ factor.mT).double()
-    centred = outputs - y.mean
-    assert bool((centred.mean(0).abs() <= 4 * outputs.std(0) / math.sqrt(SAMPLES)).all())
-    i, j = torch.triu_indices(3, 3)
-    products = centred[:, i] * centred[:, j]
-    error = (products.mean(0) - y.covariance[0][i, j]).abs() / (products.std(0) / math.sqrt(SAMPLES))
-    assert bool((error < 4).all())
+    assert_moments_by_sampling(y, net(x.mean + numbers(SAMPLES, 3, seed=3) @ factor.mT).double())
     marginal = sr.propagate(net, sr.DiagonalGaussian(x.mean, x.variance), "marginal_moment_matching")
     assert torch.allclose(marginal.mean, y.mean, rtol=1e-9, atol=1e-12)
     assert torch.allclose(marginal.variance, y.variance, rtol=1e-9, atol=1e-12)
@@ -155,15 +138,6 @@ def test_what_jumps_without_end_or_is_infinite_is_refused_also_where_the_law_is_
             sr.propagate(net, x, rule)
 
 
-def test_a_sign_of_any_name_jumps():
-    x = sr.DiagonalGaussian(torch.tensor([[1.0]]).double(), torch.tensor([[0.25]]).double())
-    up = torch.special.ndtr(torch.tensor(2.0).double()).item()
-    for sign in (torch.sign, torch.sgn):
-        y = sr.propagate(sign, x, "marginal_moment_matching")
-        assert y.mean.item() == pytest.approx(2 * up - 1, rel=1e-10)
-        assert y.variance.item() == pytest.approx(4 * up * (1 - up), rel=1e-9)
-
-
 @pytest.mark.parametrize(
     "net",
     [
@@ -210,18 +184,6 @@ def test_maxima_clamps_and_norms_are_read_as_they_compute(net):
     assert torch.allclose(run(steps, x), net(x), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("cell", [nn.LSTMCell(3, 4), nn.GRUCell(3, 4)])
-def test_recurrent_cells_are_known_by_their_ops(cell):
-    def net(x):
-        state = cell(x)
-        return state[0] if isinstance(state, tuple) else state
-
-    steps = trace(net, torch.zeros(1, 3))
-    assert not any(isinstance(step.module, ops.Unknown) for step in steps)
-    x = numbers(5, 3).float()
-    assert torch.allclose(run(steps, x), net(x), atol=1e-6)
-
-
 def test_clamps_by_constants_have_exact_moments():
     low, high = torch.tensor([-1.0, 0.0, 0.5]).double(), torch.tensor([0.5, 4.0, 1.0]).double()
     x = sr.DiagonalGaussian(numbers(1, 3), torch.tensor([[0.5, 1.0, 2.0]]).double())
@@ -248,8 +210,8 @@ def test_a_jump_far_from_the_mean_counts_by_its_probability():
     x = sr.DiagonalGaussian(torch.tensor([[0.3]]).double(), torch.tensor([[1e-4]]).double())
     y = sr.propagate(lambda v: v * (v > 0.5).to(v.dtype), x, "low_rank")
     above = 2.7536241186062337e-89  # P(Z > 20)
-    assert y.mean.item() == pytest.approx(0.5 * above, rel=2e-3)
-    assert y.variance.item() == pytest.approx(0.25 * above, rel=3e-3)
+    assert y.mean.item() == pytest.approx(0.5 * above, rel=2e-3, abs=0)
+    assert y.variance.item() == pytest.approx(0.25 * above, rel=3e-3, abs=0)
 
 
 @pytest.mark.parametrize("least", [0.05, 1.0])
@@ -261,14 +223,3 @@ def test_a_vector_divided_by_a_clamped_length_is_a_quotient(least):
     x = sr.DiagonalGaussian(mean, 1e-8 * mean.square())
     for rule in ("moment_matching", "marginal_moment_matching", "marginal_sdp", "low_rank"):
         assert torch.allclose(sr.propagate(net, x, rule).mean, net(mean), rtol=1e-6)
-
-
-def test_the_notes_say_which_maxima_are_approximations():
-    x = sr.DiagonalGaussian(numbers(1, 5), torch.ones(1, 5).double())
-    two = sr.propagate(lambda v: v[:, :2].amax(1, keepdim=True), x, "moment_matching")
-    assert two.notes == ()
-    for rule in ("moment_matching", "marginal_moment_matching"):
-        more = sr.propagate(lambda v: v.amax(1, keepdim=True), x, rule)
-        assert more.notes == ("MaximumOfPairs by pairs at 'amax'",)
-        length = sr.propagate(lambda v: v.norm(dim=1, keepdim=True), x, rule)
-        assert length.notes == ("VectorNorm by its mean square at 'linalg_vector_norm'",)

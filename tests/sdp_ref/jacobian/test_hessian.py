@@ -1,5 +1,3 @@
-"""Products of Hessians and vectors, against torch.func, in float64; and nets with kinks."""
-
 import pytest
 import torch
 from torch import nn

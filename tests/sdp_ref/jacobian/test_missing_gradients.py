@@ -1,5 +1,3 @@
-"""Rules of derivatives refuse nets that depend on their input without a gradient, and no others."""
-
 import math
 
 import numpy as np
