@@ -1,5 +1,3 @@
-"""Functions of one value: moments against stored references, closed forms of other origin, and each other."""
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,15 +20,17 @@ from .test_activations import NAMES as OTHERS
 from .test_activations import double, fixture, layer, pair_laws
 
 PARAMETERS: dict[str, dict[str, float]] = {
+    "leaky_relu": {"negative_slope": 0.2},
     "celu": {"alpha": 0.7},
     "threshold": {"threshold": 0.5, "value": -1.0},
 }
-NAMES = tuple(name for name, kind in ACTIVATIONS.items() if kind.moments and name not in OTHERS)
+ALL = tuple(name for name, kind in ACTIVATIONS.items() if kind.moments)
+NAMES = tuple(name for name in ALL if name not in OTHERS)
 MOMENTLESS = tuple(name for name, kind in ACTIVATIONS.items() if not kind.moments)
 QUADRATURES = tuple(name for name in NAMES if issubclass(ACTIVATIONS[name], Quadrature))
 STRAIGHT = tuple(name for name in NAMES if issubclass(ACTIVATIONS[name], Straight))
 CLOSED = ("exp", "square", "sin", "cos")
-FINITE = tuple(name for name in NAMES if name != "exp")  # whose moments overflow under wide laws
+FINITE = tuple(name for name in ALL if name != "exp")  # whose moments overflow under wide laws
 
 
 def slow_but(names: tuple[str, ...], fast: tuple[str, ...]) -> list[Any]:
@@ -63,7 +63,7 @@ def scaled(covariance: Tensor, law: tuple[Tensor, ...] | list[Tensor]) -> Tensor
     return covariance[:, 0, 1] / (law[2] * law[3])
 
 
-@pytest.mark.parametrize("name", [*NAMES, *MOMENTLESS])
+@pytest.mark.parametrize("name", [*ALL, *MOMENTLESS])
 def test_functions_and_derivatives_are_torch_s(name: str) -> None:
     kind = make(name)
     x = double(-800, -40, -7, -2.9, -1.1, -0.4, 0.3, 0.45, 2.9, 5, 7, 19, 40, 300).requires_grad_()
@@ -78,7 +78,7 @@ def test_functions_and_derivatives_are_torch_s(name: str) -> None:
     torch.testing.assert_close(kind.derivative(x), slope, rtol=1e-12, atol=single)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_at_a_kink_the_derivative_is_that_from_the_right(name: str) -> None:
     kind = make(name)
     for place in getattr(kind, "corners", kind.kinks):
@@ -129,15 +129,15 @@ def test_the_general_covariance_of_a_ramp_matches_the_stored_one_near_perfect_co
     assert (scaled(c, law) - want).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("name", slow_but(STRAIGHT, ("relu6",)))
+@pytest.mark.parametrize("name", slow_but(("leaky_relu", *STRAIGHT), ("leaky_relu", "relu6")))
 def test_covariances_of_straight_pieces_are_the_general_ones(name: str) -> None:
     kind = make(name)
-    assert isinstance(kind, Straight)
     h, k = double(-3, -0.5, 0.2, 2.5, 1.0, 8.0), double(0.3, -0.6, 0.2, 1.0, -1.0, 7.0)
     s1, s2 = double(1, 0.5, 3, 2, 1, 1), double(2, 0.5, 3, 0.1, 1, 1)
     law = (h, k, s1, s2, double(0.5, -0.9, 0.8, 0.6, -0.95, 0.7))
     _, exact = kind.mean_covariance(*pair_laws(*law))
-    _, general = General(kind, kind.corners).mean_covariance(*pair_laws(*law), tolerance=1e-8)
+    corners = getattr(kind, "corners", kind.kinks)
+    _, general = General(kind, corners).mean_covariance(*pair_laws(*law), tolerance=1e-8)
     assert (scaled(exact, law) - scaled(general, law)).abs().max() < 1e-8
 
 
@@ -176,13 +176,13 @@ def adversarial() -> tuple[Tensor, Tensor]:
         double(-1e4, -8.0, 0.0, 3.0, 40.0),
         double(-2.0, 0.0, 8.0),
         double(0.0, 1e-150, 1e-3, 1.0, 1e3),
-        double(1e-3, 1.0),
-        double(-1.0, 0.0, 0.5, 1 - 1e-9, 1.0),
+        double(0.0, 1e-3, 1.0),
+        double(-1.0, -1 + 1e-6, 0.0, 1e-8, 0.5, 1 - 1e-12, 1.0),
     )
     return pair_laws(*(a.flatten() for a in torch.meshgrid(*grid, indexing="ij")))
 
 
-@pytest.mark.parametrize("name", slow_but(FINITE, ("relu6", "softsign", "cos")))
+@pytest.mark.parametrize("name", slow_but(FINITE, (*OTHERS, "relu6", "softsign", "cos")))
 def test_nothing_is_nan_and_no_covariance_exceeds_what_its_variances_allow(name: str) -> None:
     mean, covariance = (a.requires_grad_() for a in adversarial())
     m, c = make(name).mean_covariance(mean, covariance)
@@ -197,7 +197,7 @@ def test_nothing_is_nan_and_no_covariance_exceeds_what_its_variances_allow(name:
     assert (c[:, 0, 1].abs() <= variance.sqrt().prod(-1) + slack).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_zero_variance_is_a_point_mass_and_little_is_nearly_one(name: str) -> None:
     kind, x = make(name), double(-3.3, -0.4, 0.7, 2.2, 9.0)
     m, v = kind.mean_variance(x, torch.zeros_like(x))
@@ -213,7 +213,7 @@ def test_zero_variance_is_a_point_mass_and_little_is_nearly_one(name: str) -> No
         torch.testing.assert_close(gradient, slope**2, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_mean_derivatives_are_the_derivatives_of_means(name: str) -> None:
     """By the mean, in steps: autograd goes by the derivative that is under test."""
     kind = make(name)
@@ -225,7 +225,7 @@ def test_mean_derivatives_are_the_derivatives_of_means(name: str) -> None:
     torch.testing.assert_close(kind.mean_derivative(mean, variance), by_steps, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", slow_but(NAMES, ("elu", "threshold", "sin", "prelu")))
+@pytest.mark.parametrize("name", slow_but(ALL, (*OTHERS, "elu", "threshold", "sin", "prelu")))
 def test_gradients_agree_with_finite_differences(name: str) -> None:
     kind = make(name)
     mean, covariance = (a.requires_grad_() for a in layer(2, batch=1))
@@ -237,17 +237,19 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
     assert torch.autograd.gradcheck(kind.mean_derivative, (mean, variance))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.rounding
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_narrow_types_come_back_but_lose_nothing_inside(name: str, dtype: torch.dtype) -> None:
     mean, covariance = (a.to(dtype) for a in layer(2, batch=2))
+    mean[0, 0] = -8 * covariance[0, 0, 0].sqrt()
     m, c = make(name).mean_covariance(mean, covariance)
     wide_m, wide_c = make(name).mean_covariance(mean.double(), covariance.double())
     assert torch.equal(m, wide_m.to(dtype))
     assert torch.equal(c, wide_c.to(dtype))
 
 
-@pytest.mark.parametrize("name", slow_but(NAMES, ("relu6", "mish")))
+@pytest.mark.parametrize("name", slow_but(ALL, (*OTHERS, "relu6", "mish")))
 @pytest.mark.parametrize("rank", [None, 1])
 def test_a_layer_is_symmetric_and_semi_definite_within_its_tolerance(name: str, rank: int | None) -> None:
     mean, covariance = layer(6, batch=2, rank=rank)
@@ -269,7 +271,7 @@ def test_a_unit_that_is_nearly_linear_keeps_to_stein_beside_one_that_needs_every
     torch.testing.assert_close(c[0, 1], (slope * covariance[1])[0], rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("name", ["elu", "relu6", "sin"])
+@pytest.mark.parametrize("name", ["relu", "gelu", "tanh", "elu", "relu6", "sin"])
 @pytest.mark.parametrize("n", [1, 2])
 def test_small_layers_and_empty_batches(name: str, n: int) -> None:
     mean, covariance = layer(n, batch=2)
@@ -284,7 +286,7 @@ def test_small_layers_and_empty_batches(name: str, n: int) -> None:
 @given(
     h=st.floats(-1e4, 1e4),
     exponent=st.floats(-3, 3),
-    name=st.sampled_from(["relu6", "hardtanh", "softsign", "softplus", "elu", "abs", "softshrink"]),
+    name=st.sampled_from(["relu", "tanh", "relu6", "hardtanh", "softsign", "softplus", "elu", "softshrink"]),
 )
 @settings(max_examples=60, deadline=None)
 def test_variance_is_at_most_the_input_s_where_no_slope_is_steeper_than_1(
@@ -297,7 +299,7 @@ def test_variance_is_at_most_the_input_s_where_no_slope_is_steeper_than_1(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_wide_layer_matches_sampling(name: str) -> None:
     mean, covariance = layer(30, batch=1, rank=4, seed=5)
     m, c = make(name).mean_covariance(mean, covariance)
@@ -441,7 +443,6 @@ def test_the_tanh_form_of_gelu_is_another_function() -> None:
     ("op", "arguments", "options", "function"),
     [
         ("hardtanh", (-2.0, 3.0), {}, lambda x: x.clamp(-2, 3)),
-        ("clamp", (), {"min": 0.5}, lambda x: x.clamp(min=0.5)),
         ("clamp", (-1, 1), {}, lambda x: x.clamp(-1, 1)),
         ("clamp", (None, 1), {}, lambda x: x.clamp(max=1)),
         ("clamp_min", (0.25,), {}, lambda x: x.clamp(min=0.25)),
@@ -487,7 +488,6 @@ def test_operators_without_a_formula_are_refused(op: str, arguments: tuple, mess
     ("name", "parameters"),
     [
         ("hardtanh", {"min_val": 1.0, "max_val": 0.0}),
-        ("softshrink", {"lambd": -1.0}),
         ("hardshrink", {"lambd": math.nan}),
         ("celu", {"alpha": 0.0}),
         ("elu", {"alpha": math.inf}),
