@@ -1,5 +1,3 @@
-"""Laws beside Gaussian and stable ones, and how they become one another."""
-
 import math
 import warnings
 
@@ -10,7 +8,7 @@ import torch
 from torch import distributions as td
 
 import sdp_ref as sr
-from sdp_ref.laws import Shape, joined, unchecked
+from sdp_ref.laws import Shape, joined
 
 DOUBLE = {"dtype": torch.float64}
 MEAN = torch.tensor([[1.0, -2.0], [0.5, 3.0]], **DOUBLE)
@@ -153,28 +151,17 @@ def test_moments_of_quantiles_are_those_of_the_piecewise_linear_law():
     )
 
 
+LEVELS = torch.tensor([0.1, 0.9])
 UNDEFINED = {
     "a Cauchy law has no mean": lambda: sr.Cauchy(MEAN, SCALE).mean,
     "a stable law with alpha 1.5 has no variance": lambda: sr.SymmetricStable(MEAN, SCALE, 1.5).variance,
-    "Student t with 2 degrees of freedom law has no covariance": lambda: (
-        sr.LocationScale(MEAN, SCALE, Shape("student_t", 2)).covariance
-    ),
-    "a mixture with a Cauchy law in it has no mean": lambda: (
-        sr.Mixture(torch.ones(2, 1, **DOUBLE), sr.Cauchy(MEAN, SCALE)).mean
-    ),
-    "quantiles of single outputs has no covariance": lambda: (
-        sr.Quantiles(torch.tensor([0.1, 0.9]), torch.tensor([[[0.0], [1.0]]])).covariance
-    ),
-    "quantiles of single outputs cannot be sampled": lambda: sr.Quantiles(
-        torch.tensor([0.1, 0.9]), torch.tensor([[[0.0], [1.0]]])
-    ).sample(3),
-    "singular covariance has no density": lambda: sr.Gaussian(MEAN, torch.ones(2, 2, 2, **DOUBLE)).log_prob(
-        MEAN
-    ),
+    "Student t .* no covariance": lambda: sr.LocationScale(MEAN, SCALE, Shape("student_t", 2)).covariance,
+    "with a Cauchy law in it": lambda: sr.Mixture(torch.ones(2, 1).double(), sr.Cauchy(MEAN, SCALE)).mean,
+    "cannot be sampled": lambda: sr.Quantiles(LEVELS, torch.tensor([[[0.0], [1.0]]])).sample(3),
+    "singular .* no density": lambda: sr.Gaussian(MEAN, torch.ones(2, 2, 2).double()).log_prob(MEAN),
     "an empirical law of 500 draws has no known density": lambda: empirical().log_prob(MEAN),
     "no such law as an empirical law": lambda: empirical().to_torch(),
     "given as a Sampled has no density": lambda: sr.law_of(Sampled()).log_prob(MEAN),
-    "given as a Sampled has no covariance": lambda: sr.law_of(Sampled()).covariance,
 }
 
 
@@ -184,40 +171,32 @@ def test_what_a_law_has_not_is_refused_by_name(message):
         UNDEFINED[message]()
 
 
+def drawing(sample):
+    return sr.law_of(type("Drawing", (), {"sample": lambda self, n, generator: sample(n)})())
+
+
+HALVES = torch.full((2, 2), 0.5, **DOUBLE)
 BAD = {
     "sum to 1": lambda: sr.Mixture(torch.full((2, 1), 0.5, **DOUBLE), gaussian()),
-    "must be >= 0, smallest entry is -1": lambda: sr.Mixture(
-        torch.tensor([[2.0, -1.0]], **DOUBLE), gaussian()
-    ),
+    "must be >= 0, smallest": lambda: sr.Mixture(torch.tensor([[2.0, -1.0]]).double(), gaussian()),
+    "one law or more": lambda: sr.Mixture.of(torch.ones(1, 0), []),
+    "weights must have shape": lambda: sr.Empirical(torch.ones(1, 2, 2), torch.ones(2)),
     "with B K the 2 components": lambda: sr.Mixture(torch.ones(3, 1, **DOUBLE), gaussian()),
     "are not mixtures themselves": lambda: sr.Mixture(torch.ones(2, 1, **DOUBLE), mixture()),
-    "of one family, got Gaussian and Cauchy": lambda: sr.Mixture.of(
-        torch.full((2, 2), 0.5, **DOUBLE), [gaussian(), sr.Cauchy(MEAN, SCALE)]
-    ),
+    "of one family": lambda: sr.Mixture.of(HALVES, [gaussian(), sr.Cauchy(MEAN, SCALE)]),
     "alpha 1.5 and others": lambda: sr.Mixture.of(
-        torch.full((2, 2), 0.5, **DOUBLE),
-        [sr.SymmetricStable(MEAN, SCALE, 1.5), sr.SymmetricStable(MEAN, SCALE, 1.2)],
+        HALVES, [sr.SymmetricStable(MEAN, SCALE, alpha) for alpha in (1.5, 1.2)]
     ),
-    "one law or more": lambda: sr.Mixture.of(torch.ones(1, 0), []),
     "samples must have shape": lambda: sr.Empirical(torch.ones(2, 2)),
-    "samples must be finite": lambda: sr.Empirical(torch.full((1, 2, 2), math.nan)),
-    "weights must have shape": lambda: sr.Empirical(torch.ones(1, 2, 2), torch.ones(2)),
-    "must not decrease": lambda: sr.Quantiles(torch.tensor([0.1, 0.9]), torch.tensor([[[1.0], [0.0]]])),
-    "levels must increase": lambda: sr.Quantiles(torch.tensor([0.9, 0.1]), torch.tensor([[[0.0], [1.0]]])),
-    "levels must increase, inside": lambda: sr.Quantiles(
-        torch.tensor([0.0, 0.9]), torch.tensor([[[0.0], [1.0]]])
-    ),
+    "must not decrease": lambda: sr.Quantiles(LEVELS, torch.tensor([[[1.0], [0.0]]])),
+    "levels must increase, inside": lambda: sr.Quantiles(LEVELS - 0.1, torch.tensor([[[0.0], [1.0]]])),
     "unknown shape 'gauss'": lambda: Shape("gauss"),
     "positive number, of student_t alone, got 0": lambda: Shape("student_t", 0),
-    "positive number, of student_t alone, got 3": lambda: Shape("laplace", 3),
     "Independent": lambda: sr.law_of(td.Normal(MEAN, SCALE)),
     "not a law: str": lambda: sr.law_of("gaussian"),
-    "not a law: Tensor": lambda: sr.law_of(MEAN),
-    "must have shape": lambda: sr.law_of(type("S", (), {"sample": lambda s, n, g: torch.ones(n, 2)})()),
-    "no floating-point tensor": lambda: sr.law_of(type("S", (), {"sample": lambda s, n, g: [1.0]})()),
-    "not finite": lambda: sr.law_of(
-        type("S", (), {"sample": lambda s, n, g: torch.full((n, 1, 2), math.nan)})()
-    ),
+    "must have shape": lambda: drawing(lambda n: torch.ones(n, 2)),
+    "no floating-point tensor": lambda: drawing(lambda n: [1.0]),
+    "not finite": lambda: drawing(lambda n: torch.full((n, 1, 2), math.nan)),
 }
 
 
@@ -226,13 +205,6 @@ def test_what_is_no_law_is_refused_in_one_line(message):
     with pytest.raises(ValueError, match=message) as caught:
         BAD[message]()
     assert "\n" not in str(caught.value)
-
-
-def test_torchs_global_generator_is_left_as_it_was():
-    law, before = WITH_MOMENTS["gamma"](), torch.get_rng_state()
-    one = law.sample(5, torch.Generator().manual_seed(1))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(one, law.sample(5, torch.Generator().manual_seed(1)))
 
 
 @pytest.mark.parametrize(
@@ -261,14 +233,6 @@ def test_monte_carlo_draws_from_the_law_itself(name):
     assert not torch.equal(got.mean, law.mean)
 
 
-def test_a_mixture_that_a_rule_gives_may_be_unsound():
-    law = unchecked(sr.Mixture, torch.tensor([[0.5, 0.6]], **DOUBLE), gaussian())
-    assert "not those of a mixture" in law.unsound()
-    law = unchecked(sr.Mixture, torch.ones(2, 1, **DOUBLE), unchecked(sr.Gaussian, MEAN, -COVARIANCE))
-    assert law.unsound() == "variance is negative"
-    assert not mixture().unsound()
-
-
 @pytest.mark.parametrize("name", WITH_MOMENTS)
 def test_a_law_that_knows_how_likely_an_output_is_to_exceed_a_value_agrees_with_its_draws(name):
     """Within 5 standard errors of 40 000 draws; where it does not know it says so."""
@@ -292,14 +256,6 @@ def test_values_outside_of_a_support_are_told_where_torch_looks_at_none(monkeypa
     with pytest.raises(sr.UndefinedError, match="no known probabilities of single outputs"):
         law.survival(law.mean - 100)
     assert (law.survival(law.mean) > 0).all()
-
-
-@pytest.mark.parametrize(("law", "theirs"), [("normal", scipy.stats.norm), ("cauchy", scipy.stats.cauchy)])
-def test_far_tails_keep_their_digits(law, theirs):
-    zero, one = torch.zeros(1, 1, **DOUBLE), torch.ones(1, 1, **DOUBLE)
-    made = sr.DiagonalGaussian(zero, one) if law == "normal" else sr.Cauchy(zero, one)
-    for value in (-30.0, 0.0, 5.0, 30.0):
-        assert made.survival(zero + value).item() == pytest.approx(theirs.sf(value), rel=1e-12)
 
 
 def test_points_and_quantiles_exceed_what_they_are_above():
@@ -327,25 +283,6 @@ def test_laws_of_draws_make_one_batch_whatever_their_numbers_and_weights():
         assert torch.allclose(both.variance, torch.cat([law.variance for law in laws]))
 
 
-def test_a_mixture_of_laws_of_draws_keeps_the_weights_of_their_draws():
-    plain = sr.Empirical(torch.tensor([[[1.0], [2.0], [6.0]]], **DOUBLE))
-    weighted = sr.Empirical(plain.samples, torch.tensor([[0.9, 0.1, 0.0]], **DOUBLE))
-    mixed = sr.Mixture.of(torch.tensor([[0.5, 0.5]], **DOUBLE), [plain, weighted])
-    assert torch.allclose(mixed.mean, (plain.mean + weighted.mean) / 2)
-
-
-@pytest.mark.parametrize(
-    "laws",
-    [
-        [sr.SymmetricStable(MEAN, SCALE, 1.2), sr.SymmetricStable(MEAN, SCALE, 1.7)],
-        [sr.LocationScale(MEAN, SCALE, SHAPES["laplace"]), sr.LocationScale(MEAN, SCALE, SHAPES["uniform"])],
-    ],
-)
-def test_laws_of_different_shapes_do_not_make_one_batch(laws):
-    with pytest.raises(sr.UndefinedError, match="do not make one batch"):
-        joined(laws)
-
-
 class Dense(Sampled):
     """Someone's own law that has a density, of all its rows together."""
 
@@ -369,13 +306,6 @@ def test_a_row_of_anothers_law_has_its_own_density_wherever_it_stands_and_howeve
     assert found.tolist() == [each.item() for each in expected]
 
 
-def test_a_row_of_torchs_law_that_stands_twice_has_its_own_probabilities():
-    law = sr.law_of(td.Independent(td.HalfNormal(SCALE), 1))
-    values = torch.tensor([[0.3, 1.0], [2.0, 3.1]], **DOUBLE)
-    found = joined([law[0], law[0]]).survival(values)
-    assert torch.equal(found, torch.cat([law[0].survival(value[None]) for value in values]))
-
-
 def test_laws_of_two_families_make_one_batch_of_all_rows():
     alone = sr.DiagonalGaussian(3 * MEAN, SCALE)
     for laws in ([mixture(), alone], [alone, mixture()], [gaussian(), alone], [alone, gaussian()]):
@@ -383,5 +313,7 @@ def test_laws_of_two_families_make_one_batch_of_all_rows():
         assert both.batch == 4
         assert torch.allclose(both.mean, torch.cat([law.mean for law in laws]))
         assert torch.allclose(both.covariance, torch.cat([law.covariance for law in laws]))
-    with pytest.raises(sr.UndefinedError, match="different families do not make one batch"):
-        joined([alone, sr.Cauchy(MEAN, SCALE)])
+    stable = (sr.SymmetricStable(MEAN, SCALE, alpha) for alpha in (1.2, 1.7))
+    for laws in ([alone, sr.Cauchy(MEAN, SCALE)], stable):
+        with pytest.raises(sr.UndefinedError, match="do not make one batch"):
+            joined(list(laws))

@@ -1,5 +1,3 @@
-"""Laws: what they accept, what they refuse, and their parts."""
-
 import pytest
 import torch
 
@@ -14,12 +12,6 @@ def test_parts_of_a_gaussian():
     assert law.variance.tolist() == [[4.0, 9.0]]
     factor = law.factor()
     assert torch.allclose(factor @ factor.mT, covariance.double(), rtol=1e-14)
-
-
-def test_event_shapes_are_flattened_for_the_covariance():
-    law = sr.Gaussian(torch.zeros(5, 2, 3), torch.eye(6).expand(5, 6, 6))
-    assert law.variance.shape == (5, 2, 3)
-    assert sr.DiagonalGaussian(torch.zeros(5, 2, 3), torch.ones(5, 2, 3)).covariance.shape == (5, 6, 6)
 
 
 def test_semi_definite_and_zero_covariances_have_a_factor():
@@ -46,11 +38,6 @@ def test_iteration_and_indexing_keep_the_batch_dimension():
         law[3]
 
 
-def test_to_moves_every_tensor():
-    law = sr.SymmetricStable(torch.zeros(1, 2), torch.ones(1, 2), 1.5).to(dtype=torch.float64)
-    assert (law.location.dtype, law.scale.dtype, law.alpha) == (torch.float64, torch.float64, 1.5)
-
-
 Z = torch.zeros(1, 2)
 NAN = torch.tensor([[0.0, float("nan")]])
 
@@ -61,8 +48,7 @@ NAN = torch.tensor([[0.0, float("nan")]])
         (lambda: sr.Gaussian([[0.0]], torch.eye(1)), "mean must be a torch tensor"),
         (lambda: sr.Gaussian(torch.zeros(2), torch.eye(2)), "batch dimension first"),
         (lambda: sr.DiagonalGaussian(torch.zeros(0, 2), torch.zeros(0, 2)), "one law or more"),
-        (lambda: sr.Gaussian(Z, torch.eye(2)), r"shape \(1, 2, 2\)"),
-        (lambda: sr.Gaussian(Z, torch.eye(3)[None]), r"got \(1, 3, 3\)"),
+        (lambda: sr.Gaussian(Z, torch.eye(3)[None]), r"shape \(1, 2, 2\).*got \(1, 3, 3\)"),
         (lambda: sr.Gaussian(NAN, torch.eye(2)[None]), "mean must be finite"),
         (lambda: sr.Gaussian(Z, torch.full((1, 2, 2), float("inf"))), "covariance must be finite"),
         (lambda: sr.Gaussian(Z, torch.tensor([[[1.0, 0.5], [0.4, 1.0]]])), "not symmetric"),
@@ -70,12 +56,11 @@ NAN = torch.tensor([[0.0, float("nan")]])
         (lambda: sr.Gaussian(Z, torch.diag_embed(torch.tensor([[1.0, -1.0]]))), "negative variance"),
         (lambda: sr.Gaussian(Z, torch.eye(2, dtype=torch.float64)[None]), "dtype"),
         (lambda: sr.Gaussian(Z.long(), torch.eye(2)[None]), "floating-point"),
-        (lambda: sr.DiagonalGaussian(Z, torch.ones(1, 3)), "shape"),
         (lambda: sr.DiagonalGaussian(Z, -torch.ones(1, 2)), "variance must be >= 0"),
-        (lambda: sr.DiagonalGaussian(Z, NAN), "variance must be finite"),
+        (lambda: sr.Cauchy(Z, torch.ones(1, 3)), "the location's shape"),
         (lambda: sr.Cauchy(Z, -torch.ones(1, 2)), "scale must be >= 0"),
+        (lambda: sr.Cauchy(Z, torch.ones(1, 2, device="meta")), "scale is on meta, the location on cpu"),
         (lambda: sr.SymmetricStable(Z, torch.ones(1, 2), 0.0), r"alpha must be a number in \(0, 2\]"),
-        (lambda: sr.SymmetricStable(Z, torch.ones(1, 2), 2.5), "alpha"),
         (lambda: sr.SymmetricStable(Z, torch.ones(1, 2), float("nan")), "alpha"),
     ],
 )

@@ -1,5 +1,3 @@
-"""Moments of mixtures and of points far from 0, and of components without weight."""
-
 import pytest
 import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
@@ -40,11 +38,3 @@ def test_weights_of_another_precision_are_converted():
     assert law.weights.dtype == torch.float32
     assert law.mean.item() == 3
     assert law.variance.item() == 4
-
-
-def test_second_order_is_a_base_of_split_unless_it_draws():
-    x = sr.DiagonalGaussian(torch.zeros(1, 2), torch.ones(1, 2))
-    law = sr.propagate(lambda v: v.sin() + v.square(), x, sr.rule("split", base="second_order", k=4))
-    assert law.pieces > 1
-    with pytest.raises(ValueError, match="does not sample"):
-        sr.rule("split", base=sr.rule("second_order", probes=1))

@@ -1,5 +1,3 @@
-"""Pairwise losses and scores: against mpmath, against draws, and what must hold for all laws."""
-
 import math
 
 import hypothesis.strategies as st
@@ -7,7 +5,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 import sdp_ref as sr
 from sdp_ref import losses
@@ -114,40 +112,11 @@ def test_point_masses_have_the_limit_and_finite_gradients(family, dtype):
 
 
 @pytest.mark.parametrize("family", [sr.DiagonalGaussian, sr.Cauchy])
-@pytest.mark.parametrize("spread", [0.0, 1e-30, 1e-12, 1e30])
-def test_float32_training_batches_give_finite_losses_and_gradients(family, spread):
-    torch.manual_seed(0)
-    location = (torch.randn(64, 10) * 100).requires_grad_()
-    widths = torch.full((64, 10), spread, requires_grad=True)
-    for reduction in ("mean", "sum"):
-        loss = losses.pairwise_loss(family(location, widths), torch.randint(10, (64,)), reduction)
-        loss.backward()
-        assert torch.isfinite(loss)
-        assert torch.isfinite(location.grad).all()
-        assert torch.isfinite(widths.grad).all()
-    assert bool((location.grad != 0).any())
-
-
-@pytest.mark.parametrize("family", [sr.DiagonalGaussian, sr.Cauchy])
 def test_a_saturated_loss_still_says_where_to_go(family):
     location = rows(0.0, 1.0, dtype=torch.float32).requires_grad_()
     law = family(location, torch.zeros(1, 2))
     losses.pairwise_loss(law, torch.tensor([0])).backward()
     assert location.grad[0, 0] < 0 < location.grad[0, 1]
-
-
-@pytest.mark.parametrize("gap", [-1.0, 0.0, 1.0])
-def test_the_limit_of_small_variances_is_approached(gap):
-    logs = [
-        losses.pairwise_log_probabilities(
-            sr.DiagonalGaussian(rows(gap, 0.0, dtype=torch.float32), torch.full((1, 2), v))
-        )[0, 0, 1].item()
-        for v in (1.0, 1e-2, 1e-4, 1e-8, 1e-16, 1e-30, 0.0)
-    ]
-    assert logs == sorted(logs, reverse=gap < 0)
-    assert logs[-1] == (
-        -(2.0**96) * (1 - 2.0**-24) if gap < 0 else pytest.approx(LOG_HALF if gap == 0 else 0)
-    )
 
 
 def test_a_difference_without_variance_counts_as_one_of_rounding_size():
@@ -163,16 +132,6 @@ def test_a_difference_without_variance_counts_as_one_of_rounding_size():
         above[0, 0, 1] = above[0, 1, 0] = 1 + eps  # a variance of the difference that is negative by rounding
         law = unchecked(sr.Gaussian, mean, above)
         assert losses.pairwise_log_probabilities(law)[0, 0, 1].item() == log.item()
-
-
-def test_covariance_counts():
-    covariance = torch.tensor([[[2.0, 0.5], [0.5, 1.0]]], dtype=torch.float64)
-    law = sr.Gaussian(rows(-1.0, 0.5), covariance)
-    found = losses.pairwise_log_probabilities(law)[0, 0, 1].item()
-    assert found == pytest.approx(gaussian_reference(-1.5, 2.0)[0], rel=1e-12)
-    apart = sr.DiagonalGaussian(law.mean, law.variance)
-    found = losses.pairwise_log_probabilities(apart)[0, 0, 1].item()
-    assert found == pytest.approx(gaussian_reference(-1.5, 3.0)[0], rel=1e-12)
 
 
 def test_probabilities_agree_with_draws():
@@ -238,13 +197,6 @@ def test_the_probabilities_of_a_pair_sum_to_one(law):
     assert (logs <= 0).all()
 
 
-@given(laws())
-def test_a_probability_is_above_one_half_for_the_larger_location(law):
-    logs, location = losses.pairwise_log_probabilities(law), law.location
-    gap = location.unsqueeze(2) - location.unsqueeze(1)
-    assert ((logs > LOG_HALF + 1e-12) == (gap > 0))[gap.abs() > 1e-5].all()
-
-
 @given(laws(), st.floats(-100, 100))
 def test_a_common_shift_changes_nothing(law, shift):
     moved = changed(law, location=lambda x: x + shift)
@@ -290,15 +242,6 @@ def test_the_loss_is_the_mean_of_the_true_row(law):
         assert loss.item() == pytest.approx(expected, rel=1e-12)
 
 
-@given(laws(), st.floats(0.01, 10))
-def test_the_loss_falls_as_the_true_class_moves_up(law, step):
-    up = torch.zeros_like(law.location)
-    up[0, 0] = step
-    y = torch.tensor([0])
-    before, after = losses.pairwise_loss(law, y), losses.pairwise_loss(changed(law, lambda x: x + up), y)
-    assert after < before
-
-
 @given(laws())
 def test_scores_are_probabilities_and_their_entropy_is_bounded(law):
     for combine in ("mean", "geometric", "minimum"):
@@ -330,14 +273,6 @@ def test_the_minimum_ranks_the_class_first_that_beats_all_others(law):
     assert losses.pairwise_scores(law, "minimum").argmax().item() == winner(law)
 
 
-@given(laws(families=("diagonal", "cauchy"), equal=True))
-def test_every_score_ranks_classes_by_location_where_all_pairs_have_one_spread(law):
-    assume(clear(law))
-    first = winner(law)
-    for combine in ("mean", "geometric", "minimum"):
-        assert losses.pairwise_scores(law, combine).argmax().item() == first
-
-
 @given(laws())
 def test_two_classes_are_scored_by_their_probability(law):
     two = changed(
@@ -356,16 +291,6 @@ def test_the_mean_can_rank_a_surer_class_above_the_one_that_beats_all_others():
     assert losses.pairwise_scores(law, "mean").argmax().item() == 1
     assert losses.pairwise_scores(law, "geometric").argmax().item() == 1
     assert losses.pairwise_scores(law, "minimum").argmax().item() == 0
-
-
-def test_scores_of_known_laws():
-    sure = sr.DiagonalGaussian(rows(3.0, 2.0, 1.0), rows(0.0, 0.0, 0.0))
-    assert losses.pairwise_scores(sure)[0].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0])
-    for combine in ("geometric", "minimum"):
-        assert losses.pairwise_scores(sure, combine)[0].tolist() == pytest.approx([1.0, 0.0, 0.0])
-    tied = sr.Cauchy(rows(1.0, 1.0, 1.0), rows(1.0, 2.0, 3.0))
-    for combine in ("mean", "geometric", "minimum"):
-        assert losses.pairwise_scores(tied, combine)[0].tolist() == pytest.approx([1 / 3] * 3)
 
 
 # Gradients --------------------------------------------------------------------------------------
@@ -406,56 +331,3 @@ def test_reductions_are_those_of_the_single_losses():
     assert each.tolist() == alone
     assert losses.pairwise_loss(law, labels).item() == pytest.approx(np.mean(alone), rel=1e-6)
     assert losses.pairwise_loss(law, labels, "sum").item() == pytest.approx(np.sum(alone), rel=1e-6)
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**31))
-def test_float32_agrees_with_float64_to_1e_6(seed):
-    generator = torch.Generator().manual_seed(seed)
-    location = torch.randn(3, 6, generator=generator) * 3
-    factor = torch.randn(3, 6, 6, generator=generator)
-    labels = torch.randint(6, (3,), generator=generator)
-    law = sr.Gaussian(location, factor @ factor.mT)
-    single, double = (losses.pairwise_loss(x, labels, "none") for x in (law, law.to(torch.float64)))
-    assert torch.allclose(single.double(), double, rtol=1e-6)
-
-
-def test_training_on_the_loss_learns_the_classes():
-    torch.manual_seed(0)
-    x = torch.cat([torch.randn(40, 2) + shift for shift in (torch.tensor([3.0, 0]), torch.tensor([-3.0, 0]))])
-    labels = torch.arange(2).repeat_interleave(40)
-    for family in (sr.DiagonalGaussian, sr.Cauchy):
-        net = torch.nn.Linear(2, 2)
-        optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
-        for _ in range(100):
-            optimiser.zero_grad()
-            law = family(net(x), torch.full((80, 2), 0.1))
-            losses.pairwise_loss(law, labels).backward()
-            optimiser.step()
-        assert (net(x).argmax(1) == labels).float().mean() > 0.95
-
-
-@pytest.mark.parametrize("family", [sr.Gaussian, sr.DiagonalGaussian, sr.Cauchy])
-def test_gradients_through_a_propagated_law_reach_the_weights(family):
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-    x = sr.Cauchy(torch.randn(5, 4), torch.full((5, 4), 0.1))
-    if family is not sr.Cauchy:
-        x = sr.DiagonalGaussian(x.location, x.scale)
-    rule = sr.rule("sdp", create_graph=True) if family is sr.Gaussian else "marginal_sdp"
-    law = sr.propagate(net, x, rule)
-    assert isinstance(law, family)
-    losses.pairwise_loss(law, torch.arange(5) % 3).backward()
-    for parameter in net.parameters():
-        assert torch.isfinite(parameter.grad).all()
-        assert (parameter.grad != 0).any()
-
-
-@pytest.mark.parametrize("family", [sr.Gaussian, sr.DiagonalGaussian, sr.Cauchy])
-def test_functional_gradients_are_those_of_backward(family):
-    law, at = inputs(family)
-    labels = torch.tensor([1, 3])
-    found = torch.func.grad(lambda *p: losses.pairwise_loss(law(*p), labels), argnums=(0, 1))(*at)
-    expected = torch.autograd.grad(losses.pairwise_loss(law(*at), labels), at)
-    for one, other in zip(found, expected, strict=True):
-        assert torch.allclose(one, other, rtol=1e-12, atol=1e-14)
