@@ -39,9 +39,5 @@ def test_the_gate_sees_nothing_in_the_right_rule():
     assert not GATE.sees()
 
 
-def test_faults_have_names_of_their_own():
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
-
-
 def test_the_documentation_has_the_table():
     assert table() in (ROOT / "docs/ci.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Make moments.json and ops.json in sdp_ref/conformance, the kit's references, independently of sdp_ref.
 
-    python tests/sdp_ref/make_conformance_fixtures.py        (a quarter of an hour)
+    python -m tests.sdp_ref.make_conformance_fixtures        (a quarter of an hour)
 
 X1 = m1 + s1 U, X2 = m2 + s2 (rho U + sqrt(1 - rho^2) T) with independent standard normals U and T.
 Moments of one unit: 30-digit composite Gauss-Legendre quadrature of the definition (mpmath). Those of two:
@@ -21,6 +21,8 @@ from pathlib import Path
 import mpmath as mp
 import numpy as np
 from scipy.special import expit, ndtr
+
+from tests.sdp_ref.make_fixtures import FUNCTIONS, exponential_unit, legendre
 
 FOLDER = Path(__file__).parents[2] / "sdp_ref" / "conformance"
 TARGET, OPS = FOLDER / "moments.json", FOLDER / "ops.json"
@@ -50,53 +52,17 @@ ROWS = [  # h, k (means in standard deviations), s1, s2, rho
 mp.mp.dps = 30
 
 
-def _elu(x):
-    return x if x > 0 else mp.expm1(x)
-
-
-def _softplus(x):
-    return x + mp.log1p(mp.exp(-x)) if x > 0 else mp.log1p(mp.exp(x))
-
-
-def _sigmoid(x):
-    return 1 / (1 + mp.exp(-x))
-
-
-def _clip(x, low, high):
-    return min(max(x, mp.mpf(low)), mp.mpf(high))
-
-
 SELU = 1.0507009873554805, 1.6732632423543772  # Klambauer et al. (2017), to double precision
 
 EXACT = {
-    "relu": lambda x: max(x, mp.mpf(0)),
+    **FUNCTIONS,
     "leaky_relu": lambda x: x if x > 0 else mp.mpf(SLOPE) * x,
-    "tanh": mp.tanh,
-    "sigmoid": _sigmoid,
-    "silu": lambda x: x / (1 + mp.exp(-x)),
-    "gelu": lambda x: x * mp.ncdf(x),
-    "gelu_tanh": lambda x: x * _sigmoid(2 * mp.sqrt(2 / mp.pi) * (x + mp.mpf(0.044715) * x**3)),
+    "celu": exponential_unit,  # of alpha 1
+    "threshold": lambda x: max(x, mp.mpf(0)),  # 0 up to 0
     "exp": mp.exp,
     "square": lambda x: x * x,
-    "power": lambda x: x**3,
     "sin": mp.sin,
     "cos": mp.cos,
-    "abs": abs,
-    "elu": _elu,
-    "selu": lambda x: SELU[0] * (x if x > 0 else SELU[1] * mp.expm1(x)),
-    "celu": _elu,  # of alpha 1
-    "hardswish": lambda x: x * _clip(x + 3, 0, 6) / 6,
-    "hardtanh": lambda x: _clip(x, -1, 1),
-    "hardsigmoid": lambda x: _clip(x / 6 + mp.mpf(0.5), 0, 1),
-    "relu6": lambda x: _clip(x, 0, 6),
-    "softsign": lambda x: x / (1 + abs(x)),
-    "softshrink": lambda x: x - _clip(x, -0.5, 0.5),
-    "hardshrink": lambda x: x if abs(x) > 0.5 else mp.mpf(0),
-    "threshold": lambda x: max(x, mp.mpf(0)),  # 0 up to 0
-    "tanhshrink": lambda x: x - mp.tanh(x),
-    "softplus": lambda x: x if x > 20 else _softplus(x),  # as torch
-    "logsigmoid": lambda x: -_softplus(-x),
-    "mish": lambda x: x * mp.tanh(_softplus(x)),
 }
 
 FAST = {
@@ -133,16 +99,7 @@ FAST = {
 REACH = {"exp": 30}  # standard deviations, of the fourth power as well; 12, and 9 of a pair, of the others
 
 
-def nodes():
-    rule = []
-    for guess in np.polynomial.legendre.leggauss(POINTS)[0]:
-        x = mp.findroot(lambda t: mp.legendre(POINTS, t), mp.mpf(float(guess)))
-        slope = POINTS * (x * mp.legendre(POINTS, x) - mp.legendre(POINTS - 1, x)) / (x * x - 1)
-        rule.append((x, 2 / ((1 - x * x) * slope**2)))
-    return rule
-
-
-NODES = nodes()
+NODES = legendre(POINTS)
 
 
 def expectation(functions, count, lines, reach=12):
@@ -217,10 +174,15 @@ def plane(name, m1, m2, s1, s2, rho):
     return float(c), float(w @ (x**2 * second) - c * c)
 
 
+def both_units(name, m1, m2, s1, s2, rho):
+    """Covariance and spread."""
+    return line(name, m1, m2, s1, s2, rho) if abs(rho) == 1 else plane(name, m1, m2, s1, s2, rho)
+
+
 def row(name, case):
     h, k, s1, s2, rho = case
     m1, m2 = h * s1, k * s2
-    both = line(name, m1, m2, s1, s2, rho) if abs(rho) == 1 else plane(name, m1, m2, s1, s2, rho)
+    both = both_units(name, m1, m2, s1, s2, rho)
     if rho == 0:
         both = (0.0, both[1])
     e1, v1, q1 = one(name, m1, s1)

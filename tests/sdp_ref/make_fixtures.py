@@ -1,6 +1,6 @@
 """Make the reference moments in tests/sdp_ref/fixtures, independently of sdp_ref.
 
-    python tests/sdp_ref/make_fixtures.py        (ten minutes)
+    python -m tests.sdp_ref.make_fixtures        (ten minutes)
 
 One-dimensional moments: 50-digit composite Gauss-Legendre quadrature of the definition (mpmath).
 Covariances: of ReLU and GELU the same, after taking the mean of one variable given the other in closed
@@ -17,7 +17,6 @@ from pathlib import Path
 
 import mpmath as mp
 import numpy as np
-from scipy.special import expit
 
 FIXTURES = Path(__file__).parent / "fixtures"
 DIGITS = 50
@@ -33,11 +32,12 @@ mp.mp.dps = DIGITS
 
 
 @functools.cache
-def legendre() -> list[tuple[mp.mpf, mp.mpf]]:
+def legendre(points: int) -> list[tuple[mp.mpf, mp.mpf]]:
+    """Nodes and weights in the current precision."""
     rule = []
-    for guess in np.polynomial.legendre.leggauss(POINTS)[0]:
-        x = mp.findroot(lambda t: mp.legendre(POINTS, t), mp.mpf(float(guess)))
-        slope = POINTS * (x * mp.legendre(POINTS, x) - mp.legendre(POINTS - 1, x)) / (x * x - 1)
+    for guess in np.polynomial.legendre.leggauss(points)[0]:
+        x = mp.findroot(lambda t: mp.legendre(points, t), mp.mpf(float(guess)))
+        slope = points * (x * mp.legendre(points, x) - mp.legendre(points - 1, x)) / (x * x - 1)
         rule.append((x, 2 / ((1 - x * x) * slope**2)))
     return rule
 
@@ -52,7 +52,7 @@ def expectation(functions, count, m, s, extra=(), reach=40):
     for a, b in itertools.pairwise(edges):
         if b - a < mp.mpf(10) ** -30:
             continue
-        for x, w in legendre():
+        for x, w in legendre(POINTS):
             u = (a + b) / 2 + (b - a) / 2 * x
             weight = w * (b - a) / 2 * mp.npdf(u)
             values = functions(u)
@@ -153,48 +153,6 @@ def covariance(name: str, h: float, k: float, s1: float, s2: float, rho: float) 
     return float((exy - ex * ey) / (a * b))
 
 
-def smooth(name: str):
-    if name == "sigmoid":
-        return expit
-    return np.tanh if name == "tanh" else lambda x: x * expit(x)
-
-
-def panels(edges: np.ndarray, points: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    x, w = np.polynomial.legendre.leggauss(points)
-    width = np.diff(edges)[:, None] / 2
-    return (edges[:-1, None] + width * (x + 1)).ravel(), (width * w).ravel()
-
-
-def standard_nodes(m: float, s: float) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights for E f(m + s U) in double precision."""
-    knots = np.concatenate([np.linspace(-10, 10, 21), (np.array(sorted(BENDS)) - m) / s if s > 0 else []])
-    edges = np.unique(np.clip(knots, -10, 10))
-    u, w = panels(edges)
-    return u, w * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)
-
-
-def brute_covariance(name: str, h: float, k: float, s1: float, s2: float, rho: float) -> float:
-    f = smooth(name)
-    m1, m2, rest = h * s1, k * s2, s2 * np.sqrt((1 - rho) * (1 + rho))
-    knots = np.concatenate([np.linspace(-10, 10, 41), (np.array(sorted(BENDS)) - m1) / s1])
-    if rho != 0:
-        # where the conditional mean of the second variable bends
-        width = (rest + 1) / (s2 * abs(rho))
-        knots = np.concatenate([knots, -k / rho + width * np.array(sorted(BENDS))])
-    u, w = panels(np.unique(np.clip(knots, -10, 10)))
-    w = w * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)
-    x = f(m1 + s1 * u) - f(m1)
-    y = np.empty_like(u)
-    for index, value in enumerate(u):
-        centre = m2 + s2 * rho * value
-        if rest == 0:
-            y[index] = f(centre) - f(m2)
-        else:
-            t, v = standard_nodes(centre, rest)
-            y[index] = v @ (f(centre + rest * t) - f(m2))
-    return float((w @ ((x - w @ x) * (y - w @ y))) / (s1 * s2))
-
-
 def cases(seed: int, count: int, *, scales: bool) -> list[tuple[float, float, float, float, float]]:
     """Adversarial pairs: equal and nearly equal h near abs(rho) = 1, mixed scales, both signs."""
     rng = np.random.default_rng(seed)
@@ -231,8 +189,13 @@ def main() -> None:
     for name, count in (("relu", 60), ("gelu", 80)):
         rows = [[*case, covariance(name, *case)] for case in cases(1, count, scales=name == "gelu")]
         write(f"covariance_{name}", rows, columns, digits + ", conditional mean in closed form")
+    from tests.sdp_ref.make_conformance_fixtures import both_units  # which imports this module
+
     for name in ("sigmoid", "silu", "tanh"):
-        rows = [[*case, brute_covariance(name, *case)] for case in cases(2, 120, scales=True)]
+        rows = []
+        for h, k, s1, s2, rho in cases(2, 120, scales=True):
+            value = both_units(name, h * s1, k * s2, s1, s2, rho)[0] / (s1 * s2)
+            rows.append([h, k, s1, s2, rho, value])
         write(f"covariance_{name}", rows, columns, "two-dimensional composite Gauss-Legendre, float64")
 
 

@@ -1,5 +1,3 @@
-"""Packages whose names are imported when they are asked for."""
-
 import importlib
 import sys
 

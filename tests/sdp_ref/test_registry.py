@@ -102,26 +102,10 @@ def test_what_a_class_says_of_itself_is_known_before_it_is_imported(package):
         found.written("a", "rank", str)
 
 
-def test_two_classes_of_one_name_are_kept_apart(package):
-    for file in ("one", "two"):
-        package.write(f"{file}.py", f"from BASE import Working\nclass Same(Working):\n    name = '{file}'")
-    assert {name: kind.__module__.rpartition(".")[2] for name, kind in package.members.items()} == {
-        "one": "one",
-        "two": "two",
-    }
-
-
 def test_what_a_base_from_elsewhere_has_is_not_missed(package):
     imports = "from types import SimpleNamespace\nfrom BASE import Thing\n"
     package.write("ant.py", imports + "class A(SimpleNamespace, Thing):\n    name = 'a'")
     assert list(package.members) == ["a"]
-
-
-def test_an_object_is_found_by_its_file(package):
-    package.write("ones.py", "from BASE import Thing\none = Thing()\none.name = 'first'\nother = 3")
-    package.write("users.py", f"from {package.name}.ones import one")
-    (found,) = instances(package.name, package.module("base").Thing).items()
-    assert found == ("first", package.module("ones").one)
 
 
 def test_a_module_that_makes_no_object_is_not_imported(package):
