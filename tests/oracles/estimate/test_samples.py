@@ -1,5 +1,3 @@
-"""Samples are real numbers without gaps."""
-
 import numpy as np
 import pytest
 import torch

@@ -10,6 +10,10 @@ from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, fourier_integrals, st
 ALPHAS = (0.5, 0.8, 1.2, 1.5, 1.8, 1.95)
 
 
+def slow_but(fast):
+    return [alpha if alpha in fast else pytest.param(alpha, marks=pytest.mark.slow) for alpha in ALPHAS]
+
+
 def zolotarev(x, alpha):
     """Density and survival by Nolan's real integrals (1997, theorem 1), not by a Fourier inversion."""
     with mp.workdps(25):
@@ -42,19 +46,13 @@ def zolotarev(x, alpha):
         return float(density), float(survival)
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("alpha", slow_but((0.5, 1.8)))
 def test_density_and_survival_against_another_integral(alpha):
     law = stable(alpha)
-    x = np.array([0.02, 0.6, 2.5, 6.0, 1e3])
+    x = np.array([0.02, 2.5, 1e3])
     expected = np.array([zolotarev(each, alpha) for each in x])
     np.testing.assert_allclose(law.density(x), expected[:, 0], rtol=1e-10)
     np.testing.assert_allclose(law.survival(x), expected[:, 1], rtol=1e-10)
-
-
-@pytest.mark.parametrize("alpha", [0.8, 1.5])
-def test_density_against_scipy(alpha):
-    x = np.array([0.0, 0.5, 3.0])
-    np.testing.assert_allclose(stable(alpha).density(x), stats.levy_stable.pdf(x, alpha, 0), rtol=1e-7)
 
 
 def test_fourier_integrals_give_cauchys_law_and_the_normal_one():

@@ -1,5 +1,3 @@
-"""Stable laws under the rules, checked by sampling: quantiles of f(x + eps) against those predicted."""
-
 import math
 
 import numpy as np
@@ -62,16 +60,6 @@ def test_affine_maps_are_exact(rule: str, alpha: float) -> None:
     assert np.abs(deviations(net, x, y.location, y.scale, alpha)).max() < 4.5
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_affine_maps_of_cauchy_laws_are_exact(rule: str) -> None:
-    net, x = linear(4, 3), inputs(1.0, Cauchy)
-    y = sr.propagate(net, x, rule)
-    assert isinstance(y, Cauchy)
-    expected = net.weight.abs() @ x.scale[0]
-    assert torch.allclose(y.scale[0], expected, rtol=1e-12)
-    assert np.abs(deviations(net, x, y.location, y.scale, 1.0)).max() < 4.5
-
-
 @pytest.mark.parametrize("alpha", [0.7, 1.5])
 def test_the_papers_formula_for_stable_laws_is_wrong(alpha: float) -> None:
     """SM A.2 has (|A| gamma^alpha)^(1 / alpha): no exponent on A. Sampling decides against it."""
@@ -82,34 +70,13 @@ def test_the_papers_formula_for_stable_laws_is_wrong(alpha: float) -> None:
     assert np.abs(deviations(net, x, location, printed, alpha)).max(0).min() > 20
 
 
-def test_the_printed_formula_is_no_upper_bound_either() -> None:
-    """At alpha 1.5 with weights over 1 it is below the true scale, and above it with small weights."""
-    alpha, scale = 1.5, torch.ones(1, 4).double()
-    for size, sign in ((2.0, -1), (0.3, 1)):
-        weight = torch.full((1, 4), size).double()
-        true = (weight.pow(alpha) @ scale[0].pow(alpha)).pow(1 / alpha)
-        printed = (weight @ scale[0].pow(alpha)).pow(1 / alpha)
-        assert sign * float(printed - true) > 0
-
-
 def test_alpha_2_is_the_gaussian_of_twice_the_squared_scale() -> None:
-    """Rule by rule, and the draws themselves: the same law twice."""
     net = nn.Sequential(linear(4, 20), nn.ReLU(), linear(20, 3, seed=1))
     x = inputs(2.0)
     normal = DiagonalGaussian(x.location, 2 * x.scale.square())
     for rule in RULES:
         y, z = sr.propagate(net, x, rule), sr.propagate(net, normal, rule)
         assert torch.allclose(2 * y.scale.square(), z.variance, rtol=1e-12)
-    a, b = (Quantiles.from_samples(oracles.sample_outputs(net, law, SAMPLES, seed=5)) for law in (x, normal))
-    errors = np.hypot(a.replicates().std(0), b.replicates().std(0))
-    assert (np.abs(a.values - b.values) < 4.5 * errors).all()
-
-
-def test_alpha_1_is_cauchys() -> None:
-    net, x, y = linear(4, 3), inputs(1.0), inputs(1.0, Cauchy)
-    a, b = (Quantiles.from_samples(oracles.sample_outputs(net, law, SAMPLES, seed=5)) for law in (x, y))
-    errors = np.hypot(a.replicates().std(0), b.replicates().std(0))
-    assert (np.abs(a.values - b.values) < 4.5 * errors).all()
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.5])

@@ -5,18 +5,7 @@ import pytest
 
 from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation
 from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, stable
-from sdp_bench.oracles.exact.theorem import RATIOS, TOLERANCE, Candidate, check_theorem, theorem_families
-
-
-def test_families_of_the_theorem_and_its_corollaries():
-    assert [(family.name, family.alpha) for family in theorem_families()] == [
-        ("Gaussian", 2.0),
-        ("Cauchy", 1.0),
-        ("stable", 0.8),
-        ("stable", 1.2),
-        ("stable", 1.5),
-        ("stable", 1.8),
-    ]
+from sdp_bench.oracles.exact.theorem import RATIOS, Candidate, check_theorem
 
 
 def agrees(check):
@@ -61,20 +50,8 @@ def test_a_wrong_theorem_would_fail():
         assert dataclasses.replace(check, theorem=named).verdict == "fails"
 
 
-def test_near_zero_total_variation_is_flat():
-    """N(.2, .975^2) misses ReLU(N(0, 1)) by 1/2 as N(0, 1) does, to every digit, and is another law."""
-    truth, named = Mixed.location_scale(NORMAL, 0.0, 1.0).relu(), Mixed.location_scale(NORMAL, 0.0, 1.0)
-    other = Mixed.location_scale(NORMAL, 0.2, 0.975)
-    assert exact_total_variation(truth, other) == pytest.approx(0.5, abs=1e-12)
-    assert exact_total_variation(named, other) > 0.07
-
-
 def test_what_cannot_be_checked_is_refused():
     with pytest.raises(ValueError, match="tolerance must be at least 1e-10"):
         check_theorem(tolerance=1e-12)
     with pytest.raises(ValueError, match="ratios must be finite"):
         check_theorem(ratios=[0.0, math.nan])
-
-
-def test_the_default_tolerance_is_above_the_error_of_the_quadrature():
-    assert TOLERANCE >= 1e-10

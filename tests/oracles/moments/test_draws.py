@@ -1,5 +1,3 @@
-"""Draws of a sampling rule against an oracle: errors, against closed forms."""
-
 import math
 
 import numpy as np

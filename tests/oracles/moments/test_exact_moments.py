@@ -1,5 +1,3 @@
-"""The Monte Carlo oracle against the exact law of the committed nets, which has no noise of its own."""
-
 import math
 
 import numpy as np
@@ -52,14 +50,3 @@ def test_the_oracles_moments_are_the_exact_ones_within_their_standard_errors(dep
         error = found.std(0, ddof=1) / math.sqrt(BLOCKS)
         assert bool((np.abs(found.mean(0) - want) < 4.5 * error + own).all())
         assert float(error.max()) < 0.01  # else anything would do
-
-
-def test_the_oracles_floors_hold_for_the_exact_law():
-    """A rule without an error measures what the floors say that such a rule does."""
-    net, x = cell(1, 2, 0.1)
-    law = sr.propagate(net, x, "exact")
-    exact = sr.Gaussian(law.mean, law.covariance)
-    moments = oracles.Moments.from_samples(oracles.sample_outputs(net, x, SAMPLES, seed=8))
-    for metric in (oracles.bures, oracles.mean_error):
-        found = metric(moments, exact)
-        assert found.value < 3 * found.floor

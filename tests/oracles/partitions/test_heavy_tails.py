@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from sdp_bench import oracles
 from sdp_bench.oracles.partitions.floors import total_variation_floor
@@ -43,24 +42,6 @@ def test_axes_of_a_covariance_do_not_see_the_thin_direction_of_a_heavy_tailed_la
     assert shown[principal_axes].value < 0.6 * exact
 
 
-def test_central_axes_give_cells_of_equal_mass_and_an_exact_law_stays_at_its_floor():
-    tree = oracles.EqualMassTree.from_samples(flat_cauchy(1, 2**18), 256, axes=central_axes)
-    counts = tree.counts(flat_cauchy(2))
-    # Multinomial counts of mean 256, by edges of which each is off by one in thirty
-    assert np.abs(counts[:-1] / 256 - 1).max() < 0.4
-    assert counts[-1] == 0
-    estimate = oracles.total_variation(flat_cauchy(2), flat_cauchy(3), tree)
-    spread = (estimate.floor95 - estimate.floor) / 1.645
-    assert abs(estimate.value - estimate.floor) < 4 * spread
-
-
-def test_a_constant_law_has_axes_too():
-    constant = np.full((1000, 3), 2.5, dtype=np.float32)
-    tree = oracles.EqualMassTree.from_samples(constant, 16, axes=central_axes)
-    assert tree.counts(constant).tolist()[-1] == 0
-    assert tree.counts(constant + 1).tolist()[-1] == 1000
-
-
 def test_output_bins_have_equal_mass_and_hold_the_tails():
     bins = OutputBins.from_samples(flat_cauchy(1, 2**18), 20)
     assert bins.cells == 20
@@ -91,16 +72,3 @@ def test_an_output_that_is_constant_has_one_bin():
     bins = OutputBins.from_samples(pilot, 5)
     counts = bins.counts(np.array([[3.0, 0.0], [3.0000002, 0.0], [2.9, 0.0], [3.1, 0.0]]))
     assert counts[0].tolist() == [1, 2, 1, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("pilot", "bins", "message"),
-    [
-        (np.ones((10, 2)), 2, "bins must be an integer of at least 3"),
-        (np.full((10, 2), np.nan), 10, "the pilot has non-finite entries"),
-        (np.ones(10), 10, "floating-point matrix"),
-    ],
-)
-def test_bad_input_is_named(pilot, bins, message):
-    with pytest.raises(ValueError, match=message):
-        OutputBins.from_samples(pilot, bins)

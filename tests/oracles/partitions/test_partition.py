@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -29,32 +28,6 @@ def partitions(pilot: Array) -> list[Partition]:
     ]
 
 
-@pytest.mark.rounding
-@pytest.mark.parametrize("index", range(4))
-def test_every_sample_is_in_one_cell_in_any_container(index: int) -> None:
-    partition = partitions(correlated(5000, 1))[index]
-    samples = correlated(30_001, 2) * 1.2
-    samples[0] = 1e30
-    samples[1] = -1e30
-    counts = partition.counts(samples)
-    assert counts.shape == (partition.cells,)
-    assert counts.dtype == np.int64
-    assert counts.sum() == len(samples)
-    assert np.array_equal(partition.counts(torch.as_tensor(samples)), counts)
-    assert np.array_equal(partition.counts(samples[:20_000]) + partition.counts(samples[20_000:]), counts)
-    assert np.array_equal(partition.counts(np.asfortranarray(samples)), counts)
-
-
-@pytest.mark.rounding
-@pytest.mark.parametrize("bin_range", ["quantiles", "minmax"])
-def test_axis_bins_count_as_histogramdd(bin_range: str) -> None:
-    pilot, samples = correlated(5000, 1), correlated(20_000, 2)
-    partition = oracles.AxisBins.from_samples(pilot, 6, bin_range)
-    edges = [np.linspace(low, high, 7) for low, high in zip(partition.low, partition.high, strict=True)]
-    expected = np.histogramdd(samples, bins=[np.r_[-np.inf, line, np.inf] for line in edges])[0]
-    assert np.array_equal(partition.counts(samples).reshape(8, 8, 8), expected)
-
-
 def test_the_quantile_range_leaves_one_in_a_thousand_outside_an_axis() -> None:
     pilot = correlated(200_000, 1)
     partition = oracles.AxisBins.from_samples(pilot)
@@ -65,12 +38,6 @@ def test_the_quantile_range_leaves_one_in_a_thousand_outside_an_axis() -> None:
         assert line[-1] == pytest.approx(0.0005, rel=0.02)
 
 
-def test_the_extremes_are_within_the_minmax_range() -> None:
-    pilot = correlated(5000, 1).astype(np.float32)
-    counts = oracles.AxisBins.from_samples(pilot, 7, "minmax").counts(pilot).reshape(9, 9, 9)
-    assert counts[1:-1, 1:-1, 1:-1].sum() == len(pilot)
-
-
 @pytest.mark.rounding
 def test_the_tree_has_cells_of_equal_mass() -> None:
     tree = oracles.EqualMassTree.from_samples(correlated(2**17, 1), 512)
@@ -78,12 +45,6 @@ def test_the_tree_has_cells_of_equal_mass() -> None:
     fresh = tree.counts(correlated(2**17, 2))[:512]
     # the pilot's own noise doubles the variance of a cell's count
     assert abs(((fresh - 256) ** 2 / 512).sum() - 512) < 4 * np.sqrt(2 * 512)
-
-
-def test_the_tree_has_cells_of_equal_mass_under_heavy_tails() -> None:
-    samples = np.random.default_rng(5).standard_cauchy((2**14, 3)).astype(np.float32)
-    tree = oracles.EqualMassTree.from_samples(samples, 64)
-    assert tree.counts(samples).tolist() == [2**8] * 64 + [0]
 
 
 def test_the_tree_resolves_thin_directions() -> None:
@@ -127,13 +88,6 @@ def test_a_constant_output_is_a_point_mass() -> None:
     assert values == [1.0, 0.0, 1.0]
 
 
-def test_outputs_that_are_zero_are_a_point_mass_too() -> None:
-    zero = np.zeros((600, 2))
-    for partition in partitions(zero)[:3]:
-        assert oracles.total_variation(zero, zero, partition).value == 0
-        assert oracles.total_variation(zero, zero + np.array([0.0, 1e-9]), partition).value == 1
-
-
 @pytest.mark.parametrize("atom", [0.3, 0.7])
 def test_the_tree_keeps_an_atom_apart(atom: float) -> None:
     """An atom at zero, as of a ReLU, against mass moved from it to just above."""
@@ -159,12 +113,6 @@ def test_a_tree_on_ties_still_covers_everything(values: list[int], cells: int) -
         assert set(counts[counts > 0]) == set(np.unique(values, return_counts=True)[1])
 
 
-def test_classes_are_arg_max_with_ties_to_the_lowest() -> None:
-    scores = np.array([[1.0, 2.0, 0.0], [5.0, 5.0, 5.0], [0.0, 3.0, 3.0], [0.0, 0.0, 9.0]])
-    assert oracles.Classes(3).counts(scores).tolist() == [1, 2, 1]
-    assert oracles.Classes(1).counts(scores[:, :1]).tolist() == [4]
-
-
 def test_score_differences_have_equal_mass_per_pair() -> None:
     pilot = correlated(64_000, 1)
     partition = oracles.ScoreDifferences.from_samples(pilot, 64)
@@ -172,15 +120,6 @@ def test_score_differences_have_equal_mass_per_pair() -> None:
     counts = partition.counts(pilot)
     assert counts.shape == (3, 64)
     assert (np.abs(counts - 1000) <= 1).all()
-
-
-@pytest.mark.parametrize("bins", [3, 4, 7, 8, 20])
-def test_score_differences_are_counted_between_their_edges(bins: int) -> None:
-    partition = oracles.ScoreDifferences.from_samples(correlated(1000, 1).round(1), bins)
-    samples = correlated(5000, 2).round(1)
-    for row, (i, j) in enumerate(partition.pairs):
-        cells = np.searchsorted(partition.edges[row], samples[:, i] - samples[:, j])
-        assert np.array_equal(partition.counts(samples)[row], np.bincount(cells, minlength=bins))
 
 
 def normal_cells(edges: Array, mean: float, sd: float) -> Array:
@@ -221,42 +160,6 @@ def test_total_variation_of_two_normals_is_known(kind: str) -> None:
     assert abs(corrected - exact) < 3 * spread / np.sqrt(60) + estimate.floor**2 / exact
 
 
-def test_total_variation_in_three_dimensions_is_known() -> None:
-    """Independent outputs: the probability of a cell is a product."""
-    rng = np.random.default_rng(1)
-    bins = oracles.AxisBins.from_samples(rng.standard_normal((50_000, 3)), 4)
-    edges = [np.linspace(low, high, 5) for low, high in zip(bins.low, bins.high, strict=True)]
-    shift, sds = np.array([0.2, 0.0, -0.1]), np.array([1.0, 1.5, 0.8])
-    p = np.einsum("i,j,k->ijk", *(normal_cells(line, 0, 1) for line in edges)).ravel()
-    q = np.einsum(
-        "i,j,k->ijk", *(normal_cells(line, m, s) for line, m, s in zip(edges, shift, sds, strict=True))
-    ).ravel()
-    exact = np.abs(p - q).sum() / 2
-    estimate = oracles.total_variation(
-        rng.standard_normal((10**6, 3)), shift + sds * rng.standard_normal((10**6, 3)), bins
-    )
-    assert abs(estimate.value - exact) < 4 * estimate.stderr + estimate.floor**2 / exact
-    assert not estimate.indistinguishable
-
-
-@pytest.mark.parametrize(("oracle_total", "rule_total"), [(20_000, 20_000), (20_000, 500)])
-def test_the_floor_is_what_an_exact_rule_shows(oracle_total: int, rule_total: int) -> None:
-    tree = oracles.EqualMassTree.from_samples(correlated(20_000, 1), 64)
-    draws = 150
-    seen, floors = [], []
-    for seed in range(draws):
-        oracle = tree.counts(correlated(oracle_total, 10 + 2 * seed))
-        rule = tree.counts(correlated(rule_total, 11 + 2 * seed))
-        floor = oracles.total_variation_floor(oracle, rule_total, seed=seed)
-        seen.append(oracles.total_variation_of_counts(oracle, rule, floor))
-        floors.append(floor)
-    values = np.array([estimate.value for estimate in seen])
-    noise = values.std(ddof=1) / np.sqrt(draws) * np.sqrt(1 + 1 / 200)
-    assert abs(values.mean() - np.mean([floor.mean for floor in floors])) < 3 * noise
-    below = np.mean([estimate.indistinguishable for estimate in seen])
-    assert abs(below - 0.95) < 3 * np.sqrt(0.95 * 0.05 / draws)
-
-
 def test_the_floor_agrees_with_its_asymptotic_formula() -> None:
     p = np.random.default_rng(1).dirichlet(np.ones(200))
     counts = np.random.default_rng(2).multinomial(10**6, p)
@@ -266,20 +169,9 @@ def test_the_floor_agrees_with_its_asymptotic_formula() -> None:
     assert floor.upper95 > floor.mean
 
 
-def test_the_floor_depends_on_its_seed_alone() -> None:
-    counts = np.arange(50)
-    first = oracles.total_variation_floor(counts, 100, seed=1)
-    assert first == oracles.total_variation_floor(counts, 100, seed=1)
-    assert first != oracles.total_variation_floor(counts, 100, seed=2)
-
-
-def test_laws_apart_have_total_variation_one() -> None:
-    estimate = oracles.total_variation_of_counts([5, 0], [0, 9], oracles.Floor(0.1, 0.2))
-    assert estimate == oracles.Estimate(1.0, 0.1, 0.2, 0.0)
-
-
 PILOT = correlated(1000, 1)
 NAN = np.where(np.arange(3) == 1, np.nan, PILOT)
+DIFFERENCES = oracles.ScoreDifferences.from_samples(PILOT)
 FLOOR = oracles.Floor(0.0, 0.0)
 
 
@@ -290,23 +182,16 @@ FLOOR = oracles.Floor(0.0, 0.0)
         (lambda: oracles.AxisBins.from_samples(PILOT, bin_range="wide"), "'quantiles' or 'minmax'"),
         (lambda: oracles.AxisBins.from_samples(np.ones((50, 10))), "take fewer bins or an EqualMassTree"),
         (lambda: oracles.AxisBins.from_samples(NAN), "pilot has non-finite"),
-        (lambda: oracles.AxisBins.from_samples(PILOT[0]), r"matrix \(samples, m\)"),
         (lambda: oracles.AxisBins.from_samples(PILOT.astype(int)), "floating-point matrix"),
         (lambda: oracles.EqualMassTree.from_samples(PILOT, 100), "power of two, got 100"),
         (lambda: oracles.EqualMassTree.from_samples(PILOT, 1024), "cannot fix 1024 cells"),
-        (lambda: oracles.Classes(0), "m must be an integer of at least 1"),
         (lambda: oracles.ScoreDifferences.from_samples(PILOT[:, :1]), "at least two outputs"),
         (lambda: oracles.ScoreDifferences.from_samples(PILOT, 2), "bins must be an integer of at least 3"),
         (lambda: oracles.Classes(3).counts(NAN), "samples have non-finite"),
         (lambda: oracles.Classes(4).counts(PILOT), "samples have 3 outputs, the partition 4"),
-        (lambda: oracles.Classes(3).counts(PILOT[:0]), "got shape"),
-        (
-            lambda: oracles.total_variation(PILOT, PILOT, oracles.ScoreDifferences.from_samples(PILOT)),
-            "pairwise_total_variation",
-        ),
+        (lambda: oracles.total_variation(PILOT, PILOT, DIFFERENCES), "pairwise_total_variation"),
         (lambda: oracles.total_variation_of_counts([1, 2], [1, 2, 3], FLOOR), "of the same cells"),
         (lambda: oracles.total_variation_of_counts([1, -2], [1, 2], FLOOR), "oracle_counts must be"),
-        (lambda: oracles.total_variation_of_counts([1, 2], [0, 0], FLOOR), "rule_counts must be"),
         (lambda: oracles.total_variation_floor([1, 2], 0), "rule_total must be an integer of at least 1"),
     ],
 )
@@ -315,7 +200,9 @@ def test_bad_input_is_named(call, message: str) -> None:
         call()
 
 
-@pytest.mark.parametrize(("samples", "bias"), [(2000, 0.003), (5000, 0.001), (20_000, 0.0005)])
+@pytest.mark.parametrize(
+    ("samples", "bias"), [(2000, 0.003), pytest.param(20_000, 0.0005, marks=pytest.mark.slow)]
+)
 def test_the_floor_holds_at_few_counts_in_a_cell(samples: int, bias: float) -> None:
     """512 even cells, 4 to 39 counts each: the floor's mean over 40 oracles is that of exact rules.
 

@@ -1,5 +1,3 @@
-"""Cells along all principal axes together and two by two, and the largest total variation among them."""
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -66,15 +64,6 @@ def test_no_edge_is_on_an_atom() -> None:
     counts = cells.counts(samples)
     for noise in (1e-16, -1e-16):
         assert np.array_equal(cells.counts(samples * (1 + noise) + noise), counts)
-
-
-@pytest.mark.parametrize("cells", [2, 8, 64])
-def test_few_cells_still_part_tails_and_median_of_every_axis(cells: int) -> None:
-    frozen = PrincipalCells.from_samples(turned(1000, 5, 1), cells)
-    assert frozen.edges.shape == (5, 7 if cells == 64 else 3)
-    counts = frozen.counts(turned(3000, 5, 2))
-    assert counts.shape == (11, frozen.cells)
-    assert (counts.sum(1) == 3000).all()
 
 
 def test_the_floor_is_what_an_exact_rule_shows() -> None:

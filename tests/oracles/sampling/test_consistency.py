@@ -1,5 +1,3 @@
-"""The net that the oracle samples is the function that rules see, or it is refused."""
-
 import pytest
 import torch
 from torch import nn
@@ -57,13 +55,6 @@ def test_attention_is_one_function_or_refused(net):
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
     torch.testing.assert_close(samples, right.expand(20, -1))
-
-
-def test_torch_s_setting_is_left_as_it_was():
-    net = Tokens().eval()
-    oracles.sample_outputs(net, law(0.1), 20, seed=0)
-    sr.propagate(net, law(0.1), "unscented")
-    assert torch.backends.mha.get_fastpath_enabled()
 
 
 @pytest.mark.parametrize("location", [0.7, 1e6])

@@ -1,5 +1,3 @@
-"""Scores, intervals and tails: against closed forms, and what an exact rule shows."""
-
 import math
 
 import numpy as np
@@ -9,6 +7,7 @@ from scipy import integrate, stats
 from sdp_bench.oracles.partitions.quantiles import Quantiles, interval_width_ratio
 from sdp_bench.oracles.scores.intervals import Tails, coverage
 from sdp_bench.oracles.scores.proper import crps_excess, energy_excess, log_score
+from tests.oracles.repeated import assert_standard_errors_are_the_spread
 
 TRUE, OTHER = stats.norm(0.0, 1.0), stats.norm(0.3, 1.4)
 
@@ -78,7 +77,7 @@ def test_gaussian_against_gaussian_is_what_quadrature_says(name):
     if "tails" in name:  # and so is the mean of a quotient
         exact *= 1 + 0.99 / 40
     assert abs(values.mean() - exact) < 4 * values.std(ddof=1) / math.sqrt(len(values))
-    assert np.mean([each.stderr for each in found]) == pytest.approx(values.std(ddof=1), rel=0.28)
+    assert_standard_errors_are_the_spread(found)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -139,12 +138,6 @@ def test_an_exact_tail_has_only_the_oracles_error():
     gone = tails.ratios(truth, np.zeros((4, 1)), 1000)[0][0]
     assert gone.value == 0
     assert math.isnan(gone.stderr)
-
-
-def test_a_tail_of_fewer_than_ten_samples_is_not_spoken_of():
-    pilot = draws(TRUE, 9_999, 1)
-    assert Tails.from_samples(pilot, 10**6).probabilities == (1e-1, 1e-2)
-    assert Tails.from_samples(pilot, 100).probabilities == (1e-1,)
 
 
 def test_two_equal_points_are_exact():

