@@ -200,9 +200,7 @@ def test_bad_input_is_named(call, message: str) -> None:
         call()
 
 
-@pytest.mark.parametrize(
-    ("samples", "bias"), [(2000, 0.003), pytest.param(20_000, 0.0005, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("samples", "bias"), [(2000, 0.003), (20_000, 0.0005)])
 def test_the_floor_holds_at_few_counts_in_a_cell(samples: int, bias: float) -> None:
     """512 even cells, 4 to 39 counts each: the floor's mean over 40 oracles is that of exact rules.
 
