@@ -46,6 +46,7 @@ def test_a_variance_lost_in_a_hidden_layer_is_noted(rule):
 
 @pytest.mark.parametrize("rule", ["marginal_sdp", "marginal_moment_matching"])
 def test_constant_units_and_dead_units_are_not_noted(rule):
+    torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     with torch.no_grad():
         net[0].weight[0] = 0
