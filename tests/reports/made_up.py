@@ -141,34 +141,35 @@ def _moments(depth, sigma, rules, rng):
         yield _record("iris-std", sigma, rule, "min_eigenvalue", "", low, 0.0, 0.0, 0.0, "1")
 
 
+ROW = {
+    **{"experiment": "iris-tv", "network": "4-100-100-100-100-3", "activation": "relu", "depth": 4},
+    **{"net": "net0", "seed": 0, "input": 0, "sigma": 1.0, "rule": "sdp", "metric": "tv_headline"},
+    **{"component": "", "floor": 0.01, "floor95": 0.012, "stderr": 4e-4, "unit_of_measure": "1"},
+    **{"seconds": 1e-3, "accuracy": 0.98},
+}
+"""A measurement but for its value."""
+
+
+def row(value, **changes):
+    """A measurement of SDP under noise of scale 1, with changes."""
+    return ROW | {"value": float(value)} | changes
+
+
 def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr, unit):
     samples = int(rule.partition("samples=")[2] or 0)
-    return {
-        "experiment": suite,
-        "sigma": sigma,
-        "rule": rule,
-        "sampling": TRAITS[rule].sampling,
-        "reference": TRAITS[rule].reference,
-        "metric": metric,
-        "component": component,
-        "value": float(value),
-        "floor": floor,
-        "floor95": floor95,
-        "stderr": stderr,
-        "unit_of_measure": unit,
-        "seconds": _COST.get(rule, 2e-4 + 2e-6 * samples),
-    }
+    own = {"experiment": suite, "sigma": sigma, "rule": rule, "metric": metric, "component": component}
+    traits = {"sampling": TRAITS[rule].sampling, "reference": TRAITS[rule].reference}
+    errors = {"floor": floor, "floor95": floor95, "stderr": stderr, "unit_of_measure": unit}
+    return own | traits | errors | {"value": float(value), "seconds": _COST.get(rule, 2e-4 + 2e-6 * samples)}
 
 
 FAILURES = pd.DataFrame(
-    [
-        {
-            "group": "iris-tv 4-100x4-3 net 3f2a sigma 1000",
-            "rule": "dvia",
-            "error": "ValueError: <covariance> is not finite & cannot be sampled",
-            "seconds": 0.21,
-        }
-    ]
+    {
+        "group": ["iris-tv 4-100x4-3 net 3f2a sigma 1000"],
+        "rule": ["dvia"],
+        "error": ["ValueError: <covariance> is not finite & cannot be sampled"],
+        "seconds": [0.21],
+    }
 )
 NO_FAILURES = FAILURES.iloc[:0]
 
@@ -195,29 +196,10 @@ def meta(data=None):
         "started": "2025-11-21T09:00:00+00:00",
         "finished": "2025-11-21T09:03:21+00:00",
         "seconds": 201.4,
-        "options": {
-            "recipe": "by depth: SGD 1e-2 to 6 layers, Adam 1e-3 beyond",
-            "features": "raw",
-            "bins": 10,
-            "cells": 512,
-            "bin_range": "quantiles",
-            "pilot": 100000,
-            "samples": 1000000,
-            "sampler": "mc",
-            "w1 points": 2000,
-            "inputs": "stratified by class, seed 0",
-        },
+        "options": {"recipe": "by depth: SGD 1e-2 to 6 layers", "features": "raw", "samples": 1000000},
         "environment": {
-            "cpu": "Made-up CPU @ 2.60GHz",
-            "gpu": "none",
-            "cores": 2,
-            "torch": "2.13.0",
-            "numpy": "2.3.1",
-            "POT": "0.9.7",
-            "python": "3.11.2",
-            "blas threads": 2,
-            "commit": "0123456",
-            "platform": "Linux",
+            **{"cpu": "Made-up CPU @ 2.60GHz", "gpu": "none", "cores": 2, "torch": "2.13.0"},
+            **{"numpy": "2.3.1", "POT": "0.9.7", "python": "3.11.2", "commit": "0123456"},
         },
         "counts": {"groups": 90, "measurements": 0 if data is None else len(data), "failures": 1},
         "nets": nets,

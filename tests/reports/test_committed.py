@@ -90,13 +90,6 @@ def test_the_digest_is_the_same_again_and_another_for_other_tables(monkeypatch, 
     assert kept.digest() != before
 
 
-def test_a_page_that_cannot_be_made_leaves_nothing_behind(made, monkeypatch, tmp_path):
-    monkeypatch.setattr(kept, "keep", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        kept.committed(lambda _: None)
-    assert cached(tmp_path) == []
-
-
 @pytest.mark.parametrize("damage", ["missing", "no manifest", "a table cut short", "no times"])
 def test_damaged_committed_results_are_one_line(damage, monkeypatch, tmp_path):
     folder = tmp_path / "baselines"
@@ -115,12 +108,3 @@ def test_damaged_committed_results_are_one_line(damage, monkeypatch, tmp_path):
         results.committed_results()
     assert "\n" not in str(error.value)
     assert error.value.exit_code == 3
-
-
-@pytest.mark.parametrize("name", ["rules.py", "template.html", "page.css", "table.csv", "statements.toml"])
-def test_the_digest_is_another_for_other_files_of_the_package(name, monkeypatch, tmp_path):
-    monkeypatch.setattr(kept.reports, "__file__", str(tmp_path / "__init__.py"))
-    (tmp_path / name).write_text("before")
-    before = kept.digest()
-    (tmp_path / name).write_text("after")
-    assert kept.digest() != before

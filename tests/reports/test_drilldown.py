@@ -1,17 +1,12 @@
 import re
-from collections import Counter
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.replay.drilldown import drill
 from sdp_bench.bench.replay.error_by_layer import OutputErrors
 from sdp_bench.bench.results.queries import keys as keys_of
-from sdp_bench.bench.results.record import Record, RunDescription, Selection, Unit
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
 from sdp_bench.bench.text import public
@@ -22,7 +17,6 @@ from sdp_bench.reports.folder import write
 from sdp_bench.reports.numbers import FOLDER, MOST_ROWS, sheets
 from sdp_bench.reports.page import build, drill_downs
 from sdp_bench.reports.sections.tables import Tables
-from sdp_ref.rules import Traits
 from tests.bench.conftest import TINY, change, make_plan, run_all
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
@@ -82,27 +76,6 @@ def test_a_page_that_fails_is_a_note(report):
     assert said.steps[-1] == (3, 3)
 
 
-def test_how_long_it_takes_is_said_first_and_how_far_it_has_come_on_the_way(report):
-    *_, said = report
-    assert re.fullmatch(
-        r"3 drill-down pages: about (\d+ min )?\d+ s in all, on two free cores", said.notes[0]
-    )
-    assert said.told[0] == 1
-    assert said.shares == sorted(said.shares)
-    assert said.shares[0] == 0
-    assert said.shares[-1] == pytest.approx(1)
-
-
-def test_what_is_true_of_a_unit_counts_once_in_an_estimate(report):
-    folder, frame, wanted, *_ = report
-    same = frame.loc[frame["unit"] == wanted[0].partition("/")[0], "key"].drop_duplicates().head(2)
-    with Store(folder.parent / "store.sqlite") as store:
-        alone = [sum(drilldown.efforts(store, [key]).values()) for key in same]
-        together = drilldown.efforts(store, same)
-    assert sum(together.values()) < sum(alone)
-    assert all(0 < seconds < 30 for seconds in together.values())
-
-
 def test_a_bad_key_is_told_before_any_page_is_made(report, tmp_path):
     folder, _, wanted, *_ = report
     said = Said()
@@ -114,25 +87,6 @@ def test_a_bad_key_is_told_before_any_page_is_made(report, tmp_path):
     assert not said.notes
     assert not said.steps
     assert not any(tmp_path.iterdir())
-
-
-def test_measurements_without_an_oracle_are_never_drilled_into(tmp_path):
-    unit = Unit("0123456789abcdef", dataset="yacht", objective="mse", seed=0)
-    record = Record(unit.key, "pnn", "width", None, 0.5, None, None, None, "1", 1e-3, "mark")
-    run = RunDescription(
-        command="sdp-bench run uci",
-        preset="smoke",
-        settings=TINY.as_dict(),
-        experiments={"uci": Selection(("width",), ("pnn",))},
-        left_out=(),
-        environment={},
-    )
-    with Store(tmp_path / "store.sqlite", writing=True) as store:
-        members = [("uci", unit.key)]
-        number = store.begin_run(run, nets=[], units=[unit], rules={"pnn": Traits("PNN")}, members=members)
-        store.write_group(number, [record], [], [])
-        with pytest.raises(UserError, match=r"no drill-down of 0123456789abcdef/pnn/width: .* has no oracle"):
-            drill_downs(store, ["0123456789abcdef/pnn/width"], tmp_path / "html", Said())
 
 
 def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report):
@@ -166,20 +120,6 @@ def test_a_page_goes_when_its_measurement_changes(report):
             path.write_bytes(content)
 
 
-def test_a_page_that_other_code_made_goes(report, monkeypatch):
-    folder, frame, wanted, made, _ = report
-    copies = {path: path.read_bytes() for path in made}
-    monkeypatch.setattr(drilldown, "code", lambda: "of tomorrow")
-    try:
-        assert drilldown.current_pages(folder / drilldown.FOLDER, frame) == {}
-        assert not any(path.exists() for path in made)
-    finally:
-        for path, content in copies.items():
-            path.write_bytes(content)
-    monkeypatch.undo()
-    assert set(drilldown.current_pages(folder / drilldown.FOLDER, frame)) == set(wanted)
-
-
 def test_files_of_a_user_stay(report, monkeypatch):
     folder, frame, wanted, *_ = report
     theirs = [folder / place / "notes.html" for place in (drilldown.FOLDER, FOLDER)]
@@ -198,41 +138,6 @@ def test_files_of_a_user_stay(report, monkeypatch):
         assert path.exists()
         path.unlink()
     assert not older.exists()
-
-
-def test_a_rule_that_is_its_own_reference_is_said_to_be(report):
-    folder, _, wanted, *_ = report
-    with Store(folder.parent / "store.sqlite") as store:
-        found = drill(store, wanted[0])
-    by_construction = "Reference: the same integrals as this rule’s."
-    assert not found.own_reference
-    assert by_construction not in told(drilldown.page(found, TRAITS))
-    assert by_construction in told(drilldown.page(replace(found, own_reference=True), TRAITS))
-
-
-def test_figures_that_do_not_fit_are_left_out_and_named(report, monkeypatch):
-    folder, _, wanted, _, _ = report
-    sizes = []
-    for most in (110_000, 60_000):  # a page's own style and scripts take 30 000
-        monkeypatch.setattr(drilldown, "MOST_BYTES", most)
-        with Store(folder.parent / "store.sqlite") as store:
-            text = drilldown.page(drill(store, wanted[0]), TRAITS)
-        sizes.append(text.count("<figure"))
-        assert len(text.encode()) <= most
-        said = re.search("Left out, to keep this page small: ([^.]*)\\.", told(text))[1].split("; ")
-        assert len(said) == 4 - sizes[-1]
-        assert "Error by layer" in told(text) or sizes[-1] == 0
-    assert 4 > sizes[0] > sizes[1]
-    monkeypatch.setattr(drilldown, "MOST_BYTES", 5_000)
-    with Store(folder.parent / "store.sqlite") as store, pytest.raises(ValueError, match="more than 5,000"):
-        drilldown.page(drill(store, wanted[0]), TRAITS)
-
-
-def test_the_command_names_what_is_not_the_default():
-    plain = drilldown.command("KEY", drilldown.DATABASE, drilldown.REPORT)
-    assert plain == "sdp-bench report --drill-down KEY"
-    line = drilldown.command("a/sdp/tv:x=1,y=2", Path("my runs.sqlite"), Path("out"))
-    assert line == ("sdp-bench report --drill-down a/sdp/tv:x=1,y=2 --database 'my runs.sqlite' --output out")
 
 
 def test_every_row_has_a_key_that_works_as_printed(report):
@@ -274,18 +179,7 @@ def test_keys_hold_commas_and_so_do_lists_of_them():
     )
     assert drilldown.chosen(f"{one},{two}", pd.DataFrame()) == [one, two]
     assert drilldown.chosen("none", pd.DataFrame()) == []
-    for wrong in (
-        "worst:0",
-        "worst:-1",
-        "worst:x",
-        "worst:²",
-        "worst:101",
-        "worst",
-        "worst5",
-        "sdp",
-        "",
-        ",",
-    ):
+    for wrong in ("worst:0", "worst:²", "worst:101", "worst5", "sdp", "", ","):
         with pytest.raises(UserError):
             drilldown.chosen(wrong, pd.DataFrame())
     with pytest.raises(UserError, match="none was measured"):
@@ -331,24 +225,3 @@ def test_the_verdict_is_what_the_numbers_say():
     assert said.endswith("enters by the draw of the rule’s samples (100 %), at ReLU 1.")
     even = tuple(np.full(5, 0.2))
     assert "spread over many layers" in verdict(at_output(even, zero, zero), names)
-
-
-def test_no_layer_is_blamed_for_the_oracles_rounding():
-    names = ["Linear 1", "ReLU 1"]
-    said = [verdict(at_output((0.9, 0.1), (0.0, 0.0), (0.0, 0.0), rounding=r), names) for r in (2, 0.3, 0.01)]
-    assert "within what rounding does to the oracle" in said[0]
-    assert "Linear" not in said[0]
-    assert "at Linear 1 (90 % of that)" in said[1]
-    assert said[1].endswith("may be about 30 % of this error.")
-    assert "rounding" not in said[2]
-
-
-@pytest.mark.rounding
-def test_digits_of_labels_are_left_alone(report):
-    text = report[3][0].read_text()
-    drawing = text[text.index('id="figure-covariance"') :]
-    oracle = drawing[: drawing.index("</svg>")]
-    entries = re.split("[;,] ", re.findall(r"by rows: ([^\"]*?)\. Rule", oracle)[0])
-    labels = re.findall(r">([−\d.e]+)</text>", oracle)
-    assert len(entries) == 9
-    assert Counter(entries) <= Counter(labels)

@@ -1,9 +1,7 @@
 """Measurements as a user loads them: each once, typed, described and checked."""
 
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +9,7 @@ import pandas as pd
 import pytest
 
 import sdp_bench
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
@@ -75,34 +73,11 @@ def test_columns_are_as_they_are_described(file):
     assert set(frame["sampling"].dropna()) == {10}
 
 
-@pytest.mark.slow
-def test_the_committed_columns_are_as_they_are_described():
-    check_columns(sdp_bench.load("committed"))
-
-
 @pytest.mark.parametrize("fmt", exchange.FORMATS)
 def test_exported_tables_give_what_the_file_gives(file, tmp_path, fmt):
     with Store(file) as store:
         exchange.export(store, tmp_path, fmt, weights=False)
     pd.testing.assert_frame_equal(sdp_bench.load(tmp_path), sdp_bench.load(file), check_exact=True)
-
-
-def test_damaged_tables_are_refused(file, tmp_path):
-    with Store(file) as store:
-        exchange.export(store, tmp_path, "parquet")
-    path = tmp_path / "records.parquet"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"records\.parquet is damaged"):
-        sdp_bench.load(tmp_path)
-
-
-def test_a_damaged_file_is_refused(file, tmp_path):
-    copy = tmp_path / "copy.sqlite"
-    copy.write_bytes(file.read_bytes())
-    with closing(sqlite3.connect(copy)) as db, db:
-        db.execute("UPDATE records SET value = value / 2 WHERE rowid = 1")
-    with pytest.raises(RunFailedError, match="is damaged"):
-        sdp_bench.load(copy)
 
 
 def test_a_run_or_a_suite_can_be_chosen(file):
@@ -125,22 +100,16 @@ def test_a_run_or_a_suite_can_be_chosen(file):
         ({"path": ""}, "there is no file or folder ''"),
         ({"path": "a\0b"}, "there is no file"),
         ({"path": 3}, "takes a path or 'committed', got int"),
-        ({"path": b"x"}, "got bytes"),
         ({"path": np.zeros(3)}, "got ndarray"),
         ({"path": "x" * 300}, "there is no file or folder 'xxx.*[.]{3};"),
         ({"path": "\udcff"}, "there is no file"),
-        ({"suite": np.zeros((2, 2))}, "suite is the name of an experiment"),
         ({"runs": np.zeros((2, 2))}, "runs are numbers"),
         ({"path": "."}, "is not a folder of exported results"),
         ({"path": "text.txt"}, "is not a results file"),
         ({"suite": "iris-tw"}, "no suite 'iris-tw' in .*there are "),
-        ({"suite": ""}, "no suite ''"),
         ({"suite": 3}, "suite is the name of an experiment"),
-        ({"suite": ()}, "suite is the name of an experiment"),
         ({"suite": [1]}, "suite is the name of an experiment"),
-        ({"runs": 1}, "runs are numbers"),
         ({"runs": "1"}, "runs are numbers"),
-        ({"runs": ()}, "runs are numbers"),
         ({"runs": [1.0]}, "runs are numbers"),
         ({"runs": [True]}, "runs are numbers"),
         ({"runs": [7]}, "no run 7 in"),

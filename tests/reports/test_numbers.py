@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.numbers import sheets, slug
+from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.replication.claims import numbers_of_claims
 from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.results import Results
@@ -78,16 +78,6 @@ def test_numbers_that_rest_on_the_same_measurements_share_a_list(everything):
     }
 
 
-def test_nets_of_several_depths_that_are_judged_together_have_a_list_of_their_own():
-    frame = checked(made_up.frame(depths=(1, 2), nets=1, inputs=3, suites=("iris-tv",)))
-    own = [number for number in numbers_of(frame) if number.group.page.section == "choice"]
-    assert own
-    assert {len(number.rows) for number in own} == {6}
-    (sheet,) = sheets(own, frame, {}, TRAITS)
-    listing = sheet.parts[0][1][0]
-    assert listing.rows.count("1 layer<") == listing.rows.count("2 layers<") == 3
-
-
 def test_effects_of_claims_lead_to_both_rules():
     frame = checked(suite(3, depths=(4,)))
     there = {number.address for number in numbers_of_claims(frame, TRAITS)}
@@ -110,14 +100,3 @@ def test_pairs_that_moved_most_come_first():
     assert list(rows["experiment"]) == ["iris-oracle", "iris-oracle-10x"] * 2
     shifts = rows["value"].diff().to_numpy()[1::2]
     np.testing.assert_allclose(shifts, [0.002, -0.001])
-
-
-def test_nothing_is_listed_of_nothing():
-    assert numbers_of(pd.DataFrame()) == []
-
-
-def test_names_are_short_enough_for_files_and_still_differ():
-    first, second = slug("rule", "é" * 300), slug("rule", "é" * 301)
-    assert first != second
-    assert max(len(name.encode()) for name in (first, second)) < 200
-    assert slug("iris-tv", "", "4 100/3") == "iris-tv-4-100-3"

@@ -26,7 +26,6 @@ def links(page):
         ('<h2>Nets</h2><h2>Nets</h2><p id="nets-3"></p><h2>Nets</h2>', ["nets", "nets-2", "nets-4"]),
         ("<h2>1 &lt; 2 σ</h2>", ["1-2-σ"]),
         ("<h2>?</h2>", ["heading"]),
-        ('<h2 data-id="x">Data</h2>', ["data"]),
         ("<h1>Page</h1><h5>Small</h5>", []),
     ],
 )

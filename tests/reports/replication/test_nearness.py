@@ -70,12 +70,6 @@ def test_intervals_are_over_nets():
     assert two.text == "0.200"
 
 
-def test_only_cells_that_all_conventions_have_are_compared():
-    found = nearness(pd.concat([measured(RAW, JOINT), measured(RAW, FINE, rules=("sdp", "marginal_sdp"))]))
-    sigmas = {sigma for sigma, _, _ in paper("1-tv")}
-    assert {one.gaps["1-tv"].cells for one in found["conventions"]} == {len(sigmas)}
-
-
 def test_a_number_outside_of_all_conventions_by_more_than_its_spread_is_told():
     spreads = {(s, r): sd for (s, r, _), (_, sd) in paper("1-tv").items() if r in ("sdp", "dvia")}
     limit = float(np.median(list(spreads.values())))
@@ -107,12 +101,3 @@ def test_ratios_without_a_logarithm_are_infinitely_far(ratio):
     assert (first.recipe, last.recipe) == (RAW, SCALED)
     assert first.place == 0
     assert last.gaps["std_ratio"].text == "× ∞"
-
-
-def test_cells_are_counted_of_kinds_that_the_nearest_lacks_too():
-    frame = pd.concat([measured(RAW, JOINT), measured(SCALED, JOINT, 0.1), measured(SCALED, SD)])
-    found = nearness(frame)
-    assert "std_ratio" not in found["conventions"][0].gaps
-    shared = {kind: sum(rule in ("sdp", "dvia") for _, rule, _ in paper(kind)) for kind in found["kinds"]}
-    assert found["cells"] == shared
-    assert set(shared) == {"1-tv", "std_ratio"}

@@ -48,14 +48,6 @@ def test_the_page_is_whole_and_fetches_nothing(made):
     assert anchors <= {*found.ids, "iris-tv", "choice"}
 
 
-def test_links_lead_to_what_the_report_has(made):
-    found = outline(made[PAPER.file])
-    elsewhere = {target[1:] for target in found.targets if target.startswith("#")} - set(found.ids)
-    assert elsewhere == {"iris-tv", "choice"}
-    rows = csv.DictReader(io.StringIO(made[page.TABLE]))
-    assert {row["address"] for row in rows} <= {"", "suite-iris-tv.html#iris-tv", "choice.html#choice"}
-
-
 def test_counts_and_filters_are_of_the_statements(made):
     total = sum(len(topic.statements) for topic in topics())
     text = made[PAPER.file]

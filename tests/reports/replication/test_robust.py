@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -105,16 +104,6 @@ def test_robustness_that_only_vanishing_gradients_bring_depends_on_how_attacks_a
         assert dict(found[key].verdicts.by_convention)["gradients not zero"].name == "SUPPORTED"
 
 
-def test_one_run_decides_nothing(plain):
-    for answer in outcomes(plain[plain["seed"] == 0]).values():
-        assert answer.verdicts.outcome is Outcome.UNDECIDED
-
-
-def test_scales_too_far_apart_tell_no_range(plain):
-    few = plain[plain["sigma"].isin((1e-4, 1e4)) | plain["sigma"].isna()]
-    assert outcomes(few)["robust-range"].verdicts.outcome is Outcome.NOT_MEASURED
-
-
 def test_nothing_measured_is_no_ruling():
     empty = pd.DataFrame(columns=COLUMNS)
     for topic in ("robustness", "introduction"):
@@ -155,19 +144,6 @@ def test_noise_alone_makes_no_best_scale(side, decades, upper_end):
         tried = RULES["introduction-scale"](Evidence(SimpleNamespace(frame=frame)))
         hits += tried.trials[0].uncorrected[side] < 0.05
     assert hits <= stats.binom.ppf(0.9999, tests, 0.05)
-
-
-def test_a_baseline_at_the_best_of_its_scales_is_not_better_by_noise_alone():
-    """Softmax without scales is compared with the Dirichlet likelihood at five: all are equally accurate."""
-    rng = np.random.default_rng(0)
-    tests, frame = 100, measured(PAPER, NOISY)
-    hits = 0
-    for _ in range(tests):
-        frame["value"] = 0.5 + 0.01 * rng.standard_normal(len(frame))
-        tried = RULES["robust-dirichlet"](Evidence(SimpleNamespace(frame=frame)))
-        effects = [replace(effect, threshold=0.0) for trial in tried.trials for effect in trial.effects]
-        hits += effects[0].p[1] < 0.05
-    assert hits <= stats.binom.ppf(0.999, tests, 0.05)
 
 
 def test_figures_have_their_counterparts(plain):

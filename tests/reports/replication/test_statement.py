@@ -51,12 +51,6 @@ def test_thresholds_and_what_people_read(evidence):
     assert "needed < 1.00" in answer.found
 
 
-def test_two_replicates_decide_nothing(evidence):
-    (answer,) = verdicts(evidence, Answer.of({(): [effect(5, NOISE[:2])]}, "seed"))
-    assert answer.verdicts.outcome is Outcome.UNDECIDED
-    assert "2 seeds, at least 3 are needed" in answer.found
-
-
 def test_what_is_tried_under_one_convention_is_one_family(evidence):
     # Alone it is shown; among twenty that are not, its p-value counts twenty times.
     weak = Answer.of({(): [effect(0.6)]}, "net")
@@ -108,13 +102,6 @@ def test_undecided_statements_say_why(evidence, parts, others, reason):
     assert answer.why.startswith(reason)
 
 
-def test_twelve_replicates_of_one_effect_can_decide_and_four_cannot(evidence):
-    for count, outcome in ((4, Outcome.UNDECIDED), (12, Outcome.SUPPORTED)):
-        alike = np.linspace(0.99, 1.01, count)
-        (answer,) = verdicts(evidence, Answer.of({(): [Effect("lead", alike)]}, "seed"))
-        assert answer.verdicts.outcome is outcome
-
-
 def test_without_data_or_without_a_rule_nothing_is_measured(evidence):
     topic = Topic(
         "t",
@@ -127,13 +114,3 @@ def test_without_data_or_without_a_rule_nothing_is_measured(evidence):
     for one, reason in zip(judged(topic, evidence).statements, ("not measured", "nobody knows"), strict=True):
         assert one.answer.verdicts.outcome is Outcome.NOT_MEASURED
         assert reason in one.answer.found
-
-
-def test_certain_answers():
-    assert Answer.certain(holds=True, found="").verdicts.outcome is Outcome.SUPPORTED
-    assert Answer.certain(holds=False, found="").verdicts.outcome is Outcome.REFUTED
-
-
-def test_no_trial_without_replicates():
-    assert Answer.of({(): []}, "net") is None
-    assert Answer.of({(): [effect(1), effect(1, NOISE[:0])]}, "net") is None

@@ -1,6 +1,5 @@
 """Figures over the noise, of other metrics, heat maps, and accuracy against cost."""
 
-import pandas as pd
 import pytest
 
 from sdp_bench.reports.sections.figures import figures
@@ -35,12 +34,6 @@ def test_with_times_accuracy_is_drawn_against_cost():
     assert "SDP: 2 ms" in cost.alt.replace("\u00a0", " ")
 
 
-def test_every_panel_is_described(quick):
-    for figure in quick:
-        for title in titles(figure):
-            assert title in figure.alt
-
-
 def test_monte_carlo_is_a_band_named_in_the_legend(quick):
     (legend,) = quick[0].drawing.legends
     names = [text.get_text() for text in legend.get_texts()]
@@ -67,20 +60,6 @@ def test_other_metrics_are_drawn_for_the_net_that_has_most():
     assert not any("headline" in title for title in titles(metrics))
 
 
-def test_one_noise_level_makes_no_line_chart():
-    frame = made_up.frame(suites=("iris-tv",))
-    assert [figure.anchor for figure in drawn(frame[frame["sigma"] == 10])] == ["figure-depth"]
-
-
-def test_suites_of_the_same_nets_have_panels_and_rows_of_their_own():
-    frame = made_up.frame(depths=(4,), suites=("iris-tv",))
-    other = frame.assign(experiment="iris-mixtures", value=0.5 * frame["value"])
-    sigma, depth = drawn(pd.concat([frame, other], ignore_index=True))
-    assert set(titles(sigma)) == {"4 ReLU layers, Beyond one Gaussian", "4 ReLU layers, Total variation"}
-    sdp = depth.drawing.axes[titles(depth).index("SDP")]
-    assert len(written(sdp)) == 2 * frame["sigma"].nunique()
-
-
 def test_heat_maps_show_the_means(quick):
     frame = made_up.frame()
     own = frame[(frame["metric"] == "tv_headline") & (frame["rule"] == "sdp")]
@@ -95,7 +74,3 @@ def test_missing_measurements_are_left_blank():
     depth = drawn(frame)[1]
     dvia = depth.drawing.axes[titles(depth).index("DVIA")]
     assert len([text for text in written(dvia) if text]) == 7
-
-
-def test_nothing_to_draw_makes_no_figure():
-    assert drawn(made_up.frame(depths=(1,), suites=("iris-w1",))) == []

@@ -1,5 +1,3 @@
-import math
-
 import pandas as pd
 import pytest
 
@@ -37,11 +35,6 @@ def test_what_differs_is_listed_the_farthest_first():
     assert whole.apart["gap"].tolist() == pytest.approx([5, 2])
     assert "2 of the 2 measurements" in whole.sentence
     assert "0 agree" in whole.sentence
-
-
-def test_a_number_without_a_standard_error_is_infinitely_far_where_it_differs():
-    whole, _ = agreement(measured(value=[0.27, 0.5, 0.27]), measured(stderr=[math.nan, 0.01, math.nan]))
-    assert whole.apart["gap"].tolist() == [math.inf]
 
 
 def test_what_has_no_counterpart_is_counted_and_not_compared():

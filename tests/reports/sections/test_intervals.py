@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.studies.uci import EXPERIMENT
-from sdp_bench.bench.studies.uci.group import DECADES, GRID, REFINEMENT
-from sdp_bench.reports.sections.uci import CANDIDATES, intervals
+from sdp_bench.reports.sections.uci import intervals
 from tests.reports.made_up import TRAITS
 
 
@@ -72,19 +71,6 @@ def test_the_narrowest_is_marked_and_named(section):
     assert sentence.endswith("every seed qualified: PNN on yacht.")
 
 
-def test_a_mean_over_fewer_seeds_does_not_win():
-    rows = [
-        ("yacht", "sdp", "qualified", {0: 1, 1: 0}),
-        ("yacht", "sdp", "mpiw", {0: 0.01}),
-        ("yacht", "sdp", "picp", {0: 0.95}),
-        ("yacht", "pnn", "qualified", {0: 1, 1: 1}),
-        ("yacht", "pnn", "mpiw", {0: 0.2, 1: 0.2}),
-        ("yacht", "pnn", "picp", {0: 0.95, 1: 0.95}),
-    ]
-    sdp, _, pnn = intervals(frame(rows), TRAITS)["tables"][0]["rows"][0]["cells"]
-    assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
-
-
 def test_none_is_marked_where_seeds_tell_none_from_the_narrowest():
     rows = [
         (name, method, metric, values)
@@ -117,49 +103,6 @@ def test_none_qualified_is_said_and_not_a_crash(section):
     assert section["tables"][0]["rows"][0]["cells"][0] is None  # not run at all
 
 
-def test_no_section_without_measurements():
-    empty = frame([("yacht", "sdp", "qualified", {0: 1})])
-    assert intervals(empty.assign(experiment="iris-tv"), TRAITS) is None
-
-
-def test_the_scan_of_each_seed_is_shown_first_and_the_others_after_it():
-    shared = frame(
-        [
-            ("yacht", "sdp", "qualified", {0: 1, 1: 1}),
-            ("yacht", "sdp", "validation_picp", {0: 0.95, 1: 0.95}),
-            ("yacht", "sdp", "picp", {0: 0.94, 1: 0.92}),
-            ("yacht", "sdp", "mpiw", {0: 0.2, 1: 0.2}),
-        ],
-        "set_scan",
-    )
-    own = frame(
-        [
-            ("yacht", "sdp", "qualified", {0: 1, 1: 1}),
-            ("yacht", "sdp", "validation_picp", {0: 0.95, 1: 0.95}),
-            ("yacht", "sdp", "picp", {0: 0.9, 1: 0.9}),
-            ("yacht", "sdp", "mpiw", {0: 0.1, 1: 0.1}),
-            ("yacht", "pnn", "qualified", {0: 1, 1: 1}),
-            ("yacht", "pnn", "picp", {0: 0.95, 1: 0.95}),
-            ("yacht", "pnn", "mpiw", {0: 0.3, 1: 0.3}),
-        ]
-    )
-    section = intervals(pd.concat([own, shared]), TRAITS)
-    assert section["reading"] == "a scan for each seed and setting"
-    sdp, _, pnn = section["tables"][0]["rows"][0]["cells"]
-    assert (sdp.numbers[1].mean, pnn.numbers[1].mean) == pytest.approx((0.1, 0.3))
-    assert section["scanned"]["methods"][:2] == (
-        "SDP, a scan for each seed and setting",
-        "SDP, one scan a set",
-    )
-    first, second = (
-        tuple(number.mean for number in cell.numbers) for cell in section["scanned"]["rows"][0]["cells"][:2]
-    )
-    assert first == pytest.approx((0.9, 0.1, 0.95))
-    assert second == pytest.approx((0.93, 0.2, 0.95))
-    assert "by 0.0200 from 165, 0.0500 from 285 candidates" in section["sentences"][1]
-    assert section["sentences"][1].endswith("was lucky on its few rows of validation.")
-
-
 def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
     rows = [(f"{name}", rule, "qualified", {0: 1}) for name in ("yacht",) for rule in ("sqr", "sqr_ends")]
     table = intervals(frame(rows), TRAITS)["tables"][1]
@@ -168,22 +111,3 @@ def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
     alone = intervals(frame([("yacht", "sqr", "qualified", {0: 1})]), TRAITS)["tables"][1]
     assert alone["methods"] == ("MC estimate k=10", "MC estimate k=100", "SQR, trained at all levels")
     assert alone["rows"][0]["cells"][2].numbers[0].paper == "0.93 ± 0.06"
-
-
-def test_readings_are_compared_where_each_has_a_setting_that_qualifies():
-    def scanned(component, falls):
-        rows = [("yacht", "sdp", "qualified", dict.fromkeys(range(3), 1))]
-        rows.append(("yacht", "sdp", "validation_picp", dict.fromkeys(falls, 0.95)))
-        rows.append(("yacht", "sdp", "picp", {seed: 0.95 - fall for seed, fall in falls.items()}))
-        return frame([*rows, ("yacht", "sdp", "mpiw", dict.fromkeys(falls, 0.1))], component)
-
-    falls = {0: 0.03, 1: 0.01, 2: 0.08}
-    each = [scanned("", falls), scanned("set_scan", falls), scanned("set_variance", {0: 0.03, 1: 0.01})]
-    (said,) = [one for one in intervals(pd.concat(each), TRAITS)["sentences"] if "candidates" in one]
-    assert "by 0.0200 from 15, 0.0200 from 165, 0.0200 from 285 candidates" in said
-
-
-def test_candidates_are_as_many_as_are_scored():
-    settings, eleven = len(GRID), len(REFINEMENT)
-    scanned = settings * (len(DECADES) + eleven - 1)
-    assert {"set_scan": settings * eleven, "set_variance": settings, "": scanned} == CANDIDATES

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.studies.introduction import EXPERIMENT
-from sdp_bench.reports.sections.introduction import LayerOfIntroduction, introduction, layer_of, optimum
+from sdp_bench.reports.sections.introduction import LayerOfIntroduction, introduction, optimum
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -29,10 +29,6 @@ def test_scales_within_half_a_point_are_level():
     assert optimum(pd.Series({1.0: 90.0, 10.0: 91.0})) == (10.0, 10.0)
 
 
-def test_layers_are_numbered_as_in_the_paper():
-    assert [layer_of(f"layer_{k}") for k in range(6)] == list(range(6))
-
-
 def test_rows_have_the_best_scale_and_both_ends():
     section = introduction(frame((10.0, 0.1), seeds=2))
     assert [(row.layer, row.low, row.high) for row in section["rows"]] == [(0, 10.0, 10.0), (1, 0.1, 0.1)]
@@ -47,10 +43,6 @@ def test_the_finding_counts_inner_optima_and_falls():
     assert "falls 3 times and rises 0 times of 3" in finding
     assert "One run" in finding
     assert "falls 0 times and rises 1 times of 1" in introduction(frame((0.1, 1.0), seeds=2))["finding"]
-
-
-def test_nothing_measured_is_no_section():
-    assert introduction(frame(())) is None
 
 
 def test_what_the_section_says():

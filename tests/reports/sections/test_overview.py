@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.reports.page import build
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.overview import USES, Overview, families, rows
+from sdp_bench.reports.sections.overview import USES, families, rows
 from sdp_bench.reports.sections.overview.distributions import DATA, compute
 from sdp_bench.reports.statistics.ranking import rank
 from sdp_bench.reports.tables.frame import checked
@@ -98,11 +97,6 @@ def test_nets_of_the_commonest_kind_are_judged_together():
     (named,) = families(checked(pd.concat([made_up.frame(), other])))
     assert named[0] == "ReLU nets"
     assert set(named[1]["activation"]) == {"relu"}
-
-
-def test_without_measurements_it_says_how_to_make_some():
-    context = Overview().build(Results(pd.DataFrame()))
-    assert "make report" in made_up.rendered(Overview(), **context, ruled={})
 
 
 def test_the_first_page_says_what_to_take_and_what_is_new(tmp_path):

@@ -62,18 +62,6 @@ def test_a_page_says_what_the_rule_is_and_what_the_kit_says(pages):
     assert "<code>factor</code> clips it" in pages["rule-dvia.html"]
 
 
-def test_a_page_says_when_the_rule_was_measured(results, pages):
-    counts = results.frame[results.frame["rule"] == "sdp"]["run"].value_counts()
-    said = told(pages["rule-sdp.html"])
-    assert f"2 – – {counts[2]:,}" in said
-    assert f"1 2025-11-20 09:00 UTC 0123456 {counts[1]:,}" in said
-
-
-def test_numbers_lead_to_their_measurements(pages):
-    targets = outline(pages["rule-sdp.html"]).targets
-    assert any(target.startswith("numbers/iris-tv-relu-1") for target in targets)
-
-
 def test_a_rule_of_a_users_is_named_and_no_more(tmp_path):
     frame = made_up.frame(depths=(1,), rules=("sdp", "<b>:k=1"), suites=("iris-tv",))
     build(made_up.results(frame), tmp_path, made_up.SECTIONS)

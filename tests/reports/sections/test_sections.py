@@ -15,31 +15,9 @@ from tests.reports import made_up
 
 
 def row(suite, sigma, rule, spec, value, **more):
-    name = spec.partition(":")[0]
-    net = more.get("net", "n0")
-    return {
-        "experiment": suite,
-        "network": "4-100-100-100-100-3",
-        "activation": "relu",
-        "depth": 4,
-        "net": net,
-        "seed": 0,
-        "input": 3,
-        "sigma": sigma,
-        "rule": rule,
-        "metric": name,
-        "metric_spec": spec,
-        "component": "",
-        "value": value,
-        "floor": 0.01,
-        "floor95": 0.012,
-        "stderr": 0.001,
-        "unit_of_measure": "1",
-        "seconds": 1e-3,
-        "accuracy": 0.98,
-        "recipe": "sgd 0.01, raw features",
-        "samples": 10**6,
-    } | more
+    name = {"experiment": suite, "metric": spec.partition(":")[0], "metric_spec": spec, "samples": 10**6}
+    where = {"sigma": sigma, "rule": rule, "net": "n0", "input": 3, "stderr": 0.001}
+    return made_up.row(value, **name, **where | {"recipe": "sgd 0.01, raw features"} | more)
 
 
 BINS = "bins=10,bin_range={},pilot_samples=131072"
@@ -84,11 +62,6 @@ def test_variants_of_the_tables_choices():
         in text
     )
     assert "from 0.700 (headline, 512 cells) to 0.900 (paper-like, 10 bins, pilot quantiles)" in text
-
-
-def test_no_sensitivity_without_its_suite():
-    assert sensitivity(checked(made_up.frame(depths=(1,)))) is None
-    assert sensitivity(checked(pd.DataFrame())) is None
 
 
 def oracle_frame():

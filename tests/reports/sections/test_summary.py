@@ -4,7 +4,6 @@ from sdp_bench.reports.sections.summary import sentences
 from sdp_bench.reports.tables import tables
 from sdp_bench.reports.tables.frame import checked
 from sdp_bench.reports.tables.tables import differences, orders
-from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 from tests.reports.tables.test_tables import measured
 
@@ -41,10 +40,3 @@ def test_sentences_count_what_the_tables_hold():
     assert "is DVIA in all of them" in said
     assert "Sampling is more accurate in 1 setting (MC estimate k=1000 in 1)" in said
     assert "at most 0.095 below" in said
-
-
-def test_paper_like_bins_stand_in_where_there_is_no_headline():
-    frame = made_up.frame(depths=(1,), suites=("iris-tv",))
-    frame = frame[frame["metric"] != "tv_headline"]
-    (winner,) = tables.headline(list(tables.tables(checked(frame), TRAITS)))
-    assert winner.metric.name == "tv_paper"

@@ -47,13 +47,6 @@ def test_lines_are_the_means_of_the_tables_by_value():
         assert cell.mean == pytest.approx(1 - own["value"].mean())
 
 
-def test_a_noise_level_that_lacks_values_has_no_line():
-    shown = results()
-    frame = shown.frame[~((shown.frame["sigma"] == 1) & (shown.frame["rule"] == SAMPLED[1]))]
-    tv, _ = sweeps(Results(frame).tables).values()
-    assert [row.sigma for row, _ in tv[0].lines] == [0.1, 10, 100, 1000]
-
-
 def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
     ((swept, *_), kinds), _ = sweeps(results().tables).items()
     shown = figure(swept, kinds)

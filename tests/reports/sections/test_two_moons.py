@@ -45,10 +45,6 @@ def test_each_recipe_has_its_numbers_over_seeds():
     assert moons(frame(CHANCES).assign(experiment="iris-tv")) is None
 
 
-def test_a_chance_of_a_half_with_one_seed_is_not_more_often_than_not():
-    assert "with propagation with none of these nets" in moons(frame({"pairwise": 0.49}))["finding"]
-
-
 def test_the_page_shows_them():
     text, _ = made_up.page(Results(frame(CHANCES)), [TwoMoons()])
     assert 'id="two-moons"' in text

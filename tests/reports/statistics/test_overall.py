@@ -41,18 +41,6 @@ def test_a_rule_that_lacks_many_places_is_left_out_and_a_place_that_a_rule_lacks
     assert (found.places, found.of) == (8, 10)
 
 
-def test_a_place_where_one_net_lacks_a_rule_is_no_whole_place():
-    rows = [
-        (s, f"net {n}", 0, rule, 0.1 * k)
-        for s in range(1, 11)
-        for n in range(3)
-        for k, rule in enumerate(("sdp", "unscented"), 1)
-        if (s, n, rule) != (10, 2, "sdp")
-    ]
-    found = Overall.measured(frame(*rows), own, TRAITS)
-    assert (found.places, found.of) == (9, 10)
-
-
 @pytest.mark.parametrize("alone", ["net", "input"])
 def test_at_one_place_the_interval_is_that_of_student(alone):
     values = np.random.default_rng(0).uniform(0.1, 0.9, 7)

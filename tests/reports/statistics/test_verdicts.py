@@ -18,7 +18,6 @@ from sdp_bench.reports.statistics.verdicts import (
     Outcome,
     Verdict,
     Verdicts,
-    decide,
     mean_tests,
     p_of_every_part,
     p_of_some_part,
@@ -27,8 +26,6 @@ from sdp_bench.reports.statistics.verdicts import (
 NETS, CLAIMS, PARTS = 30, 8, 5
 DELTA, SD = 0.01, 0.02  # margin in 1 - TV, and a plausible spread of paired differences between nets
 TIMES = 16_000
-
-H, F, U = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.UNDECIDED)
 
 
 def error_of(rate, times=TIMES):
@@ -75,7 +72,7 @@ def worse_of_two(values, threshold, freedom):
     return max(stats.t.sf(t, freedom), stats.t.sf(hall, freedom))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("nets", "freedom"), [(12, 11 / 3 * 12 / 30), (30, 29 / 3), (60, 59 / 3)])
 def test_p_is_the_larger_of_students_and_halls(seed, nets, freedom):
     effects = 0.05 - np.random.default_rng(seed).exponential(0.05, size=(2, nets))
@@ -85,7 +82,7 @@ def test_p_is_the_larger_of_students_and_halls(seed, nets, freedom):
         assert below == pytest.approx(worse_of_two(-row, 0.01, freedom), rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_interval_is_of_thresholds_that_neither_side_rejects(seed):
     effects = np.random.default_rng(seed).exponential(0.05, size=12)
     tests = mean_tests(effects)
@@ -175,17 +172,6 @@ def test_one_net_has_no_t():
         mean_tests([0.3])
 
 
-def test_two_nets_have_no_skewness():
-    tests = mean_tests([0.1, 0.3])
-    assert tests.above == pytest.approx(stats.t.sf(2, 1 / 3 * 2 / 30), rel=1e-9)
-
-
-def test_a_claim_is_as_sure_as_its_least_sure_part():
-    assert p_of_every_part([0.001, 0.2, 0.01]) == 0.2
-    assert p_of_some_part([0.001, 0.2, 0.01]) == pytest.approx(0.003)
-    assert p_of_some_part([0.9, 0.8]) == 1
-
-
 def test_holm_by_hand():
     # Sorted .005, .01, .03, .04 times 4, 3, 2, 1 is .02, .03, .06, .04; each is raised to those before it.
     np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02], rtol=1e-15)
@@ -201,12 +187,6 @@ def test_holm_lies_between_the_raw_p_values_and_bonferronis(p):
     assert min(adjusted) == min(1, len(p) * min(p))
 
 
-def test_decide():
-    assert decide(0.05, 1) is H
-    assert decide(0.051, 0.05) is F
-    assert decide(0.051, 0.051) is U
-
-
 # Error rates ----------------------------------------------------------------------------------------------
 
 
@@ -219,47 +199,10 @@ def test_false_holds_are_rare_where_one_part_lies_on_the_margin():
     assert rate >= idle(LEVEL / CLAIMS, CLAIMS) - 3 * error_of(LEVEL)
 
 
-def test_false_holds_are_rarer_where_every_part_lies_on_the_margin():
-    rate = rates(np.full((CLAIMS, PARTS), -DELTA), seed=3)[0].any(1).mean()
-    assert rate <= LEVEL / 10
-
-
 def test_false_fails_are_rare_where_every_part_lies_on_the_margin():
     rate = rates(np.full((CLAIMS, PARTS), -DELTA), seed=4)[1].any(1).mean()
     assert rate <= LEVEL + 3 * error_of(LEVEL)
     assert rate >= idle(LEVEL / CLAIMS / PARTS, CLAIMS * PARTS) - 3 * error_of(LEVEL)
-
-
-def test_true_claims_beside_false_ones_do_not_raise_the_error():
-    means = np.full((CLAIMS, PARTS), -DELTA)
-    means[: CLAIMS // 2] = 10 * DELTA  # hold, and leave Holm's method fewer to correct for
-    means[CLAIMS // 2 :, 1:] = 10 * DELTA
-    holds = rates(means, seed=5)[0]
-    assert holds[:, : CLAIMS // 2].all(1).mean() > 0.999
-    assert holds[:, CLAIMS // 2 :].any(1).mean() <= LEVEL + 3 * error_of(LEVEL)
-
-
-@pytest.mark.parametrize("nets", [3, 10])
-def test_few_nets_keep_the_level(nets):
-    means = np.full((CLAIMS, PARTS), 10 * DELTA)
-    means[:, 0] = -DELTA
-    assert rates(means, seed=6, nets=nets)[0].any(1).mean() <= LEVEL + 3 * error_of(LEVEL)
-
-
-def relative_differences(rng, shape):
-    """Of two W1, one 1.05 times the other up to noise; a tenth of the nets has none above floor."""
-    other = np.exp(rng.normal(0, 1, shape))
-    one = other * 1.05 * np.exp(rng.normal(0, 0.2, shape))
-    return np.where(rng.random(shape) < 0.1, 0.0, (other - one) / ((other + one) / 2))
-
-
-def test_relative_differences_with_zeros_keep_the_level():
-    difference = relative_differences(np.random.default_rng(7), (TIMES, CLAIMS, NETS))
-    truth = difference.mean()  # over millions of nets: known to .0002, where a t test's error is .035
-    tests = mean_tests(difference, truth)
-    for p in (tests.above, tests.below):
-        rate = (holm(p) <= LEVEL).any(1).mean()
-        assert rate <= LEVEL + 3 * error_of(LEVEL)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -271,15 +214,6 @@ def test_skewed_effects_keep_the_level_where_students_test_does_not(sign):
         assert (holm(p) <= LEVEL).any(1).mean() <= LEVEL + 3 * error_of(LEVEL)
     student = stats.ttest_1samp(effects, sign, axis=-1, alternative="less" if sign > 0 else "greater").pvalue
     assert (holm(student) <= LEVEL).any(1).mean() > 2 * LEVEL
-
-
-@pytest.mark.slow
-def test_three_margins_are_found():
-    above = np.full((CLAIMS, PARTS), 3 * DELTA)
-    below = np.full((CLAIMS, PARTS), 3 * DELTA)
-    below[:, 0] = -3 * DELTA
-    assert rates(above, seed=8)[0].mean(0).min() > 0.9
-    assert rates(below, seed=9)[1].mean(0).min() > 0.9
 
 
 # Intervals ------------------------------------------------------------------------------------------------
@@ -313,11 +247,6 @@ def test_intervals_cover_where_every_net_has_its_own_inputs(inputs):
     assert 0.95 - 3 * error_of(0.95) <= covered <= 0.975
 
 
-def test_intervals_fail_where_all_nets_share_their_inputs():
-    # 84 % of the variance lies between inputs, and the nets' own scatter knows nothing of it.
-    assert coverage(True, NETS, 10, between=0.16, shared=0.84, seed=11) < 0.5
-
-
 LETTERS = {
     "S": Verdict.SUPPORTED,
     "R": Verdict.REFUTED,
@@ -335,13 +264,10 @@ def verdicts(letters):
     ("letters", "outcome", "words"),
     [
         ("", Outcome.NOT_MEASURED, "not measured"),
-        ("NN", Outcome.NOT_MEASURED, "not measured"),
         ("S", Outcome.SUPPORTED, "supported"),
-        ("SS", Outcome.SUPPORTED, "supported in both"),
         ("SSSSSS", Outcome.SUPPORTED, "supported in all 6"),
         ("NSSS", Outcome.SUPPORTED, "supported in all 3; 1 not measured"),
         ("UUU", Outcome.UNDECIDED, "undecided in all 3"),
-        ("R", Outcome.REFUTED, "refuted"),
         ("RRR", Outcome.REFUTED, "refuted in all 3"),
         ("RRRURR", Outcome.DEPENDS, "refuted in 5 of 6; undecided in d"),
         ("NUURUU", Outcome.DEPENDS, "refuted in 1 of 5 (d); undecided in 4; 1 not measured"),

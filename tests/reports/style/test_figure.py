@@ -57,21 +57,10 @@ def test_svg_is_a_drawing_of_the_page_that_holds_it(figure):
         assert "".join(name) in ids
 
 
-def test_colours_of_series_differ_on_dark_pages_and_cells_are_the_same():
-    assert "light-dark(#332288," in Figure("f", "", "", "", drawing()).svg
-    assert "light-dark(" not in DEPTH.svg
-
-
 def test_texts_are_escaped_and_are_no_formulas():
     figure = Figure("f", "", "", 'alt "<>"', drawing(lambda axes: axes.text(0, 0, "0.0123")))
     texts = [node.text for node in ET.fromstring(figure.svg.replace("xlink:", "")).iter("text")]
     assert {"a <b> & $c$", "x < y", "0.0123"} <= set(texts)
-
-
-def test_figures_share_no_ids_on_a_page():
-    ids = [set(re.findall(r'\sid="([^"]+)"', Figure(name, "", "", "", drawing()).svg)) for name in "ab"]
-    assert ids[0]
-    assert not ids[0] & ids[1]
 
 
 def boxes(axes):

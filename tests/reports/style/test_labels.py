@@ -28,12 +28,6 @@ def test_numbers(x, decimals, text):
     assert labels.number(x, decimals) == text
 
 
-def test_spread_has_the_places_of_its_mean():
-    assert labels.spread(0.00321, 7.7325) == "0.00"
-    assert labels.spread(5.1254, 7.7325) == "5.13"
-    assert labels.spread(0.0202, 0.9791, 4) == "0.0202"
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -47,8 +41,3 @@ def test_spread_has_the_places_of_its_mean():
 )
 def test_durations(seconds, text):
     assert labels.duration(seconds).replace("\u00a0", " ") == text
-
-
-def test_one_layer_is_no_layers():
-    assert labels.layers([1.0, 1.0]) == "1 layer"
-    assert labels.layers([4.0, 1.0, 2.0]) == "1, 2, 4 layers"

@@ -21,11 +21,6 @@ def test_a_kind_of_nets_has_a_name_for_people(activation, depth, label):
     assert NetKind(activation, depth).label == label
 
 
-def test_an_image_classifier_is_one_by_its_architecture():
-    assert NetKind("cnn3", 3).is_classifier
-    assert not NetKind("relu", 3).is_classifier
-
-
 @pytest.mark.parametrize(
     ("rule", "label"),
     [

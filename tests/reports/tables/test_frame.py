@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,28 +41,11 @@ def test_the_table_is_what_pandas_writes_of_plain_columns(rows):
     assert b"".join(csv_lines(typed)) == as_pandas(table(plain))
 
 
-def test_numbers_that_are_few_are_written_as_if_they_were_many(monkeypatch):
-    values = np.array([0.0, -0.0, math.nan, 0.1, 1e-7] * 40)
-    frame = pd.DataFrame({"value": values, "place": np.arange(200)})
-    monkeypatch.setattr("sdp_bench.reports.tables.frame._CHUNK", 70)
-    assert b"".join(csv_lines(frame)) == as_pandas(frame)
-
-
 def test_the_table_says_what_each_measurement_is_called_by():
     frame = checked(made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",)).assign(unit="u"))
     named = frame.assign(key="u/" + frame["rule"].astype(str) + "/" + frame["metric_spec"].astype(str))
     assert keys(frame).tolist() == named["key"].tolist()
     assert b"".join(csv_lines(frame)) == as_pandas(named)
-
-
-def test_checked_measurements_are_not_copied_and_hold_no_objects():
-    plain = made_up.frame(depths=(1, 2))
-    frame = checked(plain)
-    assert checked(frame) is frame
-    assert not [name for name in frame if frame[name].dtype == object]
-    for name in plain:
-        known = plain[name].notna()
-        assert frame[name][known].tolist() == plain[name][known].tolist()
 
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=3))), st.lists(st.text(max_size=3), min_size=1))
