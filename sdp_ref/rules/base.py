@@ -373,7 +373,7 @@ def rule(name: str, **parameters: Any) -> Rule:
     name = spelled(name, _RULES)
     kind = _kind(name)
     given = {**parse_parameters(name, text), **parameters} if text else parameters
-    known = [f.name for f in fields(kind)]
+    known = [f.name for f in fields(kind) if f.init]
     for key in given:
         if key not in known:
             accepted = f"its parameters are {', '.join(known)}" if known else "it takes none"

@@ -44,14 +44,16 @@ def _elementwise(_rule: MarginalSigmaPoints, module: nn.Module) -> Callable[[Dia
     function = activation.function
 
     def propagate(law: DiagonalGaussian) -> Law:
-        point = law.variance == 0  # where the square root has no derivative
-        reach = torch.where(point, 1.0, 3 * law.variance).sqrt()
-        middle = function(law.mean)
+        m, v = law.mean.double(), law.variance.double()
+        # m + reach must differ from m, and the square root has no derivative at 0
+        narrow = 3 * v <= (1e-8 * m).square()
+        reach = torch.where(narrow, 1.0, 3 * v).sqrt()
+        middle = function(m)
         # differences from the middle point, whose rounding errors would exceed small variances
-        right, left = function(law.mean + reach) - middle, function(law.mean - reach) - middle
-        mean = middle + torch.where(point, 0.0, (right + left) / 6)
-        linear = activation.derivative(law.mean).square() * law.variance
-        variance = (right - left).square() / 12 + (right + left).square() / 18
-        return unchecked(DiagonalGaussian, mean, torch.where(point, linear, variance))
+        right, left = function(m + reach) - middle, function(m - reach) - middle
+        mean = middle + torch.where(narrow, 0.0, (right + left) / 6)
+        linear = activation.derivative(m).square() * v
+        variance = torch.where(narrow, linear, (right - left).square() / 12 + (right + left).square() / 18)
+        return unchecked(DiagonalGaussian, mean.to(law.mean.dtype), variance.to(law.mean.dtype))
 
     return propagate

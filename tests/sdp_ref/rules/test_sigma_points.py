@@ -34,3 +34,16 @@ def test_moments_differ_from_the_exact_ones_by_less_than_a_kink_does(activation)
     )
     assert ((points.mean - exact.mean).abs() <= 0.111 * X.variance.sqrt()).all()
     assert ((points.variance - exact.variance).abs() <= 0.101 * X.variance).all()
+
+
+@pytest.mark.parametrize("variance", [1e-8, 1e-20, 1e-36])
+def test_small_variances_in_float32_follow_the_derivative(variance):
+    x = sr.DiagonalGaussian(torch.tensor([[2.0, -1.0]]), torch.full((1, 2), variance))
+    law = sr.propagate(nn.Tanh(), x, "marginal_sigma_points")
+    expected = (1 - x.mean.double().tanh() ** 2) ** 2 * x.variance.double()
+    torch.testing.assert_close(law.variance.double(), expected, rtol=1e-4, atol=0)
+
+
+def test_a_parameter_of_moment_matching_is_unknown():
+    with pytest.raises(ValueError, match="no parameter 'precision'"):
+        sr.rule("marginal_sigma_points:precision=1e-5")
