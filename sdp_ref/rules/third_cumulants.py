@@ -42,8 +42,10 @@ class ThirdCumulants(LayerwiseRule):
     with the mean derivatives of the non-linearity. With two or three equal units, powers of the function are
     expanded in the same way.
 
-    The series are accurate for small correlations and weak skewness, as in wide layers. Variances that the
-    correction would make negative keep their Gaussian value. For one hidden layer and Gaussian input the rule
+    The series are accurate for small correlations and weak skewness, as in wide layers. In narrow layers,
+    errors can be larger than those of `moment_matching`. Third cumulants of standardised units are limited to
+    3, and correlations to 1. Variances that the correction would make negative keep their Gaussian value;
+    those that an affine layer makes negative become 0. For one hidden layer and Gaussian input the rule
     is exact, as is `moment_matching`. It supports affine ops and elementwise functions in a chain.
 
     One input takes 6 n^4 operations for each layer of n units, and 40 n^3 bytes.
@@ -60,6 +62,7 @@ class ThirdCumulants(LayerwiseRule):
     """
 
     name: ClassVar[str] = "third_cumulants"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "third cumulants"
     rank: ClassVar[int] = 35
     claims: ClassVar[frozenset[str]] = frozenset({"moments"})
@@ -77,7 +80,9 @@ class ThirdCumulants(LayerwiseRule):
         return unchecked(_Skewed, law.mean, law.covariance, law.mean.new_zeros(1, n, n, n))
 
     def finish(self, law: Law, x: Law) -> Law:
-        return stored(law.mean.to(x.location.dtype), law.covariance, x.location.dtype)
+        covariance = elementwise_input(as_gaussian(self.name, law))[1]  # negative variances become 0
+        covariance = (covariance + covariance.mT) / 2
+        return stored(law.mean.to(x.location.dtype), covariance, x.location.dtype)
 
     def prepare(self, net: nn.Module | Callable[[Tensor], Tensor]) -> Callable[[Law], Law]:
         """Propagate one law at a time, since third cumulants are large."""
@@ -147,8 +152,12 @@ def _pushed(
     variance = covariance[0].diagonal()
     point = variance == 0
     s = torch.where(point, 1.0, variance).sqrt()
-    t = third[0] / (s[:, None, None] * s[:, None] * s)
-    r = covariance[0] / (s[:, None] * s)
+    noisy = ~point
+    t = third[0] / s[:, None, None] / s[:, None] / s  # one by one, since products of small numbers underflow
+    t = torch.where(noisy[:, None, None] & noisy[:, None] & noisy, t.clamp(-_STRONG, _STRONG), 0.0)
+    limit = s[:, None] * s
+    covariance = covariance.clamp(-limit, limit)  # the series can make it indefinite
+    r = covariance[0] / limit
     # coefficients of g, its square and its cube, each (5, n), with g as below
     c, q, cube = _coefficients(activation, mean[0], s).movedim(1, 0)
     r = torch.where(torch.eye(len(s), dtype=torch.bool, device=s.device), 0.0, r)
@@ -190,6 +199,8 @@ def _pushed(
     return gaussian_mean + shift, spread[None], torch.where(point, 0.0, k3)[None]
 
 
+_STRONG = 3.0
+"""Largest third cumulant of standardised units: rare events exceed it, where the series diverges."""
 _REACH = 10.0  # standard deviations, beyond which the normal density times a polynomial is below 1e-18
 _EDGES = (-16.0, -4.0, -1.0, 0.0, 1.0, 4.0, 16.0)
 """Ends of panels in addition to kinks: smooth functions bend near 0, in a small part of a wide law."""

@@ -82,3 +82,30 @@ def test_a_layer_that_is_too_wide_is_refused_with_its_size():
     x = sr.DiagonalGaussian(torch.zeros(1, 4).double(), torch.ones(1, 4).double())
     with pytest.raises(sr.UnsupportedError, match=r"40 units: they would take 2,560,000 bytes"):
         sr.propagate(nn.Linear(4, 40).double(), x, sr.rule("third_cumulants:max_bytes=1000000"))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", [8, 17, 33, 34])
+def test_strong_skewness_gives_finite_moments_and_no_negative_variance(seed):
+    torch.manual_seed(seed)
+    width = 1 + seed % 6
+    activation = [nn.ReLU, nn.GELU, nn.LeakyReLU, nn.Hardtanh][seed % 4]
+    layers: list[nn.Module] = []
+    for inputs in (3, width, width, width):
+        layers += [nn.Linear(inputs, width), activation()]
+    net = nn.Sequential(*layers, nn.Linear(width, 2)).double()
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=1.5)
+    variance = torch.full((1, 3), 10.0 ** (seed % 5 * 2 - 4)).double()
+    law = sr.propagate(net, sr.DiagonalGaussian(torch.zeros(1, 3).double(), variance), "third_cumulants")
+    assert law.mean.isfinite().all()
+    assert law.covariance.isfinite().all()
+    assert (law.covariance.diagonal(dim1=1, dim2=2) >= 0).all()
+
+
+def test_third_cumulants_that_underflow_leave_the_moments_of_moment_matching():
+    net = random_net(4, 2, nn.ReLU, 5)
+    x = sr.DiagonalGaussian(torch.zeros(1, 4).double(), torch.full((1, 4), 1e-240, dtype=torch.float64))
+    ours, reference = (sr.propagate(net, x, rule) for rule in ("third_cumulants", "moment_matching"))
+    torch.testing.assert_close(ours.mean * 1e120, reference.mean * 1e120)
+    torch.testing.assert_close(ours.covariance * 1e240, reference.covariance * 1e240)
