@@ -107,9 +107,9 @@ class TailProbabilities(RatioMetric):
     label = "tails"
     about = (
         "P(yⱼ > t) at the thresholds t that the truth exceeds with probability 0.1, 0.01, 0.001 and 0.0001 "
-        "(a pilot’s quantiles), for each output, as far as there are ten samples beyond. 1 is right, 0.5 a "
+        "(a pilot’s quantiles), for each output, if at least ten samples lie beyond. 1 is right, 0.5 a "
         "tail that is predicted half as likely as it is, and the distance from 1 is the relative error. "
-        "Predicted probabilities are exact where the law tells them, and counted among its draws elsewhere."
+        "Predicted probabilities are exact for distributions with a formula, otherwise estimated from samples."
     )
     single = True
     rank = 280

@@ -87,7 +87,7 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
     about = (
         "Shared probability mass of the predicted and the true output law, counted in cells of equal mass "
         "along the true law’s own principal axes, so that thin directions count as much as wide ones. "
-        "This is the column to trust."
+        "Read this table first."
     )
     rank = 10
     primary = True
