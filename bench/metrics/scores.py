@@ -109,7 +109,7 @@ class TailProbabilities(RatioMetric):
         "P(yⱼ > t) at the thresholds t that the truth exceeds with probability 0.1, 0.01, 0.001 and 0.0001 "
         "(a pilot’s quantiles), for each output, if at least ten samples lie beyond. 1 is right, 0.5 a "
         "tail that is predicted half as likely as it is, and the distance from 1 is the relative error. "
-        "Predicted probabilities are exact for distributions with a formula, otherwise estimated from samples."
+        "Predicted probabilities are exact for distributions with a formula, otherwise counted among samples."
     )
     single = True
     rank = 280

@@ -140,7 +140,7 @@ class Answer:
             return "undecided, measure more inputs"
         if small:
             return "rely on it"
-        return "do not rely on it" + (", no rule is better" if self.rule == LINEAR else "")
+        return "do not rely on it" + (" (no rule is accurate here)" if self.rule == LINEAR else "")
 
 
 def answers(frame: pd.DataFrame, traits: RuleTraits, costs: Sequence[CostTable]) -> list[Answer]:
