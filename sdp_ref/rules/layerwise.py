@@ -150,7 +150,8 @@ class LayerwiseRule(Rule):
         done = trace.last_uses(steps)
 
         def propagate(x: Law) -> Law:
-            values, notes = {0: self.start(x)}, list[str]()
+            values = {0: self.start(x)}
+            notes: list[str] = []  # torch.compile cannot trace list[str]()
             for number, (step, operation, unneeded) in enumerate(
                 zip(steps, operations, done, strict=True), start=1
             ):

@@ -416,6 +416,7 @@ IN_A_CALL = {
     "dvia": 3,  # which inputs lie in tails, whose integrals take other formulas, and how many in each band
     "marginal_moment_matching": 3,
     "moment_matching": 5,  # and how many nodes the correlation of each pair takes
+    "third_cumulants": 10,  # those of moment_matching, for each law by itself
     "low_rank": 7,  # and at each layer, whether variances are left to compress
     "split": 12,  # splits are chosen on the host, one by one
     "control_variate": 1,  # the singular values of the points
