@@ -326,7 +326,7 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     assert set(frame.metric) == {
         *("tv_headline", "tv_paper", "w1", "std_ratio", "tails", "bures", "gaussian_kl", "min_eigenvalue")
     }
-    assert len(done) == 3 * 2 * 3 * 7  # inputs, sigmas, rules, metrics
+    assert len(done) == 3 * 2 * 3 * 8  # inputs, sigmas, rules, metrics
     assert frame.accuracy.isna().all()
     assert nets[0]["accuracy"] is None
     assert set(frame.recipe) == {"yours, on x.npy"}
