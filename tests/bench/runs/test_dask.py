@@ -196,22 +196,15 @@ def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone):
     executor.shutdown()
 
 
-def test_without_its_scheduler_a_run_ends_and_keeps_what_is_finished(alone, tmp_path, plan, capfd):
+def test_without_its_scheduler_unfinished_calls_end_in_one_line(alone, capfd):
     address, scheduler, worker = alone
     worker()
     executor = connect(address, workers=1)
-    killed = []
-
-    def on_group(*_):
-        if not killed:
-            killed.append(scheduler.kill())
-
-    with Store(tmp_path / "dask.sqlite", writing=True) as store:
-        number = begin(store, plan)
-        with pytest.raises(RunFailedError, match=r"the Dask scheduler at tcp://127.* has gone"):
-            driver.execute(plan.groups, frozenset(), store, number, executor, on_group)
-        assert store.failures(store.run(number)).empty
-        assert len(store.frame(store.run(number)))
+    assert executor.submit(os.getpid).result(timeout=60)
+    unfinished = executor.submit(time.sleep, 3600)
+    scheduler.kill()
+    with pytest.raises(RunFailedError, match=r"the Dask scheduler at tcp://127.* has gone"):
+        unfinished.result(timeout=120)
     executor.shutdown(wait=False, cancel_futures=True)
     assert "Traceback" not in capfd.readouterr().err
 
