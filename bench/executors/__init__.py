@@ -1,7 +1,11 @@
 """Executors of groups: local processes, or a Dask cluster."""
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sdp_bench.bench.errors import RunFailedError
 
@@ -36,6 +40,19 @@ def let_threads_sleep() -> None:
     (docs/runtime.md). A user's own ``OMP_WAIT_POLICY`` is kept.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Start processes that ignore interrupts: the driver stops them, and they would print tracebacks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def lost() -> tuple[type[Exception], ...]:

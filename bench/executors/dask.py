@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Executor, Future
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdp_bench.bench.errors import RunFailedError, UserError, one_line
-from sdp_bench.bench.executors import let_threads_sleep
+from sdp_bench.bench.executors import let_threads_sleep, uninterrupted
 from sdp_bench.bench.identity import differences, software
 
 if TYPE_CHECKING:
@@ -72,7 +70,7 @@ class DaskWorkers(Executor):
         try:
             if scheduler is None:
                 let_threads_sleep()
-                with _uninterrupted():
+                with uninterrupted():
                     self._cluster = LocalCluster(
                         n_workers=jobs,
                         threads_per_worker=1,
@@ -151,19 +149,6 @@ class DaskWorkers(Executor):
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Start processes that ignore interrupts: the driver stops them, and they would print tracebacks."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _check_address(scheduler: str) -> None:

@@ -34,6 +34,7 @@ from sdp_bench.bench.executors import (
     WorkerDiedError,
     WorkerError,
     let_threads_sleep,
+    uninterrupted,
 )
 
 _RESTART = 1.0  # s, until a killed fork server is replaced
@@ -115,6 +116,7 @@ class LocalProcesses(Executor):
         self, jobs: int, threads: int, limit: float | None = None, memory: float | None = None
     ) -> None:
         _check_open_files()
+        begin_server()  # in this thread, since others cannot make it ignore interrupts
         self._threads, self._limits = threads, Limits(limit, memory)
         self._slots = ThreadPoolExecutor(jobs)
         self._is_closed = False
@@ -234,9 +236,13 @@ class _Server:
 
     @cached_property
     def context(self) -> ForkServerContext:
+        from multiprocessing import forkserver
+
         let_threads_sleep()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["sdp_bench.bench.runs.preloaded"])
+        with uninterrupted():
+            forkserver.ensure_running()
         return context
 
     def await_start(self) -> None:
@@ -267,10 +273,7 @@ _SERVER = _Server()
 
 def begin_server() -> None:
     """Start the fork server, which imports in parallel with this process."""
-    from multiprocessing import forkserver
-
     _ = _SERVER.context
-    forkserver.ensure_running()
 
 
 def _check_open_files() -> None:
