@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
+from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import GREY, INK, styles
@@ -96,7 +96,7 @@ def distributions(traits: RuleTraits) -> Figure:
         )
     names = [
         ("truth", INK),
-        *((style.label.replace("moment ", "moment\n"), style.colour) for style in styled.values()),
+        *((clean(style.label).replace("moment ", "moment\n"), style.colour) for style in styled.values()),
     ]
     for place, (name, colour) in enumerate(names):  # the first panel has no curves on its right
         at = (0.98, 0.98 - 0.13 * place)
