@@ -28,7 +28,7 @@ BESIDE = (
 _WIDE = 4000  # components of a value from which the covariances of DVIA need more than their 4 GiB
 
 
-def beside(net: OwnNet) -> tuple[str, ...]:
+def compared_rules(net: OwnNet) -> tuple[str, ...]:
     """Return the rules to compare on a user's net, with low_rank if others refuse its size."""
     return (*BESIDE, "low_rank") if net.widest > _WIDE else BESIDE
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import sdp_ref
+from sdp_bench.bench.environment import threads
 from sdp_bench.bench.errors import OutsideError, RunFailedError, outside
 from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.identity import OracleKey, SeedRoot
@@ -50,7 +51,6 @@ def predict(
     seeds = seeds_of(rule, roots)
     propagate = prepared(rule, copy.deepcopy(net).double(), seeds)
     law = law.to(dtype=torch.float64)
-
     now = time.perf_counter if law.location.is_cuda else time.process_time
 
     def timed() -> tuple[Law, float]:
@@ -60,22 +60,12 @@ def predict(
             torch.cuda.synchronize()
         return predicted, (now() - begun) / len(roots)
 
-    with torch.no_grad(), unsaid(), _one_thread():
+    with torch.no_grad(), unsaid(), threads(1):
         predicted, first = timed()
         seconds = [first] if first * len(roots) > _LONG else [timed()[1]]
         while len(seconds) < _REPEATS and sum(seconds) * len(roots) < _ENOUGH:
             seconds.append(timed()[1])
     return predicted.to(device="cpu"), seconds
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager

@@ -189,7 +189,7 @@ def _plan(
             "--experiment, --depth, --activation and --nets are for the experiments' own nets, not --net"
         )
     net = question.net() if question.net else None
-    beside = question.beside or (cells.beside(net) if net else cells.BESIDE)
+    beside = question.beside or (cells.compared_rules(net) if net else cells.BESIDE)
     settings = preset(question.preset, given | {"rules": (*dict.fromkeys(question.rules), *beside)})
     if net is None:
         experiments = chosen_experiments(question.experiments or cells.EXPERIMENTS)

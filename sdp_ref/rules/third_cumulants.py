@@ -160,7 +160,8 @@ def _pushed(
     r = covariance[0] / limit
     # coefficients of g, its square and its cube, each (5, n), with g as below
     c, q, cube = _coefficients(activation, mean[0], s).movedim(1, 0)
-    r = torch.where(torch.eye(len(s), dtype=torch.bool, device=s.device), 0.0, r)
+    eye = torch.eye(len(s), dtype=torch.bool, device=s.device)
+    r = torch.where(eye, 0.0, r)
     skew = t.diagonal().diagonal()  # T_iii
     pair = t.diagonal().T  # T_iik, rows i
 
@@ -176,7 +177,6 @@ def _pushed(
     moved = own + skew * (q[3] - 2 * c[0] * c[3]) / 6
     own = torch.where(moved > 0, moved, own)  # skewness too strong for the series
     spread = gaussian[0] + cross(c, c)
-    eye = torch.eye(len(s), dtype=torch.bool, device=s.device)
     spread = torch.where(eye, own.unsqueeze(1), spread)
     shift = torch.where(point, 0.0, skew * c[3] / 6)
 
