@@ -281,7 +281,7 @@ class Overall:
         counts = np.bincount(places)
         deviations = (scores - means[places]) / (counts[places] * len(counts))[:, np.newaxis]
         order = np.argsort(means.mean(0), kind="stable")
-        nets, inputs = (pd.factorize(of_units[name])[0] for name in UNIT)
+        nets, inputs = (_replicated(pd.factorize(of_units[name])[0], places) for name in UNIT)
         known = np.array(names, dtype=object)[common][order]
         return cls(tuple(known), means[:, order], deviations[:, order], nets, inputs, len(whole))
 
@@ -324,6 +324,15 @@ class Overall:
         if not squares:
             return math.nan, math.inf
         return math.sqrt(sum(squares)), float(min(levels) - 1)
+
+
+def _replicated(levels: NDArray[np.intp], places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the levels of nets or inputs, or a single level if no setting has two of them.
+
+    With one net in each setting the deviations are 0, which does not mean that nets are equal.
+    """
+    pairs = np.unique(np.stack([places, levels]), axis=1)
+    return levels if np.bincount(pairs[0]).max() > 1 else np.zeros_like(levels)
 
 
 def numbered(frame: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:

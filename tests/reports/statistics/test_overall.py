@@ -78,6 +78,19 @@ def test_with_too_few_nets_and_inputs_nothing_is_claimed():
     assert not found.beats("sdp", "dvia")
 
 
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_one_net_in_each_setting_shows_no_spread_of_nets(inputs):
+    rows = [
+        (sigma, f"net {sigma}", k, rule, value + 0.1 * k * sigma)
+        for sigma in (1.0, 2.0, 3.0, 4.0)
+        for k in range(inputs)
+        for rule, value in (("sdp", 0.1), ("dvia", 0.4))
+    ]
+    found = Overall.measured(frame(*rows), own, TRAITS)
+    assert math.isnan(found.half_width("sdp"))
+    assert not found.beats("sdp", "dvia")
+
+
 def test_intervals_hold_as_often_as_they_say():
     rng = np.random.default_rng(1)
     hits, trials = 0, 400
