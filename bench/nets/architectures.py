@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.errors import not_found
@@ -71,7 +69,7 @@ class _Classifier:
     classes: int
     width: int
 
-    def _check(self, networks: Mapping[str, Any], *sizes: int) -> None:
+    def _check(self, networks: Mapping[str, Network], *sizes: int) -> None:
         if self.name not in networks:
             raise ValueError(not_found("network", self.name, networks))
         if min(*sizes, self.classes, self.width) < 1:
@@ -88,8 +86,15 @@ class _Classifier:
         return NETWORKS[self.name].depth
 
     def build(self, seed: int = 0) -> nn.Module:
-        """Return a net of this architecture in evaluation mode; `seed` determines its initial weights."""
-        return NETWORKS[self.name].build(self, seed)
+        """Return a net of this architecture in evaluation mode; `seed` determines its initial weights.
+
+        torch's global generator is not changed.
+        """
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return NETWORKS[self.name].build(self).eval()
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ class SequenceArchitecture(_Classifier):
 ClassifierArchitecture = ImageArchitecture | SequenceArchitecture
 
 
-def network_of(name: str) -> Network[Any]:
+def network_of(name: str) -> Network:
     """Return the network with this name; a ValueError lists the available ones."""
     if name not in NETWORKS:
         raise ValueError(not_found("network", name, NETWORKS))
@@ -177,53 +182,11 @@ def architecture_from(values: Mapping[str, Any]) -> ClassifierArchitecture:
     return kind(**values)
 
 
-def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int = 0) -> nn.Module:
-    """Return a ResNet-18 for small images, in evaluation mode; 11 173 962 parameters by default.
-
-    It maps images (B, channels, H, W) to scores (B, classes). Initial weights follow torchvision
-    (convolutions normal, by fan out) and depend on `seed` only; torch's global generator is not changed.
-    """
-    with _seeded(seed):
-        net: nn.Module = zoo.ResNet(channels, classes, width).eval()
-    return net
-
-
-def cnn3(
-    classes: int = 10, *, channels: int = 3, size: int = 32, width: int = 64, seed: int = 0
-) -> nn.Sequential:
-    """Return the paper's 3-layer CNN, in evaluation mode: 3x3 convolutions of stride 2, then a linear layer.
-
-    It has 64 and 128 channels, maps images (B, channels, size, size) to scores (B, classes), and has 137 226
-    parameters on MNIST (1x28x28) and 157 578 on CIFAR-10 (3x32x32). Initial weights are torch's and depend on
-    `seed` only.
-
-    The paper does not state the padding. It is 1 here, which halves the image as usual and gives a largest
-    layer of 64x14x14 = 12 544 units on MNIST. The paper puts the cost of DVIA, which it takes to be linear in
-    the largest layer, at "over 12 500" passes there; without padding the largest layer has 10 816 units.
-    """
-    from torch import nn
-
-    with _seeded(seed):
-        side = math.ceil(math.ceil(size / 2) / 2)
-        return nn.Sequential(
-            nn.Conv2d(channels, width, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(2 * width * side**2, classes),
-        ).eval()
-
-
-ArchitectureT = TypeVar("ArchitectureT")
-
-
 @dataclass(frozen=True)
-class Network(Generic[ArchitectureT]):
+class Network:
     """A kind of classifier."""
 
-    # returns a net of an architecture, with initial weights given by a seed
-    build: Callable[[ArchitectureT, int], nn.Module]
+    build: Callable[[Any], nn.Module]  # returns a net of an architecture
     title: str  # display name
     family: str  # main building block: "attention", "convolution", ...
     depth: int  # layers with weights on the longest path
@@ -236,27 +199,15 @@ class Network(Generic[ArchitectureT]):
     short: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _with_seed(
-    build: Callable[[ArchitectureT], nn.Module],
-) -> Callable[[ArchitectureT, int], nn.Module]:
-    """Return a builder of nets in evaluation mode whose initial weights depend on a seed."""
-
-    def seeded(architecture: ArchitectureT, seed: int) -> nn.Module:
-        with _seeded(seed):
-            return build(architecture).eval()
-
-    return seeded
-
-
 _ADAM = {"optimizer": "adam", "momentum": 0.0, "weight_decay": 0.0}
 _MINUTES: dict[str, Any] = {
     "training": {**_ADAM, "learning_rate": 3e-3, "epochs": 10},
     "short": {"epochs": 3},
 }
 
-IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
+IMAGE_NETWORKS: dict[str, Network] = {
     "resnet18": Network(
-        lambda a, seed: resnet18(a.classes, channels=a.channels, width=a.width, seed=seed),
+        lambda a: zoo.ResNet(a.channels, a.classes, a.width),
         "ResNet-18",
         "convolution",
         18,
@@ -264,7 +215,7 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         short={"epochs": 5, "precision": "bfloat16"},
     ),
     "resnet18_max_pool": Network(
-        _with_seed(lambda a: zoo.ResNet(a.channels, a.classes, a.width, max_pool=True)),
+        lambda a: zoo.ResNet(a.channels, a.classes, a.width, max_pool=True),
         "ResNet-18 with max-pool",
         "convolution",
         18,
@@ -272,7 +223,7 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         short={"epochs": 40},
     ),
     "cnn3": Network(
-        lambda a, seed: cnn3(a.classes, channels=a.channels, size=a.size, width=a.width, seed=seed),
+        lambda a: zoo.cnn3(a.channels, a.size, a.classes, a.width),
         "Three-layer CNN",
         "convolution",
         3,
@@ -287,7 +238,7 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         short={"epochs": 10},
     ),
     "vit": Network(
-        _with_seed(lambda a: zoo.ViT(a.channels, a.size, a.classes, a.width)),
+        lambda a: zoo.ViT(a.channels, a.size, a.classes, a.width),
         "ViT",
         "attention",
         10,
@@ -296,7 +247,7 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         **_MINUTES,
     ),
     "mixer": Network(
-        _with_seed(lambda a: zoo.Mixer(a.channels, a.size, a.classes, a.width)),
+        lambda a: zoo.Mixer(a.channels, a.size, a.classes, a.width),
         "MLP-Mixer",
         "mixing MLPs",
         10,
@@ -305,7 +256,7 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         **_MINUTES,
     ),
     "convnext": Network(
-        _with_seed(lambda a: zoo.ConvNeXt(a.channels, a.classes, a.width)),
+        lambda a: zoo.ConvNeXt(a.channels, a.classes, a.width),
         "ConvNeXt",
         "convolution",
         9,
@@ -314,7 +265,7 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         **_MINUTES,
     ),
     "resnet8": Network(
-        _with_seed(lambda a: zoo.ResNet(a.channels, a.classes, a.width, blocks=(1, 1, 1), max_pool=True)),
+        lambda a: zoo.ResNet(a.channels, a.classes, a.width, blocks=(1, 1, 1), max_pool=True),
         "ResNet-8 with max-pool",
         "convolution",
         8,
@@ -324,9 +275,9 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
     ),
 }
 
-SEQUENCE_NETWORKS: dict[str, Network[SequenceArchitecture]] = {
+SEQUENCE_NETWORKS: dict[str, Network] = {
     "gru": Network(
-        _with_seed(lambda a: zoo.GRUClassifier(a.features, a.classes, a.width)),
+        lambda a: zoo.GRUClassifier(a.features, a.classes, a.width),
         "GRU",
         "recurrence",
         2,
@@ -335,7 +286,7 @@ SEQUENCE_NETWORKS: dict[str, Network[SequenceArchitecture]] = {
         **_MINUTES,
     ),
     "decoder": Network(
-        _with_seed(lambda a: zoo.Decoder(a.features, a.length, a.classes, a.width)),
+        lambda a: zoo.Decoder(a.features, a.length, a.classes, a.width),
         "Causal decoder",
         "attention",
         10,
@@ -344,14 +295,4 @@ SEQUENCE_NETWORKS: dict[str, Network[SequenceArchitecture]] = {
         **_MINUTES,
     ),
 }
-NETWORKS: Mapping[str, Network[Any]] = {**IMAGE_NETWORKS, **SEQUENCE_NETWORKS}
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed the CPU generator during the block, and restore its state afterwards."""
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
+NETWORKS: Mapping[str, Network] = {**IMAGE_NETWORKS, **SEQUENCE_NETWORKS}

@@ -6,16 +6,13 @@ run continues from its checkpoint as if it had never stopped.
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -26,6 +23,7 @@ from sdp_bench.bench.datasets.base import LabelledExamples, SplitClassification
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import NETWORKS, ClassifierArchitecture, architecture_from
+from sdp_bench.bench.nets.training import Minibatches, generator, numerics, packed, resumed, unpack
 
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("constant", "cosine")
@@ -104,75 +102,30 @@ class Epoch:
     accuracy: float
 
 
-@dataclass(frozen=True, eq=False)
-class TrainedClassifier:
-    """A trained classifier, with its origin and accuracy."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainedClassifier(storage.SavedNet):
+    """A trained classifier; `accuracy` is that on `tested_on`."""
 
     architecture: ClassifierArchitecture
     recipe: ImageRecipe
-    accuracy: float  # on `tested_on`
-    state: dict[str, Tensor]  # weights, on the CPU
     # descriptions of the images
     trained_on: str
     tested_on: str
     history: tuple[Epoch, ...]
     seconds: float  # training time, over all calls
-    source: str = "trained"  # "trained" (now), "cache" or "committed" (with the package)
 
     @property
     def seed(self) -> int:
         return self.recipe.seed
 
-    @functools.cached_property
-    def digest(self) -> str:
-        """Hash of architecture and weights, 16 hexadecimal digits."""
-        return identity.digest(asdict(self.architecture), self.state)[:16]
-
-    def build(self) -> nn.Module:
-        """Return the net in evaluation mode, float32."""
-        net = self.architecture.build()
-        net.load_state_dict(self.state)
-        return net
-
-    def to_bytes(self) -> bytes:
-        """Return a safetensors file, with everything but the weights in its metadata."""
-        # Fields only: cached properties such as the digest are not part of the file.
-        names = (each.name for each in fields(self) if each.name not in ("state", "source"))
-        about = {name: getattr(self, name) for name in names}
-        about |= {
-            "architecture": asdict(self.architecture),
-            "recipe": asdict(self.recipe),
-            "history": [asdict(epoch) for epoch in self.history],
-        }
-        return storage.to_file(self.state, about)
-
     @classmethod
-    def from_bytes(cls, content: bytes, source: str) -> TrainedClassifier:
-        """Inverse of `to_bytes`; a ValueError for any other content."""
-        try:
-            state, about = storage.from_file(content)
-            about["recipe"]["parts"] = tuple(about["recipe"]["parts"])
-            return cls(
-                architecture=architecture_from(about.pop("architecture")),
-                recipe=ImageRecipe(**about.pop("recipe")),
-                history=tuple(Epoch(**epoch) for epoch in about.pop("history")),
-                state=state,
-                source=source,
-                **about,
-            )
-        except Exception as error:
-            raise ValueError(f"not a classifier of this suite ({error})") from error
-
-
-def taken(
-    content: bytes, kind: tuple[ClassifierArchitecture, ImageRecipe] | None = None, source: str = "cache"
-) -> TrainedClassifier:
-    """Return the classifier in a file; a ValueError if it is not of this `kind`, if given."""
-    found = TrainedClassifier.from_bytes(content, source)
-    if kind is not None and kind != (found.architecture, found.recipe):
-        raise ValueError("it is of another recipe")
-    storage.check_weights(found.build())
-    return found
+    def parsed(cls, about: dict[str, Any]) -> dict[str, Any]:
+        recipe = about["recipe"]
+        return about | {
+            "architecture": architecture_from(about["architecture"]),
+            "recipe": ImageRecipe(**recipe | {"parts": tuple(recipe["parts"])}),
+            "history": tuple(Epoch(**epoch) for epoch in about["history"]),
+        }
 
 
 def file_name(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> str:
@@ -184,6 +137,7 @@ def file_name(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> str:
 PADDING = 4
 """Width (pixels) of the black border from which random crops are taken."""
 TEST_BATCH = 500
+_STREAM = 0xC1FA  # distinguishes its random numbers from those of other trainings
 
 Report = Callable[[int, int, str], None]
 """Callback (steps done, steps in total, text); steps count from this call, to estimate the remaining time."""
@@ -203,7 +157,7 @@ def get_classifier(
     *,
     device: str = "cpu",
     budget: float = math.inf,
-    report: Report | None = None,
+    report: Report = lambda *_: None,
 ) -> TrainedClassifier:
     """Return the classifier of a recipe, from the cache, or trained on the recipe's parts and cached.
 
@@ -211,7 +165,8 @@ def get_classifier(
     called with the progress. Missing images raise a DataMissingError, divergence a RunFailedError.
     """
     path = storage.cache_folder() / file_name(architecture, recipe)
-    found = storage.read(path, partial(taken, kind=(architecture, recipe)), put_aside=True)
+    kind = architecture, recipe, recipe.seed
+    found = TrainedClassifier.load(path, "cache", *kind, put_aside=True)
     if found is not None:
         return found
     images = dataset(recipe.dataset, SplitClassification)
@@ -219,7 +174,7 @@ def get_classifier(
     checkpoint = checkpoint_path(architecture, recipe)
     net = train(architecture, recipe, data, test, checkpoint, device=device, budget=budget, report=report)
     storage.write(path, net.to_bytes())
-    storage.forget(checkpoint)
+    checkpoint.unlink()
     return net
 
 
@@ -232,49 +187,44 @@ def train(
     *,
     device: str = "cpu",
     budget: float = math.inf,
-    report: Report | None = None,
+    report: Report = lambda *_: None,
 ) -> TrainedClassifier:
     """Train a classifier, resuming from the checkpoint if there is one; a damaged one is renamed.
 
-    `data` consists of the recipe's parts, and accuracy is measured on `test`. Other parts, or images of
-    another shape than the architecture's, raise a ValueError; other arguments and errors are those of
-    `get_classifier`.
+    `data` consists of the recipe's parts, and accuracy is measured on `test`. Other parts, or images that the
+    architecture does not take, raise a ValueError; other arguments and errors are those of `get_classifier`.
 
-    The checkpoint is written atomically after every epoch, every two minutes, and when the time is up; it
-    remains at the end. On one machine with a fixed number of threads, an interrupted run gives bitwise equal
-    weights (on a GPU only if its kernels are deterministic).
+    The checkpoint is written after every epoch, every two minutes, and when the time is up; it remains at the
+    end. On one machine with a fixed number of threads, an interrupted run gives bitwise equal weights (on a
+    GPU only if its kernels are deterministic).
     """
     if data.parts != recipe.parts:
         raise ValueError(f"the recipe is for {', '.join(recipe.parts)}, the images are {data.description}")
-    _require_fit(architecture, data, test)
-    with _numerics():
-        kept = storage.Checkpoint(checkpoint, lambda: _Run(architecture, recipe, data, device))
-        run = kept.training
-        run.go(budget, report or (lambda *_: None), kept)
-        score = accuracy(run.net, test, device)
-    return TrainedClassifier(
-        architecture,
-        recipe,
-        score,
-        {name: tensor.detach().cpu().contiguous() for name, tensor in run.net.state_dict().items()},
-        data.description,
-        test.description,
-        tuple(run.history),
-        run.seconds,
-    )
-
-
-def _require_fit(
-    architecture: ClassifierArchitecture, data: LabelledExamples, test: LabelledExamples
-) -> None:
-    """Raise a ValueError if images do not fit an architecture's shape or number of classes."""
-    shape = architecture.event
-    if data.shape != shape or test.shape != shape:
+    if not data.shape == test.shape == architecture.event:
         raise ValueError(
-            f"{architecture.label} takes {data.noun} of shape {shape}, got {data.shape}, {test.shape}"
+            f"{architecture.label} takes {data.noun} of shape {architecture.event}, got {data.shape}, "
+            f"{test.shape}"
         )
     if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
         raise ValueError(f"{architecture.label} has too few classes for {data.title}")
+
+    with numerics(tf32=True):
+        run = resumed(
+            checkpoint,
+            lambda: _Run(architecture, recipe, data, device),
+            lambda run: run.go(budget, report, checkpoint),
+        )
+        score = accuracy(run.net, test, device)
+    return TrainedClassifier(
+        architecture=architecture,
+        recipe=recipe,
+        accuracy=score,
+        state={name: tensor.detach().cpu().contiguous() for name, tensor in run.net.state_dict().items()},
+        trained_on=data.description,
+        tested_on=test.description,
+        history=tuple(run.history),
+        seconds=run.seconds,
+    )
 
 
 def accuracy(net: nn.Module, data: LabelledExamples, device: str = "cpu") -> float:
@@ -319,75 +269,74 @@ def learning_rate(recipe: ImageRecipe, step: int, steps_an_epoch: int) -> float:
     return rate
 
 
-class _Run:
+class _Run(Minibatches):
     """The state of a training, as stored in a checkpoint."""
 
     def __init__(
-        self,
-        architecture: ClassifierArchitecture,
-        recipe: ImageRecipe,
-        data: LabelledExamples,
-        device: str,
+        self, architecture: ClassifierArchitecture, recipe: ImageRecipe, data: LabelledExamples, device: str
     ) -> None:
-        self.architecture, self.recipe = architecture, recipe
-        self.device = torch.device(device)
-        self.net = architecture.build(recipe.seed).to(self.device)
-        if self.device.type == "cuda":
+        entropy = recipe.seed, _STREAM, 1
+        super().__init__(len(data), recipe.batch_size, recipe.epochs, entropy, device)
+        self.recipe, self.scaled = recipe, data.scaled
+        self.kind = identity.digest(asdict(architecture), asdict(recipe))
+        self.net = architecture.build(recipe.seed).to(device)
+        if device.startswith("cuda"):
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.optimizer = _optimizer(recipe, self.net)
-        self.kept, self.labels = data.kept.to(self.device), data.labels.to(self.device)
-        self.scaled = data.scaled
-        self.steps_an_epoch = math.ceil(len(data) / recipe.batch_size)
-        self.steps = recipe.epochs * self.steps_an_epoch
-        self.step = 0
+        rate, decay = recipe.learning_rate, recipe.weight_decay
+        self.optimizer: torch.optim.Optimizer
+        if recipe.optimizer == "adam":
+            self.optimizer = torch.optim.Adam(self.net.parameters(), lr=rate, weight_decay=decay)
+        else:
+            self.optimizer = torch.optim.SGD(
+                self.net.parameters(), lr=rate, momentum=recipe.momentum, weight_decay=decay
+            )
+        self.kept, self.labels = data.kept.to(device), data.labels.to(device)
         self.seconds = 0.0
         self.history: list[Epoch] = []
         # Sum of losses, correct predictions and images of this epoch; float64 counts exactly.
-        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
 
-    def go(self, budget: float, report: Report, checkpoint: storage.Checkpoint[_Run]) -> None:
-        """Train to the last step, or for `budget` seconds."""
+    def go(self, budget: float, report: Report, checkpoint: Path) -> Iterator[bool]:
+        """Train to the last step, or for `budget` seconds; yields whether to save a checkpoint."""
         self.net.train()
         begun, before, first = time.monotonic(), self.seconds, self.step
-        said = begun
+        reported = begun
         while self.step < self.steps:
             if time.monotonic() - begun >= budget:
-                checkpoint.save()
+                yield True
                 raise UnfinishedError(
                     f"the time is up after {self.step} of {self.steps} steps; train again to go on from "
-                    f"{checkpoint.path}"
+                    f"{checkpoint}"
                 )
-            epoch, place = divmod(self.step, self.steps_an_epoch)
-            if place == 0 or self.step == first:
-                order = self._order(epoch)
-            self._take(order[place * self.recipe.batch_size : (place + 1) * self.recipe.batch_size])
-            self.step += 1
+            self.advance()
             now = time.monotonic()
             self.seconds = before + now - begun
-            ended = self.step % self.steps_an_epoch == 0
-            if ended or now - said >= 1:
-                said = now
-                loss, right = self._means()
-                text = f"epoch {epoch + 1}/{self.recipe.epochs}: loss {loss:.3f}, accuracy {right:.3f}"
+            epoch, place = divmod(self.step, self.steps_an_epoch)
+            ended = place == 0
+            if ended or now - reported >= 1:
+                reported = now
+                loss, correct, count = self.sums.tolist()
+                if not math.isfinite(loss):
+                    raise RunFailedError(f"training diverged at step {self.step}; lower the learning rate")
+                means = Epoch(loss / count, correct / count)
+                text = (
+                    f"epoch {epoch + (not ended)}/{self.recipe.epochs}: loss {means.loss:.3f}, "
+                    f"accuracy {means.accuracy:.3f}"
+                )
                 report(self.step - first, self.steps - first, text)
             if ended:
-                self.history.append(Epoch(*self._means()))
+                self.history.append(means)
                 self.sums.zero_()
-            if ended or checkpoint.is_due:
-                checkpoint.save()
+            yield ended
 
-    def _order(self, epoch: int) -> Tensor:
-        generator = _generator(self.recipe.seed, 1, epoch)
-        return torch.randperm(len(self.labels), generator=generator).to(self.device)
-
-    def _take(self, rows: Tensor) -> None:
+    def take(self, rows: Tensor) -> None:
         inputs, labels = self.kept[rows], self.labels[rows]
         if self.recipe.augmentation == "crop_flip":
-            inputs = augment(inputs, _generator(self.recipe.seed, 2, self.step))
+            inputs = augment(inputs, generator(self.recipe.seed, _STREAM, 2, self.step))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, self.step, self.steps_an_epoch)
         mixed = self.recipe.precision == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
+        with torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=mixed):
             scores = self.net(self.scaled(inputs))
         loss = F.cross_entropy(scores.float(), labels)
         self.optimizer.zero_grad()
@@ -397,58 +346,21 @@ class _Run:
         count = torch.full_like(right, len(labels))
         self.sums += torch.stack([loss.detach().double() * len(labels), right, count])
 
-    def _means(self) -> tuple[float, float]:
-        """Return the mean loss and accuracy of this epoch so far."""
-        loss, right, count = self.sums.tolist()
-        if not math.isfinite(loss):
-            raise RunFailedError(f"training diverged at step {self.step}; lower the learning rate")
-        return loss / count, right / count
-
     def to_bytes(self) -> bytes:
         about = {
-            "of": _identity(self.architecture, self.recipe),
+            "of": self.kind,
             "step": self.step,
             "seconds": self.seconds,
             "history": [asdict(epoch) for epoch in self.history],
         }
-        return storage.to_file(storage.packed(self.net, self.optimizer) | {"sums": self.sums}, about)
+        return storage.to_file(packed(self.net, self.optimizer) | {"sums": self.sums}, about)
 
     def restore(self, content: bytes) -> None:
         tensors, about = storage.from_file(content)
-        if about["of"] != _identity(self.architecture, self.recipe):
+        if about["of"] != self.kind:
             raise ValueError("it is of another recipe")
-        storage.unpack(tensors, self.net, self.optimizer)
+        unpack(tensors, self.net, self.optimizer)
         self.sums = tensors["sums"].to(self.device)
         self.step, self.seconds = int(about["step"]), float(about["seconds"])
         self.history = [Epoch(**epoch) for epoch in about["history"]]
-        if len(self.history) != self.step // self.steps_an_epoch or not 0 <= self.step <= self.steps:
-            raise ValueError(f"step {self.step} of {self.steps}, after {len(self.history)} epochs")
         storage.check_weights(self.net)
-
-
-def _identity(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> str:
-    return identity.digest(asdict(architecture), asdict(recipe))
-
-
-def _optimizer(recipe: ImageRecipe, net: nn.Module) -> torch.optim.Optimizer:
-    rate, decay = recipe.learning_rate, recipe.weight_decay
-    if recipe.optimizer == "adam":
-        return torch.optim.Adam(net.parameters(), lr=rate, weight_decay=decay)
-    return torch.optim.SGD(net.parameters(), lr=rate, momentum=recipe.momentum, weight_decay=decay)
-
-
-def _generator(seed: int, purpose: int, number: int) -> torch.Generator:
-    """Return an independent generator for one epoch's order or one step's augmentation."""
-    entropy = np.random.SeedSequence([seed, 0xC1FA, purpose, number]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(entropy))
-
-
-@contextmanager
-def _numerics() -> Iterator[None]:
-    """Select deterministic kernels on a GPU; on a CPU flush denormal numbers, which are slow."""
-    torch.set_flush_denormal(True)
-    try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-            yield
-    finally:
-        torch.set_flush_denormal(False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import (
@@ -14,7 +13,7 @@ from sdp_bench.bench.datasets.base import (
 )
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import ClassifierArchitecture
-from sdp_bench.bench.nets.classifiers import TrainedClassifier, taken
+from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.fully_connected import TrainedNet
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.results.record import StoredNet
@@ -59,27 +58,20 @@ def inputs_of(net: Net) -> LabelledTable | LabelledExamples:
     return dataset(net.recipe.dataset, TabularClassification).load(net.recipe.features)
 
 
-def kept_classifiers(network: str, source: str) -> list[TrainedClassifier]:
-    """Return the classifiers of a network that are "committed" (with the package) or in the "cache".
-
-    Damaged ones, and those of other versions, are skipped with a warning.
-    """
-    folder = storage.COMMITTED if source == "committed" else storage.cache_folder()
-    paths = sorted(folder.glob(f"*-{network}-*.safetensors"))
-    nets = (storage.read(path, partial(taken, source=source)) for path in paths)
-    return [net for net in nets if net]
-
-
 def best_classifier(
     architecture: ClassifierArchitecture, net_source: str = "trained"
 ) -> TrainedClassifier | None:
     """Return the classifier of an architecture with the highest test accuracy, or None.
 
     Committed classifiers take precedence, because their weights are equal on every machine; with "committed"
-    only these are considered.
+    only these are considered. Damaged ones, and those of other versions, are skipped with a warning.
     """
-    for source in ("committed", "cache") if net_source == "trained" else ("committed",):
-        kept = kept_classifiers(architecture.name, source)
-        if found := [net for net in kept if net.architecture == architecture]:
+    folders = {"committed": storage.COMMITTED}
+    if net_source == "trained":
+        folders["cache"] = storage.cache_folder()
+    for source, folder in folders.items():
+        paths = sorted(folder.glob(f"*-{architecture.name}-*.safetensors"))
+        nets = [TrainedClassifier.load(path, source) for path in paths]
+        if found := [net for net in nets if net and net.architecture == architecture]:
             return max(found, key=lambda net: net.accuracy)
     return None

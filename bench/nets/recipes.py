@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,44 +76,43 @@ class Trial:
 
     activation: str
     depth: int
-    recipe: Recipe
+    optimizer: str
+    learning_rate: float
     seeds: int
     trained: int
     lowest: float
     mean: float
 
-    @classmethod
-    def of(cls, architecture: Architecture, recipe: Recipe, accuracies: Iterable[float]) -> Trial:
-        """Return the summary of the training accuracies of some seeds."""
-        import pandas as pd
-
-        reached = pd.Series(list(accuracies))
-        return cls(
-            architecture.activation,
-            architecture.depth,
-            recipe,
-            len(reached),
-            int((reached >= TRAINED).sum()),
-            float(reached.min()),
-            float(reached.mean()),
-        )
+    @property
+    def recipe(self) -> Recipe:
+        return Recipe(self.optimizer, self.learning_rate)
 
 
 def choose(trials: Iterable[Trial]) -> Recipe:
     """Return the first candidate that trained every seed, or else the first with the most seeds."""
-    tried = {trial.recipe: trial for trial in trials}
-    inorder = [tried[recipe] for recipe in CANDIDATES if recipe in tried]
-    if not inorder:
-        return CANDIDATES[0]
-    return max(inorder, key=lambda trial: trial.trained / trial.seeds).recipe
+    tried = {trial.recipe: trial.trained / trial.seeds for trial in trials}
+    return max(CANDIDATES, key=lambda recipe: tried.get(recipe, -1.0))
 
 
-def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Iterable[float]]) -> list[Trial]:
+def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Sequence[float]]) -> list[Trial]:
     """Try candidates in order until one trains every seed; `accuracies` trains the nets of a recipe."""
-    trials: list[Trial] = []
+    trials = []
     for recipe in CANDIDATES:
-        trials.append(Trial.of(architecture, recipe, accuracies(recipe)))
-        if trials[-1].trained == trials[-1].seeds:
+        reached = accuracies(recipe)
+        trained = sum(accuracy >= TRAINED for accuracy in reached)
+        trials.append(
+            Trial(
+                architecture.activation,
+                architecture.depth,
+                recipe.optimizer,
+                recipe.learning_rate,
+                len(reached),
+                trained,
+                min(reached),
+                statistics.fmean(reached),
+            )
+        )
+        if trained == len(reached):
             break
     return trials
 
@@ -121,20 +121,7 @@ def to_frame(trials: Iterable[Trial]) -> pd.DataFrame:
     """Return trials as a table, one row each."""
     import pandas as pd
 
-    rows = [
-        {
-            "activation": t.activation,
-            "depth": t.depth,
-            "optimizer": t.recipe.optimizer,
-            "learning_rate": t.recipe.learning_rate,
-            "seeds": t.seeds,
-            "trained": t.trained,
-            "lowest": round(t.lowest, 4),
-            "mean": round(t.mean, 4),
-        }
-        for t in trials
-    ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([asdict(trial) for trial in trials]).round({"lowest": 4, "mean": 4})
 
 
 @functools.cache
@@ -142,18 +129,7 @@ def evidence() -> tuple[Trial, ...]:
     import pandas as pd
 
     rows = pd.read_csv(EVIDENCE).to_dict("records")
-    return tuple(
-        Trial(
-            str(row["activation"]),
-            int(row["depth"]),
-            Recipe(str(row["optimizer"]), float(row["learning_rate"])),
-            int(row["seeds"]),
-            int(row["trained"]),
-            float(row["lowest"]),
-            float(row["mean"]),
-        )
-        for row in rows
-    )
+    return tuple(Trial(**{str(name): value for name, value in row.items()}) for row in rows)
 
 
 @functools.cache

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -25,11 +21,15 @@ from sdp_bench.bench.experiments.versions import of_method
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
+from sdp_bench.bench.nets.training import Minibatches, numerics, packed, trained, unpack
 from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_bench.bench.results.record import Record, Unit
 from sdp_ref import losses
 from sdp_ref.rules import SDP, MarginalSDP, Rule
 from sdp_ref.rules.base import predicted
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.predict import Scope
 
 BATCH = 128
 START = -7.0
@@ -38,8 +38,6 @@ START = -7.0
 Constants = tuple[Tensor | float, Tensor | float]
 """Offset and slope of a Dirichlet output."""
 Reduction = Literal["mean", "sum", "none"]
-Report = Callable[[int, int], None]
-"""Callback (steps done, steps in total)."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ class Model:
     slope: float
 
 
-class Trainer:
+class Trainer(Minibatches):
     """The state of a training, as stored in a checkpoint.
 
     Initial weights and the order of images depend on the seed only, so that all objectives start from the
@@ -151,32 +149,21 @@ class Trainer:
     def __init__(
         self, images: TrainingImages, objective: Objective, seed: int, epochs: int, device: str = "cpu"
     ) -> None:
-        self.objective, self.seed, self.step = objective, seed, 0
+        super().__init__(len(images.labels), BATCH, epochs, (seed, 0x5E1E), device)
+        self.objective = objective
         self.pixels, self.labels = images.pixels.to(device), images.labels.to(device)
         self.net = images.build(seed).to(device)
         self.raw = nn.Parameter(torch.full((2,), START, device=device))
         self.optimizer = torch.optim.Adam([*self.net.parameters(), self.raw], lr=objective.learning_rate)
-        self.steps_an_epoch = math.ceil(len(self.labels) / BATCH)
-        self.steps = epochs * self.steps_an_epoch
 
     def run(self) -> Iterator[int]:
         """Train to the last step, and yield the number of finished steps; a RunFailedError on divergence."""
-        first = self.step
         while self.step < self.steps:
-            epoch, place = divmod(self.step, self.steps_an_epoch)
-            if place == 0 or self.step == first:
-                order = self._order(epoch)
-            with exact_products():
-                self._take(order[place * BATCH : (place + 1) * BATCH])
-            self.step += 1
+            with numerics():
+                self.advance()
             yield self.step
 
-    def _order(self, epoch: int) -> Tensor:
-        entropy = np.random.SeedSequence([self.seed, 0x5E1E, epoch]).generate_state(1, np.uint64)[0]
-        generator = torch.Generator().manual_seed(int(entropy))
-        return torch.randperm(len(self.labels), generator=generator).to(self.labels.device)
-
-    def _take(self, rows: Tensor) -> None:
+    def take(self, rows: Tensor) -> None:
         try:
             loss = self.loss(self.pixels[rows].float() / 255, self.labels[rows])
         except ValueError as error:  # the law is not finite
@@ -196,12 +183,12 @@ class Trainer:
         return Model(self.net.eval(), offset, slope)
 
     def to_bytes(self) -> bytes:
-        tensors = storage.packed(self.net, self.optimizer) | {"raw": self.raw}
+        tensors = packed(self.net, self.optimizer) | {"raw": self.raw}
         return storage.to_file(tensors, {"step": self.step})
 
     def restore(self, content: bytes) -> None:
         tensors, about = storage.from_file(content)
-        storage.unpack(tensors, self.net, self.optimizer)
+        unpack(tensors, self.net, self.optimizer)
         with torch.no_grad():
             self.raw.copy_(tensors["raw"])
         self.step = int(about["step"])
@@ -212,12 +199,7 @@ VERSION = 1
 
 
 def get_model(
-    images: TrainingImages,
-    objective: Objective,
-    seed: int,
-    epochs: int,
-    device: str = "cpu",
-    report: Report | None = None,
+    images: TrainingImages, objective: Objective, seed: int, epochs: int, device: str = "cpu"
 ) -> Model:
     """Return a classifier from the cache, or train and cache it.
 
@@ -226,38 +208,17 @@ def get_model(
     written.
     """
 
-    def steps(trainer: Trainer) -> Iterator[int]:
-        for done in trainer.run():
-            if report is not None:
-                report(done, trainer.steps)
-            yield done
+    def steps(trainer: Trainer) -> Iterator[bool]:
+        for _ in trainer.run():
+            yield False
         if not all(bool(tensor.isfinite().all()) for tensor in trainer.net.state_dict().values()):
             raise RunFailedError(f"training on images diverged ({objective.name}, seed {seed})")
 
-    path = _path(images, objective, seed, epochs)
-    return storage.trained(path, lambda: Trainer(images, objective, seed, epochs, device), steps).model
-
-
-def _path(images: TrainingImages, objective: Objective, seed: int, epochs: int) -> Path:
     data = images.pixels, images.labels, images.classes, images.architecture.label
     versions = VERSION, objective.rule and objective.rule.version
     identity = digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
-    return storage.cache_folder() / f"classifier-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
-
-
-@contextmanager
-def exact_products() -> Iterator[None]:
-    """Select deterministic, exact products on a GPU; on a CPU flush denormal numbers, which are slow."""
-    torch.set_flush_denormal(True)
-    try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
-            yield
-    finally:
-        torch.set_flush_denormal(False)
-
-
-if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.predict import Scope
+    path = storage.cache_folder() / f"classifier-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
+    return trained(path, lambda: Trainer(images, objective, seed, epochs, device), steps).model
 
 
 _PUBLISHED = 60_000

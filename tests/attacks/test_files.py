@@ -113,7 +113,7 @@ def test_the_cache_is_cleared_of_ours_alone(tmp_path, monkeypatch):
     for path in ours:
         storage.write(tmp_path / path, storage.to_file({}, {"x": 1}))
     theirs = (
-        *("nets/model.safetensors", "nets/my-net-0123abcd-seed1.safetensors", "nets/x.damaged"),
+        *("nets/model.safetensors", "nets/x.damaged"),
         *("pages/home/index.html", "pages/weights.zip", "index.html", "outside/index.html"),
     )
     for name in theirs:

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.nets.architectures import Architecture
+from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.studies.classifiers import (
     ClassifierGroup,
     ImageSplits,
     Model,
     Objective,
     TrainingImages,
-    exact_products,
 )
 from sdp_ref.rules import MarginalSDP
 
@@ -55,7 +55,7 @@ OBJECTIVES = tuple(_introduced(layer) for layer in range(LAYERS + 1))
 
 
 @torch.no_grad()
-@exact_products()
+@numerics()
 def accuracy(model: Model, pixels: Tensor, labels: Tensor) -> float:
     """Return the share of images, shape (N, C, H, W), uint8, classified correctly by the net's own value.
 

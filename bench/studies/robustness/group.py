@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.identity import SeedRoot
+from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.studies.classifiers import (
     BATCH,
@@ -19,7 +20,6 @@ from sdp_bench.bench.studies.classifiers import (
     ImageSplits,
     Model,
     Objective,
-    exact_products,
 )
 from sdp_bench.bench.studies.robustness import METRICS, NOISE, QUERIES, RADII
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
@@ -228,7 +228,7 @@ class Victim:
         return scores, F.cross_entropy(scores, labels, reduction="none")
 
 
-@exact_products()
+@numerics()
 def evaluate(
     victim: Victim,
     methods: Sequence[str],

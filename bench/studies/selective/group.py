@@ -16,13 +16,13 @@ from sdp_bench.bench.datasets.base import LabelledImages
 from sdp_bench.bench.datasets.sets import EMNIST_LETTERS, MNIST
 from sdp_bench.bench.errors import UserError, outside
 from sdp_bench.bench.experiments.replicates import ReplicateGroup
+from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.results.record import Record, Unit
 from sdp_bench.bench.studies.classifiers import (
     Model,
     Objective,
     TrainingImages,
-    exact_products,
     get_model,
 )
 from sdp_bench.bench.studies.selective import CERTIFICATES, COMBINED, OTHER_SCALES, READINGS, SCALE, SCORES
@@ -115,7 +115,7 @@ class _View:
 
 
 @torch.no_grad()
-@exact_products()
+@numerics()
 def evaluate(
     model: Model, objective: Objective, names: Sequence[str], digits: TrainingImages, pixels: Tensor
 ) -> Scored:

@@ -428,7 +428,7 @@ class _Sampled:
         return torch.from_numpy(generator.standard_normal((self._samples, *x.shape))).to(x)
 
 
-_STEP = 1.2e-5  # s per net and step, one thread
+_STEP = 2e-5  # s per net and step, one thread
 _PROPAGATED = 2.0  # time factor of the likelihood of the propagated law
 _BOTH_ENDS = 1.7  # time factor of two quantile levels per row
 _SAMPLE = 4e-9  # s per net, row, input variance and sample

@@ -1,8 +1,7 @@
 """Training of many small regression nets at once: one matrix product per layer for all nets.
 
 The nets are Linear(n, hidden)-ReLU-Linear(hidden, outputs), those of Tagasovska and Lopez-Paz (2019). Each
-net is trained as torch.optim.Adam would train it alone, on minibatches of its seed's data. Gradients are
-written out: autograd would store and traverse the same few products again, at twice the time.
+net is trained as torch.optim.Adam would train it alone, on minibatches of its seed's data.
 """
 
 from __future__ import annotations
@@ -10,18 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets import storage
+from sdp_bench.bench.nets.training import numerics, trained
 from sdp_bench.bench.studies.uci import LEVELS
 
 HIDDEN = 64
@@ -29,7 +27,7 @@ BATCH = 64
 VARIANCE_FLOOR = 1e-3
 """Added to a predicted variance in a likelihood used for training, in standardised targets squared."""
 
-_CHUNK = 60  # nets per product: their hidden units (1 MB in float32) fit in a core's cache
+_CHUNK = 60  # nets per step: their hidden units (1 MB in float32) fit in a core's cache
 _FIRST_VARIANCE = 1e-2  # initial input variance, if it is trained
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # Adam's defaults
 
@@ -61,60 +59,6 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Objective:
-    """A loss, defined by its gradient with respect to the outputs."""
-
-    name: str
-    outputs: int
-    # gradient of the loss's mean over the minibatch
-    gradient: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    levels: bool = False  # whether a quantile level is an additional input: 12 (tau - 1/2)
-    # levels at which every row is learned in each step; by default one is drawn for each row
-    fixed: tuple[float, ...] = ()
-    # whether the likelihood's variance is that of SDP: exp(s) times the squared norm of the Jacobian, with a
-    # trained parameter s, plus `VARIANCE_FLOOR`
-    propagated: bool = False
-
-
-def _squared_error(out: Tensor, y: Tensor, _levels: Tensor | None) -> Tensor:
-    return (out - y).mul_(2 / y.shape[2])
-
-
-def _gaussian(out: Tensor, y: Tensor, _levels: Tensor | None) -> Tensor:
-    mean, raw = out[:, :1], out[:, 1:]
-    variance = F.softplus(raw).add_(VARIANCE_FLOOR)
-    residual = mean - y
-    in_mean, in_variance = _likelihood(residual, variance)
-    return torch.cat([in_mean, in_variance.mul_(raw.sigmoid())], 1)
-
-
-def _likelihood(residual: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of mean(log(variance) / 2 + residual^2 / (2 variance)) over the last dimension."""
-    scaled = residual / variance
-    size = residual.shape[2]
-    return scaled / size, (1 / variance - scaled.square()).div_(2 * size)
-
-
-def _pinball(out: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
-    if levels is None:
-        raise ValueError("a pinball loss needs levels")
-    return ((y < out).to(y.dtype) - levels).div_(y.shape[2])
-
-
-def _two_pinballs(out: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
-    # The sum of two means, each over the minibatch; the weight of a weight decay depends on this scaling.
-    return _pinball(out, y, levels).mul_(len(LEVELS))
-
-
-SQUARED_ERROR = Objective("squared_error", 1, _squared_error)
-GAUSSIAN = Objective("pnn", 2, _gaussian)
-QUANTILES = Objective("sqr", 1, _pinball, levels=True)
-TWO_QUANTILES = Objective("sqr_ends", 1, _two_pinballs, levels=True, fixed=LEVELS)
-PROPAGATED = Objective("sdp_nll", 1, _squared_error, propagated=True)
-OBJECTIVES = {each.name: each for each in (SQUARED_ERROR, GAUSSIAN, QUANTILES, TWO_QUANTILES, PROPAGATED)}
-
-
-@dataclass(frozen=True)
 class Nets:
     """A stack of nets, seed by seed, each seed with all settings."""
 
@@ -128,18 +72,11 @@ class Nets:
     def tensors(self) -> dict[str, Tensor]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    @property
-    def outputs(self) -> int:
-        return self.second.shape[1]
-
     def __len__(self) -> int:
         return len(self.weight)
 
     def __getitem__(self, part: slice) -> Nets:
         return Nets(**{name: tensor[part] for name, tensor in self.tensors.items()})
-
-    def zeros(self) -> Nets:
-        return Nets(**{name: torch.zeros_like(tensor) for name, tensor in self.tensors.items()})
 
     @classmethod
     def initial(cls, problem: Problem, objective: Objective, settings: int) -> Nets:
@@ -176,42 +113,91 @@ class Nets:
         return torch.baddbmm(self.offset, self.second, hidden), slopes.square().sum(1)
 
 
-class Trainer:
-    """Training of a stack in minibatches of `batch` rows, whose state can be saved and restored."""
+Loss = Callable[[Nets, Tensor, Tensor, Tensor | None], Tensor]
+"""Loss of each row, shape (N, 1, B), given inputs (N, n, B), targets and quantile levels (N, 1, B)."""
 
-    def __init__(
-        self, problem: Problem, objective: Objective, settings: Sequence[Setting], batch: int = BATCH
-    ) -> None:
-        self.problem, self.objective, self.batch, self._copies = problem, objective, batch, len(settings)
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss; training minimises its mean over a minibatch."""
+
+    name: str
+    loss: Loss
+    outputs: int = 1
+    levels: bool = False  # whether a quantile level is an additional input: 12 (tau - 1/2)
+    # levels at which every row is learned in each step; by default one is drawn for each row
+    fixed: tuple[float, ...] = ()
+    propagated: bool = False  # whether an input variance is trained
+
+
+def _squared_error(nets: Nets, x: Tensor, y: Tensor, _: Tensor | None) -> Tensor:
+    return (nets(x) - y).square()
+
+
+def _gaussian(nets: Nets, x: Tensor, y: Tensor, _: Tensor | None) -> Tensor:
+    out = nets(x)
+    return _likelihood(out[:, :1] - y, F.softplus(out[:, 1:]) + VARIANCE_FLOOR)
+
+
+def _propagated(nets: Nets, x: Tensor, y: Tensor, _: Tensor | None) -> Tensor:
+    """Likelihood with the variance of SDP: exp(s) times the squared norm of the Jacobian; s is trained."""
+    out, gain = nets.with_gain(x)
+    return _likelihood(out - y, nets.log_variance.exp() * gain.unsqueeze(1) + VARIANCE_FLOOR)
+
+
+def _likelihood(residual: Tensor, variance: Tensor) -> Tensor:
+    return variance.log() / 2 + residual.square() / (2 * variance)
+
+
+def _pinball(nets: Nets, x: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
+    error = y - nets(x)
+    return torch.maximum(levels * error, (levels - 1) * error)  # type: ignore[operator]  # with levels
+
+
+def _two_pinballs(nets: Nets, x: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
+    # The sum of two means, each over the minibatch; the weight of a weight decay depends on this scaling.
+    return len(LEVELS) * _pinball(nets, x, y, levels)
+
+
+SQUARED_ERROR = Objective("squared_error", _squared_error)
+GAUSSIAN = Objective("pnn", _gaussian, outputs=2)
+QUANTILES = Objective("sqr", _pinball, levels=True)
+TWO_QUANTILES = Objective("sqr_ends", _two_pinballs, levels=True, fixed=LEVELS)
+PROPAGATED = Objective("sdp_nll", _propagated, propagated=True)
+OBJECTIVES = {each.name: each for each in (SQUARED_ERROR, GAUSSIAN, QUANTILES, TWO_QUANTILES, PROPAGATED)}
+
+
+class Trainer:
+    """Training of a stack in minibatches; its state can be saved and restored."""
+
+    def __init__(self, problem: Problem, objective: Objective, settings: Sequence[Setting]) -> None:
+        self.problem, self.objective, self._copies = problem, objective, len(settings)
         self.nets = Nets.initial(problem, objective, len(settings))
-        self._gradient, self._momentum, self._square = (self.nets.zeros() for _ in range(3))
+        self._momentum, self._square = (
+            {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()} for _ in range(2)
+        )
         rows = problem.features.new_tensor([[s.learning_rate, s.weight_decay] for s in settings])
         self._rate, self._decay = rows.repeat(len(problem.seeds), 1).T.unsqueeze(2).unsqueeze(3)
         self.steps = self.epochs = 0
 
     def run(self, epochs: int) -> Iterator[int]:
         """Train up to a total of `epochs` epochs, and yield after each."""
-        # Gradients become denormal numbers late in training, which make a CPU several times slower.
-        before = torch.ones(1).mul(1e-40).item() != 0
-        torch.set_flush_denormal(True)
-        try:
-            while self.epochs < epochs:
+        while self.epochs < epochs:
+            with numerics():
                 self._epoch()
-                yield self.epochs
-        finally:
-            torch.set_flush_denormal(not before)
+            yield self.epochs
 
     def to_bytes(self) -> bytes:
-        return save({name: tensor.cpu().contiguous() for name, tensor in self._state().items()})
+        return storage.to_file(self._state(), {})
 
     def _state(self) -> dict[str, Tensor]:
-        kept = {"nets": self.nets, "momentum": self._momentum, "square": self._square}
-        state = {f"{key}.{name}": t for key, nets in kept.items() for name, t in nets.tensors.items()}
+        kept = {"nets": self.nets.tensors, "momentum": self._momentum, "square": self._square}
+        state = {f"{key}.{name}": t for key, tensors in kept.items() for name, t in tensors.items()}
         return state | {"counts": torch.tensor([self.steps, self.epochs])}
 
     def restore(self, content: bytes) -> None:
         """Restore the state from `to_bytes`; a ValueError for another stack's."""
-        own, state = self._state(), load(content)
+        own, (state, _) = self._state(), storage.from_file(content)
         if {k: t.shape for k, t in own.items()} != {k: t.shape for k, t in state.items()}:
             raise ValueError("the checkpoint is of another stack of nets")
         for key, tensor in own.items():
@@ -220,12 +206,12 @@ class Trainer:
 
     def _epoch(self) -> None:
         x, y, levels = self._shuffled()
-        for start in range(0, x.shape[2], self.batch):
-            rows = slice(start, start + self.batch)
+        for start in range(0, x.shape[2], BATCH):
+            rows = slice(start, start + BATCH)
             at = None if levels is None else levels[:, :, rows]
-            own_x, own_y, at = self._at_levels(x[:, :, rows], y[:, :, rows], at)
-            own_x, own_y = (t.repeat_interleave(self._copies, 0) for t in (own_x, own_y))
-            self._step(own_x, own_y, None if at is None else at.repeat_interleave(self._copies, 0))
+            batch = self._at_levels(x[:, :, rows], y[:, :, rows], at)
+            own_x, own_y, at = (None if t is None else t.repeat_interleave(self._copies, 0) for t in batch)
+            self._step(own_x, own_y, at)  # type: ignore[arg-type]
         self.epochs += 1
 
     def _shuffled(self) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -253,70 +239,38 @@ class Trainer:
         return torch.cat([x, 12 * (levels - 0.5)], 1), y, levels
 
     def _step(self, x: Tensor, y: Tensor, levels: Tensor | None) -> None:
+        self.steps += 1
         size = len(x) if x.is_cuda else _CHUNK
         for start in range(0, len(x), size):
             part = slice(start, start + size)
-            self._differentiate(part, x[part], y[part], None if levels is None else levels[part])
-        self._adam()
+            leaves = {name: t[part].detach().requires_grad_() for name, t in self.nets.tensors.items()}
+            at = None if levels is None else levels[part]
+            # The sum of the nets' mean losses, so that gradients do not mix.
+            loss = self.objective.loss(Nets(**leaves), x[part], y[part], at).mean(2).sum()
+            gradients = torch.autograd.grad(loss, [*leaves.values()], materialize_grads=True)
+            with torch.no_grad():
+                for name, gradient in zip(leaves, gradients, strict=True):
+                    self._adam(name, part, gradient)
 
-    def _differentiate(self, part: slice, x: Tensor, y: Tensor, levels: Tensor | None) -> None:
-        """Compute the gradients of some nets in place."""
-        nets, into = self.nets[part], self._gradient[part]
-        hidden = torch.baddbmm(nets.bias, nets.weight, x).relu_()
-        out = torch.baddbmm(nets.offset, nets.second, hidden)
-        if self.objective.propagated:
-            # The Jacobian (N, n, B) is weight^T through, with through = active times second (N, hidden, B).
-            active = (hidden > 0).to(hidden)
-            through = active * nets.second.mT
-            slopes = torch.bmm(nets.weight.mT, through)
-            gain = slopes.square().sum(1, keepdim=True)
-            scale = nets.log_variance.exp()
-            in_out, in_variance = _likelihood(out - y, scale * gain + VARIANCE_FLOOR)
-            torch.sum(in_variance * scale * gain, 2, keepdim=True, out=into.log_variance)
-            in_slopes = slopes.mul_(2 * scale * in_variance)
-        else:
-            in_out = self.objective.gradient(out, y, levels)
-        torch.bmm(in_out, hidden.mT, out=into.second)
-        torch.sum(in_out, 2, keepdim=True, out=into.offset)
-        back = torch.ops.aten.threshold_backward(torch.bmm(nets.second.mT, in_out), hidden, 0)
-        torch.bmm(back, x.mT, out=into.weight)
-        torch.sum(back, 2, keepdim=True, out=into.bias)
-        if self.objective.propagated:
-            into.weight.baddbmm_(through, in_slopes.mT)
-            in_through = torch.bmm(nets.weight, in_slopes)
-            into.second.add_(in_through.mul_(active).sum(2).unsqueeze(1))
-
-    def _adam(self) -> None:
-        self.steps += 1
+    def _adam(self, name: str, part: slice, gradient: Tensor) -> None:
+        """Update a tensor of some nets as torch.optim.Adam, which has no learning rates per net."""
         fast, slow = _BETAS
-        for name, values in self.nets.tensors.items():
-            gradient, momentum, square = (
-                getattr(nets, name) for nets in (self._gradient, self._momentum, self._square)
-            )
-            if name != "log_variance":  # not a weight: shrinking it to 0 would not simplify the model
-                gradient.addcmul_(values, self._decay)
-            momentum.lerp_(gradient, 1 - fast)
-            square.mul_(slow).addcmul_(gradient, gradient, value=1 - slow)
-            root = torch.sqrt(square, out=gradient)
-            root.mul_(1 / math.sqrt(1 - slow**self.steps)).add_(_EPSILON)
-            update = torch.div(momentum, root, out=root)
-            values.addcmul_(update, self._rate, value=-1 / (1 - fast**self.steps))
+        values = self.nets.tensors[name][part]
+        momentum, square = self._momentum[name][part], self._square[name][part]
+        if name != "log_variance":  # not a weight: shrinking it to 0 would not simplify the model
+            gradient = gradient + self._decay[part] * values
+        momentum.lerp_(gradient, 1 - fast)
+        square.mul_(slow).addcmul_(gradient, gradient, value=1 - slow)
+        root = square.sqrt().mul_(1 / math.sqrt(1 - slow**self.steps)).add_(_EPSILON)
+        values.addcmul_(momentum / root, self._rate[part], value=-1 / (1 - fast**self.steps))
 
 
 VERSION = 1
 """Raise it with every change that changes what is trained: nets are trained again, and scored again."""
 
-Report = Callable[[int, int], None]
-"""Callback (epochs done, epochs in total)."""
-
 
 def get_nets(
-    name: str,
-    problem: Problem,
-    objective: Objective,
-    settings: Sequence[Setting],
-    epochs: int,
-    report: Report | None = None,
+    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int
 ) -> Nets:
     """Return the nets of an objective for all seeds and settings, from the cache or newly trained.
 
@@ -325,26 +279,18 @@ def get_nets(
     raised if the training of every net diverges or the cache cannot be written.
     """
 
-    def steps(trainer: Trainer) -> Iterator[int]:
-        for done in trainer.run(epochs):
-            if report is not None:
-                report(done, epochs)
-            yield done
+    def steps(trainer: Trainer) -> Iterator[bool]:
+        for _ in trainer.run(epochs):
+            yield False
         # Nets that diverged have no coverage, so they are never selected.
         finite = [tensor.isfinite().flatten(1).all(1) for tensor in trainer.nets.tensors.values()]
         if not bool(torch.stack(finite).all(0).any()):
             raise RunFailedError(f"training on {name} diverged ({objective.name})")
 
-    path = _path(name, problem, objective, settings, epochs)
-    return storage.trained(path, lambda: Trainer(problem, objective, settings), steps).nets
-
-
-def _path(
-    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int
-) -> Path:
     grid = [(setting.learning_rate, setting.weight_decay) for setting in settings]
     identity = digest(
         *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs),
         *(problem.member, VERSION),
     )
-    return storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"
+    path = storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"
+    return trained(path, lambda: Trainer(problem, objective, settings), steps).nets

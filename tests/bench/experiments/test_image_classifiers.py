@@ -33,7 +33,16 @@ def net(monkeypatch):
 
 def classifier(accuracy, seed=0):
     state = RESNET.build(seed).state_dict()
-    return TrainedClassifier(RESNET, RECIPE, accuracy, state, "squares", "squares", (), 1.0)
+    return TrainedClassifier(
+        architecture=RESNET,
+        recipe=RECIPE,
+        accuracy=accuracy,
+        state=state,
+        trained_on="squares",
+        tested_on="squares",
+        history=(),
+        seconds=1.0,
+    )
 
 
 @pytest.fixture

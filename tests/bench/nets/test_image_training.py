@@ -55,13 +55,13 @@ class Clock:
     def __init__(self, monkeypatch):
         self.now = 0.0
         monkeypatch.setattr(classifiers.time, "monotonic", lambda: self.now)
-        step = classifiers._Run._take
+        step = classifiers._Run.take
 
         def take(run, rows):
             step(run, rows)
             self.now += 1.0
 
-        monkeypatch.setattr(classifiers._Run, "_take", take)
+        monkeypatch.setattr(classifiers._Run, "take", take)
 
 
 @pytest.mark.parametrize("architecture", [CNN, RESNET])
@@ -95,7 +95,7 @@ def test_an_interrupted_run_ends_in_the_same_bits(architecture, recipe, checkpoi
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(checkpoint, monkeypatch):
     whole = train(RESNET, RECIPE, DATA, TEST, checkpoint.with_name("whole"))
-    step, taken = classifiers._Run._take, []
+    step, taken = classifiers._Run.take, []
 
     def take(run, rows):
         taken.append(run.step)
@@ -104,7 +104,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(checkpoint, monkeypatch):
         step(run, rows)
 
     with monkeypatch.context() as patched:
-        patched.setattr(classifiers._Run, "_take", take)
+        patched.setattr(classifiers._Run, "take", take)
         with pytest.raises(KeyboardInterrupt):
             train(RESNET, RECIPE, DATA, TEST, checkpoint)
         again = train(RESNET, RECIPE, DATA, TEST, checkpoint)

@@ -4,33 +4,26 @@ import pytest
 import torch
 from torch import fx
 
-from sdp_bench.bench.nets.architectures import IMAGE_NETWORKS, ImageArchitecture, cnn3, resnet18
-
-
-def parameters(net):
-    return sum(p.numel() for p in net.parameters())
+from sdp_bench.bench.nets.architectures import IMAGE_NETWORKS, ImageArchitecture
 
 
 @pytest.mark.parametrize(
-    ("net", "count"),
+    ("architecture", "count"),
     [
         # by hand: sums of inputs x outputs x kernel (+ outputs), and 2 a batch-norm channel
-        (lambda: resnet18(), 11_173_962),
-        (lambda: resnet18(100), 11_173_962 + 90 * 513),
-        (lambda: ImageArchitecture("resnet18_max_pool").build(), 11_689_512 - 990 * 513),  # torchvision's
-        (lambda: cnn3(), (27 * 64 + 64) + (9 * 64 * 128 + 128) + (128 * 8 * 8 * 10 + 10)),
-        (
-            lambda: cnn3(channels=1, size=28),
-            (9 * 64 + 64) + (9 * 64 * 128 + 128) + (128 * 7 * 7 * 10 + 10),
-        ),
+        (ImageArchitecture("resnet18"), 11_173_962),
+        (ImageArchitecture("resnet18", classes=100), 11_173_962 + 90 * 513),
+        (ImageArchitecture("resnet18_max_pool"), 11_689_512 - 990 * 513),  # torchvision's
+        (ImageArchitecture("cnn3"), (27 * 64 + 64) + (9 * 64 * 128 + 128) + (128 * 8 * 8 * 10 + 10)),
+        (ImageArchitecture("cnn3", 1, 28), (9 * 64 + 64) + (9 * 64 * 128 + 128) + (128 * 7 * 7 * 10 + 10)),
     ],
 )
-def test_sizes_are_the_published_ones(net, count):
-    assert parameters(net()) == count
+def test_sizes_are_the_published_ones(architecture, count):
+    assert sum(p.numel() for p in architecture.build().parameters()) == count
 
 
 def test_resnet_has_torchvisions_names():
-    names = set(resnet18(width=4).state_dict())
+    names = set(ImageArchitecture("resnet18", width=4).build().state_dict())
     blocks = {f"layer{k}.{i}" for k in (1, 2, 3, 4) for i in (0, 1)}
     parts = {f"{b}.conv{i}.weight" for b in blocks for i in (1, 2)}
     kinds = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
@@ -42,7 +35,7 @@ def test_resnet_has_torchvisions_names():
 
 
 def test_resnet_stages_halve_the_image_and_keep_it_first():
-    net = resnet18(width=4)
+    net = ImageArchitecture("resnet18", width=4).build()
     x = net.layer1(net.bn1(net.conv1(torch.rand(2, 3, 32, 32))))
     assert x.shape == (2, 4, 32, 32)
     assert net.layer4(net.layer3(net.layer2(x))).shape == (2, 32, 4, 4)

@@ -3,7 +3,7 @@
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.nets import storage
+from sdp_bench.bench.nets import storage, training
 
 STEPS = 5
 
@@ -24,7 +24,7 @@ class Counting:
     def steps(self):
         while self.count < STEPS:
             self.count += 1
-            yield
+            yield False
 
 
 @pytest.fixture
@@ -37,26 +37,26 @@ def names(path):
 
 
 def test_a_training_is_done_once(path):
-    assert storage.trained(path, Counting, Counting.steps).count == STEPS
+    assert training.trained(path, Counting, Counting.steps).count == STEPS
     assert names(path) == ["count.safetensors"]
-    assert storage.trained(path, Counting, lambda _: 1 / 0).count == STEPS
+    assert training.trained(path, Counting, lambda _: 1 / 0).count == STEPS
 
 
 def test_a_training_that_stops_goes_on_from_its_last_checkpoint(path, monkeypatch):
-    monkeypatch.setattr(storage, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(training, "SAVE_SECONDS", 0.0)
     seen = []
 
-    def stopping(training):
-        for _ in training.steps():
-            seen.append(training.count)
+    def stopping(counting):
+        for _ in counting.steps():
+            seen.append(counting.count)
             if len(seen) == 3:
                 raise KeyboardInterrupt
-            yield
+            yield False
 
     with pytest.raises(KeyboardInterrupt):
-        storage.trained(path, Counting, stopping)
-    assert names(path) == ["count.checkpoint", "count.checkpoint.before"]
-    assert storage.trained(path, Counting, stopping).count == STEPS
+        training.trained(path, Counting, stopping)
+    assert names(path) == ["count.checkpoint"]
+    assert training.trained(path, Counting, stopping).count == STEPS
     assert seen == [1, 2, 3, 3, 4, 5]
     assert names(path) == ["count.safetensors"]
 
@@ -66,7 +66,7 @@ def test_what_is_damaged_is_put_aside_and_leaves_no_trace_in_what_is_trained(pat
     path.parent.mkdir()
     path.with_name(name).write_bytes(b"not a number")
     with pytest.warns(UserWarning, match=rf"{name} is damaged \(.*\): it is now {name}.damaged"):
-        assert storage.trained(path, Counting, Counting.steps).count == STEPS
+        assert training.trained(path, Counting, Counting.steps).count == STEPS
     assert names(path) == sorted(["count.safetensors", f"{name}.damaged"])
     assert path.with_name(f"{name}.damaged").read_bytes() == b"not a number"
 
@@ -75,7 +75,7 @@ def test_what_does_not_belong_to_the_reader_stays_in_its_place(path):
     path.parent.mkdir()
     path.write_bytes(b"not a number")
     with pytest.warns(UserWarning, match="is damaged .*: it is left out"):
-        assert storage.read(path, bytes) is None
+        assert storage.read(path, storage.from_file) is None
     assert names(path) == ["count.safetensors"]
     assert storage.read(path.with_name("absent"), bytes, put_aside=True) is None
 
@@ -83,7 +83,7 @@ def test_what_does_not_belong_to_the_reader_stays_in_its_place(path):
 def test_a_cache_that_cannot_be_written_is_told_before_the_first_step(path):
     path.parent.write_text("")
     with pytest.raises(RunFailedError, match=r"cannot write .*set SDP_BENCH_CACHE") as told:
-        storage.trained(path, Counting, lambda _: 1 / 0)
+        training.trained(path, Counting, lambda _: 1 / 0)
     assert "\n" not in str(told.value)
     with pytest.raises(RunFailedError, match="set SDP_BENCH_CACHE"):
         storage.check_writable(path)

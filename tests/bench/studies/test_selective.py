@@ -8,7 +8,7 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.nets import storage
+from sdp_bench.bench.nets import training
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
@@ -78,39 +78,52 @@ def test_only_the_dirichlet_likelihood_trains_its_constants():
         assert moved == (name == "dirichlet")
 
 
+@pytest.fixture
+def steps(monkeypatch):
+    """The steps that were taken, by number; the training is killed at the step `steps.kill`."""
+    take, steps = Trainer.take, Steps()
+
+    def counted(trainer, rows):
+        steps.append(trainer.step)
+        if len(steps) == steps.kill:
+            raise KeyboardInterrupt
+        take(trainer, rows)
+
+    monkeypatch.setattr(Trainer, "take", counted)
+    return steps
+
+
+class Steps(list):
+    kill = None
+
+
 @pytest.mark.parametrize("name", ["softmax", "dirichlet"])
-def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, monkeypatch):
+def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, monkeypatch, steps):
     problem = TrainingImages(TRAIN.pixels.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
     whole = get_model(problem, OBJECTIVES[name], 0, 3)
     for file in cache.iterdir():
         file.unlink()
-
-    class KilledError(Exception):
-        pass
-
-    def kill(done, _):
-        if done == 4:
-            raise KilledError
-
-    monkeypatch.setattr(storage, "SAVE_SECONDS", -1.0)
-    with pytest.raises(KilledError):
-        get_model(problem, OBJECTIVES[name], 0, 3, report=kill)
-    assert sorted(file.suffix for file in cache.iterdir()) == [".before", ".checkpoint"]
-    seen = []
-    again = get_model(problem, OBJECTIVES[name], 0, 3, report=lambda done, _: seen.append(done))
-    assert seen == [4, 5, 6]
+    steps.clear()
+    steps.kill = 4
+    monkeypatch.setattr(training, "SAVE_SECONDS", -1.0)
+    with pytest.raises(KeyboardInterrupt):
+        get_model(problem, OBJECTIVES[name], 0, 3)
+    assert [file.suffix for file in cache.iterdir()] == [".checkpoint"]
+    again = get_model(problem, OBJECTIVES[name], 0, 3)
+    assert steps == [0, 1, 2, 3, 3, 4, 5]
     assert same(again.net.state_dict(), whole.net.state_dict())
     assert again.offset == whole.offset
     assert [file.suffix for file in cache.iterdir()] == [".safetensors"]
 
 
 @pytest.mark.parametrize(("owner", "name"), [(classifiers, "VERSION"), (SDP, "version")])
-def test_another_version_is_trained_again(owner, name, cache, monkeypatch):
-    get_model(PROBLEM, OBJECTIVES["pairwise_gaussian"], 0, 1)
+def test_another_version_is_trained_again(owner, name, cache, monkeypatch, steps):
+    for _ in range(2):
+        get_model(PROBLEM, OBJECTIVES["pairwise_gaussian"], 0, 1)
+    assert steps == [0]
     monkeypatch.setattr(owner, name, 2)
-    seen = []
-    get_model(PROBLEM, OBJECTIVES["pairwise_gaussian"], 0, 1, report=lambda done, _: seen.append(done))
-    assert seen == [1]
+    get_model(PROBLEM, OBJECTIVES["pairwise_gaussian"], 0, 1)
+    assert steps == [0, 0]
 
 
 # Scores -----------------------------------------------------------------------------------------

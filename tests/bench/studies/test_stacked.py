@@ -39,7 +39,9 @@ def trained(objective, epochs=3, **options):
 def copy_of(nets, index):
     """Net `index` of a stack as torch has it, and the logarithm of its input variance."""
     net = nn.Sequential(
-        nn.Linear(nets.weight.shape[2], stacked.HIDDEN), nn.ReLU(), nn.Linear(stacked.HIDDEN, nets.outputs)
+        nn.Linear(nets.weight.shape[2], stacked.HIDDEN),
+        nn.ReLU(),
+        nn.Linear(stacked.HIDDEN, nets.second.shape[1]),
     ).double()
     with torch.no_grad():
         net[0].weight.copy_(nets.weight[index])

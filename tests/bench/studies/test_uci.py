@@ -12,7 +12,7 @@ from sdp_bench.bench.datasets.sets import YACHT
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments import replicates
 from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.nets import storage
+from sdp_bench.bench.nets import training
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import plan_of
@@ -138,13 +138,9 @@ def problem():
     return Problem(parts.features["train"], parts.targets["train"], (0, 1))
 
 
-def nets(epochs=6, report=None, **changes):
+def nets(epochs=6, **changes):
     made = dataclasses.replace(problem(), **changes)
-    return stacked.get_nets("yacht", made, SQUARED_ERROR, GRID, epochs, report)
-
-
-class StopError(Exception):
-    pass
+    return stacked.get_nets("yacht", made, SQUARED_ERROR, GRID, epochs)
 
 
 @pytest.fixture
@@ -162,27 +158,28 @@ def test_a_killed_training_goes_on_to_the_same_weights(cache, monkeypatch):
     whole = nets()
     (trained,) = cache.iterdir()
     trained.unlink()
-    monkeypatch.setattr(storage, "SAVE_SECONDS", -1.0)
+    monkeypatch.setattr(training, "SAVE_SECONDS", -1.0)
+    epoch, epochs = stacked.Trainer._epoch, []
 
-    def stop(done, _epochs):
-        if done == 4:
-            raise StopError
+    def counted(trainer):
+        epochs.append(trainer.epochs)
+        if len(epochs) == 4:
+            raise KeyboardInterrupt
+        epoch(trainer)
 
-    with pytest.raises(StopError):
-        nets(report=stop)
-    assert sorted(path.suffix for path in cache.iterdir()) == [".before", ".checkpoint"]
-    seen = []
-    assert same(nets(report=lambda done, _: seen.append(done)), whole)
-    assert seen == [4, 5, 6]  # the third epoch was saved
+    monkeypatch.setattr(stacked.Trainer, "_epoch", counted)
+    with pytest.raises(KeyboardInterrupt):
+        nets()
+    assert [path.suffix for path in cache.iterdir()] == [".checkpoint"]
+    assert same(nets(), whole)
+    assert epochs == [0, 1, 2, 3, 3, 4, 5]
     assert [path.suffix for path in cache.iterdir()] == [".safetensors"]
 
 
 def test_nets_of_another_version_of_the_training_are_not_taken(cache, monkeypatch):
-    seen = []
-    nets()
-    monkeypatch.setattr(stacked, "VERSION", 2)
-    nets(report=lambda done, _: seen.append(done))
-    assert seen == [1, 2, 3, 4, 5, 6]
+    for version in (1, 1, 2):
+        monkeypatch.setattr(stacked, "VERSION", version)
+        nets()
     assert len(list(cache.iterdir())) == 2
 
 

@@ -1,0 +1,141 @@
+"""Trainings that save checkpoints and resume from them."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sdp_bench.bench.nets import storage
+
+SAVE_SECONDS = 120.0
+"""Longest time (s) between two checkpoints."""
+
+
+class Training(Protocol):
+    """A training in progress."""
+
+    def to_bytes(self) -> bytes:
+        """Return the complete state, a safetensors file."""
+
+    def restore(self, content: bytes) -> None:
+        """Restore the state from `to_bytes`; raises an error of any type for another training's state."""
+
+
+TrainingT = TypeVar("TrainingT", bound=Training)
+
+
+class Minibatches(ABC):
+    """A training by minibatches of shuffled examples, `batch` each, on a device.
+
+    The order of an epoch depends on `entropy` and the epoch only, so an interrupted training continues as if
+    it had never stopped.
+    """
+
+    def __init__(self, examples: int, batch: int, epochs: int, entropy: tuple[int, ...], device: str) -> None:
+        self.device, self.batch, self._examples, self._entropy = device, batch, examples, entropy
+        self.steps_an_epoch = math.ceil(examples / batch)
+        self.steps = epochs * self.steps_an_epoch
+        self.step = 0
+        self._order: Tensor | None = None
+
+    @abstractmethod
+    def take(self, rows: Tensor) -> None:
+        """Take one step on some examples."""
+
+    def advance(self) -> None:
+        """Take the next step."""
+        epoch, place = divmod(self.step, self.steps_an_epoch)
+        if place == 0 or self._order is None:
+            order = torch.randperm(self._examples, generator=generator(*self._entropy, epoch))
+            self._order = order.to(self.device)
+        self.take(self._order[place * self.batch : (place + 1) * self.batch])
+        self.step += 1
+
+
+def generator(*entropy: int) -> torch.Generator:
+    """Return a generator on the CPU; other integers give independent random numbers."""
+    seed = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(seed))
+
+
+@contextmanager
+def numerics(*, tf32: bool = False) -> Iterator[None]:
+    """Select deterministic products on a GPU; on a CPU flush denormal numbers, which are slow."""
+    torch.set_flush_denormal(True)
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
+            yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def trained(
+    path: Path, start: Callable[[], TrainingT], steps: Callable[[TrainingT], Iterator[bool]]
+) -> TrainingT:
+    """Return a finished training, from its file, or trained as by `resumed` and written to it."""
+    if (kept := _restored(path, start)) is not None:
+        return kept
+    checkpoint = path.with_suffix(storage.CHECKPOINT)
+    training = resumed(checkpoint, start, steps)
+    storage.write(path, training.to_bytes())
+    checkpoint.unlink()
+    return training
+
+
+def resumed(
+    checkpoint: Path, start: Callable[[], TrainingT], steps: Callable[[TrainingT], Iterator[bool]]
+) -> TrainingT:
+    """Run a training to its end, from its checkpoint if there is one, and return it.
+
+    `start` returns the training before its first step. `steps` runs the remaining steps and yields between
+    them, True to save a checkpoint at once. A RunFailedError is raised if the checkpoint cannot be written,
+    which is tested before the first step.
+    """
+    training = _restored(checkpoint, start) or start()
+    storage.write(checkpoint, training.to_bytes())
+    saved = time.monotonic()
+    for is_due in steps(training):
+        if is_due or time.monotonic() - saved >= SAVE_SECONDS:
+            storage.write(checkpoint, training.to_bytes())
+            saved = time.monotonic()
+    return training
+
+
+def _restored(path: Path, start: Callable[[], TrainingT]) -> TrainingT | None:
+    if not path.exists():
+        return None
+    training = start()  # a new object, because a damaged checkpoint may have been restored in part
+
+    def decode(content: bytes) -> TrainingT:
+        training.restore(content)
+        return training
+
+    return storage.read(path, decode, put_aside=True)
+
+
+def packed(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the weights of a net and the state of its optimizer, with names known to `unpack`."""
+    tensors = {f"net/{name}": tensor for name, tensor in net.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer/{index}/{k}": v for k, v in state.items() if isinstance(v, Tensor)}
+    return tensors
+
+
+def unpack(tensors: dict[str, Tensor], net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Restore what `packed` returned."""
+    states: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        if key.startswith("optimizer/"):
+            _, index, name = key.split("/")
+            states.setdefault(int(index), {})[name] = tensor
+    net.load_state_dict({key[4:]: tensor for key, tensor in tensors.items() if key.startswith("net/")})
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
