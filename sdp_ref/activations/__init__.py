@@ -1,7 +1,7 @@
 """Elementwise non-linearities and their moments under a normal law; each file defines one function or family.
 
 Moments are computed in float64 and cast to the dtype of the input. Variances are exact or centred
-quadratures; covariances follow from Price's theorem (see :mod:`sdp_ref.activations.numerics.covariances`).
+quadratures; covariances are closed forms, Hermite series or quadratures.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _TAIL = -2.0
 # density and all repeated integrals are 0 in float64.
 _TAIL_BANDS = ((2.0, 3.0, 96), (3.0, 5.0, 56), (5.0, 8.0, 28), (8.0, 16.0, 20), (16.0, 40.0, 12))
 
-# Number of nodes by the largest abs(rho) for which the rule of order 2 errs by less than 1e-12.
+# Number of nodes by the largest abs(rho) for which the rule errs by less than 1e-12.
 _NODES = ((0.1, 6), (0.3, 8), (0.6, 12), (0.85, 16), (0.95, 20), (0.99, 32), (0.999, 48), (1.0, 96))
 
 Factor = Callable[[Tensor, Tensor], Tensor]
@@ -120,15 +120,14 @@ def gauss_legendre(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def price_integral(
-    h: Tensor, k: Tensor, rho: Tensor, order: int, count: int, limit: float, factor: Factor | None = None
+    h: Tensor, k: Tensor, rho: Tensor, count: int, limit: float, factor: Factor | None = None
 ) -> Tensor:
     r"""Integral of the bivariate normal density over its correlation, weighted by the remaining distance.
 
-    .. math:: \int_0^\rho (\rho - r)^{n-1} \, p(h, k; r) \, \mathrm{factor}(r) \, dr
+    .. math:: \int_0^\rho (\rho - r) \, p(h, k; r) \, \mathrm{factor}(r) \, dr
 
-    with p the density of two standard normals of correlation r. Without a factor, n = 1 gives the
-    covariance of two Heaviside functions 1(h + U > 0), 1(k + V > 0), and n = 2 that of two ramps except for
-    the term rho Phi(h) Phi(k) (Price 1958).
+    with p the density of two standard normals of correlation r. Without a factor, it is the covariance of two
+    ramps except for the term rho Phi(h) Phi(k) (Price 1958).
     """
     t, weight = gauss_legendre(count, h.device)
     left = limit * t * t
@@ -137,9 +136,7 @@ def price_integral(
     # 1 - u as a product: close to rho the sines agree in all their digits
     rest = 2 * torch.cos((limit + angle) / 2) * torch.sin(left / 2) / math.sin(limit)
     # du = 2 t limit cos(angle) / sin(limit) dt, and 1 / (2 pi) of the density
-    weight = weight * t * torch.cos(angle) * (limit / math.sin(limit) / math.pi)
-    if order == 2:
-        weight = weight * rest
+    weight = weight * t * torch.cos(angle) * (limit / math.sin(limit) / math.pi) * rest
 
     # p(h, k; -r) = p(h, -k; r), so the only singularity is at r = 1
     sign = torch.where(rho < 0, -1.0, 1.0)
@@ -153,12 +150,10 @@ def price_integral(
     density = torch.exp(-exponent) * torch.rsqrt(cosine2)
     if factor is not None:
         density = density * factor(r * sign[..., None], cosine2)
-    return (density @ weight) * rho**order
+    return (density @ weight) * rho**2
 
 
-def by_correlation(
-    kernel: Callable[..., Tensor], correlation: Tensor, *arguments: Tensor, width: int = 1
-) -> Tensor:
+def by_correlation(kernel: Callable[..., Tensor], correlation: Tensor, *arguments: Tensor) -> Tensor:
     """Evaluate `kernel` on pairs grouped by abs(correlation), in chunks of bounded memory."""
     size = correlation.detach().abs().flatten()
     flat = [a.flatten() for a in arguments]
@@ -169,7 +164,7 @@ def by_correlation(
         if not len(found):
             continue
         places.append(found)
-        step = max(1, _ELEMENTS // (count * width))
+        step = _ELEMENTS // count
         chunks = zip(*(a[found].split(step) for a in flat), strict=True)
         values += [recomputed(kernel, *chunk, count, math.asin(high)) for chunk in chunks]
     scattered = torch.zeros_like(size).index_put((torch.cat(places),), torch.cat(values))
@@ -320,7 +315,7 @@ def ramp_covariance(
         h_i, h_j = h[:, i], k[:, j]
         reached = torch.maximum(h_i.abs(), h_j.abs()) < _UNDERFLOW
         # If one unit of a pair never reaches its corner, the density there is 0.
-        bend = by_correlation(_ramp_bend, torch.where(reached, rho, torch.nan), h_i, h_j, rho)
+        bend = by_correlation(price_integral, torch.where(reached, rho, torch.nan), h_i, h_j, rho)
         bent.append((_product(of_i, of_j, i, j), bend))
     mean_slope = slopes[0] + functools.reduce(torch.add, [bend * cdf(h) for h, bend in bends])
     unit = rho * mean_slope[:, i] * mean_slope[:, j]
@@ -334,7 +329,3 @@ def _product(a: float | Tensor, b: float | Tensor, i: Tensor, j: Tensor) -> floa
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a[i] * b[j]
     return a**2 if a is b else a * b  # a power and a product may differ in the last digit
-
-
-def _ramp_bend(h: Tensor, k: Tensor, rho: Tensor, count: int, limit: float) -> Tensor:
-    return price_integral(h, k, rho, 2, count, limit)
