@@ -17,12 +17,11 @@ from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.gate import accuracy, speed
 from sdp_bench.bench.gate.baseline import Baseline
 from sdp_bench.bench.gate.cells import Scope
-from sdp_bench.bench.gate.guests import Asked, Guest
-from sdp_bench.bench.gate.predictions import predict
+from sdp_bench.bench.gate.predictions import Asked, predict
 from sdp_bench.bench.gate.speed import Timing
-from sdp_bench.bench.gate.verdict import PASSED, RANKED, Finding, Status, Verdict, exit_code
+from sdp_bench.bench.gate.verdict import PASSED, RANKED, STOPPING, Finding, Status, Verdict, exit_code
 from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.plugins.plugin import plugin_of
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 
 ORACLE = "oracle"
 Step = Callable[[int, int, str], object]
@@ -67,22 +66,21 @@ class Outcome:
         steps = []
         for verdict in self.verdicts:
             if verdict.kind == ORACLE:
-                steps += (
-                    ["if the change is intended: sdp-bench oracles record"] if verdict.having(*_STOP) else []
-                )
+                if verdict.having(*STOPPING):
+                    steps.append("if the change is intended: sdp-bench oracles record")
                 continue
-            for rule in _rules(verdict.having(Status.FAILED)):
+            for rule in verdict.rules(Status.FAILED):
                 address = self.addresses.get(rule, rule)
                 steps.append(f"to see why it fails: {shlex.join(['sdp-bench', 'check-rule', address])}")
             if verdict.having(Status.GONE):
                 steps.append(f"to drop the removed rules: {self._update([])}")
             only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}[verdict.kind]
             for statuses, purpose, options in (
-                (_STOP, f"to accept the change of {verdict.kind}", only),
+                ((Status.WORSE, Status.CHANGED), f"to accept the change of {verdict.kind}", only),
                 ((Status.NEW,), "to add the new rules to the baseline", []),
                 ((Status.BETTER,), "to keep the improvement in the baseline", only),
             ):
-                if rules := _rules(verdict.having(*statuses)):
+                if rules := verdict.rules(*statuses):
                     steps.append(f"{purpose}: {self._update(rules, *options)}")
         return list(dict.fromkeys(steps))
 
@@ -92,20 +90,13 @@ class Outcome:
         return shlex.join(words)
 
 
-_STOP = (Status.WORSE, Status.CHANGED)
-
-
-def _rules(findings: Sequence[Finding]) -> list[str]:
-    return list(dict.fromkeys(finding.subject for finding in findings))
-
-
 def rules_of(specs: Sequence[str]) -> dict[str, Asked]:
-    """Return rules or guests by canonical spec, given specs and addresses of plug-ins."""
+    """Return rules or plug-ins by canonical spec, given specs and addresses of plug-ins."""
     names, found = plugins.resolve(specs)
     rules: dict[str, Asked] = {}
     for name in canonical_rules(names, found):
         if plugin := plugin_of(name, found):
-            rules[name] = Guest(plugin)
+            rules[name] = plugin
             continue
         rule = plugins.rule_of(name)
         if isinstance(rule, Reference):
@@ -134,10 +125,23 @@ def check(
     """
     scope = scope or Scope.of_ci()
     rules = rules_of(scope.rules if options.rules is None else options.rules)
-    addresses = {name: rule.address for name, rule in rules.items() if isinstance(rule, Guest)}
+    addresses = {
+        name: ":".join(filter(None, (rule.address, rule.options)))
+        for name, rule in rules.items()
+        if isinstance(rule, Plugin)
+    }
     baseline.check_scope(scope)
-    if not options.allow_new:
-        _reject_new(baseline, rules, scope, timed=options.speed)
+    for name in () if options.allow_new else rules:  # nothing would be compared
+        if name not in baseline.rules:
+            raise UserError(
+                f"rule '{name}' is not in the baseline; accept it with --rules {name} --update, or let it "
+                "pass with --allow-new"
+            )
+        if options.speed and not scope.nets.keys() <= baseline.rules[name].speed.keys():
+            raise UserError(
+                f"the baseline has no times of rule '{name}'; measure them with --update --no-accuracy, skip "
+                "times with --no-speed, or let it pass with --allow-new"
+            )
     seed = secrets.randbits(63) if options.seed is None else options.seed
     verdicts = []
     with threads(1):
@@ -177,18 +181,3 @@ def of_oracles(
         for title, found in problems.items()
     ]
     return Verdict(ORACLE, tuple(findings), note)
-
-
-def _reject_new(baseline: Baseline, rules: Mapping[str, Asked], scope: Scope, *, timed: bool) -> None:
-    """Raise a UserError if a requested rule is not in the baseline: nothing would be compared."""
-    for name in rules:
-        if name not in baseline.rules:
-            raise UserError(
-                f"rule '{name}' is not in the baseline; accept it with --rules {name} --update, or let it "
-                "pass with --allow-new"
-            )
-        if timed and not scope.nets.keys() <= baseline.rules[name].speed.keys():
-            raise UserError(
-                f"the baseline has no times of rule '{name}'; measure them with --update --no-accuracy, skip "
-                "times with --no-speed, or let it pass with --allow-new"
-            )

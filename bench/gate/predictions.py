@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from sdp_bench.bench.errors import OutsideError, one_line, outside
+from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of, with_seed
 from sdp_bench.bench.gate.answers import Answer, repeats
 from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.guests import Asked, Guest
 from sdp_bench.bench.gate.probes import Probe, Way
 from sdp_bench.bench.plugins.code import no_exit
+from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_ref.errors import on_one_line
-from sdp_ref.laws import Law, joined
+from sdp_ref.laws import joined
 from sdp_ref.rules import Propagator
+
+Asked = Propagator | Plugin
+"""A rule of the gate."""
+T = TypeVar("T")
 
 _AT_ONCE = 128  # draws per call; larger batches only take more memory
 
@@ -33,6 +38,23 @@ class Predictions:
     samples: bool = False  # whether the rule draws samples
 
 
+def ask(rule: Asked, fn: Callable[..., T], /, *args: Any) -> T:
+    """Return the plain data that a function computes of a rule and `args`, for a plug-in in another process.
+
+    An OutsideError is raised if a plug-in fails, ends the process or takes too long.
+    """
+    if not isinstance(rule, Plugin):
+        return fn(rule, *args)
+    with outside():
+        answer: T = apart(_loaded, rule, fn, *args, address=rule.address)
+    return answer
+
+
+def _loaded(plugin: Plugin, fn: Callable[..., T], *args: Any) -> T:
+    with outside():
+        return fn(plugin.load(), *args)
+
+
 def predict(rule: Asked, scope: Scope, known: Mapping[str, Answer] | None = None) -> Predictions:
     """Return a rule's predictions in all cases, with the seeds of the `known` predictions if there are any.
 
@@ -40,11 +62,9 @@ def predict(rule: Asked, scope: Scope, known: Mapping[str, Answer] | None = None
     an error for an answer.
     """
     seeds = {key: answer.seed for key, answer in (known or {}).items() if answer.seed is not None}
-    if not isinstance(rule, Guest):
-        return _predict(rule, scope, seeds)
     try:
-        with outside():
-            found = rule.ask(_predict, scope, seeds)
+        found = ask(rule, _predict, scope, seeds)
+        with outside():  # a plug-in may return anything
             return Predictions({key: found.answers[key] for key in scope.cases}, found.samples)
     except OutsideError as error:
         return Predictions({key: Answer(error=on_one_line(str(error))) for key in scope.cases})
@@ -79,41 +99,35 @@ def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
     """Return a rule's answer to each probe, by key; an error is an answer too."""
     found = {}
     for probe in probes:
-        seeds = seeds_of(rule, [probe.root])
+        net, way, seeds = probe.build(), probe.way, seeds_of(rule, [probe.root])
         try:
-            with torch.no_grad(), warnings.catch_warnings():
+            with torch.no_grad(), warnings.catch_warnings(), no_exit():
                 warnings.simplefilter("ignore")  # for example that a marginal rule drops covariances
-                found[probe.key] = Answer.of(_ask(rule, probe, seeds))
+                if way is Way.DIRECT:
+                    seeded = with_seed(rule, *seeds) if seeds else rule
+                    law = way.ask(functools.partial(seeded.propagate, net), probe.law)
+                else:
+                    law = way.ask(prepared(rule, net, [*seeds] * way.laws), probe.law)
+                found[probe.key] = Answer.of(law)
         except Exception as error:  # noqa: BLE001  a rule may raise anything, and that is its answer
             found[probe.key] = Answer(error=one_line(error))
     return found
 
 
-def _ask(rule: Propagator, probe: Probe, seeds: Sequence[int]) -> Law:
-    net, way = probe.build(), probe.way
-    if way is not Way.DIRECT:
-        return way.ask(prepared(rule, net, [*seeds] * way.laws), probe.law)
-    seeded = with_seed(rule, *seeds) if seeds else rule
-    with no_exit():
-        return way.ask(functools.partial(seeded.propagate, net), probe.law)
-
-
-Drawn = list[Answer] | OutsideError
-"""A rule's predictions for several seeds, or the error that it raises."""
-
-
-def draws_in(rule: Asked, cases: Sequence[tuple[Cell | Probe, Sequence[int]]]) -> list[Drawn]:
-    """Return the result of `draws` in each case, with its seeds."""
-    if not cases or not isinstance(rule, Guest):
-        return _draws_in(rule, cases)
+def draws_in(
+    rule: Asked, cases: Sequence[tuple[Cell | Probe, Sequence[int]]]
+) -> list[list[Answer] | OutsideError]:
+    """Return the result of `draws` in each case with its seeds, or the error that the rule raises."""
     try:
-        return rule.ask(_draws_in, cases)
+        return ask(rule, _draws_in, cases) if cases else []
     except OutsideError as error:
         return [error] * len(cases)
 
 
-def _draws_in(rule: Any, cases: Sequence[tuple[Cell | Probe, Sequence[int]]]) -> list[Drawn]:
-    found: list[Drawn] = []
+def _draws_in(
+    rule: Propagator, cases: Sequence[tuple[Cell | Probe, Sequence[int]]]
+) -> list[list[Answer] | OutsideError]:
+    found: list[list[Answer] | OutsideError] = []
     for case, seeds in cases:
         try:
             with outside():  # a rule may raise any error under other seeds

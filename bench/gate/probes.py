@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,11 +25,9 @@ from sdp_bench.bench.identity import SeedRoot, digest
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined
 
 _INPUTS, _WIDTH, _OUTPUTS = 3, 8, 2
-_DEEP, _WIDE, _MANY = (_INPUTS, *[_WIDTH] * 11, _OUTPUTS), (_INPUTS, 200, _OUTPUTS), (12, _WIDTH, 5)
-_ALPHA = 1.5
+_WIDTHS = (_INPUTS, _WIDTH, _WIDTH, _OUTPUTS)
 _COMPANY, _CALLS, _THREADS = 20, 120, 2
 
-Activation = Callable[[], nn.Module]
 Rule = Callable[[Law], Law]
 """A propagation rule for a given net, as a function of a batch of laws."""
 
@@ -98,19 +97,19 @@ class Residual(nn.Module):
         return out
 
 
-def _chain(activation: Activation, widths: Sequence[int] = (_INPUTS, _WIDTH, _WIDTH, _OUTPUTS)) -> nn.Module:
+def _chain(activation: Callable[[], nn.Module] = nn.ReLU, widths: Sequence[int] = _WIDTHS) -> nn.Module:
     layers = [nn.Linear(*pair) for pair in itertools.pairwise(widths)]
     hidden = [module for layer in layers[:-1] for module in (layer, activation())]
     return nn.Sequential(*hidden, layers[-1])
 
 
 def _normalised() -> nn.Module:
-    first, *rest = _chain(nn.ReLU).children()
+    first, *rest = _chain().children()
     return nn.Sequential(first, nn.BatchNorm1d(_WIDTH), *rest)
 
 
-def _convolved(convolution: Callable[[], nn.Module], features: int) -> nn.Module:
-    return nn.Sequential(convolution(), nn.ReLU(), nn.Flatten(), nn.Linear(features, _OUTPUTS))
+def _convolved(kind: type[nn.Module], sizes: tuple[int, ...], features: int, **options: int) -> nn.Module:
+    return nn.Sequential(kind(*sizes, **options), nn.ReLU(), nn.Flatten(), nn.Linear(features, _OUTPUTS))
 
 
 def _image_net() -> nn.Module:
@@ -127,14 +126,8 @@ def _image_net() -> nn.Module:
     )
 
 
-def _weighted(
-    make: Callable[[], nn.Module], seed: int, dtype: torch.dtype = torch.float64
-) -> Callable[[], nn.Module]:
-    """Return a function that makes the net with weights, biases and statistics from a numpy generator."""
-    return functools.partial(_built, make, seed, dtype)
-
-
 def _built(make: Callable[[], nn.Module], seed: int, dtype: torch.dtype) -> nn.Module:
+    """Return the net with weights, biases and statistics from a numpy generator."""
     with torch.random.fork_rng(devices=[]):  # layers draw weights, which are replaced
         net = make().to(dtype).eval().requires_grad_(False)
     rng = np.random.default_rng(seed)
@@ -163,67 +156,44 @@ def _correlated(seed: int) -> Gaussian:
 
 def probes() -> tuple[Probe, ...]:
     """Return all probes: of nets, of laws, and of ways to call a rule."""
-    return (*_of_nets(), *_of_laws(), *_of_ways())
-
-
-def _of_nets() -> Iterator[Probe]:
-    """Yield other activations and layers, depths and widths."""
-    x = _diagonal(1, _INPUTS)
-    activations: dict[str, Activation] = {
-        "leaky_relu": nn.LeakyReLU,
-        "gelu": nn.GELU,
-        "sigmoid": nn.Sigmoid,
-        "silu": nn.SiLU,
-        "tanh": nn.Tanh,
-        "leaky_relu 0.1": functools.partial(nn.LeakyReLU, 0.1),
-    }
-    for number, (name, kind) in enumerate(activations.items()):
-        yield Probe(f"{name} chain", _weighted(functools.partial(_chain, kind), number), x)
-    yield Probe("convolutions and pools, image", _weighted(_image_net, 12), _diagonal(4, 1, 4, 4))
-    yield Probe("residual net", _weighted(Residual, 13), x)
-    yield Probe("batch normalisation of a vector", _weighted(_normalised, 14), x)
-    relu = functools.partial(_chain, nn.ReLU)
-    yield Probe("relu chain, 12 layers", _weighted(functools.partial(relu, _DEEP), 15), x)
-    yield Probe("relu chain, 200 units", _weighted(functools.partial(relu, _WIDE), 16), x)
-    many = _weighted(functools.partial(relu, _MANY), 17)
-    yield Probe("relu chain, 12 inputs, 5 outputs", many, _diagonal(5, _MANY[0]))
-    image, row = _diagonal(6, 2, 4, 4), _diagonal(7, 2, 6)
-    convolutions: dict[str, tuple[Callable[[], nn.Module], int, DiagonalGaussian]] = {
-        "with stride": (functools.partial(nn.Conv2d, 2, 3, 2, stride=2), 12, image),
-        "in groups": (functools.partial(nn.Conv2d, 2, 4, 3, groups=2), 16, image),
-        "with dilation": (functools.partial(nn.Conv2d, 2, 3, 2, dilation=2), 12, image),
-        "transposed": (functools.partial(nn.ConvTranspose2d, 2, 1, 2), 25, image),
-        "of a row": (functools.partial(nn.Conv1d, 2, 3, 3), 12, row),
-    }
-    for number, (name, (make, features, law)) in enumerate(convolutions.items(), 18):
-        yield Probe(
-            f"convolution {name}", _weighted(functools.partial(_convolved, make, features), number), law
-        )
-
-
-def _of_laws() -> Iterator[Probe]:
-    """Yield correlated, singular and heavy-tailed input, little and much noise, and float32."""
     x, correlated = _diagonal(1, _INPUTS), _correlated(2)
-    relu = _weighted(functools.partial(_chain, nn.ReLU), 10)
-    tanh = _weighted(functools.partial(_chain, nn.Tanh), 11)
-    yield Probe("relu chain, correlated input", relu, correlated)
-    yield Probe("tanh chain, correlated input", tanh, _correlated(3))
-    yield Probe("relu chain, Cauchy input", relu, Cauchy(x.mean, x.variance))
-    yield Probe("relu chain, stable input", relu, SymmetricStable(x.mean, x.variance, _ALPHA))
-    root = correlated.covariance[:, :, :2]
-    yield Probe("relu chain, singular input", relu, Gaussian(x.mean, root @ root.mT))
-    some = x.variance.clone()
+    image, row = _diagonal(6, 2, 4, 4), _diagonal(7, 2, 6)
+    root, some = correlated.covariance[:, :, :2], x.variance.clone()
     some[:, 0] = 0
-    yield Probe("relu chain, one input without noise", relu, DiagonalGaussian(x.mean, some))
-    other = _weighted(functools.partial(_chain, nn.ReLU), 24)
-    for sigma in (0.01, 1000.0):
-        yield Probe(f"relu chain, sigma {sigma:g}", other, DiagonalGaussian(x.mean, sigma**2 * x.variance))
-    single = _weighted(functools.partial(_chain, nn.ReLU), 10, torch.float32)
-    yield Probe("relu chain, float32", single, correlated.to(dtype=torch.float32))
-
-
-def _of_ways() -> Iterator[Probe]:
-    """Yield all ways except the default."""
-    relu = _weighted(functools.partial(_chain, nn.ReLU), 10)
-    for way in list(Way)[1:]:
-        yield Probe(f"relu chain, {way.value}", relu, _correlated(2), way)
+    chain, convolved = (functools.partial(functools.partial, make) for make in (_chain, _convolved))
+    deep, wide, many = (_INPUTS, *[_WIDTH] * 11, _OUTPUTS), (_INPUTS, 200, _OUTPUTS), (12, _WIDTH, 5)
+    table: list[tuple[Any, ...]] = [
+        # other activations and layers, depths and widths: name, net, seed of the weights, law
+        ("leaky_relu chain", chain(nn.LeakyReLU), 0, x),
+        ("gelu chain", chain(nn.GELU), 1, x),
+        ("sigmoid chain", chain(nn.Sigmoid), 2, x),
+        ("silu chain", chain(nn.SiLU), 3, x),
+        ("tanh chain", chain(nn.Tanh), 4, x),
+        ("leaky_relu 0.1 chain", chain(functools.partial(nn.LeakyReLU, 0.1)), 5, x),
+        ("convolutions and pools, image", _image_net, 12, _diagonal(4, 1, 4, 4)),
+        ("residual net", Residual, 13, x),
+        ("batch normalisation of a vector", _normalised, 14, x),
+        ("relu chain, 12 layers", chain(widths=deep), 15, x),
+        ("relu chain, 200 units", chain(widths=wide), 16, x),
+        ("relu chain, 12 inputs, 5 outputs", chain(widths=many), 17, _diagonal(5, 12)),
+        ("convolution with stride", convolved(nn.Conv2d, (2, 3, 2), 12, stride=2), 18, image),
+        ("convolution in groups", convolved(nn.Conv2d, (2, 4, 3), 16, groups=2), 19, image),
+        ("convolution with dilation", convolved(nn.Conv2d, (2, 3, 2), 12, dilation=2), 20, image),
+        ("convolution transposed", convolved(nn.ConvTranspose2d, (2, 1, 2), 25), 21, image),
+        ("convolution of a row", convolved(nn.Conv1d, (2, 3, 3), 12), 22, row),
+        # correlated, singular and heavy-tailed input, little and much noise
+        ("relu chain, correlated input", _chain, 10, correlated),
+        ("tanh chain, correlated input", chain(nn.Tanh), 11, _correlated(3)),
+        ("relu chain, Cauchy input", _chain, 10, Cauchy(x.mean, x.variance)),
+        ("relu chain, stable input", _chain, 10, SymmetricStable(x.mean, x.variance, 1.5)),
+        ("relu chain, singular input", _chain, 10, Gaussian(x.mean, root @ root.mT)),
+        ("relu chain, one input without noise", _chain, 10, DiagonalGaussian(x.mean, some)),
+        ("relu chain, sigma 0.01", _chain, 24, DiagonalGaussian(x.mean, 0.01**2 * x.variance)),
+        ("relu chain, sigma 1000", _chain, 24, DiagonalGaussian(x.mean, 1000.0**2 * x.variance)),
+        ("relu chain, float32", _chain, 10, correlated.to(dtype=torch.float32)),
+    ]
+    ways = [(f"relu chain, {way.value}", _chain, 10, correlated, way) for way in list(Way)[1:]]
+    return tuple(
+        Probe(name, functools.partial(_built, make, seed, law.location.dtype), law, *way)
+        for name, make, seed, law, *way in (*table, *ways)
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
@@ -15,11 +15,9 @@ from sdp_bench.bench.gate.check import ORACLE, Outcome
 from sdp_bench.bench.gate.verdict import (
     ALL_CASES,
     FAILED,
-    NOTHING,
     PASSED,
     REGRESSION,
     SEVERITY,
-    STOPPING,
     Finding,
     Status,
     Verdict,
@@ -28,7 +26,6 @@ from sdp_bench.bench.text import code, printable, public
 from sdp_bench.bench.text import markdown as to_markdown
 
 _SHOWN = 10  # findings
-_NAMED = 3  # rules
 _NOTABLE = [status for status in SEVERITY if status not in (Status.UNCHANGED, Status.ROUNDING)]
 COLUMNS = ("rule", "status", "cells", "mean", "covariance", "error", "time")
 
@@ -50,7 +47,10 @@ def table(outcome: Outcome) -> list[dict[str, str]]:
         found = by_kind[accuracy.KIND].of(rule) if accuracy.KIND in by_kind else []
         timed = by_kind[speed.KIND].of(rule) if speed.KIND in by_kind else []
         status = min((f.status for f in (*found, *timed)), key=SEVERITY.index)
-        row = {"rule": rule, "status": str(status), **_changes(found), "time": _time(timed)}
+        row = {"rule": rule, "status": str(status), **_changes(found)}
+        if slower := [f.numbers for f in timed if "change" in f.numbers]:
+            slowest = max(slower, key=lambda numbers: numbers["at least"])
+            row["time"] = f"x {slowest['change']:.2f}, at least {slowest['at least']:.2f}"
         rows.append({name: row.get(name, "") for name in COLUMNS})
     return rows
 
@@ -79,25 +79,15 @@ def _changes(findings: Sequence[Finding]) -> dict[str, str]:
     return row
 
 
-def _time(findings: Sequence[Finding]) -> str:
-    timed = [f.numbers for f in findings if "change" in f.numbers]
-    if not timed:
-        return ""
-    slowest = max(timed, key=lambda numbers: numbers["at least"])
-    return f"x {slowest['change']:.2f}, at least {slowest['at least']:.2f}"
-
-
-def _aligned(rows: Sequence[dict[str, str]]) -> Iterator[str]:
-    lines = [dict(zip(COLUMNS, COLUMNS, strict=True)), *rows]
-    names = [name for name in COLUMNS if any(row[name] for row in rows)]
-    widths = {name: max(len(line[name]) for line in lines) for name in names}
-    for line in lines:
-        yield "  ".join(f"{line[name]:{widths[name]}}" for name in names).rstrip()
-
-
 def text(outcome: Outcome) -> str:
     """Return the table of rules, notable findings, one line per kind of check, verdict and next steps."""
-    lines = list(_aligned(table(outcome)))
+    rows = table(outcome)
+    names = [name for name in COLUMNS if any(row[name] for row in rows)]
+    widths = {name: max(len(text) for text in (name, *(row[name] for row in rows))) for name in names}
+    lines = [
+        "  ".join(f"{row[name]:{widths[name]}}" for name in names).rstrip()
+        for row in ({name: name for name in names}, *rows)
+    ]
     for verdict in outcome.verdicts:
         found = _notable(verdict)
         if found:
@@ -107,15 +97,8 @@ def text(outcome: Outcome) -> str:
     lines.append("")
     for verdict in outcome.verdicts:
         lines += [verdict.summary, f"  {verdict.note}"]
-    lines.append(f"verdict: {conclusion(outcome)}")
+    lines.append(f"verdict: {_word(outcome)}")
     return "\n".join([*lines, *(f"next, {step}" for step in outcome.next_steps)])
-
-
-def conclusion(outcome: Outcome) -> str:
-    """Return the conclusion in one sentence: what passed, or what needs attention and in how many cells."""
-    bad = [part for verdict in outcome.verdicts for part in _problems(verdict)]
-    passed = [_passed(verdict) for verdict in outcome.verdicts if verdict.status == PASSED]
-    return f"{_word(outcome)}: {'; '.join([*bad, *(f'{part} passed' if bad else part for part in passed)])}"
 
 
 def badge(outcome: Outcome) -> Badge:
@@ -133,46 +116,6 @@ def _word(outcome: Outcome) -> str:
     return "failed to run" if outcome.status == FAILED else outcome.status
 
 
-def _passed(verdict: Verdict) -> str:
-    """Describe what was compared, for which rules, and in how many cells."""
-    if verdict.kind == ORACLE:
-        return f"{len(verdict.compared)} recorded oracles"
-    rules = list(dict.fromkeys(f.subject for f in verdict.compared))
-    named = ", ".join(rules) if len(rules) <= _NAMED else f"{len(rules)} rules"
-    new = list(dict.fromkeys(f.subject for f in verdict.having(Status.NEW)))
-    return f"{verdict.kind} of {named} {_where(verdict, verdict.compared)}" + (
-        f" (not of {', '.join(new)})" if new else ""
-    )
-
-
-def _problems(verdict: Verdict) -> Iterator[str]:
-    """Yield what keeps a verdict from passing: the rule, and in how many cells."""
-    if verdict.status == NOTHING:
-        rules = dict.fromkeys(f.subject for f in verdict.findings)
-        yield f"{verdict.kind} of {', '.join(rules) or 'no rule'}"
-    for status in (*STOPPING, Status.FAILED):
-        found = verdict.having(status)
-        if verdict.kind == ORACLE and found:
-            yield f"{len(found)} of {len(verdict.findings)} recorded oracles {status}"
-            continue
-        for rule in dict.fromkeys(f.subject for f in found):
-            cells = _cells([f for f in found if f.subject == rule])
-            where = f" {_where(verdict, verdict.of(rule), f'{cells} of ')}" if cells else ""
-            yield f"{verdict.kind} of {rule} {status}{where}"
-
-
-def _where(verdict: Verdict, findings: Sequence[Finding], some: str = "") -> str:
-    """Describe the scope of a check: ``in 3 of 27 cells``, ``on 3 nets``."""
-    preposition, noun = ("on", "net") if verdict.kind == speed.KIND else ("in", "cell")
-    number = _cells(findings)
-    return f"{preposition} {some}{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _cells(findings: Sequence[Finding]) -> int:
-    """Count the cells of findings; a finding on all cells of a rule does not count."""
-    return len({f.cell for f in findings} - {"", ALL_CASES})
-
-
 def _notable(verdict: Verdict) -> list[Finding]:
     """Return the findings other than "unchanged", most severe first, and those on all cells before others."""
     found = [f for f in verdict.findings if f.status in _NOTABLE]
@@ -180,12 +123,9 @@ def _notable(verdict: Verdict) -> list[Finding]:
 
 
 def markdown(outcome: Outcome) -> str:
-    """Return the summary for a pull request: conclusion, table of rules, notable findings, next steps."""
-    lines = [f"### sdp-bench check: {_word(outcome)}", "", to_markdown(_sentence(conclusion(outcome))), ""]
-    lines += [
-        f"- **{verdict.kind}**: {verdict.status}. {to_markdown(_sentence(verdict.note))}"
-        for verdict in outcome.verdicts
-    ]
+    """Return the summary for a pull request: verdicts, table of rules, notable findings, next steps."""
+    lines = [f"### sdp-bench check: {_word(outcome)}", ""]
+    lines += [f"- {to_markdown(f'{verdict.summary}; {verdict.note}')}" for verdict in outcome.verdicts]
     rows = table(outcome)
     if rows:
         lines += ["", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
@@ -206,10 +146,6 @@ def markdown(outcome: Outcome) -> str:
     cpu, version = (to_markdown(str(outcome.environment.get(name, ""))) for name in ("cpu", "torch"))
     lines += ["", f"<sub>oracle seed {outcome.seed}, torch {version}, {cpu}</sub>", ""]
     return "\n".join(lines)
-
-
-def _sentence(note: str) -> str:
-    return f"{note[:1].upper()}{note[1:]}." if note else ""
 
 
 def as_json(outcome: Outcome) -> str:

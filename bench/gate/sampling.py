@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from sdp_bench.bench.gate.answers import THRESHOLD, Answer, Array, null_variance
@@ -36,16 +34,11 @@ a run with a false alarm rate of 1 % passes that with probability 0.95.
 PRACTICAL_ERROR = 0.05
 """In the logarithm of a squared distance: errors 2.5 % larger, as with 5 % fewer samples."""
 
-ERROR, MEAN, MEAN_FACTOR, VARIANCE, COVARIANCE = (
-    "log error",
-    "mean",
-    "factor of the mean",
-    "variance",
-    "covariance",
-)
+ERROR, MEAN, MEAN_FACTOR = "log error", "mean", "factor of the mean"
+VARIANCE, COVARIANCE = "variance", "covariance"
 
 OVERALL = 4
-"""Number of summaries of a draw over all outputs, the last ones of `Units.numbers`."""
+"""Number of summaries of a draw over all outputs, the last columns of `numbers_of`."""
 LEVEL, FACTOR, SPREAD, SLANT = range(OVERALL)
 """Their order: the mean's shift in standard deviations, the mean along the reference's, the variances, and
 the covariances along the reference's correlations.
@@ -59,49 +52,27 @@ def fresh_seeds(spec: str, case: Cell | Probe, draw: int, number: int = DRAWS) -
     return [case.root.seed(f"gate {draw} {spec} {index}") for index in range(number)]
 
 
-@dataclass(frozen=True, eq=False)
-class Units:
-    """Units of the numbers of draws: mean and standard deviations of a reference.
+def numbers_of(drawn: Sequence[Answer], reference: Answer) -> Array:
+    """Return a row of numbers for each draw: means, variances, covariances, and the four overall ones.
 
-    The reference is one prediction under a separate seed, so that the units depend neither on the baseline's
-    draws nor on new ones.
+    They are in units of the mean and standard deviations of a reference, one prediction under a separate
+    seed, so that the units depend neither on the baseline's draws nor on new ones.
     """
-
-    reference: Answer
-
-    @cached_property
-    def deviation(self) -> Array:
-        """Standard deviations of the outputs; for a constant output, its rounding error."""
-        return np.sqrt(np.maximum(self.reference.variance, null_variance(self.reference)))
-
-    @cached_property
-    def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows and columns of the covariances of two outputs."""
-        return np.triu_indices(len(self.deviation), 1)
-
-    def numbers(self, drawn: Sequence[Answer]) -> Array:
-        """Return a row of numbers for each draw: means, variances, covariances, and the four overall ones."""
-        scale = np.outer(self.deviation, self.deviation)
-        centre = self.reference.mean / self.deviation
-        means = np.array([answer.mean for answer in drawn]) / self.deviation - centre
-        covariances = np.array([answer.covariance for answer in drawn]) / scale
-        variances = np.diagonal(covariances, axis1=1, axis2=2)
-        correlations = covariances[:, *self.pairs]
-        # 1 plus the component of the shift along the reference's mean: a factor of the mean
-        factor = 1 + means @ centre / max(float(centre @ centre), np.finfo(float).tiny)
-        slant = correlations @ _direction((self.reference.covariance / scale)[self.pairs])
-        overall = np.stack([means.mean(1), factor, variances.mean(1), slant], 1)
-        return np.hstack([means, variances, correlations, overall])
-
-
-def parts(numbers: Array, outputs: int) -> list[Array]:
-    """Split the last axis into means, variances, covariances and the four overall numbers."""
-    return np.split(numbers, [outputs, 2 * outputs, numbers.shape[-1] - OVERALL], -1)
-
-
-def _direction(correlations: Array) -> Array:
-    norm = float(np.linalg.norm(correlations))
-    return correlations / norm if norm else np.full(correlations.shape, 1 / max(1, len(correlations)))
+    # for a constant output its rounding error
+    deviation = np.sqrt(np.maximum(reference.variance, null_variance(reference)))
+    scale, centre = np.outer(deviation, deviation), reference.mean / deviation
+    pairs = np.triu_indices(len(deviation), 1)
+    means = np.array([answer.mean for answer in drawn]) / deviation - centre
+    covariances = np.array([answer.covariance for answer in drawn]) / scale
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    correlations = covariances[:, *pairs]
+    # 1 plus the component of the shift along the reference's mean: a factor of the mean
+    factor = 1 + means @ centre / max(float(centre @ centre), np.finfo(float).tiny)
+    direction = (reference.covariance / scale)[pairs]
+    norm = float(np.linalg.norm(direction))
+    direction = direction / norm if norm else np.full(direction.shape, 1 / max(1, len(direction)))
+    overall = np.stack([means.mean(1), factor, variances.mean(1), correlations @ direction], 1)
+    return np.hstack([means, variances, correlations, overall])
 
 
 @dataclass(frozen=True)
@@ -109,7 +80,7 @@ class Draws:
     """Summary of draws with many seeds in one case."""
 
     number: int  # seeds
-    # mean and standard deviation over seeds of `Units.numbers`
+    # mean and standard deviation over seeds of the columns of `numbers_of`
     mean: list[float]
     sd: list[float]
     # "kl" or "bures" if there is an oracle; the error is the logarithm of that distance to its moments
@@ -126,15 +97,11 @@ class Draws:
 class Sample:
     """Draws of a sampling rule in one case."""
 
-    units: Units
-    numbers: Array  # shape (draws, numbers), in `units`
+    outputs: int
+    numbers: Array  # see `numbers_of`
     metric: str = ""  # metric of the errors; empty if there is no oracle
     errors: Array | None = None  # shape (draws,)
     noise: float = 0.0  # standard error of the mean error caused by the oracle
-
-    @property
-    def outputs(self) -> int:
-        return len(self.units.deviation)
 
     @property
     def summary(self) -> Draws:
@@ -153,14 +120,13 @@ def sample_of(
 
     Without a `metric` it is KL or, if that is infinite for a draw, Bures.
     """
-    units = Units(reference)
-    numbers = units.numbers(drawn)
+    numbers, outputs = numbers_of(drawn, reference), len(reference.mean)
     if oracle is None:
-        return Sample(units, numbers)
+        return Sample(outputs, numbers)
     errors, noise = moment_errors(oracle, [answer.law for answer in drawn], metric or "kl")
     if not metric and not np.isfinite(errors).all():
         return sample_of(drawn, reference, oracle, "bures")
-    return Sample(units, numbers, metric or "kl", errors, noise)
+    return Sample(outputs, numbers, metric or "kl", errors, noise)
 
 
 @dataclass(frozen=True)
@@ -213,11 +179,11 @@ def compare(old: Draws, new: Sample) -> list[Evidence]:
     if old.metric:
         moved, error = _error(old, new)
         found.append(Evidence(ERROR, moved, error, p_value(moved, error, freedom)))
-    columns = zip(parts(difference, new.outputs)[:3], parts(stderr, new.outputs)[:3], strict=True)
-    for measure, (differences, stderrs) in zip((MEAN, VARIANCE, COVARIANCE), columns, strict=True):
+    ends = [0, new.outputs, 2 * new.outputs, len(stderr) - OVERALL]
+    for measure, start, end in zip((MEAN, VARIANCE, COVARIANCE), ends[:-1], ends[1:], strict=True):
         outputs = [
-            Evidence(measure, d, s, min(1.0, len(differences) * p_value(d, s, freedom)))
-            for d, s in zip(differences.tolist(), stderrs.tolist(), strict=True)
+            Evidence(measure, d, s, min(1.0, (end - start) * p_value(d, s, freedom)))
+            for d, s in zip(difference[start:end].tolist(), stderr[start:end].tolist(), strict=True)
         ]
         found += sorted(outputs, key=lambda one: one.p)[:1]
     return found

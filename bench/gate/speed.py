@@ -19,10 +19,11 @@ from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of
 from sdp_bench.bench.gate.baseline import Baseline, Speed
 from sdp_bench.bench.gate.cells import Scope
-from sdp_bench.bench.gate.guests import Asked, Guest
+from sdp_bench.bench.gate.predictions import Asked, ask
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.noise import GAUSSIAN
+from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.runtime.timing import Ratio
 from sdp_ref.rules import Propagator
 
@@ -102,13 +103,11 @@ def times(
     A plug-in is timed in its own process, for which `clock` must be picklable. The second result has the
     errors of rules that cannot be timed.
     """
-    built_in = {name: rule for name, rule in rules.items() if not isinstance(rule, Guest)}
+    built_in = {name: rule for name, rule in rules.items() if not isinstance(rule, Plugin)}
     found, failed = _measure(built_in, group, rounds, clock)
-    for name, rule in rules.items():
-        if not isinstance(rule, Guest):
-            continue
+    for name in rules.keys() - built_in.keys():
         try:
-            timed, errors = rule.ask(_measure_one, name, group, rounds, clock)
+            timed, errors = ask(rules[name], _measure_one, name, group, rounds, clock)
         except OutsideError as error:
             timed, errors = {}, {name: str(error)}
         found |= timed

@@ -13,8 +13,7 @@ from sdp_bench.bench.gate.answers import THRESHOLD, drift
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
 from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.check import Options, Step, rules_of
-from sdp_bench.bench.gate.guests import Asked
-from sdp_bench.bench.gate.predictions import Predictions, draws_in, predict
+from sdp_bench.bench.gate.predictions import Asked, Predictions, draws_in, predict
 from sdp_bench.bench.gate.sampling import Draws
 from sdp_bench.bench.gate.speed import Timing
 

@@ -101,12 +101,16 @@ class Verdict:
     def summary(self) -> str:
         counts = {status: len(self.having(status)) for status in Status}
         parts = [f"{number} {status}" for status, number in counts.items() if number]
-        names = dict.fromkeys(f.subject for f in self.findings if f.stops)
+        names = self.rules(*STOPPING)
         of = f" of {', '.join(names)}" if names else ""
         return f"{self.kind}: {self.status.upper()}{of} ({', '.join(parts) or 'no findings'})"
 
     def having(self, *statuses: Status) -> list[Finding]:
         return [finding for finding in self.findings if finding.status in statuses]
+
+    def rules(self, *statuses: Status) -> list[str]:
+        """Return the rules with findings of some statuses."""
+        return list(dict.fromkeys(finding.subject for finding in self.having(*statuses)))
 
     def of(self, rule: str) -> list[Finding]:
         """Return the findings on a rule, most severe first."""
