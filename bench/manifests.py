@@ -45,6 +45,7 @@ LEVEL = 1e-4
 """A check fails if agreement as poor as observed has this probability: one in 10^4 fails by chance."""
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_VERSIONS = ("cpu", "python", "torch", "numpy", "scipy", "platform", "sdp-bench")
 ROWS = 16  # single samples recorded, evenly spaced: any other draw differs there
 
 TOLERANCES = {"samples": 5e-5, "mean": 0.1, "covariance": 0.01, "cells": 2e-3, "classes": 1e-4}
@@ -124,7 +125,7 @@ def record(group: LawGroup, index: int, oracle: Oracle) -> Manifest:
     tree = headline.partition(oracle)
     pilot = oracle.pilot(headline.pilot_samples)
     statistics = statistics_of(oracle.samples, oracle.moments, pilot, tree)
-    architecture = group.net.architecture
+    architecture, software = group.net.architecture, environment.describe("cpu", 1, 1)
     manifest = Manifest(
         oracle=key,
         net=f"{architecture.label} {architecture.activation} seed {group.net.seed}",
@@ -136,7 +137,7 @@ def record(group: LawGroup, index: int, oracle: Oracle) -> Manifest:
         statistics=statistics,
         cells=cells_of(tree),
         checks=tuple(checks_of(oracle, statistics, tree)),
-        versions=_versions(),
+        versions={"machine": platform.machine(), **{name: str(software[name]) for name in _VERSIONS}},
     )
     if failed := [check for check in manifest.checks if not check["passed"]]:
         reasons = "; ".join(f"{check['name']}: {check['detail']}" for check in failed)
@@ -148,12 +149,6 @@ def _pilot_seed(oracle: Oracle) -> int:
     """Return the pilot's seed; see `sdp_bench.bench.metrics.oracle.Oracle.pilot`."""
     samples = min(oracle.sampling.pilot_samples, oracle.sampling.samples)
     return replace(oracle.key, sampler="mc", samples=samples).seed("pilot")
-
-
-def _versions() -> dict[str, str]:
-    found = environment.describe("cpu", 1, 1)
-    names = ("cpu", "python", "torch", "numpy", "scipy", "platform", "sdp-bench")
-    return {"machine": platform.machine(), **{name: str(found[name]) for name in names}}
 
 
 def statistics_of(samples: Tensor, moments: Moments, pilot: Tensor, tree: EqualMassTree) -> dict[str, Any]:
@@ -243,9 +238,7 @@ def checks_of(oracle: Oracle, statistics: Mapping[str, Any], tree: EqualMassTree
     moment matching, which is exact there.
     """
     finite = bool(torch.isfinite(oracle.samples).all())
-    yield _check(
-        "finite", "all samples are finite" if finite else "some samples are not finite", passed=finite
-    )
+    yield _check("finite", f"{'all' if finite else 'not all'} samples are finite", {}, finite)
     other: Sampler = "mc" if oracle.sampler == "sobol" else "sobol"
     for name, sampler, purpose in (
         ("second draw", oracle.sampler, "again"),
@@ -255,25 +248,24 @@ def checks_of(oracle: Oracle, statistics: Mapping[str, Any], tree: EqualMassTree
         moments = Moments.from_samples(samples, independent_blocks(sampler))
         counts = np.array(statistics["cells"]), tree.counts(samples)
         yield agreement(name, oracle.moments, (moments.mean, moments.covariance), moments, counts)
-    yield _in_float64(oracle, statistics, tree)
-    if one_hidden_relu(oracle.net):
-        law = as_gaussian(
-            "moment_matching", sdp_ref.propagate(*precise(oracle.net, oracle.law), "moment_matching")
-        )
-        exact = law.mean[0].detach().numpy(), law.covariance[0].detach().numpy()
+    if oracle.precision == "float64":
+        yield _check("float64", "drawn in float64", {}, passed=True)
+    else:
+        double = Oracle(*precise(oracle.net, oracle.law), oracle.key, oracle.sampling)
+        pilot = double.pilot(oracle.sampling.pilot_samples)
+        again = statistics_of(double.samples, double.moments, pilot, tree) | {"dtype": statistics["dtype"]}
+        wrong = disagreements(statistics, again)
+        numbers = {name: distance for name, distance, _, _ in _distances(statistics, again)}
+        yield _check("float64", "; ".join(wrong) or "differs by rounding only", numbers, not wrong)
+    if isinstance(oracle.net, nn.Sequential) and [*map(type, oracle.net)] == [nn.Linear, nn.ReLU, nn.Linear]:
+        law = sdp_ref.propagate(*precise(oracle.net, oracle.law), "moment_matching")
+        gaussian = as_gaussian("moment_matching", law)
+        exact = gaussian.mean[0].detach().numpy(), gaussian.covariance[0].detach().numpy()
         yield agreement("exact moments", oracle.moments, exact)
 
 
-def one_hidden_relu(net: nn.Module) -> bool:
-    """Return whether a net is affine, ReLU, affine: there moment matching gives the exact moments."""
-    layers = [type(layer) for layer in net] if isinstance(net, nn.Sequential) else []
-    return layers == [nn.Linear, nn.ReLU, nn.Linear]
-
-
-def _check(
-    name: str, detail: str, numbers: Mapping[str, float] | None = None, *, passed: bool
-) -> dict[str, Any]:
-    return {"name": name, "passed": passed, "detail": detail, "numbers": dict(numbers or {})}
+def _check(name: str, detail: str, numbers: Mapping[str, float], passed: bool) -> dict[str, Any]:
+    return {"name": name, "passed": passed, "detail": detail, "numbers": dict(numbers)}
 
 
 def agreement(
@@ -288,8 +280,10 @@ def agreement(
     `counts` are those of both draws in the same cells.
     """
     estimates = [own] if noise is None else [own, noise]
-    errors = np.linalg.norm([_stacked(*standard_errors(one)) for one in estimates], axis=0)
-    differences = _stacked(own.mean - other[0], own.covariance - other[1])
+    upper = np.triu_indices(len(own.mean))
+    sides = [*(standard_errors(one) for one in estimates), (own.mean - other[0], own.covariance - other[1])]
+    *spreads, differences = (np.concatenate([mean, covariance[upper]]) for mean, covariance in sides)
+    errors = np.linalg.norm(spreads, axis=0)
     z = np.divide(differences, errors, out=np.zeros_like(errors), where=differences != 0)
     largest = float(np.abs(z).max())
     freedom = min(len(one.block_weights) for one in estimates) - 1
@@ -307,22 +301,7 @@ def agreement(
         detail += f"; chi squared of {cells} cells {statistic:.1f}"
         probability = min(1.0, 2 * min(probability, in_cells))
     passed = math.isfinite(largest) and probability >= LEVEL
-    return _check(name, f"{detail}; p {probability:.2g}", numbers, passed=passed)
-
-
-def _stacked(mean: Array, covariance: Array) -> Array:
-    return np.concatenate([mean, covariance[np.triu_indices(len(mean))]])
-
-
-def _in_float64(oracle: Oracle, statistics: Mapping[str, Any], tree: EqualMassTree) -> dict[str, Any]:
-    if oracle.precision == "float64":
-        return _check("float64", "drawn in float64", passed=True)
-    double = Oracle(*precise(oracle.net, oracle.law), oracle.key, oracle.sampling)
-    pilot = double.pilot(oracle.sampling.pilot_samples)
-    again = statistics_of(double.samples, double.moments, pilot, tree) | {"dtype": statistics["dtype"]}
-    wrong = disagreements(statistics, again)
-    numbers = {name: distance for name, (distance, _, _) in _distances(statistics, again).items()}
-    return _check("float64", "; ".join(wrong) or "differs by rounding only", numbers, passed=not wrong)
+    return _check(name, f"{detail}; p {probability:.2g}", numbers, passed)
 
 
 # Verification -----------------------------------------------------------------------------------
@@ -379,14 +358,11 @@ def rotating_shard(parts: int = 4) -> tuple[tuple[int, int], str]:
 
 def compare(manifest: Manifest, oracle: Oracle) -> list[str]:
     """Return the disagreements of an oracle with its manifest, one line each."""
-    found = []
-    seeds = (
-        ("seed", manifest.seed, oracle.key.seed("oracle")),
-        ("pilot seed", manifest.pilot["seed"], _pilot_seed(oracle)),
-    )
-    for name, kept, now in seeds:
-        if kept != now:
-            found.append(f"{name}: the key gives {now}, recorded is {kept}")
+    seeds = {"seed": (manifest.seed, oracle.key.seed("oracle"))}
+    seeds["pilot seed"] = manifest.pilot["seed"], _pilot_seed(oracle)
+    found = [
+        f"{name}: the key gives {now}, recorded is {was}" for name, (was, now) in seeds.items() if was != now
+    ]
     try:
         pilot = oracle.pilot(oracle.sampling.pilot_samples)
         again = statistics_of(oracle.samples, oracle.moments, pilot, tree_of(manifest.cells))
@@ -404,20 +380,21 @@ def disagreements(stored: Mapping[str, Any], again: Mapping[str, Any]) -> list[s
         distances = _distances(stored, again)
     except ValueError as error:
         return [*found, f"shape: {error}"]
-    for name, (distance, kind, unit) in distances.items():
-        if not distance <= TOLERANCES[kind]:  # NaN is a disagreement
-            found.append(f"{name}: off by {distance:.2g} {unit}, allowed {TOLERANCES[kind]:.2g}")
-    return found
+    return found + [
+        f"{name}: off by {distance:.2g} {unit}, allowed {TOLERANCES[kind]:.2g}"
+        for name, distance, kind, unit in distances
+        if not distance <= TOLERANCES[kind]  # NaN is a disagreement
+    ]
 
 
-def _distances(stored: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, tuple[float, str, str]]:
+def _distances(stored: Mapping[str, Any], again: Mapping[str, Any]) -> list[tuple[str, float, str, str]]:
     """Return each statistic's distance, the entry of `TOLERANCES` that bounds it, and its unit."""
     a, b = ({k: np.array(v, float) for k, v in one.items() if isinstance(v, list)} for one in (stored, again))
     for name, array in a.items():
         if array.shape != b[name].shape:
             raise ValueError(f"{name} has shape {b[name].shape}, recorded is {array.shape}")
     deviation = np.sqrt(np.diag(a["covariance"]))
-    found = {}
+    found = []
     for name, kind, scale, unit in (
         ("rows", "samples", deviation, "sd"),
         ("quantiles", "samples", deviation, "sd"),
@@ -427,8 +404,9 @@ def _distances(stored: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str,
         difference = np.abs(a[name] - b[name])
         # A constant output has no spread: any difference counts.
         with np.errstate(divide="ignore", invalid="ignore"):
-            found[name] = float(np.where(difference == 0, 0.0, difference / scale).max()), kind, unit
+            distance = float(np.where(difference == 0, 0.0, difference / scale).max())
+        found.append((name, distance, kind, unit))
     for name, kind in (("cells", "cells"), ("pilot_cells", "cells"), ("classes", "classes")):
         moved = float(np.abs(a[name] - b[name]).sum() / 2 / a[name].sum())
-        found[name] = moved, kind, "of the samples"
+        found.append((name, moved, kind, "of the samples"))
     return found
