@@ -67,7 +67,8 @@ class Metric(ABC):
     `needs`: moment that truth and prediction must have ("mean", "variance" or ""); see `refusal`. `single`:
     whether the metric uses single outputs only, so that a law without a joint distribution suffices.
     `companion`, `companion_label`: a second metric shown in the same cells. `seconds_per_sample`:
-    approximate cost (s) of one sample of the oracle for one rule; see `seconds`.
+    approximate cost (s) of one sample of the oracle for one rule; see `seconds`. `convention`: label of this
+    reading of the paper's total variation, if it is one.
     """
 
     name: ClassVar[str]
@@ -93,6 +94,7 @@ class Metric(ABC):
     companion: ClassVar[str] = ""
     companion_label: ClassVar[str] = ""
     seconds_per_sample: ClassVar[float] = 0.0
+    convention: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -145,11 +147,6 @@ class Metric(ABC):
     def variant(self) -> str:
         """Label that distinguishes options of one metric within a table."""
         return self.title
-
-    @property
-    def convention(self) -> str:
-        """Label of this reading of the paper's total variation; empty for other metrics."""
-        return ""
 
     @abstractmethod
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:

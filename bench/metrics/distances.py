@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sdp_bench import oracles  # which imports what is used
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric, count
 from sdp_bench.oracles.estimate.estimate import Estimate
@@ -15,8 +16,6 @@ from sdp_bench.oracles.estimate.estimate import Estimate
 if TYPE_CHECKING:
     from sdp_bench.bench.identity import Sampling
     from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-    from sdp_bench.oracles.estimate.estimate import Estimate
-    from sdp_bench.oracles.partitions.quantiles import Quantiles
 
 
 LEAST_POINTS = 100
@@ -37,9 +36,7 @@ class StandardDeviationRatio(RatioMetric):
     rank = 190
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.moments.moments import std_ratio
-
-        for output, estimate in enumerate(std_ratio(oracle.moments, prediction.marginals)):
+        for output, estimate in enumerate(oracles.std_ratio(oracle.moments, prediction.marginals)):
             yield str(output), estimate
 
 
@@ -57,9 +54,7 @@ class BuresDistance(Metric):
     primary = True
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.moments.moments import bures
-
-        yield None, bures(oracle.moments, prediction.gaussian)
+        yield None, oracles.bures(oracle.moments, prediction.gaussian)
 
 
 @dataclass(frozen=True)
@@ -76,9 +71,7 @@ class GaussianDivergence(Metric):
     rank = 210
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.moments.moments import gaussian_kl
-
-        yield None, gaussian_kl(oracle.moments, prediction.gaussian)
+        yield None, oracles.gaussian_kl(oracle.moments, prediction.gaussian)
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ class QuantileMetric(Metric):
     single = True
 
     @abstractmethod
-    def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
+    def distance(self, oracle: oracles.Quantiles, predicted: oracles.Quantiles) -> Sequence[Estimate]:
         """Return one estimate per output."""
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
@@ -137,10 +130,8 @@ class MeanQuantileDistance(QuantileMetric):
     rank = 130
     seconds_per_sample = 0.3e-6  # for the three metrics of this module: they share the sorted samples
 
-    def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        from sdp_bench.oracles.partitions.quantiles import mean_quantile_distance
-
-        return mean_quantile_distance(oracle, predicted)
+    def distance(self, oracle: oracles.Quantiles, predicted: oracles.Quantiles) -> Sequence[Estimate]:
+        return oracles.mean_quantile_distance(oracle, predicted)
 
 
 @dataclass(frozen=True)
@@ -153,10 +144,8 @@ class LargestQuantileDistance(QuantileMetric):
     about = "The largest distance of a quantile at 5 %, 10 % … 95 %, over the true interquartile range."
     rank = 140
 
-    def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        from sdp_bench.oracles.partitions.quantiles import largest_quantile_distance
-
-        return largest_quantile_distance(oracle, predicted)
+    def distance(self, oracle: oracles.Quantiles, predicted: oracles.Quantiles) -> Sequence[Estimate]:
+        return oracles.largest_quantile_distance(oracle, predicted)
 
 
 @dataclass(frozen=True)
@@ -172,10 +161,8 @@ class InterquartileRatio(RatioMetric, QuantileMetric):
     )
     rank = 150
 
-    def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        from sdp_bench.oracles.partitions.quantiles import interquartile_ratio
-
-        return interquartile_ratio(oracle, predicted)
+    def distance(self, oracle: oracles.Quantiles, predicted: oracles.Quantiles) -> Sequence[Estimate]:
+        return oracles.interquartile_ratio(oracle, predicted)
 
 
 @dataclass(frozen=True)
@@ -221,10 +208,8 @@ class Wasserstein(WassersteinMetric):
         return self.w1_points
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.transport.wasserstein import wasserstein, wasserstein_floor
-
-        floor = oracle.of_samples(wasserstein_floor, self.w1_points, pairs=self.w1_pairs)
-        yield None, wasserstein(oracle.samples, prediction.samples, self.w1_points, floor=floor)
+        floor = oracle.of_samples(oracles.wasserstein_floor, self.w1_points, pairs=self.w1_pairs)
+        yield None, oracles.wasserstein(oracle.samples, prediction.samples, self.w1_points, floor=floor)
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
         self._check_points(self.w1_points, self.w1_pairs, samples)
@@ -257,10 +242,10 @@ class CertifiedWasserstein(WassersteinMetric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """Yield the middle of the bracket, with its bounds."""
-        from sdp_bench.oracles.transport.large import certified, certified_floor
-
-        floor = oracle.of_samples(certified_floor, self.certified_points, pairs=self.w1_pairs)
-        estimate, bracket = certified(oracle.samples, prediction.samples, self.certified_points, floor=floor)
+        floor = oracle.of_samples(oracles.certified_floor, self.certified_points, pairs=self.w1_pairs)
+        estimate, bracket = oracles.certified(
+            oracle.samples, prediction.samples, self.certified_points, floor=floor
+        )
         yield None, estimate
         yield "lower", replace(estimate, value=bracket.lower)
         yield "upper", replace(estimate, value=bracket.upper)
@@ -288,7 +273,5 @@ class SlicedWasserstein(WassersteinMetric):
     seconds_per_sample = 100e-6  # for 10 000 points, whatever the number of samples; includes the floor
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.transport.wasserstein import sliced_wasserstein
-
         seed = oracle.key.seed("slices") % 2**32  # using more bits would change the directions
-        yield None, sliced_wasserstein(oracle.samples, prediction.samples, seed=seed)
+        yield None, oracles.sliced_wasserstein(oracle.samples, prediction.samples, seed=seed)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric, TwoSidedMetric, count
 from sdp_bench.oracles.estimate.estimate import Estimate
 from sdp_ref.errors import UndefinedError
+from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
     from sdp_bench.bench.metrics.oracle import Oracle, Prediction
+
+intervals = deferred("sdp_bench.oracles.scores.intervals")
+proper = deferred("sdp_bench.oracles.scores.proper")
+quantiles = deferred("sdp_bench.oracles.partitions.quantiles")
 
 
 @dataclass(frozen=True)
@@ -65,11 +71,7 @@ class Coverage(TwoSidedMetric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """Yield one estimate per level and output, labelled ``0 90%``."""
-        from sdp_bench.oracles.scores.intervals import coverage
-
-        for level in LEVELS:
-            for output, estimate in enumerate(coverage(oracle.quantiles, prediction.quantiles, level)):
-                yield f"{output} {level:.0%}", estimate
+        yield from _by_level(intervals.coverage, oracle, prediction)
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,13 @@ class IntervalWidth(RatioMetric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """Yield one estimate per level and output, labelled ``0 90%``."""
-        from sdp_bench.oracles.partitions.quantiles import interval_width_ratio
+        yield from _by_level(quantiles.interval_width_ratio, oracle, prediction)
 
-        for level in LEVELS:
-            for output, estimate in enumerate(
-                interval_width_ratio(oracle.quantiles, prediction.quantiles, level)
-            ):
-                yield f"{output} {level:.0%}", estimate
+
+def _by_level(compared: Callable[..., Any], oracle: Oracle, prediction: Prediction) -> Measurements:
+    for level in LEVELS:
+        for output, estimate in enumerate(compared(oracle.quantiles, prediction.quantiles, level)):
+            yield f"{output} {level:.0%}", estimate
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,7 @@ class TailProbabilities(RatioMetric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """Yield one estimate per probability and output, labelled ``0 p=0.001``."""
-        from sdp_bench.oracles.scores.intervals import Tails
-
-        tails = oracle.of_pilot(Tails.from_samples, self.pilot_samples, samples=oracle.key.samples)
+        tails = oracle.of_pilot(intervals.Tails.from_samples, self.pilot_samples, samples=oracle.key.samples)
         predicted, draws = prediction.survival(tails.thresholds)
         ratios = tails.ratios(oracle.quantiles, predicted, draws, seed=oracle.key.seed("floor tails"))
         for probability, each in zip(tails.probabilities, ratios, strict=True):
@@ -158,9 +158,7 @@ class LogScore(Metric):
         return super().refusal(oracle, prediction)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.scores.proper import log_score
-
-        yield None, log_score(prediction.log_prob(oracle.samples[: self.score_samples]))
+        yield None, proper.log_score(prediction.log_prob(oracle.samples[: self.score_samples]))
 
 
 @dataclass(frozen=True)
@@ -183,10 +181,9 @@ class ContinuousRankedProbabilityScore(Metric):
     seconds_per_sample = 1e-6
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.scores.proper import crps_excess
-
         seed = oracle.key.seed("floor crps")
-        for output, estimate in enumerate(crps_excess(oracle.quantiles, prediction.quantiles, seed=seed)):
+        excess = proper.crps_excess(oracle.quantiles, prediction.quantiles, seed=seed)
+        for output, estimate in enumerate(excess):
             yield str(output), estimate
 
 
@@ -213,10 +210,8 @@ class EnergyScore(Metric):
         return self.energy_points
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.scores.proper import energy_excess
-
         seed = oracle.key.seed("floor energy")
-        yield None, energy_excess(oracle.samples, prediction.samples, self.energy_points, seed=seed)
+        yield None, proper.energy_excess(oracle.samples, prediction.samples, self.energy_points, seed=seed)
 
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002
         """Estimate the time: 0.3 s at 2000 points a side, growing as n^2."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from sdp_bench import oracles  # which imports what is used
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.base import Better, Measurements, Metric, choice, count
 from sdp_ref.laws import Gaussian, unchecked
+from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
     from sdp_bench.bench.identity import Sampling
     from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-    from sdp_bench.oracles.partitions.partition import AxisBins, Classes, EqualMassTree, Partition
-    from sdp_bench.oracles.partitions.tree import Axes
+
+logits = deferred("sdp_bench.oracles.partitions.logits")
+tree = deferred("sdp_bench.oracles.partitions.tree")
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class CellTotalVariation(SharedMass):
     """Total variation of the joint law of the outputs, on the cells of one partition."""
 
     @abstractmethod
-    def partition(self, oracle: Oracle) -> Partition:
+    def partition(self, oracle: Oracle) -> oracles.Partition:
         """Return the cells of the histogram."""
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
@@ -56,17 +59,15 @@ class EqualMassTotalVariation(CellTotalVariation):
         if self.cells < 2 or self.cells & (self.cells - 1):
             raise UserError(f"cells must be a power of two >= 2, got {self.cells}")
 
-    @property
-    @abstractmethod
-    def axes(self) -> Axes:
-        """How the axes are derived from a pilot."""
+    central: ClassVar[bool] = False
+    """Whether the axes are those of the law's central half, and not of all of it."""
 
-    def partition(self, oracle: Oracle) -> EqualMassTree:
-        from sdp_bench.oracles.partitions.partition import EqualMassTree
+    def partition(self, oracle: Oracle) -> oracles.EqualMassTree:
+        return self._of_pilot(oracles.EqualMassTree, oracle)
 
-        return oracle.of_pilot(
-            EqualMassTree.from_samples, self.pilot_samples, cells=self.cells, axes=self.axes
-        )
+    def _of_pilot(self, kind: Any, oracle: Oracle) -> Any:
+        axes = oracles.central_axes if self.central else tree.principal_axes
+        return oracle.of_pilot(kind.from_samples, self.pilot_samples, cells=self.cells, axes=axes)
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
         """Require at least as many pilot samples as cells."""
@@ -92,19 +93,11 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
     rank = 10
     primary = True
 
+    convention = "headline"
+
     @property
     def variant(self) -> str:
         return f"{self.convention}, {self.cells} cells"
-
-    @property
-    def convention(self) -> str:
-        return "headline"
-
-    @property
-    def axes(self) -> Axes:
-        from sdp_bench.oracles.partitions.tree import principal_axes
-
-        return principal_axes
 
 
 @dataclass(frozen=True)
@@ -126,11 +119,7 @@ class PrincipalTotalVariation(HeadlineTotalVariation):
     seconds_per_sample = 0.2e-6
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.partitions.principal import PrincipalCells
-
-        cells = oracle.of_pilot(
-            PrincipalCells.from_samples, self.pilot_samples, cells=self.cells, axes=self.axes
-        )
+        cells = self._of_pilot(oracles.PrincipalCells, oracle)
         yield None, oracle.largest_total_variation(cells, prediction.samples)
 
 
@@ -161,7 +150,7 @@ class AxisTotalVariation(CellTotalVariation):
         return f"paper-like, {self.bins} bins, {ranges[self.bin_range]}"
 
     @property
-    def convention(self) -> str:
+    def convention(self) -> str:  # type: ignore[override]
         """The label contains the range, which the paper does not state and which matters most."""
         return {"quantiles": "paper-like", "minmax": "min-max", "joint": "joint extremes"}[self.bin_range]
 
@@ -169,17 +158,13 @@ class AxisTotalVariation(CellTotalVariation):
     def cells_vary(self) -> bool:
         return self.bin_range == "joint"
 
-    def partition(self, oracle: Oracle) -> AxisBins:
+    def partition(self, oracle: Oracle) -> oracles.AxisBins:
         """Return the grid; the range "joint" also depends on the prediction, so it has no grid here."""
-        from sdp_bench.oracles.partitions.partition import AxisBins
-
         return oracle.of_pilot(
-            AxisBins.from_samples, self.pilot_samples, bins=self.bins, bin_range=self.bin_range
+            oracles.AxisBins.from_samples, self.pilot_samples, bins=self.bins, bin_range=self.bin_range
         )
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.partitions.partition import AxisBins
-
         if self.bin_range != "joint":
             yield from super().estimates(oracle, prediction)
             return
@@ -187,7 +172,7 @@ class AxisTotalVariation(CellTotalVariation):
         # fairly.
         low, high = oracle.extremes
         samples = prediction.samples.numpy()
-        cells = AxisBins(np.minimum(low, samples.min(0)), np.maximum(high, samples.max(0)), self.bins)
+        cells = oracles.AxisBins(np.minimum(low, samples.min(0)), np.maximum(high, samples.max(0)), self.bins)
         yield None, oracle.total_variation(cells, prediction.samples)
 
 
@@ -209,30 +194,25 @@ class SingleTotalVariation(SharedMass):
 
     bins: int = count(10, 2)
 
+    convention = "single outputs"
+
     @property
     def variant(self) -> str:
         return f"{self.convention}, {self.bins} bins, joint extremes"
-
-    @property
-    def convention(self) -> str:
-        return "single outputs"
 
     @property
     def cells_vary(self) -> bool:
         return True
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.estimate.estimate import Estimate
-        from sdp_bench.oracles.partitions.heavy_tails import OutputBins
-
         low, high = oracle.extremes
         samples = prediction.samples.numpy()
         low, high = np.minimum(low, samples.min(0)), np.maximum(high, samples.max(0))
         edges = np.linspace(low, high, self.bins + 1)[1:-1].T
-        outputs = oracle.total_variations(OutputBins(edges), prediction.samples)
+        outputs = oracle.total_variations(oracles.OutputBins(edges), prediction.samples)
         # The outputs of a net are strongly correlated, so errors are averaged as if they were equal.
         parts = ("value", "floor", "floor95", "stderr")
-        yield None, Estimate(*(float(np.mean([getattr(e, part) for e in outputs])) for part in parts))  # type: ignore[arg-type]
+        yield None, oracles.Estimate(*(float(np.mean([getattr(e, part) for e in outputs])) for part in parts))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -248,12 +228,7 @@ class CentralTotalVariation(EqualMassTotalVariation):
     )
     rank = 30
     primary = True
-
-    @property
-    def axes(self) -> Axes:
-        from sdp_bench.oracles.partitions.heavy_tails import central_axes
-
-        return central_axes
+    central = True
 
 
 @dataclass(frozen=True)
@@ -274,9 +249,7 @@ class OutputTotalVariation(SharedMass):
     pilot_samples: int = count(2**17, 100)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.partitions.heavy_tails import OutputBins
-
-        cells = oracle.of_pilot(OutputBins.from_samples, self.pilot_samples, bins=self.output_bins)
+        cells = oracle.of_pilot(oracles.OutputBins.from_samples, self.pilot_samples, bins=self.output_bins)
         for output, estimate in enumerate(oracle.total_variations(cells, prediction.outputs)):
             yield str(output), estimate
 
@@ -297,18 +270,11 @@ class ClassTotalVariation(CellTotalVariation):
     primary = True
     seconds_per_sample = 0.01e-6
 
-    @property
-    def variant(self) -> str:
-        return f"{self.convention} (class)"
+    convention = "decision"
+    variant = "decision (class)"
 
-    @property
-    def convention(self) -> str:
-        return "decision"
-
-    def partition(self, oracle: Oracle) -> Classes:
-        from sdp_bench.oracles.partitions.partition import Classes
-
-        return Classes(oracle.resident.shape[1])
+    def partition(self, oracle: Oracle) -> oracles.Classes:
+        return oracles.Classes(oracle.resident.shape[1])
 
 
 @dataclass(frozen=True)
@@ -328,9 +294,7 @@ class DifferenceTotalVariation(SharedMass):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """Yield one estimate per pair of classes, labelled ``0-1``."""
-        from sdp_bench.oracles.partitions.partition import ScoreDifferences
-
-        cells = oracle.of_pilot(ScoreDifferences.from_samples, self.pilot_samples, bins=self.difference_bins)
+        cells = _of_differences(oracle, self.pilot_samples, self.difference_bins)
         estimates = oracle.total_variations(cells, prediction.samples)
         for (i, j), estimate in zip(cells.pairs, estimates, strict=True):
             yield f"{i}-{j}", estimate
@@ -352,9 +316,7 @@ class MarginTotalVariation(Metric):
     pilot_samples: int = count(2**17, 100)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.partitions.logits import Margin
-
-        cells = oracle.of_pilot(Margin.from_samples, self.pilot_samples, bins=self.margin_bins)
+        cells = oracle.of_pilot(logits.Margin.from_samples, self.pilot_samples, bins=self.margin_bins)
         yield None, oracle.total_variation(cells, prediction.samples)
 
 
@@ -376,12 +338,9 @@ class PairTotalVariation(Metric):
     pilot_samples: int = count(2**17, 100)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.partitions.logits import pairwise_summary
-        from sdp_bench.oracles.partitions.partition import ScoreDifferences
-
-        cells = oracle.of_pilot(ScoreDifferences.from_samples, self.pilot_samples, bins=self.margin_bins)
+        cells = _of_differences(oracle, self.pilot_samples, self.margin_bins)
         seed = oracle.key.seed("floor pairs")
-        summary = pairwise_summary(oracle.samples, prediction.samples, cells, seed=seed)
+        summary = logits.pairwise_summary(oracle.samples, prediction.samples, cells, seed=seed)
         yield "largest", summary.largest
         yield "mean", summary.mean
 
@@ -404,13 +363,8 @@ class SlicedTotalVariation(Metric):
     margin_bins: int = count(30)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.partitions.logits import sliced_total_variation
-
-        seed = oracle.key.seed("directions")
-        yield (
-            None,
-            sliced_total_variation(oracle.samples, prediction.samples, bins=self.margin_bins, seed=seed),
-        )
+        seed, sides = oracle.key.seed("directions"), (oracle.samples, prediction.samples)
+        yield None, logits.sliced_total_variation(*sides, bins=self.margin_bins, seed=seed)
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
         """Require at least four samples per bin."""
@@ -436,10 +390,8 @@ class EnergyDistance(Metric):
     rank = 100
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        from sdp_bench.oracles.partitions.logits import energy_distance
-
         seed = oracle.key.seed("floor energy")
-        yield None, energy_distance(oracle.samples, prediction.samples, seed=seed)
+        yield None, logits.energy_distance(oracle.samples, prediction.samples, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -460,10 +412,12 @@ class LogitBures(Metric):
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         import torch
 
-        from sdp_bench.oracles.moments.moments import bures
-
         law = prediction.gaussian
         mean, covariance = law.mean.double(), law.covariance.double()
         centring = torch.eye(mean.shape[1], dtype=mean.dtype) - 1 / mean.shape[1]
         centred = unchecked(Gaussian, mean @ centring, centring @ covariance @ centring)
-        yield None, bures(oracle.centred_moments, centred)
+        yield None, oracles.bures(oracle.centred_moments, centred)
+
+
+def _of_differences(oracle: Oracle, pilot_samples: int, bins: int) -> oracles.ScoreDifferences:
+    return oracle.of_pilot(oracles.ScoreDifferences.from_samples, pilot_samples, bins=bins)
