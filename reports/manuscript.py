@@ -18,7 +18,7 @@ from sdp_bench.bench.files import check_writable
 from sdp_bench.bench.text import code, markdown
 from sdp_bench.reports.folder import check, inside, remove, write
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.summary import missing, what_ran
+from sdp_bench.reports.sections.fidelity import missing, what_ran
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import KINDS, Figure, look
 from sdp_bench.reports.style.labels import escaped, number, spread, typed

@@ -48,7 +48,7 @@ BEYOND = (
 )
 """Rules with a column in the table of mixtures."""
 
-_SECTIONS = ("summary", "choice", "sensitivity", "oracle", "uci", "selective", "runtime")
+_SECTIONS = ("choice", "sensitivity", "oracle", "uci", "selective", "runtime")
 _TABLES = {
     "mixtures": ("iris-mixtures", 4, ("tv_headline",)),
     "shared_mass": ("iris-tv", 4, ("tv_headline", "tv_paper", "tv_class")),

@@ -217,7 +217,16 @@ def test_one_page_needs_no_other_file(quick):
     assert len(page.ids) == len(set(page.ids))
     assert all(target.startswith("#") for target in page.targets)
     inside = {target[1:] for target in page.targets}
-    assert {"summary", "figures", "iris-tv", "iris-w1", "iris-std", "paper", "failures", "settings"} <= inside
+    assert {
+        "fidelity",
+        "figures",
+        "iris-tv",
+        "iris-w1",
+        "iris-std",
+        "paper",
+        "failures",
+        "settings",
+    } <= inside
     assert inside <= set(page.ids)
 
 
@@ -402,7 +411,7 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
     assert all("../index.html" in page.targets for page in parsed)
     assert len(pd.read_csv(tmp_path / "committed" / COMMITTED_DATA)) == len(other)
     assert all(page.open == page.wrong == [] for page in parsed)
-    assert {"summary", "relu", "settings"} <= {anchor for page in parsed for anchor in page.ids}
+    assert {"fidelity", "relu", "settings"} <= {anchor for page in parsed for anchor in page.ids}
     targets = {target.partition("#")[0] for page in parsed for target in page.targets}
     linked = {target for target in targets if target.startswith("numbers/")}
     assert linked == {f"numbers/{each.name}" for each in (theirs.parent / "numbers").glob("*.html")}

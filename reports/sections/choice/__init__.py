@@ -513,146 +513,67 @@ def names(rules: Iterable[str], traits: RuleTraits) -> str:
     counts = [k for rule in ordered if (k := plain_samples(rule)) is not None]
     others = [rule for rule in ordered if plain_samples(rule) is None]
     parts = [re.sub("^MC estimate (.*), Sobol$", r"Sobol MC \1", traits.label(rule)) for rule in others]
-    return _listed([*parts, f"MC k={', '.join(map(str, counts))}"] if counts else parts)
+    return labels.listed([*parts, f"MC k={', '.join(map(str, counts))}"] if counts else parts)
 
 
-def by_nets(bands: Sequence[Band]) -> Iterator[str]:
-    """Rules with the best mean at any cost, among all and among deterministic ones, by nets and sigma."""
+def how_often_best(bands: Sequence[Band]) -> pd.DataFrame:
+    """Count the settings in which each deterministic rule is best or statistically tied with the best.
+
+    A setting is a kind of net at one noise level; settings without a known spread do not count. The result
+    has a row for each rule that is best or tied somewhere, most often first. Its columns are families of
+    nets, then `best` for the best mean in any family, and `time` for one input as text, in Monte Carlo
+    samples that take as long, from the fastest to the slowest kind of net. `attrs` holds the number of
+    settings by family.
+    """
+    rows, of = [], dict[str, int]()
     for band in bands:
-        every = [(condition, condition.answers[-1].best) for condition in band.conditions]
-        deterministic = [(condition, condition.answers[-1].deterministic) for condition in band.conditions]
-        parts = [_best_by_sigma(band, every)]
-        if any(one != other for one, other in zip(every, deterministic, strict=True)):
-            parts.append(f"without sampling {_best_by_sigma(band, deterministic)}")
-        said = ". ".join(part[:1].upper() + part[1:] if number else part for number, part in enumerate(parts))
-        yield f"{band.title}: {said}."
-
-
-def sentences(bands: Sequence[Band]) -> Iterator[str]:
-    """Findings over all nets: the best deterministic rules, where sampling wins, and costs."""
-    timed = [band for band in bands if len(band.budgets) > 1]
-    yield from _without_sampling(timed)
-    yield from _against_sampling(timed)
-    yield from _sample_times(timed)
-
-
-def by_family(bands: Sequence[Band]) -> Iterator[str]:
-    """Best deterministic rules by family of classifiers: attention, convolution, ..."""
-    families: dict[str, list[Band]] = {}
-    for band in bands:
-        if family := NetKind(band.activation, band.depths[-1]).family:
-            families.setdefault(family, []).append(band)
-    for family, own in families.items():
-        titles = dict.fromkeys(NetKind(band.activation, band.depths[-1]).label for band in own)
-        yield from _without_sampling(own, f"{family} ({_listed(list(titles))})")
-
-
-def _sample_times(bands: Sequence[Band]) -> Iterator[str]:
-    """Number of samples that take as long as each deterministic rule, as a range over kinds of nets."""
-    spans: dict[str, list[float]] = {}
+        family = NetKind(band.activation, band.depths[-1]).family or "fully connected"
+        for condition in band.conditions:
+            ranking = condition.answers[-1].deterministic
+            if ranking and not condition.fixed:
+                of[family] = of.get(family, 0) + 1
+                rows += [(rule, family, rule == ranking.leader) for rule in ranking.best]
+    frame = pd.DataFrame(rows, columns=["rule", "family", "best"])
+    counts = frame.pivot_table("best", "rule", "family", "size", fill_value=0).reindex(columns=list(of))
+    counts["best"] = frame.groupby("rule")["best"].sum()
+    order = counts.drop(columns="best").sum(axis=1)
+    counts = counts.loc[sorted(counts.index, key=lambda rule: (-order[rule], -counts["best"][rule]))]
+    samples: dict[str, list[float]] = {}
     for band in bands:
         for rule, cost in band.costs.by_rule.items():
-            if not band.traits.is_sampling(rule) and math.isfinite(cost.samples):
-                spans.setdefault(rule, []).append(cost.samples)
-    if not spans:
-        return
-    parts = []
-    traits = bands[0].traits
-    for rule in traits.in_order(spans):
-        low, high = (_rounded(end(spans[rule])) for end in (min, max))
-        parts.append(f"{traits.label(rule)} {low}" + (f" to {high}" if high != low else ""))
-    yield (
-        "Time for one input, in Monte Carlo samples that take as long, from one kind of nets to another: "
-        f"{', '.join(parts)}."
-    )
+            if math.isfinite(cost.samples):
+                samples.setdefault(rule, []).append(cost.samples)
+    counts["time"] = [
+        " to ".join(dict.fromkeys(_rounded(end(samples.get(rule, [math.nan]))) for end in (min, max)))
+        for rule in counts.index
+    ]
+    counts.attrs.update(of)
+    return counts
 
 
 def _rounded(samples: float) -> str:
     """Sample count to two figures."""
-    if samples < 5:
-        return "< 5"
-    digits = 1 - math.floor(math.log10(samples))
-    return f"{round(samples, digits):,.0f}"
+    if math.isnan(samples):
+        return "–"
+    return "< 5" if samples < 5 else f"{float(f'{samples:.2g}'):,.0f}"
 
 
-def _best_by_sigma(band: Band, answers: Sequence[tuple[Condition, Ranking | None]]) -> str:
-    """Best rules, joining adjacent sigmas with the same one, significant or not."""
-    known = [(condition, contest) for condition, contest in answers if contest]
-    runs = itertools.groupby(known, key=lambda pair: (pair[1].leader, pair[0].fixed, pair[1].decided))
-    return "; ".join(_best_over(band, leader, list(run)) for (leader, *_), run in runs) or "nothing to rank"
+def against_sampling(bands: Sequence[Band]) -> pd.DataFrame:
+    """Count the settings in which a deterministic rule is better than sampling in the same time, and worse.
 
-
-def _best_over(band: Band, leader: str, run: list[tuple[Condition, Ranking]]) -> str:
-    low, high = run[0][0].sigma, run[-1][0].sigma
-    text = f"{band.traits.label(leader)} at {band.scale}\u00a0=\u00a0{low:g}"
-    text += f" to {high:g}" if len(run) > 1 else ""
-    if run[0][0].fixed:
-        return f"{text} (for {run[0][0].design} only)"
-    level = {rule for _, contest in run for rule in contest.tied}
-    if not level:
-        return f"{text} (significantly best)"
-    if len(level) < 3:
-        return f"{text} (tied with {names(level, band.traits)})"
-    return f"{text} (tied with {len(level)} other rules)"
-
-
-def _without_sampling(bands: Sequence[Band], nets: str = "") -> Iterator[str]:
-    """Deterministic rules that are best or tied with the best over settings, perhaps of some `nets`."""
-    answers = [
-        condition.answers[-1].deterministic
-        for band in bands
-        for condition in band.conditions
-        if not condition.fixed
-    ]
-    contests = [each for each in answers if each]
-    if not contests:
-        return
-    counts: dict[str, list[int]] = {}
-    for each in contests:
-        for number, rule in enumerate((each.leader, *each.tied)):
-            count = counts.setdefault(rule, [0, 0])
-            count[0] += number == 0
-            count[1] += 1
-    ranked = sorted(counts, key=lambda rule: (-counts[rule][1], -counts[rule][0]))
-    first, *others = ranked
-    label = bands[0].traits.label
-    settings = labels.plural(len(contests), "setting")
-    begun = f"Of nets of {nets}, without" if nets else "Without"
-    text = (
-        f"{begun} sampling, at any cost, {label(first)} is best or statistically tied with the best in "
-        f"{counts[first][1]} of {settings} (a kind of net at one noise level), and has the best mean in "
-        f"{counts[first][0]}"
-    )
-    for rule in others:
-        text += f"; {label(rule)} in {counts[rule][1]} and {counts[rule][0]}"
-    yield f"{text}."
-
-
-def _against_sampling(bands: Sequence[Band]) -> Iterator[str]:
-    """For each budget, how often the significantly best rule samples, and how often it does not."""
-    parts: list[str] = []
-    for budget in BUDGETS[:-1]:
-        alike = [
-            {band.traits.is_sampling(rule) for rule in (answer.best.leader, *answer.best.tied)}
-            for band in bands
-            for condition in band.conditions
-            if not condition.fixed
-            for answer in condition.answers
-            if answer.budget == budget and answer.best and answer.deterministic
-        ]
-        if alike:
-            lost, won = alike.count({False}), alike.count({True})
-            first = (
-                f"In the time of {budget:g} samples, a deterministic rule is significantly better in {lost} "
-            )
-            first += f"of {labels.plural(len(alike), 'setting')} and sampling in {won}"
-            parts.append(f"in the time of {budget:g}, in {lost} and {won}" if parts else first)
-    if parts:
-        yield f"{'; '.join(parts)}. The other settings are undecided."
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
+    The index holds the time, as the number of Monte Carlo samples that take as long. Columns are
+    `deterministic` and `sampling`, which are significantly better, and `undecided`.
+    """
+    rows = []
+    for band in bands:
+        for condition in band.conditions:
+            for answer in condition.answers[:-1]:
+                if answer.best and answer.deterministic and not condition.fixed:
+                    sampling = {band.traits.is_sampling(rule) for rule in answer.best.best}
+                    better = sampling == {False}, sampling == {True}, len(sampling) > 1
+                    rows.append((int(answer.budget), *better))
+    columns = ["budget", "deterministic", "sampling", "undecided"]
+    return pd.DataFrame(rows, columns=columns).groupby("budget").sum()
 
 
 @functools.lru_cache(maxsize=1)
@@ -676,8 +597,8 @@ class WhichRule(Section):
         front, other_fronts = choice_figures(found)
         return {
             "choice": found,
-            "sentences": [*by_family(found.bands), *sentences(found.bands)],
-            "by_nets": list(by_nets(found.bands)),
+            "often": how_often_best(found.bands),
+            "sampling": against_sampling(found.bands),
             "front": front,
             "other_fronts": other_fronts,
             "styles": results.styles,

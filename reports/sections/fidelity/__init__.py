@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from sdp_bench.bench.experiments import experiments
@@ -10,7 +12,8 @@ from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import MEASURED
-from sdp_bench.reports.style.names import NetKind
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.names import NetKind, activation_label, activation_rank
 from sdp_bench.reports.tables.frame import own_noises
 
 SAMPLES = 10**6
@@ -18,6 +21,7 @@ W1_POINTS = 30_000
 W1_TABLES = ("iris-w1", "iris-w1-certified")
 """Experiments of the paper's tables of W1; those of the claims have a design with fewer points."""
 _KINDS = ["experiment", "activation", "depth", "recipe"]
+_SUMMARY = ("network", "activation", "depth", "net", "input", "rule", "seconds", "run")
 _COLUMNS = (*_KINDS, "net", "input", "noise", "sigma", "metric_spec", "samples", "accuracy")
 
 
@@ -30,8 +34,56 @@ class WhatWasRun(Section):
     order = 130
 
     def build(self, results: Results) -> Context | None:
+        frame = results.columns_with_oracle(_SUMMARY)
+        if frame.empty:
+            return None
         designs = fidelity(results.once_a_unit(_COLUMNS, ("experiment", "metric_spec")), POOR_ACCURACY)
-        return {"designs": designs, "poor": POOR_ACCURACY} if designs else None
+        ran = [*what_ran(frame, results), *missing(results)]
+        return {"ran": ran, "designs": designs, "poor": POOR_ACCURACY}
+
+
+def what_ran(frame: pd.DataFrame, results: Results) -> Iterator[str]:
+    """Sentences on the size of the results, and on the machine; `frame` has an oracle."""
+    meta, traits = results.meta, results.traits
+    nets = frame.drop_duplicates("net")
+    kinds = nets.drop_duplicates(["activation", "depth", "network"])
+    pairs = frame.drop_duplicates(["net", "input"])
+    rules = [rule for rule in frame["rule"].unique() if not traits.is_reference(rule)]
+    what = (
+        f"{labels.plural(len(rules), 'rule')} on {labels.plural(len(nets), 'trained net')} "
+        f"of {labels.plural(len(kinds), 'kind')}, {labels.plural(len(pairs), 'pair')} of net and input, "
+        f"{labels.plural(len(frame), 'measurement')}"
+    )
+    if "run" in frame and "run" in meta and (earlier := int((frame["run"] != meta["run"]).sum())):
+        what += f", {earlier:,} of them by earlier runs"
+    # Committed results are of several runs, each with its own preset.
+    preset = "" if results.published else meta.get("preset")
+    yield f"{f'Preset {preset}: ' if preset else ''}{what}."
+    if len(pairs) == len(kinds):
+        yield "Each number is of a single net and input, so no spread is known."
+    environment = meta.get("environment", {})
+    where = [
+        str(environment[key]) for key in ("cpu", "gpu") if environment.get(key) not in (None, "", "none")
+    ]
+    if where:
+        took = f"Took {labels.duration(float(meta['seconds']))}" if meta.get("seconds") else "Run"
+        cores = f", {labels.plural(environment['cores'], 'core')}" if environment.get("cores") else ""
+        yield f"{took} on {' and '.join(where)}{cores}."
+
+
+def missing(results: Results) -> Iterator[str]:
+    """Sentences on failures and on skipped rules and experiments."""
+    if len(results.failed):
+        yield f"{labels.plural(len(results.failed), 'failure')}, listed below."
+    skipped: dict[str, list[str]] = {}  # rules with their nets, and experiments
+    for one in sorted(results.meta.get("left_out") or (), key=lambda one: activation_rank(one.where)):
+        if one.rule is None:
+            skipped[one.where] = []
+        else:
+            skipped.setdefault(results.traits.label(one.rule), []).append(activation_label(one.where))
+    if skipped:
+        names = (name + (" on " + ", ".join(nets) if nets else "") for name, nets in skipped.items())
+        yield f"Skipped (no formula, or too slow): {'; '.join(names)}."
 
 
 def fidelity(frame: pd.DataFrame, poor: float) -> list[Context]:

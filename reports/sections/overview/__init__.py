@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,7 @@ from sdp_bench.reports.sections.choice import (
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.ranking import Ranking, rank
-from sdp_bench.reports.statistics.replicates import Overall, Score
+from sdp_bench.reports.statistics.replicates import SETTING, Overall, Score
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, label_points, look, panels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label
@@ -95,7 +96,7 @@ USES = (
     Use("standard deviations", "error factor", (StandardDeviationRatio.name,), shown=_factor),
     WHOLE,
     Use(
-        "tails",
+        "W1",
         "W1 / its floor",
         (Wasserstein.name, CertifiedWasserstein.name),
         _over_floor,
@@ -118,7 +119,8 @@ class Verdict:
     """Rules for a use on one family of nets.
 
     `advised` is the cheapest rule tied with the most accurate one, whether it samples or not. `ranking` is
-    that of the deterministic rules.
+    that of the deterministic rules. `partial` names a rule that was measured in too few settings to be
+    compared and is better than the leader there.
     """
 
     use: Use
@@ -126,6 +128,7 @@ class Verdict:
     costs: Costs
     advised: str
     ranking: Ranking
+    partial: str = ""
 
     @property
     def sampled(self) -> bool:
@@ -186,7 +189,11 @@ def families(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     plain, named = frame[~several], []
     if len(plain):
         activation = str(plain["activation"].value_counts().idxmax())
-        name = NetKind(activation, 1).label if ":" in activation else f"{activation_label(activation)} nets"
+        name = (
+            NetKind(activation, 1).label
+            if ":" in activation
+            else f"small {activation_label(activation)} nets"
+        )
         named.append((name, plain[plain["activation"] == activation]))
     if several.any():
         named.append((_SEVERAL, frame[several]))
@@ -220,7 +227,26 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
     # Without a known spread all rules are tied, and the cheapest could be the worst.
     known = math.isfinite(overall.half_width(every.leader))
     advised = every.cheapest(seconds) if known else every.leader
-    return Verdict(use, overall, costs, advised, rank(overall, deterministic))
+    ranking = rank(overall, deterministic)
+    return Verdict(use, overall, costs, advised, ranking, _partial(use, own, overall, ranking.leader, traits))
+
+
+def _partial(use: Use, own: pd.DataFrame, overall: Overall, leader: str, traits: RuleTraits) -> str:
+    """The most accurate rule with too few settings that is significantly better than the leader there."""
+    pairs = []
+    others = [rule for rule in set(own["rule"]).difference(overall.rules) if not traits.is_sampling(rule)]
+    for rule in others:
+        settings = own.loc[own["rule"] == rule, list(SETTING)].drop_duplicates()
+        pair = Overall.measured(own[own["rule"].isin([rule, leader])].merge(settings), use.score, traits)
+        if pair and pair.beats(rule, leader, len(others)):
+            pairs.append((pair.mean(rule), rule, pair))
+    if not pairs:
+        return ""
+    mean, rule, pair = min(pairs, key=itemgetter(0))
+    return (
+        f"in {pair.places} of {overall.of} settings: {traits.label(rule)} {use.shown(mean)}, "
+        f"{traits.label(leader)} {use.shown(pair.mean(leader))}"
+    )
 
 
 def which_rule(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:

@@ -14,13 +14,12 @@ from sdp_bench.reports.sections.choice import (
     ON,
     UNDECIDED,
     WhichRule,
+    against_sampling,
     as_accurate,
-    by_family,
-    by_nets,
     choice,
     choice_figures,
+    how_often_best,
     names,
-    sentences,
 )
 from sdp_bench.reports.statistics.costs import Costs, SamplingTime
 from sdp_bench.reports.statistics.ranking import Ranking
@@ -129,7 +128,7 @@ def test_a_spread_that_nets_share_does_not_hide_a_difference():
     assert only(frame)[1].standing("sdp").half_width > 0.02
 
 
-def test_a_crossing_at_a_sigma_is_said():
+def test_the_best_rule_depends_on_sigma():
     frame = measured(
         {"sdp": (0.1, 0.3, 0.6), "moment_matching": (0.2, 0.2, 0.3)}, sigmas=(0.1, 1.0, 10.0), noise=0.001
     )
@@ -138,11 +137,9 @@ def test_a_crossing_at_a_sigma_is_said():
         "sdp",
         *["moment_matching"] * 2,
     ]
-    (sentence,) = by_nets([band])
-    assert sentence == (
-        "4 ReLU layers: SDP at σ\u00a0=\u00a00.1 (significantly best); "
-        "moment matching (full) at σ\u00a0=\u00a01 to 10 (significantly best)."
-    )
+    counts = how_often_best([band])
+    assert counts.attrs == {"fully connected": 3}
+    assert counts["best"].to_dict() == {"moment_matching": 2, "sdp": 1}
 
 
 def test_what_the_time_allows_is_taken_and_sampling_is_a_candidate():
@@ -252,8 +249,8 @@ def test_with_one_net_and_input_the_oracle_error_and_the_bound_of_sampling_count
     assert (deterministic.leader, deterministic.tied) == ("sdp", ("dvia",))  # 0.0005 against 0.00057
     _, many = only(measured({"sdp": 0.3, "monte_carlo:samples=1000": 0.1}, nets=1, noise=0.0))
     assert many.answers[-1].best == Ranking("monte_carlo:samples=1000", worse=("sdp",))
-    assert next(by_nets([band])).endswith("(for 1 net × 1 input only).")
-    assert not list(sentences([band]))
+    assert how_often_best([band]).empty
+    assert against_sampling([band]).empty
 
 
 def test_inputs_are_replicates_where_nets_are_too_few():
@@ -344,13 +341,13 @@ def test_rules_are_named_with_sample_counts_together():
     assert names(["sdp"], TRAITS) == "SDP"
 
 
-def test_sentences_count_what_is_shown():
+def test_settings_are_counted_by_the_time_of_sampling():
     frame = measured({"sdp": 0.2} | SAMPLED, {"sdp": 2e-4}, sigmas=(0.1, 1.0))
-    said = list(sentences(choice(frame, TRAITS).bands))
-    assert said[0].startswith("Without sampling, at any cost, SDP is best")
-    assert "better in 2 of 2 settings and sampling in 0;" in said[1]
-    assert "in the time of 1000, in 2 and 0." in said[1]
-    assert said[2].endswith("SDP < 5.")
+    bands = choice(frame, TRAITS).bands
+    assert how_often_best(bands).loc["sdp"].to_dict() == {"fully connected": 2, "best": 2, "time": "< 5"}
+    counts = against_sampling(bands)
+    assert list(counts.index) == [10, 100, 1000]
+    assert (counts == [2, 0, 0]).all(axis=None)
 
 
 @pytest.mark.parametrize("timed", [True, False])
@@ -366,7 +363,7 @@ def test_the_section_shows_what_to_take(timed):
     assert section.count("<tbody>") == section.count("</tbody>")
 
 
-def test_what_classifiers_are_made_of_has_a_sentence_of_its_own():
+def test_settings_are_counted_by_family_of_nets():
     of_attention = [
         measured(
             {"sdp": 0.4, "unscented": 0.1},
@@ -383,9 +380,9 @@ def test_what_classifiers_are_made_of_has_a_sentence_of_its_own():
         {"sdp": 0.1, "unscented": 0.4}, inputs=4, nets=1, activation="convnext", network="convnext", net="c"
     )
     bands = choice(checked(pd.concat([*of_attention, of_convolution, measured({"sdp": 0.2})])), TRAITS).bands
-    attention, convolution = sorted(by_family(bands))
-    assert "attention (Causal decoder and ViT), without sampling, at any cost, unscented is best" in attention
-    assert "in 3 of 3 settings" in attention
-    assert "convolution (ConvNeXt), without sampling, at any cost, SDP is best" in convolution
+    counts = how_often_best(bands)
+    assert counts.attrs == {"attention": 3, "convolution": 1}
+    assert counts.loc["unscented", "attention"] == 3
+    assert counts.loc["sdp", "convolution"] == 1
     titles = {band.title for band in bands}
     assert {"ViT (1x28x28)", "ViT (3x32x32)", "Causal decoder", "ConvNeXt"} <= titles

@@ -71,8 +71,8 @@ def test_standard_deviations_are_told_as_the_factor_by_which_they_are_off(data, 
     )
 
 
-def test_tails_are_told_in_multiples_of_the_floor(data, found):
-    verdict = found["tails"]
+def test_w1_is_shown_in_multiples_of_the_floor(data, found):
+    verdict = found["W1"]
     own = data[(data["metric"] == "w1") & (data["rule"] == verdict.rules[0])]
     times = np.log(own["value"] / own["floor"]).groupby([own["depth"], own["sigma"]]).mean().mean()
     assert float(verdict.value(verdict.rules[0])) == pytest.approx(np.exp(times), rel=0.005)
@@ -95,7 +95,7 @@ def test_intervals_may_reach_below_no_shared_mass_and_beyond_any_factor():
 def test_nets_of_the_commonest_kind_are_judged_together():
     other = made_up.frame(depths=(1,), nets=1, activation="tanh")
     (named,) = families(checked(pd.concat([made_up.frame(), other])))
-    assert named[0] == "ReLU nets"
+    assert named[0] == "small ReLU nets"
     assert set(named[1]["activation"]) == {"relu"}
 
 
@@ -127,3 +127,13 @@ def test_the_picture_shows_the_distributions_of_a_committed_net():
             )
         # Kolmogorov's distance of samples from their distribution is below 1.95 / sqrt(n) with 99.9 %
         assert np.abs(level["mass"] - again["mass"]).max() < 0.006 + 1.95 / samples**0.5
+
+
+def test_a_better_rule_with_too_few_settings_is_named(data):
+    own = data[data["metric"] == "tv_headline"]
+    some = own[(own["rule"] == "sdp") & (own["sigma"] == own["sigma"].min())]
+    better = some.assign(rule="split:k=9", value=0.01 * some["value"])
+    (row,) = rows(families(pd.concat([own, better])), TRAITS)
+    (verdict,) = row.verdicts
+    assert "split:k=9" not in verdict.overall.rules
+    assert verdict.partial.startswith(f"in {some['depth'].nunique()} of {verdict.overall.of} settings")

@@ -301,3 +301,27 @@ def test_families_of_noise_are_never_put_together():
     assert gaussian.sources
     assert not (laplace.sources)
     assert not (student.sources)
+
+
+def test_gap_beyond_both_spreads_is_a_difference():
+    # The paper: 0.6808 +- 0.0318.
+    for values, differs in (([0.28, 0.36], False), ([0.60, 0.62], True)):
+        every = list(tables.tables(checked(measured({"sdp": values}, "tv_paper", 1000.0)), TRAITS))
+        (difference,) = tables.differences(every)
+        assert difference.gap == pytest.approx(1 - sum(values) / 2 - 0.6808)
+        assert difference.differs is differs
+
+
+def test_other_order_than_in_the_paper_is_found():
+    # The paper has SDP before DVIA at sigma = 1000 (0.6808, 0.5318).
+    values = {"sdp": [0.6, 0.62], "dvia": [0.4, 0.42], "moment_matching": [0.1, 0.1]}
+    (order,) = tables.orders(list(tables.tables(checked(measured(values, "tv_paper", 1000.0)), TRAITS)))
+    assert (order.paper.cell.rule, order.run.cell.rule, order.agrees) == ("sdp", "dvia", False)
+
+
+def test_order_in_w1_is_that_of_the_four_layer_table():
+    # Misprinted main-text table: SDP best at 0.1; the 4-ReLU table: DVIA.
+    values = {"sdp": [0.3, 0.3], "dvia": [0.2, 0.2]}
+    (order,) = tables.orders(list(tables.tables(checked(measured(values, "w1", 0.1)), TRAITS)))
+    assert order.paper.cell.rule == "dvia"
+    assert order.agrees
