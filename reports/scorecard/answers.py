@@ -131,6 +131,12 @@ class Answer:
         return max(self.error.score, self.linear.score if self.linear else 0.0)
 
     @property
+    def accuracy(self) -> str:
+        """Whether the recommended rule is accurate enough."""
+        words = {True: "accurate enough", False: "not accurate enough", None: "accuracy undecided"}
+        return words[self.error.is_small(self.use)]
+
+    @property
     def trust(self) -> str:
         """What to do about linearisation."""
         if self.linear is None:
@@ -216,8 +222,8 @@ def verdict(found: Sequence[Answer], costs: Sequence[CostTable], net: str, trait
     return Verdict(f"which rule for {net}", tuple(lines), f"for {net}, {_conclusion(found, costs, traits)}")
 
 
-def _alike(answer: Answer) -> tuple[str, str, str, str]:
-    return answer.use.name, answer.family, answer.rule, answer.trust
+def _alike(answer: Answer) -> tuple[str, str, str, str, str]:
+    return answer.use.name, answer.family, answer.rule, answer.accuracy, answer.trust
 
 
 def _range(run: Sequence[Answer]) -> str:
@@ -230,7 +236,9 @@ def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits)
     text = f"{action(first.rule, traits)}{_cost(first.rule, costs)}: {_errors([first.error, last.error])}"
     if first.rule == LINEAR:
         text += f"; linearisation is statistically tied with the best rule, {first.trust}"
-    elif first.linear and last.linear:
+        return Line(f"{first.use.name}, {_range(run)}", text)
+    text += f", {first.accuracy}"
+    if first.linear and last.linear:
         text += (
             f"; linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): "
             f"{_errors([first.linear, last.linear])}, {first.trust}"

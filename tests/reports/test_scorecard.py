@@ -303,6 +303,7 @@ def test_the_cheapest_rule_tied_with_the_best_is_recommended(inputs):
     assert answer.rule == "marginal_sdp"
     assert answer.trust == "do not rely on it"
     assert answer.error.score == pytest.approx(0.1, abs=1e-3)
+    assert answer.accuracy == "not accurate enough"  # an exact rule has 0.01
     assert answer.linear.score == pytest.approx(0.3, abs=1e-2)
 
 
