@@ -7,10 +7,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from os import PathLike
+from numbers import Real
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import click
 import numpy as np
 import torch
 from torch import nn
@@ -21,11 +23,14 @@ from sdp_bench.bench.nets.own import net as own_nets
 from sdp_bench.bench.noise import Noise, noise_of
 from sdp_bench.bench.plugins import plugin, session
 from sdp_bench.bench.rules import RULES
-from sdp_bench.bench.text import printable, shown
+from sdp_bench.bench.text import shown
+from sdp_bench.commands.config import converted
 from sdp_bench.commands.progress import Screen
 from sdp_bench.commands.validate import GROUP_LIMIT, KIT_LIMIT
+from sdp_bench.commands.validate import validate as command
 from sdp_bench.reports.scorecard.page import build
 from sdp_bench.reports.scorecard.validation import Question, Validation, validated
+from sdp_ref.errors import on_one_line
 from sdp_ref.laws import DiagonalGaussian, Empirical, Gaussian
 from sdp_ref.rules import Rule
 
@@ -34,9 +39,6 @@ if TYPE_CHECKING:
     from sdp_bench.bench.nets.own.net import OwnNet
     from sdp_bench.bench.plugins.plugin import Plugin
     from sdp_bench.bench.runs.driver import Meter
-
-_COMMAND = "sdp_bench.validate"
-_MOST, _MOST_FLOAT = 2**31 - 1, 1e300
 
 
 def validate(
@@ -129,35 +131,29 @@ def validate(
     RunFailedError
         If `output` or `database` cannot be written, or a rule or net ends its process.
     """
-    options = {
-        "noise": _noise(noise),
-        "sigmas": _sigmas(noise, sigma),
-        "samples": _whole("samples", samples),
-        "depths": None if depths is None else tuple(_count("depths", each) for each in _list(depths)),
-        "activation": _text("activation", activation),
-        "nets": _whole("nets", nets),
-        "w1_points": _whole("w1_points", w1_points),
-    }
-    folder, kept = _place("output", output), _place("database", database)
+    given = {"samples": samples, "depths": depths, "nets": nets, "w1_points": w1_points}
+    options = {name: _option(name, value) for name, value in (given | {"activation": activation}).items()}
+    options |= {"noise": _noise(noise), "sigmas": _sigmas(noise, sigma)}
+    options = {name: value for name, value in options.items() if value is not None}
+    folder, kept = _option("output", output), _option("database", database)
     with tempfile.TemporaryDirectory() as place, main_hidden():
-        ports = _port("net_input", net_input), _port("net_output", net_output)
-        own = _net(net, inputs, (_whole("rows", rows), *ports))
-        if own and (experiments or any(options[name] for name in ("depths", "activation", "nets"))):
+        own = _net(net, inputs, rows, net_input, net_output)
+        if own and (experiments or options.keys() & {"depths", "activation", "nets"}):
             raise UserError("experiments, depths, activation and nets are for the experiments' own nets")
         question = Question(
             rules=tuple(map(_rule, () if rule is None else _list(rule))),
             net=own,
-            experiments=tuple(_text("experiments", each) for each in _list(experiments)),
-            preset=_text("preset", preset),
+            experiments=_option("experiments", experiments or None) or (),
+            preset=_option("preset", preset),
             beside=() if beside is None else tuple(map(_rule, _list(beside))),
-            options={name: value for name, value in options.items() if value is not None},
-            conformance=_flag("conformance", conformance),
-            kit_limit=_seconds("kit_limit", kit_limit),
-            group_limit=_seconds("group_limit", group_limit),
-            jobs=_whole("jobs", jobs),
-            command=_COMMAND,
+            options=options,
+            conformance=_option("conformance", conformance),
+            kit_limit=_option("kit_limit", kit_limit),
+            group_limit=_option("group_limit", group_limit),
+            jobs=_option("jobs", jobs),
+            command="sdp_bench.validate",
         )
-        screen = Screen() if _flag("progress", progress) else _Silent()
+        screen = Screen() if progress else _Silent()
         found = validated(question, kept or Path(place, "validate.sqlite"), screen, folder)
     if folder is not None:
         build(found.card, folder)
@@ -181,6 +177,20 @@ class _Silent:
         pass
 
 
+def _option(name: str, given: Any) -> Any:
+    """Convert a value as the command's option or argument of this name does; None stays None."""
+    if given is None:
+        return None
+    plain = [value.item() if isinstance(value, np.generic) else value for value in _list(given)]
+    plain = [fspath(value) if isinstance(value, PathLike) else value for value in plain]
+    parameter = next(each for each in command.params if each.name == name)
+    try:
+        is_list = isinstance(given, list | tuple)
+        return converted(parameter, plain if is_list else plain[0], click.Context(command))
+    except click.BadParameter as error:
+        raise UserError(f"{name}: {on_one_line(error.message)}") from error
+
+
 def _list(given: Any) -> list[Any]:
     return list(given) if isinstance(given, list | tuple) else [given]
 
@@ -188,7 +198,7 @@ def _list(given: Any) -> list[Any]:
 def _rule(given: Any) -> str | Plugin:
     """Spec or address of a rule, or the plug-in made from it."""
     if isinstance(given, str):
-        return str(_text("a rule", given))
+        return str(_option("rules", given)[0])
     kind = given if isinstance(given, type) else type(given)
     if issubclass(kind, Rule) and kind.__module__.partition(".")[0] == "sdp_ref":
         return str(getattr(given, "name" if isinstance(given, type) else "spec"))
@@ -197,18 +207,26 @@ def _rule(given: Any) -> str | Plugin:
     return plugin.of(session.code_of(given), RULES)
 
 
-def _net(
-    net: Any, inputs: Any, taken: tuple[int | None, str | None, str | None]
-) -> Callable[[], OwnNet] | None:
+def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> Callable[[], OwnNet] | None:
     if net is None:
-        if inputs is not None or any(each is not None for each in taken):
+        if any(given is not None for given in (inputs, rows, net_input, net_output)):
             raise UserError("inputs, rows, net_input and net_output go with net")
         return None
     if inputs is None:
         raise UserError("net needs inputs: an array of shape (B, *event)")
-    arrays = _inputs(inputs)
+    arrays: Inputs
+    if isinstance(inputs, str | PathLike):
+        arrays = _option("inputs_file", inputs)
+    else:
+        named = inputs if isinstance(inputs, Mapping) else {"0": inputs}
+        arrays = {str(name): _array(values) for name, values in named.items()}
+    ports = {
+        name: _option(name, str(given) if isinstance(given, int | np.integer) else given)
+        for name, given in (("net_input", net_input), ("net_output", net_output))
+    }
+    taken = (_option("rows", rows), *ports.values())
     if isinstance(net, str | PathLike):
-        return partial(own_nets.find, _text("net", str(net)), arrays, *taken)
+        return partial(own_nets.find, _option("net_address", net), arrays, *taken)
     if not callable(net):
         raise UserError(
             f"net must be an nn.Module, a function that makes one, or text, got {type(net).__name__}"
@@ -216,14 +234,6 @@ def _net(
     if isinstance(net, nn.Module) and any(not t.is_cpu for t in (*net.parameters(), *net.buffers())):
         net = copy.deepcopy(net).cpu()
     return partial(own_nets.of, session.code_of(net), arrays, *taken)
-
-
-def _inputs(given: Any) -> Inputs:
-    if isinstance(given, str | PathLike):
-        return Path(_text("inputs", str(given)))
-    if isinstance(given, Mapping):
-        return {str(name): _array(each) for name, each in given.items()}
-    return {"0": _array(given)}
 
 
 def _array(given: Any) -> np.ndarray:
@@ -237,98 +247,45 @@ def _array(given: Any) -> np.ndarray:
         raise UserError(f"inputs must be an array of shape (B, *event): {error}") from error
 
 
-def _are_numbers(given: Any) -> bool:
-    return all(_is_number(each) for each in _list(given))
-
-
-def _is_number(given: Any) -> bool:
-    is_number = isinstance(given, int | float | np.floating | np.integer) and not isinstance(given, bool)
-    return is_number and not abs(given) > _MOST_FLOAT
-
-
 def _noise(given: Any) -> Noise | str | None:
     """Noise family, if one is given."""
-    if given is None or isinstance(given, Noise):
+    if given is None or _is_scale(given):
+        return None
+    if isinstance(given, Noise):
         return given
     if isinstance(given, str):
-        return str(_text("noise", given))
-    if _are_numbers(given):
-        return None
+        return str(_option("noise", given))
+    if isinstance(given, Empirical) and given.weights is not None:
+        raise UserError("residuals are drawn alike; an Empirical law with weights cannot be noise")
     if not isinstance(given, Gaussian | DiagonalGaussian | Empirical):
         raise UserError(
             "noise is a number, text such as 'student_t:5', or a Gaussian, DiagonalGaussian or Empirical "
             f"law, got {shown(given)}"
         )
-    kind, values = _centred(given)
-    return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy())
-
-
-def _centred(law: Gaussian | DiagonalGaussian | Empirical) -> tuple[str, torch.Tensor]:
-    """Kind of noise of a law with mean 0, and its values."""
-    if isinstance(law, Empirical) and law.weights is not None:
-        raise UserError("residuals are drawn alike; an Empirical law with weights cannot be noise")
-    mean = law.mean
-    if len(mean) != 1 or bool((mean.abs() > 1e-6 * law.variance.sqrt()).any()):
+    mean = given.mean
+    if len(mean) != 1 or bool((mean.abs() > 1e-6 * given.variance.sqrt()).any()):
         raise UserError(
             "noise as a law has one row and mean 0; it is put around each input, got "
             f"{len(mean)} row(s) with means up to {float(mean.abs().max()):.3g}"
         )
-    if isinstance(law, Gaussian):
-        return "covariance", law.covariance[0]
-    if isinstance(law, DiagonalGaussian):
-        return "scales", law.variance[0].sqrt()
-    return "residuals", law.samples[0]
+    if isinstance(given, Gaussian):
+        kind, values = "covariance", given.covariance[0]
+    elif isinstance(given, DiagonalGaussian):
+        kind, values = "scales", given.variance[0].sqrt()
+    else:
+        kind, values = "residuals", given.samples[0]
+    return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy())
+
+
+def _is_scale(noise: Any) -> bool:
+    """Whether `noise` is a number or several, the scales of Gaussian noise."""
+    return all(isinstance(each, Real) and not isinstance(each, bool) for each in _list(noise))
 
 
 def _sigmas(noise: Any, sigma: Any) -> tuple[float, ...] | None:
-    is_scale = noise is not None and not isinstance(noise, Noise | str) and _are_numbers(noise)
+    is_scale = _is_scale(noise)
     if is_scale and sigma is not None:
         raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")
-    given = noise if is_scale else sigma
-    if given is None:
-        return None if noise is None or isinstance(noise, Noise | str) else (1.0,)
-    if not (_are_numbers(given) and _list(given)):
-        raise UserError(f"sigma is a number or several of them, got {shown(given)}")
-    return tuple(map(float, _list(given)))
-
-
-def _whole(name: str, given: Any) -> Any:
-    return None if given is None else _count(name, given)
-
-
-def _count(name: str, given: Any) -> int:
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or not 1 <= given <= _MOST:
-        raise UserError(f"{name} is a whole number of at least 1 and at most {_MOST}, got {shown(given)}")
-    return int(given)
-
-
-def _text(name: str, given: Any) -> Any:
-    """A non-empty printable text on one line, or None."""
-    is_text = isinstance(given, str) and given.strip() and printable(given) == given
-    if given is not None and not (is_text and len(given.splitlines()) == 1):
-        raise UserError(f"{name} is named by text, got {shown(given)}")
-    return given
-
-
-def _port(name: str, given: Any) -> str | None:
-    """Name or position of an input or output of a net."""
-    is_place = isinstance(given, int | np.integer) and not isinstance(given, bool) and given >= 0
-    return str(given) if is_place else cast("str | None", _text(name, given))
-
-
-def _place(name: str, given: Any) -> Path | None:
-    if given is not None and not isinstance(given, str | PathLike):
-        raise UserError(f"{name} is a path, got {shown(given)}")
-    return None if given is None else Path(_text(name, str(given)))
-
-
-def _flag(name: str, given: Any) -> bool:
-    if not isinstance(given, bool | np.bool_):
-        raise UserError(f"{name} is True or False, got {shown(given)}")
-    return bool(given)
-
-
-def _seconds(name: str, given: Any) -> float:
-    if not _is_number(given) or not 0 < given < 1e8:
-        raise UserError(f"{name} is a positive number of seconds, got {shown(given)}")
-    return float(given)
+    if (given := noise if is_scale else sigma) is not None:
+        return cast("tuple[float, ...]", _option("sigmas", given))
+    return None if noise is None or isinstance(noise, Noise | str) else (1.0,)

@@ -58,7 +58,7 @@ class Config(click.Option):
             if key not in known:
                 raise UserError(f"{path}: {not_found('key', key, known)}")
             try:
-                found[str(known[key].name)] = _converted(known[key], value, ctx)
+                found[str(known[key].name)] = converted(known[key], value, ctx)
             except click.BadParameter as error:
                 raise UserError(f"{path}: {key}: {on_one_line(error.message)}") from error
         beaten = {name for names in self.either if not set(names).isdisjoint(given) for name in names}
@@ -86,8 +86,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not a TOML file: {one_line(error)}") from error
 
 
-def _converted(parameter: click.Parameter, value: Any, ctx: click.Context) -> Any:
-    """Convert a value of a file in the same way as a text on the command line."""
+def converted(parameter: click.Parameter, value: Any, ctx: click.Context) -> Any:
+    """Convert a value of a file or of Python in the same way as a text on the command line."""
     each = getattr(parameter.type, "each", parameter.type)
     is_list = each is not parameter.type or parameter.multiple or parameter.nargs == -1
     items = value if is_list and isinstance(value, list) else [value]

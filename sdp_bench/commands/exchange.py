@@ -107,27 +107,19 @@ def export_(
             files = export(store, output, fmt, weights=weights, digits=digits)
         echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
     elif paper is not None:
+        from sdp_bench.commands.progress import command_line
+        from sdp_bench.reports.manuscript import write_manuscript
+        from sdp_bench.reports.results import committed_results, results_of
+
         if not _given("database") and not database.exists() and VALIDATED.exists():
             database = VALIDATED
-        _export_paper(paper, None if committed else database, numbers, all_runs=all_runs)
-
-
-def _export_paper(
-    folder: Path, database: Path | None, numbers: tuple[int, ...] | None, *, all_runs: bool
-) -> None:
-    """Write the folder of a paper; the committed results need no results file."""
-    from sdp_bench.bench.results.store import Store
-    from sdp_bench.commands.progress import command_line
-    from sdp_bench.reports.manuscript import write_manuscript
-    from sdp_bench.reports.results import committed_results, results_of
-
-    if database is None:
-        results = committed_results()
-    else:
-        with Store(database) as store:
-            results = results_of(store, store.runs() if all_runs else numbers or ())
-    files = write_manuscript(results, folder, command_line())
-    echo(f"{len(files)} files in {folder}; {files[-1]} has them all")
+        if committed:
+            results = committed_results()
+        else:
+            with Store(database) as store:
+                results = results_of(store, store.runs() if all_runs else numbers or ())
+        files = write_manuscript(results, paper, command_line())
+        echo(f"{len(files)} files in {paper}; {files[-1]} has them all")
 
 
 def _given(*names: str) -> bool:

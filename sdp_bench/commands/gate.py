@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -21,9 +20,6 @@ from sdp_bench.commands.options import (
     word,
 )
 from sdp_bench.commands.screen import echo
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _manifests = click.option(
     "--manifests", type=file_, help="File of manifests (default: the committed one of the CI cells)."
@@ -89,7 +85,7 @@ def check(
     the baseline keeps its old predictions or times.
     """
     from sdp_bench.bench import files
-    from sdp_bench.bench.errors import RunFailedError, UserError
+    from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.executors.local import Limits, limited
     from sdp_bench.bench.gate import report
     from sdp_bench.bench.gate.baseline import read
@@ -103,12 +99,9 @@ def check(
         raise UserError("--no-accuracy, --no-speed and --no-oracles leave nothing to check")
     options = Options(rules, seed, accuracy, speed, oracles, allow_new=allow_new)
     outputs = [path for path in (json_file, junit_file, markdown_file, *badge_files) if path]
+    if update and outputs:
+        raise UserError("--update compares nothing; leave out --json, --junit, --markdown and --badge")
     if update:
-        if outputs:
-            raise UserError(
-                "--update compares nothing, so --json, --junit, --markdown and --badge have no content; "
-                "leave them out"
-            )
         files.check_writable(baseline)
         with meter("check") as bar, limited(most):
             names = write(baseline, options, step=bar.done)
@@ -119,6 +112,7 @@ def check(
             f"{baseline} is the baseline, which only --update may write; choose another output file"
         )
     for path in outputs:
+        files.check_writable(path)
         files.remove_old(path)
     known = read(baseline)
     with meter("check") as bar, limited(most):
@@ -130,26 +124,10 @@ def check(
         markdown_file: report.markdown(outcome),
         **{path: report.badge(outcome).text(path) for path in badge_files},
     }
-    unwritten = _unwritten({path: content for path, content in contents.items() if path})
-    if unwritten and not outcome.exit_code:
-        raise RunFailedError("; ".join(unwritten))
-    for line in unwritten:
-        echo(line, err=True)
+    for file, content in contents.items():
+        if file:
+            files.write(file, content)
     raise SystemExit(outcome.exit_code)
-
-
-def _unwritten(contents: Mapping[Path, str | bytes]) -> list[str]:
-    """Write files and return an error line for each failure; the others are written all the same."""
-    from sdp_bench.bench import files
-    from sdp_bench.bench.errors import RunFailedError
-
-    lines = []
-    for path, content in contents.items():
-        try:
-            files.write(path, content)
-        except RunFailedError as error:
-            lines.append(str(error))
-    return lines
 
 
 @click.group(cls=Group)

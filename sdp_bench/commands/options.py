@@ -79,7 +79,11 @@ class Command(click.Command):
         if file is None or ctx.resilient_parsing or any(param.is_eager for param in given):  # --help
             return super().parse_args(ctx, args)
         # Arguments are always among them; the value of a missing one differs between versions of click.
-        there = {str(p.name) for p in given if isinstance(p, click.Option) or _has_words(said[str(p.name)])}
+        there = {
+            str(p.name)
+            for p in given
+            if isinstance(p, click.Option) or (isinstance(said[str(p.name)], tuple) and said[str(p.name)])
+        }
         ctx.default_map = values = file.values(ctx, said[str(file.name)], there)
         rest = super().parse_args(ctx, args)
         for name in file.arguments.values():  # click requests no defaults for these
@@ -87,10 +91,6 @@ class Command(click.Command):
                 ctx.params[name] = values[name]
                 ctx.set_parameter_source(name, click.core.ParameterSource.DEFAULT_MAP)
         return rest
-
-
-def _has_words(value: Any) -> bool:
-    return isinstance(value, tuple) and bool(value)
 
 
 class Group(click.Group):
@@ -109,7 +109,7 @@ class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         text = str(value)
         if not text.strip():
             self.fail("value must not be empty; leave the option out", param, ctx)
-        if printable(text) != text:
+        if printable(text) != text or len(text.splitlines()) > 1:
             reason = "control characters"
             if any("\ud800" <= character <= "\udfff" for character in text):
                 encoding = sys.getfilesystemencoding()
@@ -145,12 +145,6 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes non
             shown = ",".join(value) if isinstance(value, list) else value
             message = f"'{shown}' is not a list of {what} separated by commas: {error.message}"
             self.fail(message, param, ctx)
-
-
-def jobs(command: CommandT) -> CommandT:
-    """Option for the number of worker processes; :func:`at_most_cores` limits it."""
-    option = click.option("--jobs", type=workers, help="Number of worker processes (default: one per core).")
-    return option(command)
 
 
 def at_most_cores(jobs: int | None) -> int | None:
@@ -279,19 +273,31 @@ database = click.option(
 )
 
 
-def runs(command: CommandT) -> CommandT:
-    """Add the options `numbers` and `all_runs`, which select runs of a results file."""
-    for option in (
-        click.option("--all-runs", is_flag=True, help="Combine all runs of the file."),
-        click.option(
-            "--run",
-            "numbers",
-            type=Numbers(click.IntRange(1, 2**63 - 1)),
-            help="Numbers of the runs to combine, separated by commas (default: the newest).",
-        ),
-    ):
-        command = option(command)
-    return command
+jobs = click.option("--jobs", type=workers, help="Number of worker processes (default: one per core).")
+"""The number of worker processes; :func:`at_most_cores` limits it."""
+
+
+def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], CommandT]:
+    """Return a decorator that adds several options, in this order."""
+
+    def add(command: CommandT) -> CommandT:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+runs = together(
+    click.option(
+        "--run",
+        "numbers",
+        type=Numbers(click.IntRange(1, 2**63 - 1)),
+        help="Numbers of the runs to combine, separated by commas (default: the newest).",
+    ),
+    click.option("--all-runs", is_flag=True, help="Combine all runs of the file."),
+)
+"""The options `numbers` and `all_runs`, which select runs of a results file."""
 
 
 runtime_table = click.option(
@@ -334,23 +340,20 @@ badge = click.option(
 )
 
 
-def limits(command: CommandT) -> CommandT:
-    """Add the limits of a rule that runs in a separate process."""
-    for option in (
-        click.option("--memory-limit", type=gibibytes, help="Memory limit of your rule in GiB (resident)."),
-        click.option(
-            "--time-limit",
-            type=seconds,
-            default=TIME_LIMIT,
-            show_default=True,
-            help="Time limit of your rule in seconds.",
-        ),
-    ):
-        command = option(command)
-    return command
+limits = together(
+    click.option(
+        "--time-limit",
+        type=seconds,
+        default=TIME_LIMIT,
+        show_default=True,
+        help="Time limit of your rule in seconds.",
+    ),
+    click.option("--memory-limit", type=gibibytes, help="Memory limit of your rule in GiB (resident)."),
+)
+"""The limits of a rule that runs in a separate process."""
 
 
-_SETTINGS = (
+settings = together(
     click.option(
         "--rules",
         type=Rules(),
@@ -411,6 +414,7 @@ _SETTINGS = (
     click.option("--features", type=word, help="Scaling of the nets' inputs: raw or standardised."),
     click.option("--device", type=word, help="Device: cpu, cuda, cuda:1, ..."),
 )
+"""The options for the settings of a run."""
 
 
 SECTIONS = {
@@ -437,13 +441,6 @@ SECTIONS = {
     ),
 }
 """Names of the parameters of `run` by section of its help."""
-
-
-def settings(command: CommandT) -> CommandT:
-    """Add the options for the settings of a run."""
-    for option in reversed(_SETTINGS):
-        command = option(command)
-    return command
 
 
 def timed_rows(path: Path) -> tuple[Row, ...]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -24,18 +21,6 @@ from sdp_bench.commands.options import (
 from sdp_bench.commands.screen import echo
 
 HTML = Path("reports/html")
-_FEW = 50_000  # objects, some megabytes; with Python's default of 700, collecting takes a tenth of the time
-
-
-@contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Collect garbage less often: pages leave few reference cycles."""
-    before = gc.get_threshold()
-    gc.set_threshold(_FEW)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 @command(example="sdp-bench report --database sdp-bench.sqlite --output reports/html")
@@ -82,7 +67,6 @@ def _seldom_collected() -> Iterator[None]:
 )
 @runtime_table
 @config(either=[("numbers", "all_runs")])
-@_seldom_collected()
 def report(
     entries: tuple[str, ...],
     leaderboard: bool,
