@@ -34,7 +34,7 @@ TrainingT = TypeVar("TrainingT", bound=Training)
 
 
 class Minibatches(ABC):
-    """A training by minibatches of shuffled examples, `batch` each, on a device.
+    """A training by minibatches of `batch` shuffled examples on a device.
 
     The order of an epoch depends on `entropy` and the epoch only, so an interrupted training continues as if
     it had never stopped.

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from sdp_bench.bench.environment import threads
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import costs, predict, versions
-from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
-from sdp_bench.bench.replay.layers import Layer, LayerMoments, layers_of, merged, sample_layers
-from sdp_bench.bench.replay.stored import StoredMeasurement, find, stored_measurement
+from sdp_bench.bench.replay.layers import Laws, LayerMoments, layers_of, merged, sample_layers
+from sdp_bench.bench.replay.stored import StoredMeasurement, stored_measurement
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.oracles.estimate.tails import heavy_tailed
-from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.laws import DiagonalGaussian, Law
 from sdp_ref.rules import MarginalMomentMatching, MomentMatching, Propagator
@@ -34,9 +31,9 @@ class Drilldown:
 
     `key`: ``unit/rule/metric``. `record`: the first component as stored. `components`: all components.
     `noise`: family of the noise. `net`: `label`, `activation`, `depth`, `seed`, `digest`, `recipe` and
-    `accuracy`. `errors`: None if there are no errors by layer; `missing` gives the reason. `skipped`: layers
-    after which the rule could not be applied, so that they were merged with the next ones. `own_reference`:
-    whether the rule's own integrals are the exact reference of each layer.
+    `accuracy`. `true_moments`, `errors`: None if there are no errors by layer; `missing` gives the reason.
+    `skipped`: layers after which the rule could not be applied, so that they were merged with the next ones.
+    `own_reference`: whether the rule's own integrals are the exact reference of each layer.
     """
 
     key: str
@@ -46,41 +43,11 @@ class Drilldown:
     net: dict[str, Any]
     oracle: Oracle
     prediction: Prediction
+    true_moments: LayerMoments | None
     errors: ErrorByLayer | None
     missing: str
     skipped: tuple[str, ...]
     own_reference: bool = False
-
-
-def _require_current(made: StoredMeasurement) -> None:
-    """Raise a UserError if a measurement rests on other versions than the current ones."""
-    rule, metric = made.first["rule"], made.first["metric"]
-    if made.first["fingerprint"] != versions.of_measurement(rule, metric, made.settings.plugins):
-        raise UserError(
-            f"{rule}, {metric.partition(':')[0]} or the oracle has another version since it was measured; "
-            "run the experiment again"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """The true laws of a net, an input and their noise, which all rules share.
-
-    `layers`: None if there are no moments by layer; `missing` gives the reason.
-    """
-
-    oracle: Oracle
-    layers: LayerMoments | None
-    missing: str
-
-    @classmethod
-    def of(cls, oracle: Oracle) -> Truth:
-        """Draw an oracle and its layers."""
-        oracle.samples  # noqa: B018
-        try:
-            return cls(oracle, _layer_moments(oracle), "")
-        except ValueError as error:
-            return cls(oracle, None, str(error))
 
 
 def effort(store: Queries, key: str, *, trusted: bool = False) -> costs.Effort:
@@ -90,50 +57,48 @@ def effort(store: Queries, key: str, *, trusted: bool = False) -> costs.Effort:
     reference, a user's net, a measurement without an oracle, or a rule with code that is not trusted. A
     RunFailedError is raised if the weights are not stored.
     """
-    found = find(store, key, trusted=trusted)
-    first = found.rows[0]
-    _no_reference(first["rule"], found.settings.rule(first["rule"]))
-    return costs.of_drilldown(found.net, first["samples"], first["rule"])
+    found = stored_measurement(store, key, trusted=trusted)
+    _rule_of(found)
+    return costs.of_drilldown(found.net, found.first["samples"], found.first["rule"])
 
 
-def _no_reference(name: str, rule: Propagator | Reference) -> Propagator:
+def _rule_of(found: StoredMeasurement) -> Propagator:
+    rule = found.rule
     if isinstance(rule, Reference):
-        raise UserError(f"'{name}' is a reference and no rule: there is nothing to drill into")
+        raise UserError(f"'{found.first['rule']}' is a reference and no rule: there is nothing to drill into")
     return rule
 
 
-def drill(
-    store: Queries,
-    key: str,
-    *,
-    trusted: bool = False,
-    known: dict[str, Truth] | None = None,
-) -> Drilldown:
+def drill(store: Queries, key: str, *, trusted: bool = False, previous: Drilldown | None = None) -> Drilldown:
     """Make a stored measurement's laws again, and find the layers in which its error arises.
 
     `key` is ``unit/rule/metric``, or a prefix of one. `trusted` allows stored code of a plug-in rule to run.
-    `known` holds the truth by unit; that of the last unit is kept there for its next rule.
+    The true laws of `previous` are used again if it is of the same unit.
 
     A UserError is raised if the key is unknown or ambiguous or belongs to a reference, or if rule, metric or
     oracle have another version now, so that other laws would be made than those measured. A RunFailedError is
-    raised if weights or data are missing; see `sdp_bench.bench.replay.stored.stored_measurement`.
+    raised if weights or data are missing; see `sdp_bench.bench.replay.stored.StoredMeasurement`.
     """
     made = stored_measurement(store, key, trusted=trusted)
-    first = made.first
-    rule = _no_reference(first["rule"], made.rule)
-    _require_current(made)
-    known = {} if known is None else known
-    if (truth := known.get(first["unit"])) is None:
-        truth = Truth.of(made.oracle)
-        known.clear()
-        known[first["unit"]] = truth
-    made = replace(made, oracle=truth.oracle)
-    prediction, _ = made.prediction()
+    first, net, rule = made.first, made.net, _rule_of(made)
+    if first["fingerprint"] != versions.of_measurement(first["rule"], first["metric"], made.settings.plugins):
+        raise UserError(
+            f"{first['rule']}, {first['metric'].partition(':')[0]} or the oracle has another version since "
+            "it was measured; run the experiment again"
+        )
+    missing, moments, oracle = "", None, made.oracle
+    if previous and previous.record["unit"] == first["unit"]:
+        oracle, moments = previous.oracle, previous.true_moments
+    try:
+        moments = moments or true_moments(oracle)
+    except ValueError as error:
+        missing = str(error)
+    prediction, _ = made.prediction(oracle)
     found: ErrorByLayer | None = None
-    missing, skipped = truth.missing, tuple[str, ...]()
-    if truth.layers is not None:
+    skipped: tuple[str, ...] = ()
+    if moments is not None:
         try:
-            found, skipped = rule_errors(rule, made.oracle, truth.layers)
+            found, skipped = rule_errors(rule, oracle, moments)
         except (ValueError, UnsupportedError) as error:
             missing = str(error)
     return Drilldown(
@@ -141,9 +106,18 @@ def drill(
         record=first,
         components=made.rows,
         noise=made.group.noise.family,
-        net=_net(made),
-        oracle=made.oracle,
+        net={
+            "label": net.architecture.label,
+            "activation": net.architecture.activation,
+            "depth": net.architecture.depth,
+            "seed": net.seed,
+            "digest": net.digest,
+            "recipe": net.recipe.label,
+            "accuracy": net.accuracy,
+        },
+        oracle=oracle,
         prediction=prediction,
+        true_moments=moments,
         errors=found,
         missing=missing,
         skipped=skipped,
@@ -151,66 +125,12 @@ def drill(
     )
 
 
-def rule_errors(
-    rule: Propagator,
-    oracle: Oracle,
-    layer_moments: LayerMoments | None = None,
-) -> tuple[ErrorByLayer, tuple[str, ...]]:
-    """Return the errors of a rule by layer, and the layers after which the rule failed.
+def true_moments(oracle: Oracle) -> LayerMoments:
+    """Return the moments of all layers, from the inputs of an oracle's samples.
 
-    The rule is applied to the net truncated after each layer, with its seed for the whole net. A layer after
-    which it fails is merged with the next ones. `oracle` determines net, input and seeds; moments of layers
-    are those of its samples, or `layer_moments` if they are known.
-
-    A ValueError is raised if the noise or the predicted law has no moments, or the net cannot be divided into
-    layers or is too wide. An UnsupportedError is raised if the rule fails for the whole net.
+    A ValueError is raised if the noise has no moments, or the net cannot be divided into layers or is too
+    wide.
     """
-    layer_moments = layer_moments or _layer_moments(oracle)
-    double = layers_of(copy.deepcopy(oracle.net).cpu().double(), oracle.law.location)
-    # in a thread of its own, of which each step has one: matrices of a layer are too small for more
-    (asked,) = in_threads(iter([functools.partial(_laws_by_layer, rule, double, oracle)]))
-    parts = [merged(double[a:b]) for a, b in itertools.pairwise(asked.cuts)]
-    moments, shapes = layer_moments.moments, layer_moments.shapes
-    kept = LayerMoments(tuple(moments[c] for c in asked.cuts), tuple(shapes[c] for c in asked.cuts))
-    found = error_by_layer(
-        parts,
-        kept,
-        asked.laws,
-        independent=asked.independent,
-        seed=oracle.key.seed("layers"),
-    )
-    return found, tuple(asked.skipped)
-
-
-@dataclass
-class _Asked:
-    """Laws that a rule predicts for a net truncated after its layers: at the input and at `cuts`."""
-
-    laws: list[tuple[Tensor, Tensor]]
-    cuts: list[int]
-    skipped: list[str]
-    independent: bool
-
-
-def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle) -> _Asked:
-    wide = oracle.law.to(device="cpu", dtype=torch.float64)
-    asked = _Asked([_moments(wide)], [0], [], independent=True)
-    for place in range(1, len(layers) + 1):
-        try:
-            predicted = _after(rule, layers[:place], wide, oracle.key)
-            pair = _moments(predicted)
-        except (ValueError, UnsupportedError, NotImplementedError) as error:
-            if place == len(layers):
-                raise
-            asked.skipped.append(f"{layers[place - 1].label} at '{layers[place - 1].paths[-1]}': {error}")
-            continue
-        asked.independent &= isinstance(predicted, DiagonalGaussian)
-        asked.laws.append(pair)
-        asked.cuts.append(place)
-    return asked
-
-
-def _layer_moments(oracle: Oracle) -> LayerMoments:
     if heavy_tailed(oracle.law):
         raise ValueError("this noise has no moments, so that no errors by layer can be told")
     key, (net, law) = oracle.key, oracle.drawn
@@ -223,29 +143,47 @@ def _layer_moments(oracle: Oracle) -> LayerMoments:
     )
 
 
-def _after(rule: Propagator, layers: Sequence[Layer], law: Law, key: OracleKey) -> Law:
-    """Return the law that a rule predicts for the net that ends after these layers."""
-    cut: nn.Module = nn.Sequential(*layers).eval()
-    propagate: Callable[[Law], Law] = predict.prepared(rule, cut, predict.seeds_of(rule, [key]))
-    with torch.no_grad():
-        return propagate(law)
+def rule_errors(
+    rule: Propagator, oracle: Oracle, layer_moments: LayerMoments
+) -> tuple[ErrorByLayer, tuple[str, ...]]:
+    """Return the errors of a rule by layer, and the layers after which the rule failed.
+
+    The rule is applied to the net truncated after each layer, with its seed for the whole net. A layer after
+    which it fails is merged with the next ones. `oracle` determines net, input and seeds, and `layer_moments`
+    are its `true_moments`.
+
+    A ValueError is raised if the predicted law has no moments. An UnsupportedError is raised if the rule
+    fails for the whole net.
+    """
+    layers = layers_of(copy.deepcopy(oracle.net).cpu().double(), oracle.law.location)
+    wide = oracle.law.to(device="cpu", dtype=torch.float64)
+    laws, cuts, independent = [_moments(wide)], [0], True
+    skipped: list[str] = []
+    for place, layer in enumerate(layers, 1):
+        net = nn.Sequential(*layers[:place]).eval()
+        try:
+            propagate = predict.prepared(rule, net, predict.seeds_of(rule, [oracle.key]))
+            with torch.no_grad(), threads(1):  # matrices of a layer are too small for more
+                law = propagate(wide)
+                moments = _moments(law)
+        except (ValueError, UnsupportedError, NotImplementedError) as error:
+            if place == len(layers):
+                raise
+            skipped.append(f"{layer.label} at '{layer.paths[-1]}': {error}")
+            continue
+        independent &= isinstance(law, DiagonalGaussian)
+        laws.append(moments)
+        cuts.append(place)
+    parts = [merged(layers[a:b]) for a, b in itertools.pairwise(cuts)]
+    at_cuts = LayerMoments(
+        tuple(layer_moments.moments[cut] for cut in cuts), tuple(layer_moments.shapes[cut] for cut in cuts)
+    )
+    seed = oracle.key.seed("layers")
+    return error_by_layer(parts, at_cuts, laws, independent=independent, seed=seed), tuple(skipped)
 
 
-def _moments(law: Law) -> tuple[Tensor, Tensor]:
-    mean, covariance = law.mean[0].flatten().double(), law.covariance[0].double()
+def _moments(law: Law) -> Laws:
+    mean, covariance = law.mean[:1].flatten(1).double(), law.covariance[:1].double()
     if not (bool(torch.isfinite(mean).all()) and bool(torch.isfinite(covariance).all())):
         raise ValueError("the rule gives moments that are not finite")
-    return mean, (covariance + covariance.mT) / 2
-
-
-def _net(made: StoredMeasurement) -> dict[str, Any]:
-    net = made.net
-    return {
-        "label": net.architecture.label,
-        "activation": net.architecture.activation,
-        "depth": net.architecture.depth,
-        "seed": net.seed,
-        "digest": net.digest,
-        "recipe": net.recipe.label,
-        "accuracy": net.accuracy,
-    }
+    return Laws(mean, (covariance + covariance.mT) / 2)

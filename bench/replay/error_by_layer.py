@@ -40,9 +40,9 @@ from sdp_bench.bench.replay.layers import (
     REFERENCE_SAMPLES,
     ROUNDING,
     Gaussians,
+    Laws,
     Layer,
     LayerMoments,
-    Pair,
     distance,
     moments_after,
     squared_distance,
@@ -123,7 +123,7 @@ class ErrorByLayer:
 def error_by_layer(
     layers: Sequence[Layer],
     layer_moments: LayerMoments,
-    laws: Sequence[tuple[Tensor, Tensor]],
+    laws: Sequence[Laws],
     *,
     independent: bool,
     seed: Seed = 0,
@@ -131,61 +131,115 @@ def error_by_layer(
     """Return the errors of a rule by layer.
 
     `layers` are those of the net in float64. `layer_moments` holds the true moments of the input and after
-    each layer, from `sdp_bench.bench.replay.layers.sample_layers`. `laws`, pairs of shapes (n,) and (n, n),
-    are the law of the input and the rule's laws after each layer. `independent` says whether the rule's
-    family has no covariances. `seed` is that of reference samples for layers without a formula.
+    each layer, from `sdp_bench.bench.replay.layers.sample_layers`. `laws` contains the law of the input and
+    the rule's laws after each layer. `independent` says whether the rule's family has no covariances. `seed`
+    is that of reference samples for layers without a formula.
     """
-    path, tasks = _Path(_pair(laws[:1])), []
+    # Laws so far, each propagated once to the current layer, and the rule's and the true one among them. A
+    # law that equals its neighbour up to rounding is not propagated separately: the layer contributes no
+    # error.
+    images, ruled, true = laws[0], 0, 0
+    steps: list[tuple[int, int]] = []  # pairs of neighbours by layer: formula, dropped, closure
+    tasks = []
+
+    def index_of(law: Laws, neighbour: int) -> int:
+        nonlocal images
+        if _same(images[[neighbour]], law):
+            return neighbour
+        images = images + law
+        return len(images.mean) - 1
+
+    before = laws[0]
     for place, layer in enumerate(layers):
-        moments = layer_moments.moments[place + 1]
-        rule, true = _pair([laws[place + 1]]), _true(moments)
-        through = partial(moments_after, layer, shape=layer_moments.shapes[place], seed=seed)
-        exact, closure = path.step(through, rule, true, independent=independent)
-        marginal = _diagonal(exact) if independent else exact
-        tasks.append(partial(_at_layer, layer, moments, rule, exact, marginal, closure))
-    outputs = layer_moments.moments[-1]
+        moments, rule = layer_moments.moments[place + 1], laws[place + 1]
+        start = images + before.independent if independent else images
+        after = moments_after(layer, start, layer_moments.shapes[place], seed=seed)
+        images = after[: len(images.mean)]
+        exact, closure = images[[ruled]], after[[-1]] if independent else images[[true]]
+        # A rule that drops nothing has no cut.
+        kept = exact.independent if independent else exact
+        cut = index_of(kept, ruled) if independent else ruled
+        before = Laws.true(moments)
+        after_rule, after_truth = index_of(rule, cut), index_of(before, true)
+        steps += [(cut, after_rule), (ruled, cut), (true, after_truth)]
+        ruled, true = after_rule, after_truth
+        tasks.append(partial(_at_layer, layer, moments, rule, exact, kept, closure))
+
+    outputs, ends = layer_moments.moments[-1], (ruled, true)
+
+    def at_output(scale: Tensor) -> OutputErrors:
+        gaussians = Gaussians.of(images, scale)
+        first, second = zip(*steps, ends, strict=True)
+        *lengths, total = distance(gaussians[first], gaussians[second]).tolist()
+        noise, stderr = _noise(outputs, scale)
+        # Root mean square of independent errors of one unit in the last place of each output.
+        squares = np.square(outputs.mean) + outputs.covariance.diagonal()
+        rounding = np.sqrt(outputs.null_variance * (np.square(scale.numpy()) @ squares).sum()) / ROUNDING
+        return OutputErrors(
+            tuple(lengths[::3]),
+            tuple(lengths[1::3]),
+            tuple(lengths[2::3]),
+            Estimate(total, *noise, stderr(gaussians[[ruled]])),
+            float(rounding),
+        )
+
     return ErrorByLayer(
         tuple(in_threads(iter(tasks))),
-        path.at_output(outputs, _over_spread(outputs)),
-        path.at_output(outputs, _whitening(outputs)),
+        at_output(_over_spread(outputs)),
+        at_output(_whitening(outputs)),
         layer_moments.moments[0].samples,
     )
 
 
-def halves(moments: Moments) -> tuple[Pair, Pair]:
+def halves(moments: Moments) -> tuple[Laws, Laws]:
     """Return moments of 15 balanced halves of the samples, and of the other halves (McCarthy 1969).
 
     Half of the distance between two halves is distributed like the distance of all samples' moments from the
     true ones. Unlike replicates by multipliers, halves have covariances that are positive semi-definite.
-    Each pair has shapes (15, m) and (15, m, m), float64. A ValueError is raised if the moments do not have
-    16 blocks.
+    A ValueError is raised if the moments do not have 16 blocks.
 
     Source: McCarthy, "Pseudo-replication: half samples", Rev. Int. Stat. Inst. 1969.
     """
     blocks = len(moments.block_weights)
     if blocks != BLOCKS:
         raise ValueError(f"moments of {BLOCKS} blocks are needed, got {blocks}")
-
-    def mean_of(chosen: np.ndarray) -> tuple[Tensor, Tensor]:
-        weights = moments.block_weights[chosen] / moments.block_weights[chosen].sum()
-        mean = weights @ moments.block_means[chosen]
-        shift = mean - moments.mean
-        second = np.einsum("b,bij->ij", weights, moments.block_covariances[chosen])
-        return torch.from_numpy(mean), torch.from_numpy(second - np.outer(shift, shift))
-
     signs = hadamard(blocks)[1:] > 0
-    return _pair([mean_of(row) for row in signs]), _pair([mean_of(~row) for row in signs])
+
+    def laws_of(chosen: np.ndarray) -> Laws:
+        weights = chosen * moments.block_weights
+        weights = weights / weights.sum(1, keepdims=True)
+        mean = weights @ moments.block_means
+        shift = mean - moments.mean
+        second = np.einsum("hb,bij->hij", weights, moments.block_covariances)
+        covariance = second - shift[:, :, None] * shift[:, None, :]
+        return Laws(torch.from_numpy(mean), torch.from_numpy(covariance))
+
+    return laws_of(signs), laws_of(~signs)
+
+
+def _noise(moments: Moments, scale: Tensor) -> tuple[tuple[float, float], Callable[[Gaussians], float]]:
+    """Return mean and 95 % point of the distance of all samples' moments from the true ones.
+
+    The function returns the standard error of the distance of a law from the true one.
+    """
+    one, other = (Gaussians.of(half, scale) for half in halves(moments))
+    distances = distance(one, other) / 2
+
+    def stderr(law: Gaussians) -> float:
+        difference = distance(law, one) - distance(law, other)
+        return float((difference.square() / 4).mean().sqrt())
+
+    return (float(distances.mean()), float(distances.quantile(0.95))), stderr
 
 
 def _at_layer(
-    layer: Layer, moments: Moments, rule: Pair, exact: Pair, marginal: Pair, closure: Pair
+    layer: Layer, moments: Moments, rule: Laws, exact: Laws, kept: Laws, closure: Laws
 ) -> LayerErrors:
     scale = _over_spread(moments)
-    split = _Split.of(moments, scale)
-    rules, exacts, marginals, closures, trues = (
-        Gaussians.of(pair, scale) for pair in (rule, exact, marginal, closure, _true(moments))
+    noise, stderr = _noise(moments, scale)
+    rules, exacts, kepts, closures, trues = (
+        Gaussians.of(laws, scale) for laws in (rule, exact, kept, closure, Laws.true(moments))
     )
-    noise = split.noise
     # A reference by samples has a noise of its own.
     factor = 0.0 if layer.exact else float(np.sqrt(moments.samples / REFERENCE_SAMPLES))
     parts = squared_distance(rules, trues)[:, 0]
@@ -195,9 +249,9 @@ def _at_layer(
         units=len(moments.mean),
         exact=layer.exact,
         rule=Estimate(float(distance(rules, exacts)), factor * noise[0], factor * noise[1], 0.0),
-        closure=Estimate(float(distance(closures, trues)), *noise, split.stderr(closures)),
-        total=Estimate(float(parts.sum().sqrt()), *noise, split.stderr(rules)),
-        dropped=float(distance(marginals, exacts)),
+        closure=Estimate(float(distance(closures, trues)), *noise, stderr(closures)),
+        total=Estimate(float(parts.sum().sqrt()), *noise, stderr(rules)),
+        dropped=float(distance(kepts, exacts)),
         mean=float(parts[0].sqrt()),
         spread=float(np.sqrt(max(0.0, np.trace(moments.covariance)))),
         spread_ratio=float(np.sqrt(predicted / true)) if true > 0 else float("nan"),
@@ -205,101 +259,14 @@ def _at_layer(
     )
 
 
-class _Path:
-    """Laws so far, each propagated once to the current layer.
-
-    A law that equals its neighbour up to rounding is not propagated separately: the layer contributes no
-    error there. `start` is the law of the input.
-    """
-
-    def __init__(self, start: Pair) -> None:
-        self._images, self._true, self._rule, self._truth = start, start, 0, 0
-        self._steps: list[tuple[int, int]] = []  # at each layer: formula, dropped, closure
-
-    def step(
-        self, through: Callable[[Tensor, Tensor], Pair], rule: Pair, true: Pair, *, independent: bool
-    ) -> tuple[Pair, Pair]:
-        """Propagate through a layer, after which these are the rule's and the true law.
-
-        Return the exact images of the rule's law before the layer, and of the Gaussian with the true moments
-        there.
-        """
-        closed = _rows(_diagonal(self._true)) if independent else []
-        images = through(*_pair([*_rows(self._images), *closed]))
-        self._images = _at(images, slice(0, len(self._images[0])))
-        exact = _at(images, slice(self._rule, self._rule + 1))
-        closure = _at(images, slice(-1, None)) if independent else self._law(self._truth)
-        # A rule that drops nothing has no cut.
-        cut = self._seen(self._rule, _diagonal(exact)) if independent else self._rule
-        ruled, closed_in = self._seen(cut, rule), self._seen(self._truth, true)
-        self._steps += [(cut, ruled), (self._rule, cut), (self._truth, closed_in)]
-        self._rule, self._truth, self._true = ruled, closed_in, true
-        return exact, closure
-
-    def at_output(self, moments: Moments, scale: Tensor) -> OutputErrors:
-        """Return distances between images of neighbours, and between the rule's law and the true one."""
-        laws = Gaussians.of(self._images, scale)
-        first, second = zip(*self._steps, (self._rule, self._truth), strict=True)
-        lengths = distance(laws[first], laws[second]).tolist()
-        split = _Split.of(moments, scale)
-        total = Estimate(lengths[-1], *split.noise, split.stderr(laws[[self._rule]]))
-        return OutputErrors(
-            tuple(lengths[:-1:3]),
-            tuple(lengths[1:-1:3]),
-            tuple(lengths[2:-1:3]),
-            total,
-            _rounding(moments, scale),
-        )
-
-    def _law(self, place: int) -> Pair:
-        return _at(self._images, slice(place, place + 1))
-
-    def _seen(self, neighbour: int, law: Pair) -> int:
-        """Return the index of a law among the images, that of its neighbour if they are equal."""
-        if _same(self._law(neighbour), law):
-            return neighbour
-        self._images = _pair([*_rows(self._images), *_rows(law)])
-        return len(self._images[0]) - 1
-
-
-def _same(a: Pair, b: Pair) -> bool:
+def _same(a: Laws, b: Laws) -> bool:
     """Return whether two laws are equal up to rounding in float64."""
-    spread = float(a[1].diagonal(dim1=-2, dim2=-1).sum())
-    size = float(a[0].square().sum()) ** 0.5 + spread**0.5
+    spread = float(a.covariance.diagonal(dim1=-2, dim2=-1).sum())
+    size = float(a.mean.square().sum()) ** 0.5 + spread**0.5
     return (
-        float((a[0] - b[0]).abs().max()) <= _FLOAT64 * size
-        and float((a[1] - b[1]).abs().max()) <= _FLOAT64 * spread
+        float((a.mean - b.mean).abs().max()) <= _FLOAT64 * size
+        and float((a.covariance - b.covariance).abs().max()) <= _FLOAT64 * spread
     )
-
-
-@dataclass(frozen=True)
-class _Split:
-    """Halves of the samples, scaled."""
-
-    one: Gaussians
-    other: Gaussians
-
-    @classmethod
-    def of(cls, moments: Moments, scale: Tensor) -> _Split:
-        one, other = halves(moments)
-        return cls(Gaussians.of(one, scale), Gaussians.of(other, scale))
-
-    @property
-    def noise(self) -> tuple[float, float]:
-        """Mean and 95 % point of the distance of all samples' moments from the true ones."""
-        distances = distance(self.one, self.other) / 2
-        return float(distances.mean()), float(distances.quantile(0.95))
-
-    def stderr(self, law: Gaussians) -> float:
-        """Return the standard error of the distance of a law from the true one."""
-        one, other = distance(law, self.one), distance(law, self.other)
-        return float(((one - other).square() / 4).mean().sqrt())
-
-
-def _rounding(moments: Moments, scale: Tensor) -> float:
-    """Return the root mean square of independent errors of one unit in the last place of each output."""
-    squares = np.square(moments.mean) + moments.covariance.diagonal()
-    return float(np.sqrt(moments.null_variance * (np.square(scale.numpy()) @ squares).sum()) / ROUNDING)
 
 
 def _is_constant(moments: Moments) -> bool:
@@ -321,25 +288,3 @@ def _whitening(moments: Moments) -> Tensor:
         return _over_spread(moments)
     matrix = (vectors[:, kept] / np.sqrt(values[kept])).T / np.sqrt(kept.sum())
     return torch.from_numpy(matrix)
-
-
-def _pair(rows: Sequence[tuple[Tensor, Tensor]]) -> Pair:
-    return torch.stack([m.detach().double() for m, _ in rows]), torch.stack(
-        [c.detach().double() for _, c in rows]
-    )
-
-
-def _rows(pair: Pair) -> list[tuple[Tensor, Tensor]]:
-    return list(zip(*pair, strict=True))
-
-
-def _at(pair: Pair, index: slice) -> Pair:
-    return pair[0][index], pair[1][index]
-
-
-def _true(moments: Moments) -> Pair:
-    return torch.from_numpy(moments.mean)[None], torch.from_numpy(moments.covariance)[None]
-
-
-def _diagonal(pair: Pair) -> Pair:
-    return pair[0], torch.diag_embed(pair[1].diagonal(dim1=-2, dim2=-1))

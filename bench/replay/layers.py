@@ -7,14 +7,15 @@ chain, or a whole block of a residual net.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
@@ -22,7 +23,7 @@ from sdp_bench.bench.experiments.costs import samples_by_layer
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_bench.oracles.sampling.noise import SCRAMBLES, Seed
-from sdp_bench.oracles.sampling.outputs import Sampler, stream_outputs
+from sdp_bench.oracles.sampling.outputs import Sampler, sample_outputs
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.ops import Unknown
@@ -31,8 +32,43 @@ from sdp_ref.laws import Gaussian, Law, joined, unchecked
 from sdp_ref.rules import MomentMatching
 from sdp_ref.rules.layerwise import IDENTITIES
 
-Pair = tuple[Tensor, Tensor]
-"""Means (B, n) and covariances (B, n, n), float64."""
+BLOCKS = SCRAMBLES
+"""Blocks of samples, independent of each other under either sampler."""
+
+MAX_BYTES = 2 * 2**30
+"""What the covariance matrices of all layers, in blocks, may take."""
+
+REFERENCE_SAMPLES = 2**17
+"""Samples of a layer's output where its moments have no formula."""
+
+_BATCH = 8  # laws that a thread takes through a layer at once
+_ROWS = 1024  # a chunk whose activations stay in cache, in float64 too
+
+ROUNDING = 2.7
+"""Units in the last place below which a spread counts as none, as in `oracles.moments.moments`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Laws:
+    """Means (B, n) and covariances (B, n, n) of some laws, float64."""
+
+    mean: Tensor
+    covariance: Tensor
+
+    @classmethod
+    def true(cls, moments: Moments) -> Laws:
+        return cls(torch.from_numpy(moments.mean)[None], torch.from_numpy(moments.covariance)[None])
+
+    def __getitem__(self, index: slice | Sequence[int]) -> Laws:
+        return Laws(self.mean[index], self.covariance[index])
+
+    def __add__(self, other: Laws) -> Laws:
+        return Laws(torch.cat([self.mean, other.mean]), torch.cat([self.covariance, other.covariance]))
+
+    @property
+    def independent(self) -> Laws:
+        """The same laws without covariances."""
+        return Laws(self.mean, torch.diag_embed(self.covariance.diagonal(dim1=-2, dim2=-1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +83,12 @@ class Gaussians:
     trace: Tensor
 
     @classmethod
-    def of(cls, pair: Pair, scale: Tensor | None = None) -> Gaussians:
-        """Return Gaussians with these means and covariances, of shapes (B, n) and (B, n, n).
+    def of(cls, laws: Laws, scale: Tensor | None = None) -> Gaussians:
+        """Return Gaussians with the moments of some laws; negative eigenvalues of a covariance count as zero.
 
-        Negative eigenvalues of a covariance count as zero. Coordinates are first multiplied by `scale`,
-        shape (m, n), float64.
+        Coordinates are first multiplied by `scale`, shape (m, n), float64.
         """
-        mean, covariance = pair
+        mean, covariance = laws.mean, laws.covariance
         if scale is not None:
             mean, covariance = mean @ scale.mT, scale @ covariance @ scale.mT
             covariance = (covariance + covariance.mT) / 2
@@ -84,23 +119,6 @@ def squared_distance(a: Gaussians, b: Gaussians) -> Tensor:
 def distance(a: Gaussians, b: Gaussians) -> Tensor:
     """Return the W2 between Gaussians, shape (B,)."""
     return squared_distance(a, b).sum(0).sqrt()
-
-
-Array = NDArray[np.float64]
-BLOCKS = SCRAMBLES
-"""Blocks of samples, independent of each other under either sampler."""
-
-MAX_BYTES = 2 * 2**30
-"""What the covariance matrices of all layers, in blocks, may take."""
-
-REFERENCE_SAMPLES = 2**17
-"""Samples of a layer's output where its moments have no formula."""
-
-_BATCH = 8  # laws that a thread takes through a layer at once
-_ROWS = 1024  # a chunk whose activations stay in cache, in float64 too
-
-ROUNDING = 2.7
-"""Units in the last place below which a spread counts as none, as in `oracles.moments.moments`."""
 
 
 class Layer(nn.Module):
@@ -206,93 +224,72 @@ def sample_layers(
 
     `layers` are those of a whole net, in its precision, on the CPU, and `x` is the law of its input, on the
     CPU. At least 64 `samples` are needed. Fewer than `samples` are drawn if the net has so many units that
-    this would take long; see `sdp_bench.bench.experiments.costs.samples_by_layer`. Memory does not grow with
-    their number. With the same `seed` and `sampler`, the inputs are those of
-    `sdp_bench.oracles.sampling.outputs.sample_outputs`.
+    this would take long; see `sdp_bench.bench.experiments.costs.samples_by_layer`. With the same `seed` and
+    `sampler`, the inputs are those of `sdp_bench.oracles.sampling.outputs.sample_outputs`.
 
     A ValueError is raised if the covariance matrices would take more than `max_bytes`, or the net gives NaN
     or infinity.
     """
     if samples < 4 * BLOCKS:
         raise ValueError(f"moments of layers need at least {4 * BLOCKS} samples, got {samples}")
-    value = x.location[:1].clone()
-    values = [value]
+    values = [x.location[:1]]
     for layer in layers:
-        value = layer(value.clone())
-        values.append(value)
-    _require_room([v[0].numel() for v in values], max_bytes)
-    mapped = [False, *(layer.affine for layer in layers[:-1]), False]
-    sums = [None if skipped else _Sums(v) for v, skipped in zip(values, mapped, strict=True)]
-    samples = samples_by_layer(samples, [len(each.centre) for each in sums if each is not None])
-    bounds = np.cumsum([0, *(samples // BLOCKS + (b < samples % BLOCKS) for b in range(BLOCKS))])
-    stream = stream_outputs(nn.Flatten(), x, samples, seed=seed, sampler=sampler)
-    through = partial(_through, layers, sums, x.event_shape)
-    done = 0
-    for piece in in_threads(partial(through, rows) for rows in _within(stream, bounds.tolist())):
-        block = int(np.searchsorted(bounds, done, side="right")) - 1
-        for total, part in zip(sums, piece.parts, strict=True):
-            if total is not None and part is not None:
-                total.add(block, piece.rows, *part)
-        done += piece.rows
-    (moments,) = in_threads(iter([partial(_completed, layers, sums, values)]))
-    return LayerMoments(moments, tuple(v.shape[1:] for v in values))
-
-
-def _within(stream: Iterator[Tensor], bounds: Sequence[int]) -> Iterator[Tensor]:
-    """Yield consecutive rows of a stream in pieces that do not extend over a bound."""
-    done = 0
-    for rows in stream:
-        inside = [bound - done for bound in bounds if done < bound < done + len(rows)]
-        yield from rows.tensor_split(inside)
-        done += len(rows)
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Sums and products of some samples at every point of a net; None where they are not needed."""
-
-    rows: int
-    parts: list[tuple[Tensor, Tensor] | None]
+        values.append(layer(values[-1].clone()))
+    units = [value.numel() for value in values]
+    if (need := 8 * (BLOCKS + 2) * sum(count * count for count in units)) > max_bytes:
+        raise ValueError(
+            f"the covariances of its layers would take {need / 1e9:.3g} GB (the widest has {max(units):,} "
+            f"units), more than {max_bytes / 1e9:.3g} GB"
+        )
+    is_mapped = [False, *(layer.affine for layer in layers[:-1]), False]
+    centres = [None if m else v.double().flatten() for v, m in zip(values, is_mapped, strict=True)]
+    samples = samples_by_layer(samples, [len(centre) for centre in centres if centre is not None])
+    inputs = sample_outputs(nn.Flatten(), x, samples, seed=seed, sampler=sampler)
+    blocks = [rows.reshape(-1, *x.event_shape) for rows in inputs.tensor_split(BLOCKS)]
+    sums = list(in_threads(partial(_sums, layers, centres, block) for block in blocks))
+    weights = np.array([len(block) for block in blocks]) / samples
+    moments: list[Moments] = []
+    for place, (centre, value) in enumerate(zip(centres, values, strict=True)):
+        if centre is None:
+            moments.append(_image(layers[place - 1], moments[-1], values[place - 1].shape[1:]))
+            continue
+        means, products = (np.stack([block[place][part].numpy() for block in sums]) for part in (0, 1))
+        if not np.isfinite(means).all():
+            raise ValueError("a layer gives non-finite values (NaN or infinity)")
+        mean = weights @ means
+        # about the overall mean, not the centre
+        cross = means[:, :, None] * mean
+        covariances = products - cross - cross.transpose(0, 2, 1) + mean[:, None] * mean
+        covariance = np.einsum("b,bij->ij", weights, covariances)
+        shift, null = centre.numpy(), (ROUNDING * torch.finfo(value.dtype).eps) ** 2
+        moments.append(Moments(mean + shift, covariance, samples, weights, means + shift, covariances, null))
+    return LayerMoments(tuple(moments), tuple(value.shape[1:] for value in values))
 
 
 @torch.no_grad()
-def _through(
-    layers: Sequence[Layer], sums: Sequence[_Sums | None], shape: torch.Size, inputs: Tensor
-) -> _Piece:
-    parts = [None if total is None else total.zeros() for total in sums]
-    for chunk in inputs.split(_ROWS):
-        hidden = chunk.reshape(-1, *shape)
-        for place, (total, part) in enumerate(zip(sums, parts, strict=True)):
-            if place:
-                hidden = layers[place - 1](hidden)
-            if total is not None and part is not None:
-                moved = hidden.flatten(1).double().sub_(total.centre)
-                part[0].add_(moved.sum(0))
-                part[1].addmm_(moved.mT, moved)
-    return _Piece(len(inputs), parts)
-
-
-@torch.no_grad()
-def _completed(
-    layers: Sequence[Layer], sums: Sequence[_Sums | None], values: Sequence[Tensor]
-) -> tuple[Moments, ...]:
-    """Return the moments at every point: those of samples, and affine images of them."""
-    found: list[Moments] = []
-    for place, total in enumerate(sums):
-        if total is not None:
-            found.append(total.moments())
-        else:
-            found.append(_image(layers[place - 1], found[-1], values[place - 1].shape[1:]))
-    return tuple(found)
+def _sums(
+    layers: Sequence[Layer], centres: Sequence[Tensor | None], block: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Return means and mean products of a block's values, relative to a centre, at every point of a net."""
+    totals = [
+        (torch.zeros(n, dtype=torch.float64), torch.zeros(n, n, dtype=torch.float64))
+        for n in (0 if centre is None else len(centre) for centre in centres)
+    ]
+    for hidden in block.split(_ROWS):
+        for layer, centre, (total, products) in zip([None, *layers], centres, totals, strict=True):
+            hidden = hidden if layer is None else layer(hidden)
+            if centre is not None:
+                moved = hidden.flatten(1).double().sub_(centre)
+                total.add_(moved.sum(0))
+                products.addmm_(moved.mT, moved)
+    return [(total / len(block), products / len(block)) for total, products in totals]
 
 
 def _image(layer: Layer, moments: Moments, shape: torch.Size) -> Moments:
     """Return the moments of an affine layer's output, block by block, from those of its input."""
-    means = np.concatenate([moments.mean[None], moments.block_means])
-    covariances = np.concatenate([moments.covariance[None], moments.block_covariances])
-    double = copy.deepcopy(layer).double()
-    pair = moments_after(double, torch.from_numpy(means), torch.from_numpy(covariances), shape, seed=0)
-    mean, covariance = (part.numpy() for part in pair)
+    before = Laws(torch.from_numpy(moments.block_means), torch.from_numpy(moments.block_covariances))
+    after = moments_after(copy.deepcopy(layer).double(), Laws.true(moments) + before, shape, seed=0)
+    mean, covariance = after.mean.numpy(), after.covariance.numpy()
     return replace(
         moments,
         mean=mean[0],
@@ -302,96 +299,30 @@ def _image(layer: Layer, moments: Moments, shape: torch.Size) -> Moments:
     )
 
 
-def _require_room(units: Sequence[int], max_bytes: int) -> None:
-    """Raise a ValueError if covariance matrices for these numbers of units take more than `max_bytes`."""
-    need = 8 * (BLOCKS + 2) * sum(count * count for count in units)
-    if need > max_bytes:
-        raise ValueError(
-            f"the covariances of its layers would take {need / 1e9:.3g} GB (the widest has {max(units):,} "
-            f"units), more than {max_bytes / 1e9:.3g} GB"
-        )
-
-
-class _Sums:
-    """Counts, sums and products of one value's samples, relative to its value at the input's centre."""
-
-    def __init__(self, centre: Tensor) -> None:
-        self.eps = torch.finfo(centre.dtype).eps
-        self.centre = centre.detach().double().reshape(-1)
-        n = len(self.centre)
-        self.counts = torch.zeros(BLOCKS, dtype=torch.float64)
-        self.sums = torch.zeros(BLOCKS, n, dtype=torch.float64)
-        self.products = torch.zeros(BLOCKS, n, n, dtype=torch.float64)
-
-    def zeros(self) -> tuple[Tensor, Tensor]:
-        """Return zeros to add a part of the sums and products to."""
-        return torch.zeros_like(self.sums[0]), torch.zeros_like(self.products[0])
-
-    def add(self, block: int, count: int, part: Tensor, products: Tensor) -> None:
-        self.counts[block] += count
-        self.sums[block] += part
-        self.products[block] += products
-
-    def moments(self) -> Moments:
-        counts = self.counts.numpy()
-        means = (self.sums / self.counts[:, None]).numpy()
-        if not np.isfinite(means).all():
-            raise ValueError("a layer gives non-finite values (NaN or infinity)")
-        weights = counts / counts.sum()
-        mean = weights @ means
-        second = (self.products / self.counts[:, None, None]).numpy()
-        # about the overall mean, not the centre
-        cross = means[:, :, None] * mean
-        covariances = second - cross - cross.transpose(0, 2, 1) + mean[:, None] * mean
-        covariance = np.einsum("b,bij->ij", weights, covariances)
-        centre = self.centre.numpy()
-        null = (ROUNDING * self.eps) ** 2
-        return Moments(
-            mean + centre, covariance, int(counts.sum()), weights, means + centre, covariances, null
-        )
-
-
 @torch.no_grad()
-def moments_after(
-    layer: Layer, mean: Tensor, covariance: Tensor, shape: torch.Size, *, seed: Seed
-) -> tuple[Tensor, Tensor]:
-    """Return mean (B, m) and covariance (B, m, m), float64, of a layer's output for Gaussian inputs.
+def moments_after(layer: Layer, laws: Laws, shape: torch.Size, *, seed: Seed) -> Laws:
+    """Return the moments of a layer's output for Gaussian inputs.
 
     They are exact for affine ops and the non-linearities of `sdp_ref.activations`, with the formulas of
     `MomentMatching`, so that this rule has no error against them by construction. For other layers they are
     those of `REFERENCE_SAMPLES` samples, with the same `seed` for every law, which makes their differences
     less noisy.
 
-    `layer` is in float64. `mean` and `covariance`, shapes (B, n) and (B, n, n), are those of the inputs, and
-    `shape` is that of one event of the input.
+    `layer` is in float64, `laws` are those of the inputs, and `shape` is that of one event of the input.
     """
+    inputs = unchecked(Gaussian, laws.mean.reshape(-1, *shape), laws.covariance)
     if layer.exact:
-        law = unchecked(Gaussian, mean.reshape(-1, *shape), covariance)
-        propagate = MomentMatching().prepare(
-            layer
-        )  # here and not in the threads: a net is traced in one only
-        parts = (partial(propagate, law[k : k + _BATCH]) for k in range(0, law.batch, _BATCH))
+        propagate = MomentMatching().prepare(layer)  # not in the threads: a net is traced in one only
+        parts = (partial(propagate, inputs[k : k + _BATCH]) for k in range(0, inputs.batch, _BATCH))
         after = joined(list(in_threads(parts)))
-        return after.location.flatten(1), after.covariance
-    pairs = list(_sampled(layer, mean, covariance, shape, seed))
-    return torch.stack([m for m, _ in pairs]), torch.stack([c for _, c in pairs])
+        return Laws(after.location.flatten(1), after.covariance)
 
+    def flat(rows: Tensor) -> Tensor:
+        outputs: Tensor = layer(rows)
+        return outputs.flatten(1)
 
-def _sampled(
-    layer: Layer, mean: Tensor, covariance: Tensor, shape: torch.Size, seed: Seed
-) -> Iterator[tuple[Tensor, Tensor]]:
-    for m, c in zip(mean, covariance, strict=True):
-        law = unchecked(Gaussian, m.reshape(1, *shape), c[None])
-
-        def flat(rows: Tensor) -> Tensor:
-            outputs: Tensor = layer(rows)
-            return outputs.flatten(1)
-
-        found = Moments.from_stream(_twice(stream_outputs(flat, law, REFERENCE_SAMPLES, seed=seed)))
-        yield torch.from_numpy(found.mean), torch.from_numpy(found.covariance)
-
-
-def _twice(blocks: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Yield each block in two parts, since moments need at least two blocks."""
-    for block in blocks:
-        yield from block.tensor_split(2)
+    found = [
+        Moments.from_samples(sample_outputs(flat, inputs[k], REFERENCE_SAMPLES, seed=seed))
+        for k in range(inputs.batch)
+    ]
+    return functools.reduce(operator.add, map(Laws.true, found))

@@ -41,7 +41,7 @@ def replay(
     `sdp_bench.bench.replay.stored.stored_measurement`.
     """
     made = stored_measurement(store, key, trusted=trusted)
-    rows, first, net, subject, location = made.rows, made.first, made.net, made.subject, made.location
+    first, net, subject, location = made.first, made.net, made.subject, made.location
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
     accuracy = "" if net.accuracy is None else f", accuracy {net.accuracy:.3f}"
     say(f"        {net.recipe}{accuracy}")
@@ -52,12 +52,12 @@ def replay(
     oracle = made.oracle
     law = subject.key
     say(f"oracle  {law.hex}: {law.samples} samples ({law.sampler}), {oracle.precision}")
-    prediction, seconds = made.prediction()
+    prediction, seconds = made.prediction(oracle)
     say(f"        {_described(oracle.samples, oracle.law)}")
     say(f"rule    {first['rule']}: {seconds * 1e3:.2f} ms")
     say(f"        {_described(prediction.outputs, oracle.law, prediction.law)}")
     again = measured(oracle, prediction, first["rule"], first["metric"], seconds)
-    stored = {r["component"]: Record(**{f.name: r[f.name] for f in fields(Record)}) for r in rows}
+    stored = {r["component"]: Record(**{f.name: r[f.name] for f in fields(Record)}) for r in made.rows}
     return [(stored[record.component], record) for record in again if record.component in stored]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,62 +29,71 @@ from sdp_bench.bench.settings import Settings
 from sdp_ref.rules import Propagator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredMeasurement:
-    """A stored measurement with everything that it was made of.
+    """A stored measurement that can be made again.
 
-    `rows`: its components as stored, see `Queries.find`. `settings`: those of its run. `group`: the group
-    that it was measured in, at index `place`. `oracle`: its samples are drawn when they are first used.
+    `rows`: its components as stored, see `Queries.find`. `settings`: those of its `run`. The group, and with
+    it the input, is loaded when it is first used: a RunFailedError is raised if the key of the oracle cannot
+    be reproduced, for example because the data have changed.
     """
-
-    rows: list[dict[str, Any]]
-    settings: Settings
-    net: Net
-    group: LawGroup
-    place: int
-    oracle: Oracle
-
-    @property
-    def first(self) -> dict[str, Any]:
-        """The first component as stored."""
-        return self.rows[0]
-
-    @property
-    def subject(self) -> Subject:
-        """Its net, input and noise."""
-        return self.group.subjects[self.place]
-
-    @property
-    def location(self) -> Tensor:
-        """The input, shape (*event)."""
-        return self.group.locations[self.place]
-
-    @property
-    def rule(self) -> Propagator | Reference:
-        """The measured rule or reference; a ValueError if it does not exist."""
-        return self.settings.rule(self.first["rule"])
-
-    def prediction(self) -> tuple[Prediction, float]:
-        """Return the prediction, from the same batch of inputs as before, and its time (s) per input."""
-        rule, group = self.rule, self.group
-        if isinstance(rule, Reference):
-            return rule.predict(self.oracle), 0.0
-        roots = [subject.key for subject in group.subjects]
-        predicted, seconds = predict.predict(rule, self.oracle.net, group.law, roots)
-        return predict.prediction_of(rule, predicted[self.place], self.oracle), statistics.median(seconds)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A stored measurement that can be made again, before its input is loaded."""
 
     rows: list[dict[str, Any]]
     run: Run
     settings: Settings
     net: Net
 
+    @property
+    def first(self) -> dict[str, Any]:
+        """The first component as stored."""
+        return self.rows[0]
 
-def find(store: Queries, key: str, *, trusted: bool = False) -> Found:
+    @functools.cached_property
+    def _place(self) -> tuple[LawGroup, int]:
+        return group_of(self.first["unit"], self.run, self.settings, self.net)
+
+    @property
+    def group(self) -> LawGroup:
+        """The group that it was measured in."""
+        return self._place[0]
+
+    @property
+    def subject(self) -> Subject:
+        """Its net, input and noise."""
+        group, place = self._place
+        return group.subjects[place]
+
+    @property
+    def location(self) -> Tensor:
+        """The input, shape (*event)."""
+        group, place = self._place
+        return group.locations[place]
+
+    @functools.cached_property
+    def oracle(self) -> Oracle:
+        """Its samples are drawn when they are first used."""
+        return _oracle(*self._place)
+
+    @property
+    def rule(self) -> Propagator | Reference:
+        """The measured rule or reference; a ValueError if it does not exist."""
+        return self.settings.rule(self.first["rule"])
+
+    def prediction(self, oracle: Oracle) -> tuple[Prediction, float]:
+        """Return the prediction, from the same batch of inputs as before, and its time (s) per input."""
+        rule, (group, place) = self.rule, self._place
+        if isinstance(rule, Reference):
+            return rule.predict(oracle), 0.0
+        roots = [subject.key for subject in group.subjects]
+        predicted, seconds = predict.predict(rule, oracle.net, group.law, roots)
+        return predict.prediction_of(rule, predicted[place], oracle), statistics.median(seconds)
+
+
+def _oracle(group: LawGroup, place: int) -> Oracle:
+    return Oracle(group.net.build(), group.law[place], group.subjects[place].key, group.settings.sampling)
+
+
+def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> StoredMeasurement:
     """Find a stored measurement that can be made again.
 
     `key` is ``unit/rule/metric`` as in the exported table, or a prefix of one. `trusted` allows the stored
@@ -91,10 +101,9 @@ def find(store: Queries, key: str, *, trusted: bool = False) -> Found:
     ambiguous, the measurement has no oracle, or it needs code that is not trusted. A RunFailedError is
     raised if the weights are not stored.
     """
-    rows = components_of(store, key)
+    rows = _one(store.find(key), key, ("unit", "rule", "metric"), "measurement")
     first = rows[0]
     stored_run = store.run(first["run"])
-    settings = settings_of(stored_run, trusted=trusted)
     plugin = plugin_of(first["rule"], plugins_of(stored_run))
     if plugin and not trusted:
         raise UserError(
@@ -114,36 +123,19 @@ def find(store: Queries, key: str, *, trusted: bool = False) -> Found:
                 "`sdp-bench validate --net` measures it from its file"
             )
         net = net.as_trusted()
-    return Found(rows, stored_run, settings, net)
+    return StoredMeasurement(rows, stored_run, settings_of(stored_run, trusted=trusted), net)
 
 
-def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> StoredMeasurement:
-    """Find a stored measurement with its net, input and seeds.
-
-    Arguments and errors are those of `find`. A RunFailedError is also raised if the key of the oracle cannot
-    be reproduced, for example because the data have changed.
-    """
-    found = find(store, key, trusted=trusted)
-    group, place = group_of(found.rows[0]["unit"], found.run, found.settings, found.net)
-    oracle = Oracle(group.net.build(), group.law[place], group.subjects[place].key, group.settings.sampling)
-    return StoredMeasurement(found.rows, found.settings, found.net, group, place, oracle)
-
-
-def components_of(store: Queries, key: str) -> list[dict[str, Any]]:
-    """Return the stored rows of the measurement with this key or prefix, one for each component.
-
-    A UserError is raised unless there is exactly one.
-    """
-    rows = store.find(key)
-    names = sorted({f"{r['unit']}/{r['rule']}/{r['metric']}" for r in rows})
-    if not names:
-        raise UserError(f"no measurement has a key that begins with '{key}'; results.csv lists them")
-    if key in names:
-        return [r for r in rows if f"{r['unit']}/{r['rule']}/{r['metric']}" == key]
-    if len(names) > 1:
-        shown = "\n  ".join(names[:10]) + ("\n  ..." if len(names) > 10 else "")
-        raise UserError(f"'{key}' begins the keys of {len(names)} measurements; name one:\n  {shown}")
-    return rows
+def _one(rows: list[dict[str, Any]], key: str, columns: tuple[str, ...], noun: str) -> list[dict[str, Any]]:
+    """Return the rows with this key, or those of the only key that begins with it; a UserError otherwise."""
+    names = ["/".join(str(row[column]) for column in columns) for row in rows]
+    found = [key] if key in names else sorted(set(names))
+    if not found or not key:
+        raise UserError(f"no {noun} has a key that begins with '{key}'; results.csv lists them")
+    if len(found) > 1:
+        shown = "\n  ".join(found[:10]) + ("\n  ..." if len(found) > 10 else "")
+        raise UserError(f"'{key}' begins the keys of {len(found)} {noun}s; name one:\n  {shown}")
+    return [row for row, name in zip(rows, names, strict=True) if name == found[0]]
 
 
 def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[LawGroup, int]:
@@ -205,7 +197,7 @@ def description(store: Queries, prefix: str) -> dict[str, Any]:
     reference, the run's versions, and a hash of all of these. A UserError is raised if the key is unknown or
     ambiguous.
     """
-    rows = _rows(store, prefix)
+    rows = _of_oracle(store, prefix)
     first = rows[0]
     key, run = str(first["unit"]), store.run(first["run"])
     again = [row for row in rows if row["rule"] == ORACLE_AGAIN.name]
@@ -237,7 +229,7 @@ def drawn_again(store: Queries, prefix: str) -> Manifest:
     has no moments. A RunFailedError is raised if the key cannot be reproduced, the weights are not stored,
     or a check fails.
     """
-    first = _rows(store, prefix)[0]
+    first = _of_oracle(store, prefix)[0]
     if first["weights"] is None:
         raise RunFailedError("the results do not contain the weights of this net to draw samples from")
     run = store.run(first["run"])
@@ -245,18 +237,12 @@ def drawn_again(store: Queries, prefix: str) -> Manifest:
     settings = replace(settings_of(run), rules=("sdp",))
     net = net_from_bytes(first["weights"], "stored")
     group, place = group_of(first["unit"], run, settings, net)
-    oracle = Oracle(net.build(), group.law[place], group.subjects[place].key, group.settings.sampling)
+    oracle = _oracle(group, place)
     try:
         return record(group, place, oracle)
     except ValueError as error:
         raise UserError(f"oracle {oracle.key.hex}: {error}") from error
 
 
-def _rows(store: Queries, prefix: str) -> list[dict[str, Any]]:
-    rows = [row for row in store.find(prefix) if row["net"]]
-    found = sorted({str(row["unit"]) for row in rows})
-    if not found or not prefix:
-        raise UserError(f"no oracle has a key that begins with '{prefix}'; results.csv lists them")
-    if len(found) > 1:
-        raise UserError(f"'{prefix}' begins the keys of {len(found)} oracles: {', '.join(found[:5])} ...")
-    return rows
+def _of_oracle(store: Queries, prefix: str) -> list[dict[str, Any]]:
+    return _one([row for row in store.find(prefix) if row["net"]], prefix, ("unit",), "oracle")

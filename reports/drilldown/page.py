@@ -29,7 +29,7 @@ from sdp_bench.reports.writing import TEMPLATES, environment
 from sdp_ref.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.replay.drilldown import Drilldown, Truth
+    from sdp_bench.bench.replay.drilldown import Drilldown
     from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 
 
@@ -229,11 +229,11 @@ def make(
         f"{labels.plural(len(ordered), 'drill-down page')}: about {about} in all, on two free cores"
     )
 
-    known: dict[str, Truth] = {}
+    drilldown: Drilldown | None = None
     for done, (key, seconds) in enumerate(ordered.items()):  # all rules of a unit in a row
         progress.done(done, len(ordered), key, finished / whole)
         try:
-            drilldown = drill(store, key, trusted=trusted, known=known)
+            drilldown = drill(store, key, trusted=trusted, previous=drilldown)
             text = page(drilldown, traits, store.path)
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -247,7 +247,7 @@ def test_a_stored_run_is_replayed_when_the_file_of_its_noise_is_gone(tmp_path):
         made = stored_measurement(store, row["key"])
     assert str(tmp_path) not in text
     assert torch.allclose(made.oracle.law.variance, 0.25 * torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
-    law = made.prediction()[0].law
+    law = made.prediction(made.oracle)[0].law
     assert torch.isfinite(law.covariance).all()
     assert made.subject.key.hex == row["unit"]
 

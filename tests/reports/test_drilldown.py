@@ -22,7 +22,7 @@ from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 from tests.reports.test_page import outline, told
 
-SETTINGS = TINY.but(sizes={"iris-tv": Size(1, 2)}, sigmas=(10.0,), rules=("sdp", "marginal_sdp"))
+SETTINGS = TINY.but(sizes={"iris-tv": Size(1, 3)}, sigmas=(10.0,), rules=("sdp", "marginal_sdp"))
 
 
 class Said:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.replay.drilldown import drill, rule_errors
+from sdp_bench.bench.replay.drilldown import drill, rule_errors, true_moments
 from sdp_bench.bench.replay.stored import stored_measurement
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
@@ -56,14 +56,13 @@ def test_what_rests_on_another_version_is_not_drilled_into(measured, monkeypatch
 
 def test_true_moments_are_shared_by_the_rules_of_a_subject(measured):
     path, key = measured
-    known = {}
     with Store(path) as store:
-        alone = drill(store, key["sdp"]).errors
-        drill(store, key["marginal_sdp"], known=known)
-        kept = dict(known)
-        shared = drill(store, key["sdp"], known=known).errors
-    assert known == kept
-    assert alone == shared
+        alone = drill(store, key["sdp"])
+        previous = drill(store, key["marginal_sdp"])
+        shared = drill(store, key["sdp"], previous=previous)
+    assert shared.true_moments is previous.true_moments
+    assert shared.oracle is previous.oracle
+    assert alone.errors == shared.errors
 
 
 class Grumpy:
@@ -83,7 +82,7 @@ def test_layers_where_a_rule_fails_are_taken_together(measured):
     path, key = measured
     with Store(path) as store:
         oracle = stored_measurement(store, key["sdp"]).oracle
-        found, skipped = rule_errors(Grumpy(), oracle)
+        found, skipped = rule_errors(Grumpy(), oracle, true_moments(oracle))
     assert [layer.label for layer in found.layers] == ["3 ops up to Linear"]
     assert len(skipped) == 2
     assert "too many units" in skipped[0]
@@ -98,7 +97,7 @@ def test_what_cannot_be_drilled_into_is_said(measured, tmp_path):
         oracle = stored_measurement(store, key["sdp"]).oracle
         oracle.law = Cauchy(oracle.law.location, torch.ones_like(oracle.law.location))
         with pytest.raises(ValueError, match="no moments"):
-            rule_errors(Grumpy(), oracle)
+            true_moments(oracle)
     copy = tmp_path / "without_weights.sqlite"
     shutil.copy(path, copy)
     change(copy, "UPDATE nets SET weights = NULL")

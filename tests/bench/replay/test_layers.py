@@ -12,7 +12,7 @@ from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer, 
 from sdp_bench.bench.replay.layers import (
     BLOCKS,
     Gaussians,
-    Pair,
+    Laws,
     layers_of,
     merged,
     moments_after,
@@ -20,7 +20,7 @@ from sdp_bench.bench.replay.layers import (
     squared_distance,
 )
 from sdp_bench.oracles.moments.moments import Moments
-from sdp_ref.laws import DiagonalGaussian
+from sdp_ref.laws import DiagonalGaussian, Law
 
 X = DiagonalGaussian(torch.tensor([[0.3, -1.2, 0.8]]), torch.tensor([[0.5, 2.0, 1.0]]))
 SAMPLES = 2**16
@@ -34,11 +34,15 @@ def chain(*widths: int, activation: type[nn.Module] = nn.ReLU, seed: int = 3) ->
     return nn.Sequential(*layers[:-1]).eval()
 
 
-def squared(a: Pair, b: Pair) -> Tensor:
+def squared(a: Laws, b: Laws) -> Tensor:
     return squared_distance(Gaussians.of(a), Gaussians.of(b))
 
 
-def w2(a: Pair, b: Pair) -> float:
+def moments_of(law: Law) -> Laws:
+    return Laws(law.mean.detach(), law.covariance.detach())  # type: ignore[attr-defined]
+
+
+def w2(a: Laws, b: Laws) -> float:
     return float(squared(a, b).sum().sqrt())
 
 
@@ -47,10 +51,10 @@ def of_rule(net: nn.Module, rule: str, samples: int = SAMPLES, **parameters: int
     double = layers_of(net.double(), X.location)
     wide = X.to(dtype=torch.float64)
     propagator = sdp_ref.rule(rule, **parameters)
-    laws = [(wide.mean[0], wide.covariance[0])]
+    laws = [moments_of(wide)]
     for place in range(1, len(double) + 1):
         law = propagator.propagate(nn.Sequential(*double[:place]), wide)
-        laws.append((law.location[0], law.covariance[0]))  # type: ignore[attr-defined]
+        laws.append(moments_of(law))
     return error_by_layer(double, layer_moments, laws, independent=rule.startswith("marginal"))
 
 
@@ -114,10 +118,10 @@ def test_a_residual_block_without_a_formula_is_referred_to_samples() -> None:
     net = Skip().double().eval()
     wide = X.to(dtype=torch.float64)
     (layer,) = layers_of(net, X.location)
-    mean, covariance = moments_after(layer, wide.mean, wide.covariance, torch.Size([3]), seed=5)
+    found = moments_after(layer, moments_of(wide), torch.Size([3]), seed=5)
     exact = sdp_ref.propagate(net, wide, "moment_matching")  # exact for a skip around one hidden layer
-    np.testing.assert_allclose(mean, exact.mean.detach(), atol=0.03)  # type: ignore[attr-defined]
-    np.testing.assert_allclose(covariance, exact.covariance.detach(), atol=0.1)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(found.mean, exact.mean.detach(), atol=0.03)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(found.covariance, exact.covariance.detach(), atol=0.1)  # type: ignore[attr-defined]
 
 
 @pytest.mark.rounding
@@ -170,20 +174,18 @@ def test_closure_at_the_output_is_between_true_laws_carried_on() -> None:
     found = of_rule(net, "sdp", samples=2**13).spread.closure
     double, wide = layers_of(net, X.location), X.to(dtype=torch.float64)
     layer_moments = sample_layers(layers_of(copy.deepcopy(net).float(), X.location), X, 2**13, seed=1)
-    truths = [(wide.mean, wide.covariance)]
-    after = layer_moments.moments[1:]
-    truths += [(torch.tensor(m.mean)[None], torch.tensor(m.covariance)[None]) for m in after]
+    truths = [moments_of(wide), *map(Laws.true, layer_moments.moments[1:])]
 
-    def carried(start: int, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def carried(start: int, laws: Laws) -> Laws:
         for place in range(start, len(double)):
-            pair = moments_after(double[place], *pair, layer_moments.shapes[place], seed=0)
-        return pair
+            laws = moments_after(double[place], laws, layer_moments.shapes[place], seed=0)
+        return laws
 
-    ends = [carried(place, pair) for place, pair in enumerate(truths)]
+    ends = [carried(place, laws) for place, laws in enumerate(truths)]
     exact = sdp_ref.propagate(net, wide, "moment_matching")
-    torch.testing.assert_close(ends[0][0], exact.mean.detach())  # type: ignore[attr-defined]
-    torch.testing.assert_close(ends[0][1], exact.covariance.detach())  # type: ignore[attr-defined]
-    spread = float(ends[-1][1][0].trace()) ** 0.5
+    torch.testing.assert_close(ends[0].mean, exact.mean.detach())  # type: ignore[attr-defined]
+    torch.testing.assert_close(ends[0].covariance, exact.covariance.detach())  # type: ignore[attr-defined]
+    spread = float(ends[-1].covariance[0].trace()) ** 0.5
     expected = [w2(a, b) / spread for a, b in itertools.pairwise(ends)]
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
@@ -191,19 +193,19 @@ def test_closure_at_the_output_is_between_true_laws_carried_on() -> None:
 def test_distances_of_known_pairs() -> None:
     eye = torch.eye(3, dtype=torch.float64)[None]
     zero, one = torch.zeros(1, 3, dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
-    mean, spread = squared((one, 4 * eye), (zero, eye))[:, 0]
+    mean, spread = squared(Laws(one, 4 * eye), Laws(zero, eye))[:, 0]
     assert float(mean) == pytest.approx(3)
     assert float(spread) == pytest.approx(3)  # sum of (2 - 1)^2
     # between N(0, diag(a)) and N(0, diag(b)): sum of (sqrt(a) - sqrt(b))^2, singular ones too
     a, b = torch.tensor([[4.0, 0.0, 9.0]]).double(), torch.tensor([[1.0, 0.0, 0.0]]).double()
-    _, spread = squared((zero, torch.diag_embed(a)), (zero, torch.diag_embed(b)))[:, 0]
+    _, spread = squared(Laws(zero, torch.diag_embed(a)), Laws(zero, torch.diag_embed(b)))[:, 0]
     assert float(spread) == pytest.approx(1 + 9)
     torch.manual_seed(0)
     root = torch.randn(1, 30, 30, dtype=torch.float64)
     root[:, :, 10:] = 0  # of rank 10
     matrix, origin = root @ root.mT, torch.zeros(1, 30, dtype=torch.float64)
     near = matrix * (1 + 1e-15)
-    relative = squared((origin, matrix), (origin, near))[1, 0] / matrix[0].trace()
+    relative = squared(Laws(origin, matrix), Laws(origin, near))[1, 0] / matrix[0].trace()
     assert float(relative.sqrt()) < 1e-6
 
 
@@ -213,13 +215,12 @@ def test_the_floor_is_what_an_exact_law_shows() -> None:
         layers_of(net, X.location),
         sdp_ref.propagate(net.double(), X.to(dtype=torch.float64), "moment_matching"),
     )
-    law = (exact.mean.detach(), exact.covariance.detach())  # type: ignore[attr-defined]
+    law = moments_of(exact)
     net.float()
     distances, noises = [], []
     for seed in range(24):
         moments = sample_layers(layers, X, 2**12, seed=seed).moments[-1]
-        truth = torch.tensor(moments.mean)[None], torch.tensor(moments.covariance)[None]
-        distances.append(w2(law, truth))
+        distances.append(w2(law, Laws.true(moments)))
         noises.append(float(squared(*halves(moments)).sum(0).sqrt().mean() / 2))
     assert np.mean(noises) == pytest.approx(np.mean(distances), rel=0.25)
 
@@ -241,8 +242,9 @@ def test_errors_of_rounding_are_known_as_such() -> None:
         layer_moments = sample_layers(layers_of(net, X.location), x, SAMPLES, seed=1)
         double, wide = layers_of(net.double(), X.location), x.to(dtype=torch.float64)
         law = sdp_ref.rule("sdp").propagate(net, wide)
-        laws = [(wide.mean[0], wide.covariance[0]), (law.location[0], law.covariance[0])]  # type: ignore[attr-defined]
-        output = error_by_layer(double, layer_moments, laws, independent=False).spread
+        output = error_by_layer(
+            double, layer_moments, [moments_of(wide), moments_of(law)], independent=False
+        ).spread
         assert output.total.value < max(output.rounding, output.total.floor95 * 1.5)
         ratios.append(output.rounding)
     assert ratios[1] > 0.05
