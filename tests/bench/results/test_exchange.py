@@ -72,25 +72,6 @@ def test_merge_does_not_write_over_a_file(whole, file):
     assert file.read_bytes() == before
 
 
-def test_merge_leaves_files_with_similar_names(whole, tmp_path):
-    theirs = [tmp_path / f".all.sqlite.merging{end}" for end in ("", "-1", ".txt")]
-    for path in theirs:
-        path.write_text("theirs")
-    exchange.merge([whole], tmp_path / "new" / "all.sqlite")
-    exchange.merge([whole], tmp_path / "all.sqlite")
-    assert [path.read_text() for path in theirs] == ["theirs"] * 3
-    assert {*tmp_path.iterdir()} - {*theirs} == {tmp_path / "all.sqlite", tmp_path / "new"}
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["all.sqlite"]
-
-
-@pytest.mark.parametrize("place", ["file/all.sqlite", "x" * 250 + ".sqlite"])
-def test_a_merge_that_cannot_be_written_is_one_line(whole, tmp_path, place):
-    (tmp_path / "file").write_text("theirs")
-    with pytest.raises(RunFailedError, match=r"^cannot write .*[^\n]$"):
-        exchange.merge([whole], tmp_path / place)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 @pytest.mark.parametrize("fmt", exchange.FORMATS)
 def test_an_export_fills_another_file(whole, tmp_path, fmt):
     with Store(whole) as store:
@@ -189,28 +170,6 @@ def test_parquet_holds_what_csv_holds_and_pandas_reads_it(whole, tmp_path, digit
         for column in rows:
             same = (read[column] == rows[column]) | (read[column].isna() & rows[column].isna())
             assert same.all(), (name, column)
-
-
-def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
-    with Store(whole) as store:
-        exchange.export(store, tmp_path / "out")
-        with pytest.raises(UserError, match=r"choose from csv, parquet"):
-            exchange.export(store, tmp_path / "out", "xlsx")
-        (tmp_path / "file").write_text("")
-        with pytest.raises(RunFailedError, match="cannot write"):
-            exchange.export(store, tmp_path / "file" / "out")
-    target = tmp_path / "new.sqlite"
-    with Store(target, writing=True) as store:
-        with pytest.raises(UserError, match="not a folder of exported results"):
-            exchange.import_(tmp_path, store)
-        table = tmp_path / "out" / "records.csv"
-        table.write_text(table.read_text().replace("sdp", "spd"))
-        with pytest.raises(UserError, match="damaged"):
-            exchange.import_(tmp_path / "out", store)
-        table.unlink()
-        with pytest.raises(UserError, match="missing"):
-            exchange.import_(tmp_path / "out", store)
-    assert not target.exists()
 
 
 def test_imports_do_not_replace_what_differs(whole, file, tmp_path):

@@ -16,7 +16,6 @@ from sdp_bench.bench.executors.dask import DaskWorkers, OtherSoftwareError
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver
 from tests.bench.conftest import TINY, begin, make_plan, run_all
-from tests.bench.plugins.test_plugins import SOURCE, outside_settings
 from tests.bench.runs.test_run import numbers
 
 distributed = pytest.importorskip("distributed")
@@ -207,24 +206,6 @@ def test_without_its_scheduler_unfinished_calls_end_in_one_line(alone, capfd):
         unfinished.result(timeout=120)
     executor.shutdown(wait=False, cancel_futures=True)
     assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_plugin_reaches_workers_that_do_not_have_its_file(tmp_path, cluster):
-    address, _ = cluster  # its workers' folder is another one
-    file = tmp_path / "deep" / "outside.py"
-    file.parent.mkdir()
-    file.write_text(SOURCE)
-    settings = outside_settings(file, "Wider", "Noisy")
-    plan = make_plan(settings)
-    local = numbers(run_all(tmp_path / "local.sqlite", plan))
-    file.unlink()
-    executor = connect(address)
-    with Store(tmp_path / "dask.sqlite", writing=True) as store:
-        number = begin(store, plan)
-        driver.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
-        assert store.failures(store.run(number)).empty
-        pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
-    executor.shutdown()
 
 
 def test_an_address_without_certificates_is_rejected_in_one_line():

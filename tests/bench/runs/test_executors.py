@@ -58,29 +58,6 @@ def test_what_is_slow_to_import_is_there_from_the_start(executor):
     assert not executor.submit(is_imported, "antigravity").result()
 
 
-OF_WORKERS = """
-from sdp_bench.bench.executors.local import LocalProcesses
-if __name__ == "__main__":
-    with LocalProcesses(1, threads=2) as workers: workers.submit(int).result()
-"""
-
-
-@pytest.mark.parametrize("own", [None, "ACTIVE"])
-def test_threads_sleep_while_they_wait_unless_a_user_says_otherwise(own):
-    environment = os.environ | {"OMP_DISPLAY_ENV": "VERBOSE"}
-    environment.pop("OMP_WAIT_POLICY", None)
-    said = subprocess.run(
-        [sys.executable, "-c", OF_WORKERS],
-        env=environment | ({"OMP_WAIT_POLICY": own} if own else {}),
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stderr
-    if "GOMP_SPINCOUNT" not in said:
-        pytest.skip("this torch has another OpenMP than GNU's, or none")
-    assert ("GOMP_SPINCOUNT = '0'" in said) == (own is None)
-
-
 def test_an_error_is_passed_on(executor):
     with pytest.raises(ValueError, match="no good"):
         executor.submit(fail).result()
@@ -92,16 +69,6 @@ def test_a_dead_worker_fails_its_own_call_alone(executor):
     with pytest.raises(WorkerDiedError):
         calls[3].result()
     assert [call.result() for k, call in enumerate(calls) if k != 3] == [0, 2, 4, 8, 10, 12, 14]
-
-
-@pytest.mark.slow
-def test_a_killed_fork_server_is_replaced():
-    from multiprocessing import forkserver
-
-    with LocalProcesses(2, threads=1) as processes:
-        processes.submit(double, 1).result()
-        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
-        assert [processes.submit(double, 3).result() for _ in range(4)] == 4 * [6]
 
 
 def test_a_call_over_its_time_is_stopped_and_its_start_does_not_count():

@@ -21,7 +21,6 @@ from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import traits_of
 from sdp_bench.bench.settings import Size
-from sdp_ref.laws import unchecked
 from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
 from tests.bench.conftest import TINY, begin, frame_of, make_plan, run_all
 
@@ -130,19 +129,6 @@ def test_a_number_that_cannot_be_is_a_failure_of_its_metric():
     assert failure.error == "value 1.5 of tv_class, which cannot be"
 
 
-def test_a_wider_run_measures_only_what_is_new(tmp_path):
-    path = tmp_path / "r.sqlite"
-    narrow = TINY.but(rules=("sdp",))
-    run_all(path, make_plan(narrow))
-    wide = make_plan(TINY)
-    with Store(path) as store:
-        result = run.run_group(wide.groups[0], wide.groups[0].left(run.current(store, wide.groups)))
-    assert {record.rule for record in result.records} == {
-        "monte_carlo:samples=10",
-        "marginal_moment_matching",
-    }
-
-
 def test_rules_that_do_not_support_the_nets_are_left_out_and_named():
     plan = make_plan(TINY.but(activation="gelu", rules=("sdp", "dvia")))
     assert plan.experiments["iris-tv"].rules == ("sdp",)
@@ -203,21 +189,6 @@ def test_an_oracle_does_not_outlive_its_group(plan):
     samples = weakref.ref(oracle.samples)
     del oracle
     assert samples() is None
-
-
-def test_certified_brackets_hold_the_exact_distance_of_the_same_points(tmp_path):
-    names = ("iris-w1", "iris-w1-certified")
-    settings = TINY.but(sizes=dict.fromkeys(names, Size(1, 1)), certified_points=100, sigmas=(10.0,))
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings, names))
-    exact = frame[frame.metric == "w1"].set_index("rule").value
-    bounds = frame[frame.metric == "w1_certified"].set_index(["rule", "component"]).value
-    for rule in TINY.rules:
-        assert bounds[rule, "lower"] <= exact[rule] * (1 + 1e-12)
-        assert exact[rule] <= bounds[rule, "upper"] * (1 + 1e-12)
-        assert bounds[rule, "upper"] - bounds[rule, "lower"] <= 0.01 * bounds[rule, "upper"]
-        assert bounds[rule, ""] == pytest.approx((bounds[rule, "lower"] + bounds[rule, "upper"]) / 2)
-    floors = frame[frame.metric == "w1_certified"].floor
-    assert floors.to_numpy() == pytest.approx(frame[frame.metric == "w1"].floor.iloc[0], rel=0.01)
 
 
 def failing(*_args, **_kwargs):
@@ -313,37 +284,6 @@ def test_rules_on_one_oracle_share_their_normals(plan):
     a = Prediction(sdp_ref.Gaussian(zero, one), oracle).samples
     b = Prediction(sdp_ref.Gaussian(zero + 1, one), oracle).samples
     assert torch.allclose(b - a, torch.ones(()).double(), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("law", "message"),
-    [
-        ((torch.full((1, 3), float("nan")), torch.eye(3)[None]), "mean is not finite"),
-        ((torch.zeros(1, 3), torch.full((1, 3, 3), float("inf"))), "covariance is not finite"),
-        ((torch.zeros(1, 3), -torch.eye(3)[None]), "negative"),
-    ],
-)
-def test_a_prediction_that_is_no_law_is_refused(plan, law, message):
-    group = plan.groups[0]
-    oracle = Oracle(group.net.build(), group.law[0], group.subjects[0].key, TINY.sampling)
-    with pytest.raises(ValueError, match=message):
-        Prediction(unchecked(sdp_ref.Gaussian, *law), oracle)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"sigmas": (0.0,)}, "sigma must be positive"),
-        ({"bins": -1}, "bins must be positive"),
-        ({"sampler": "lhs"}, "choose from mc, sobol"),
-        ({"activation": "maxout"}, "choose from relu"),
-        ({"w1_pairs": 1}, "w1_pairs must be at least 2"),
-        ({"learning_rate": float("inf")}, "positive and finite"),
-    ],
-)
-def test_bad_settings_get_one_line(overrides, message):
-    with pytest.raises(UserError, match=message):
-        preset("quick", overrides)
 
 
 @pytest.mark.parametrize(
