@@ -9,7 +9,8 @@ import sdp_ref
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.references import Reference, references
 from sdp_bench.bench.peers.base import Peer
-from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, plugin_of
+from sdp_bench.bench.plugins import plugin
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_ref.registry import members, spelled
 from sdp_ref.rules import Propagator
 
@@ -19,14 +20,15 @@ PEERS: Mapping[str, type[Peer]] = members("sdp_bench.bench.peers", "sdp_bench.be
 GROUP = "peers"
 """Name that stands for all peers whose package is installed."""
 
-RULES: Kind[Propagator] = Kind(
-    "rule",
-    "sdp_bench.rules",
-    Propagator,
-    "a name and propagate(net, x)",
-    lambda: (*sdp_ref.rules(), *references()),
-    lambda: (*PEERS, GROUP),
-)
+
+def built_in() -> tuple[str, ...]:
+    """Return the names of the rules and references that come with the package."""
+    return (*sdp_ref.rules(), *references())
+
+
+def find(address: str) -> Plugin:
+    """Find the rule at an address; see `sdp_bench.bench.plugins.plugin.find`."""
+    return plugin.find(address, built_in(), (*PEERS, GROUP))
 
 
 def rule_of(spec: str, plugins: Sequence[Plugin] = ()) -> Propagator | Reference:
@@ -36,16 +38,14 @@ def rule_of(spec: str, plugins: Sequence[Plugin] = ()) -> Propagator | Reference
     """
     if spec in references():
         return references()[spec]
-    plugin = plugin_of(spec, plugins)
-    if plugin is None:
-        return sdp_ref.rule(spec)
-    rule: Propagator = plugin.load()
+    found = plugin_of(spec, plugins)
+    rule: Propagator = found.load() if found else sdp_ref.rule(spec)
     return rule
 
 
 def is_address(spec: str) -> bool:
     """Return whether a spec names a rule that is not built in."""
-    return spec.partition(":")[0] not in RULES.built_in()
+    return spec.partition(":")[0] not in built_in()
 
 
 def resolve(specs: Sequence[str | Plugin]) -> tuple[tuple[str, ...], tuple[Plugin, ...]]:
@@ -57,20 +57,18 @@ def resolve(specs: Sequence[str | Plugin]) -> tuple[tuple[str, ...], tuple[Plugi
     """
     named: dict[str, Plugin | None] = {}
     for spec in (each for given in specs for each in (_installed() if given == GROUP else [given])):
+        found = spec if isinstance(spec, Plugin) else None
+        name = str(spec)
         if isinstance(spec, str):
             head, colon, options = spec.partition(":")
-            spec = spelled(head, (*RULES.built_in(), *PEERS)) + colon + options
-        plugin = spec if isinstance(spec, Plugin) else _found(spec)
-        name = plugin.name if plugin else str(spec)
-        if plugin and named.get(name, plugin) != plugin:
+            name = spelled(head, (*built_in(), *PEERS)) + colon + options
+            if is_address(name):
+                found = find(_address(name))
+        name = found.name if found else name
+        if found and named.get(name, found) != found:
             raise UserError(f"two rules have the name '{name}'; give one of them another")
-        named[name] = plugin
-    return tuple(named), tuple(plugin for plugin in named.values() if plugin)
-
-
-def _found(spec: str) -> Plugin | None:
-    """Return the plug-in at an address, or None if the spec is not an address."""
-    return find(_address(spec), RULES) if is_address(spec) else None
+        named[name] = found
+    return tuple(named), tuple(found for found in named.values() if found)
 
 
 def _installed() -> list[str]:

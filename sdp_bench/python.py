@@ -22,7 +22,7 @@ from sdp_bench.bench.executors.local import main_hidden
 from sdp_bench.bench.nets.own import net as own_nets
 from sdp_bench.bench.noise import Noise, noise_of
 from sdp_bench.bench.plugins import plugin, session
-from sdp_bench.bench.rules import RULES
+from sdp_bench.bench.rules import built_in
 from sdp_bench.bench.text import shown
 from sdp_bench.commands.config import converted
 from sdp_bench.commands.progress import Screen
@@ -204,7 +204,7 @@ def _rule(given: Any) -> str | Plugin:
         return str(getattr(given, "name" if isinstance(given, type) else "spec"))
     if not (isinstance(given, type) or callable(given) or hasattr(given, "propagate")):
         raise UserError(f"a rule has a name and propagate(net, x), or is named by text, got {shown(given)}")
-    return plugin.of(session.code_of(given), RULES)
+    return plugin.of(session.code_of(given), built_in())
 
 
 def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> Callable[[], OwnNet] | None:

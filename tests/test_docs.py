@@ -26,7 +26,6 @@ import sdp_ref as sr
 from sdp_bench import oracles
 from sdp_bench.bench import rules
 from sdp_bench.bench.experiments import chosen, preset
-from sdp_bench.bench.plugins.plugin import load
 from sdp_bench.cli import cli
 from tests.attacks.calls import leaves
 from tests.cells import run_cell
@@ -170,7 +169,7 @@ def test_the_cluster_script_asks_for_workers_and_tells_their_address(monkeypatch
 
 
 def rule_of(name: str):
-    return load(f"{DOCS / 'examples' / name}", rules.RULES)
+    return rules.find(f"{DOCS / 'examples' / name}").load()
 
 
 def test_the_tutorial_prints_its_rule_in_full():

@@ -56,7 +56,8 @@ def _listed(preset: str) -> Iterator[str]:
     from sdp_bench.bench.metrics import metric, metrics
     from sdp_bench.bench.metrics.references import references
     from sdp_bench.bench.noise import FORMS
-    from sdp_bench.bench.rules import GROUP, PEERS, RULES
+    from sdp_bench.bench.plugins.plugin import ENTRY_POINTS
+    from sdp_bench.bench.rules import GROUP, PEERS, built_in
     from sdp_ref.registry import installed
 
     settings = preset_of(preset)
@@ -77,7 +78,7 @@ def _listed(preset: str) -> Iterator[str]:
     yield f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100"
     yield f"  references: {', '.join(references())}"
     yield f"  adapters of other packages: {', '.join(PEERS)}; {GROUP} for all installed ones"
-    others = installed(RULES.group, RULES.built_in())
+    others = installed(ENTRY_POINTS, built_in())
     yield ", ".join(("  your own: path/to/rule.py:MyRule", "package.module:MyRule", *others))
 
 

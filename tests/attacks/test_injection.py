@@ -115,7 +115,7 @@ def test_what_is_stored_names_no_folder_of_this_machine(hostile, monkeypatch):
         raise RuntimeError(hostile)
     monkeypatch.setattr(sys, "argv", ["sdp-bench", "run", hostile, f"--database={hostile}"])
     code = Code("/home/somebody/mine.py:Mine", "", "Mine", "class Mine: pass\n", folder="/home/somebody")
-    settings = json.dumps(replace(Settings(), plugins=(Plugin("mine", "rule", code),)).as_dict())
+    settings = json.dumps(replace(Settings(), plugins=(Plugin("mine", code),)).as_dict())
     kept = Failure("0123", None, None, hostile, 1.0).error, LeftOut(None, "", hostile).reason
     for stored in (str(told.value), *kept, progress.command_line(), settings):
         assert not obeyed(stored)

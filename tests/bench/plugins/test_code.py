@@ -5,7 +5,6 @@ import functools
 import json
 import shutil
 import sys
-from fractions import Fraction
 
 import pytest
 import torch
@@ -15,8 +14,8 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import versions
 from sdp_bench.bench.nets.own import net as own
-from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, load, plugin_of
-from sdp_bench.bench.rules import RULES
+from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.rules import find
 
 RULE = """
 from __future__ import annotations
@@ -75,7 +74,7 @@ def effect_of(plugin):
 
 
 def test_what_is_imported_is_found_and_no_more(tmp_path):
-    plugin = find(write(tmp_path), RULES)
+    plugin = find(write(tmp_path))
     assert [path for path, _ in plugin.code.modules] == [
         "helper.py",
         "tools/__init__.py",
@@ -86,13 +85,13 @@ def test_what_is_imported_is_found_and_no_more(tmp_path):
 
 def test_a_change_of_any_of_them_is_another_version(tmp_path):
     address = write(tmp_path)
-    before = find(address, RULES)
-    assert find(address, RULES) == before
+    before = find(address)
+    assert find(address) == before
     found = [before]
     for path in ("helper.py", "tools/__init__.py", "tools/late.py", "tools/numbers.py"):
         with (tmp_path / path).open("a") as file:
             file.write("\nX = 1\n")
-        found.append(find(address, RULES))
+        found.append(find(address))
     assert {each.code.source for each in found} == {before.code.source}
     marks = [versions.of_measurement("scaled", "bures", [each]) for each in found]
     assert len(set(marks)) == len(found)
@@ -104,8 +103,8 @@ def test_two_rules_each_have_a_helper(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path / "c"))
     elsewhere, before = __import__("helper"), list(sys.path)
     try:
-        first = find(write(tmp_path / "a", scale=2.0, shift=1.0), RULES)
-        second = find(write(tmp_path / "b", scale=5.0, shift=-1.0), RULES)
+        first = find(write(tmp_path / "a", scale=2.0, shift=1.0))
+        second = find(write(tmp_path / "b", scale=5.0, shift=-1.0))
         for _ in range(2):  # each imports modules from its own folder, also when it is called
             assert effect_of(first) == pytest.approx((2.0, 1.0), rel=1e-5)
             assert effect_of(second) == pytest.approx((5.0, -1.0), rel=1e-5)
@@ -156,7 +155,7 @@ def test_only_the_stored_source_runs(tmp_path, monkeypatch, module):
 
 @pytest.mark.parametrize("path", ["json.py", "sdp_ref/rules/__init__.py", "__main__.py"])
 def test_stored_modules_do_not_replace_those_of_python_and_the_project(tmp_path, path):
-    plain = find(write(tmp_path), RULES).as_json()
+    plain = find(write(tmp_path)).as_json()
     plain["code"]["modules"] = [[path, "1 / 0"]]
     with pytest.raises(ValueError, match="module"):
         Plugin.from_json(plain)
@@ -180,7 +179,7 @@ def test_modules_of_a_package(tmp_path, monkeypatch, place):
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
         before = set(sys.modules)
-        plugin = find(f"{place}:Scaled", RULES)
+        plugin = find(f"{place}:Scaled")
         assert effect_of(plugin) == pytest.approx((4.0, 2.0), rel=1e-5)
         for name in set(sys.modules) - before:
             if name.startswith("theirs_"):
@@ -252,7 +251,7 @@ class Scaled:
 def test_every_way_to_import_works_and_source_is_shown_without_the_files(tmp_path):
     address = write(tmp_path / "rules", scale=3.0, shift=0.5)
     (tmp_path / "rules" / "rule.py").write_text(IMPORTS)
-    plugin = find(address, RULES)
+    plugin = find(address)
     shutil.rmtree(tmp_path / "rules")
     executor = LocalProcesses(1, 1)
     try:
@@ -267,11 +266,11 @@ def test_a_rule_finds_the_data_in_its_folder(tmp_path):
     (tmp_path / "helper.py").write_text(
         "from pathlib import Path\n\nSCALE = float((Path(__file__).parent / 'factor.txt').read_text())\n"
     )
-    assert effect(load(address, RULES)) == pytest.approx((5.0, 0.0), rel=1e-5, abs=1e-6)
+    assert effect(find(address).load()) == pytest.approx((5.0, 0.0), rel=1e-5, abs=1e-6)
 
 
 def test_plugins_come_back_from_json(tmp_path):
-    plugin = find(f"{write(tmp_path)}", RULES)
+    plugin = find(f"{write(tmp_path)}")
     plain = json.loads(json.dumps(plugin.as_json()))
     assert str(tmp_path) not in json.dumps(plain)
     code = dataclasses.replace(plugin.code, folder="", address=plain["code"]["address"])
@@ -279,22 +278,3 @@ def test_plugins_come_back_from_json(tmp_path):
     assert Plugin.from_json(plain).as_trusted() == plugin
     with pytest.raises(UserError, match="is stored with the results and is not run"):
         Plugin.from_json(plain).load()
-
-
-def test_other_kinds_than_rules_are_loaded_the_same_way(tmp_path):
-    write(tmp_path)
-    (tmp_path / "mine.py").write_text(
-        "from dataclasses import dataclass\nfrom fractions import Fraction\nfrom helper import SCALE\n\n\n"
-        "@dataclass\nclass Ratio(Fraction):\n    name = 'ratio'\n    top: int = int(SCALE)\n\n"
-        "    def __new__(cls, top):\n        return super().__new__(cls, top)\n\n\n"
-        "class Bare:\n    name = 'bare'\n"
-    )
-    ratios = Kind("ratio", "sdp_bench.ratios", Fraction, "a name and a numerator", lambda: ("half",))
-    plugin = find(f"{tmp_path / 'mine.py'}:Ratio:top=7", ratios)
-    assert (plugin.name, plugin.kind, plugin.load().top) == ("ratio", "ratio", 7)
-    assert plugin_of("ratio", [plugin]) is None  # which is no rule
-    assert plugin_of("ratio", [plugin], "ratio") is plugin
-    with pytest.raises(UserError, match=r"a ratio has a name and a numerator, .* has not"):
-        find(f"{tmp_path / 'mine.py'}:Bare", ratios)
-    with pytest.raises(UserError, match="ratio 'third' not found; choose from half, or name your own"):
-        find("third", ratios)

@@ -11,11 +11,11 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import predict, preset
 from sdp_bench.bench.identity import OracleKey
-from sdp_bench.bench.plugins.plugin import find, load
+from sdp_bench.bench.plugins.plugin import ENTRY_POINTS
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.rules import RULES
+from sdp_bench.bench.rules import find
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import traits_of
 from sdp_ref import registry
@@ -140,7 +140,7 @@ def net():
     ],
 )
 def test_a_class_a_factory_or_an_object_in_a_file(file, net, x, attribute, name, factor):
-    plugin = find(f"{file}:{attribute}", RULES)
+    plugin = find(f"{file}:{attribute}")
     assert plugin.name == name
     covariance = sr.propagate(net, x, plugin.load()).covariance
     assert torch.allclose(covariance, factor * sr.propagate(net, x, "sdp").covariance)
@@ -149,12 +149,12 @@ def test_a_class_a_factory_or_an_object_in_a_file(file, net, x, attribute, name,
 def test_a_module_and_an_installed_entry_point(file, monkeypatch):
     monkeypatch.chdir(file.parent)
     monkeypatch.delitem(sys.modules, "outside", raising=False)
-    assert find("outside:Wider", RULES).name == "wider"
-    point = importlib.metadata.EntryPoint("theirs", "outside:Wider", RULES.group)
+    assert find("outside:Wider").name == "wider"
+    point = importlib.metadata.EntryPoint("theirs", "outside:Wider", ENTRY_POINTS)
     monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-    assert find("theirs:factor=3", RULES).name == "wider:factor=3"
+    assert find("theirs:factor=3").name == "wider:factor=3"
     with pytest.raises(UserError, match=r"rule 'others' not found; did you mean 'theirs'"):
-        find("others", RULES)
+        find("others")
 
 
 @pytest.mark.parametrize(
@@ -181,13 +181,13 @@ def test_what_is_no_rule_gets_one_line(file, tmp_path, address, message):
     broken.write_text("x = 1\ndef f(:\n")
     exiting.write_text("import sys\nsys.exit('no GPU')\n")
     with pytest.raises(UserError, match=message) as caught:
-        find(address.format(file=file, broken=broken, exiting=exiting), RULES)
+        find(address.format(file=file, broken=broken, exiting=exiting))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.rounding
 def test_a_sampling_rule_has_a_seed_for_each_input(file, net, x):
-    noisy = load(f"{file}:Noisy", RULES)
+    noisy = find(f"{file}:Noisy").load()
     oracles = [OracleKey("net", f"input {i}", "gaussian:sigma=1.0", "mc", 100) for i in range(2)]
     both = predict.prepared(noisy, net, predict.seeds_of(noisy, oracles))(x)
     alone = predict.prepared(noisy, net, predict.seeds_of(noisy, oracles[1:]))(x[1])
@@ -209,7 +209,7 @@ class Own:
         return sr.DiagonalGaussian(law.mean, law.variance)
 """
     )
-    found = [find(address, RULES) for address in (f"{tmp_path}/marginal.py:Own", f"{file}:Plain")]
+    found = [find(address) for address in (f"{tmp_path}/marginal.py:Own", f"{file}:Plain")]
     assert [traits_of(plugin.name, found).marginal for plugin in found] == [True, False]
 
 
