@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from sdp_bench.bench import identity
 from sdp_bench.bench.environment import threads
-from sdp_bench.bench.errors import OutsideError
+from sdp_bench.bench.errors import OutsideError, outside
 from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
 from sdp_bench.bench.settings import Settings, Size
@@ -74,12 +73,16 @@ class Replicated:
         )[:16]
 
 
-@dataclass(frozen=True, eq=False)
+Number = tuple[str, str, float, str | None]
+"""Method, metric, value and component of a measurement."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ReplicateGroup(Group):
     """Some methods with some seeds.
 
     `name`: name of the experiment. `metrics`: the first is there wherever a method was scored. `versions`: of
-    experiment, training and rule, as records have them.
+    experiment, training and rule, as records have them. `dataset`, `objective`, `sigma`: see `Unit`.
     """
 
     name: str
@@ -89,14 +92,37 @@ class ReplicateGroup(Group):
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
     device: str
+    dataset: str
+    objective: str
+    sigma: float | None = None
 
-    @abstractmethod
     def unit(self, seed: int) -> Unit:
         """Return the unit of one seed, as stored in a results file."""
+        return Unit(
+            self.replicated.key(seed),
+            sigma=self.sigma,
+            dataset=self.dataset,
+            objective=self.objective,
+            seed=seed,
+            design=self.replicated.text,
+        )
 
-    @abstractmethod
+    @property
+    def title(self) -> str:
+        scale = "" if self.sigma is None else f" at {self.sigma:g}"
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return f"{self.name} {self.dataset} {self.objective}{scale} {seeds}"
+
+    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
+        """Train, and yield the scores of some methods for a seed, if seeds are trained one by one."""
+        raise NotImplementedError
+
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
         """Train, and yield scores of some methods for all seeds in order; errors become OutsideError."""
+        for seed in self.seeds:
+            with outside():
+                numbers = list(self.numbers(seed, methods))
+            yield from (self.record(seed, *number) for number in numbers)
 
     @property
     def units(self) -> tuple[Unit, ...]:

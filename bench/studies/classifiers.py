@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 import sdp_ref as sr
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
-from sdp_bench.bench.errors import RunFailedError, UserError, outside
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
@@ -23,7 +23,6 @@ from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.nets.training import Minibatches, numerics, packed, trained, unpack
 from sdp_bench.bench.noise import GAUSSIAN, Noise
-from sdp_bench.bench.results.record import Record, Unit
 from sdp_ref import losses
 from sdp_ref.rules import SDP, MarginalSDP, Rule
 from sdp_ref.rules.base import predicted
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from sdp_bench.bench.experiments.predict import Scope
 
 BATCH = 128
+CLASSES = 10
 START = -7.0
 """Initial raw parameters of the two constants of a Dirichlet output (Gast & Roth 2018)."""
 
@@ -101,30 +101,45 @@ class Objective:
 
 @dataclass(frozen=True, eq=False)
 class TrainingImages:
-    """Training images; a UserError if labels are out of range or of fewer than two classes."""
+    """Training images; a UserError if labels are out of range or of fewer than two classes.
+
+    `network` is that of the net to train: "cnn3", the paper's 3-layer CNN, or "mlp", a fully connected net of
+    five layers, 784-256-256-256-256-10 for images of 28x28 pixels.
+    """
 
     pixels: Tensor  # shape (N, C, H, H), uint8
     labels: Tensor  # shape (N,), int64
-    classes: int = 10
+    network: str = "cnn3"
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.pixels) or not len(self.labels):
             raise UserError(f"need one label for each image, got {len(self.labels)} and {len(self.pixels)}")
-        low, high = int(self.labels.min()), int(self.labels.max())
-        if low < 0 or high >= self.classes:
-            raise UserError(f"labels must lie in 0..{self.classes - 1}, got {low if low < 0 else high}")
-        if low == high:
+        check_labels(self.labels)
+        if bool((self.labels == self.labels[0]).all()):
             raise UserError("the images are all of one class; a classifier needs two")
 
     @property
     def architecture(self) -> Architecture | ImageArchitecture:
-        """The paper's 3-layer CNN for these images."""
         channels, size, _ = self.pixels.shape[1:]
-        return ImageArchitecture("cnn3", channels, size, self.classes)
+        if self.network == "mlp":
+            return Architecture(4, width=256, inputs=channels * size**2, outputs=CLASSES)
+        return ImageArchitecture(self.network, channels, size, CLASSES)
 
     def build(self, seed: int) -> nn.Sequential:
         """Return a net for these images; `seed` determines its initial weights."""
-        return cast(nn.Sequential, cast(ImageArchitecture, self.architecture).build(seed))  # like cnn3
+        architecture = self.architecture
+        if isinstance(architecture, ImageArchitecture):
+            return cast(nn.Sequential, architecture.build(seed))  # like cnn3
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return nn.Sequential(nn.Flatten(), *architecture.build()).eval()
+
+
+def check_labels(labels: Tensor) -> None:
+    """Raise a UserError if a label is out of range."""
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= CLASSES:
+        raise UserError(f"labels must lie in 0..{CLASSES - 1}, got {low if low < 0 else high}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +229,7 @@ def get_model(
         if not all(bool(tensor.isfinite().all()) for tensor in trainer.net.state_dict().values()):
             raise RunFailedError(f"training on images diverged ({objective.name}, seed {seed})")
 
-    data = images.pixels, images.labels, images.classes, images.architecture.label
+    data = images.pixels, images.labels, CLASSES, images.architecture.label
     versions = VERSION, objective.rule and objective.rule.version
     identity = digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
     path = storage.cache_folder() / f"classifier-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
@@ -230,15 +245,15 @@ class ImageSplits:
     """Training and test images of a data set.
 
     At most `trained` and `tested` images are used, cycling through the classes, each in a fixed shuffle.
-    `kind` is the type of the training images, which also defines their net. A UserError is raised if a number
-    is not positive, a label is out of range, or all training images have the same class.
+    `network` is the one to train, as in `TrainingImages`. A UserError is raised if a number is not positive,
+    a label is out of range, or all training images have the same class.
     """
 
     train: LabelledImages
     test: LabelledImages
     trained: int | None = None
     tested: int | None = None
-    kind: type[TrainingImages] = TrainingImages
+    network: str = "cnn3"
 
     def __post_init__(self) -> None:
         for name, count in (("train", self.trained), ("test", self.tested)):
@@ -247,24 +262,21 @@ class ImageSplits:
         if self.train.shape != self.test.shape:
             shapes = f"{self.train.shape} and {self.test.shape}"
             raise UserError(f"images to train and test on must have one shape, got {shapes}")
+        check_labels(self.test.labels)
         _ = self.problem
 
     @classmethod
     def load(
-        cls,
-        name: str,
-        trained: int | None = None,
-        tested: int | None = None,
-        kind: type[TrainingImages] = TrainingImages,
+        cls, name: str, trained: int | None = None, tested: int | None = None, network: str = "cnn3"
     ) -> ImageSplits:
         """Return both splits of a named data set; a DataMissingError if it is not available."""
         known = dataset(name, ImageClassification)
-        return cls(known.load("train"), known.load("test"), trained, tested, kind)
+        return cls(known.load("train"), known.load("test"), trained, tested, network)
 
     @cached_property
     def problem(self) -> TrainingImages:
         rows = self.train.in_turn(self.trained)
-        return self.kind(self.train.pixels[rows], self.train.labels[rows])
+        return TrainingImages(self.train.pixels[rows], self.train.labels[rows], self.network)
 
     @cached_property
     def tests(self) -> tuple[Tensor, Tensor]:
@@ -280,34 +292,17 @@ class ImageSplits:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ClassifierGroup(ReplicateGroup):
     """A trained (or cached) model and its measurements; without an attack, its number of `steps` is 0."""
 
-    dataset: str
-    objective: Objective = field(repr=False)
+    training: Objective = field(repr=False)
     epochs: int
     # as in `ImageSplits`
     trained: int | None
     tested: int | None
-    steps: int
-    kind: ClassVar[type[TrainingImages]] = TrainingImages
-
-    def unit(self, seed: int) -> Unit:
-        objective = self.objective
-        return Unit(
-            self.replicated.key(seed),
-            sigma=objective.sigma if objective.rule else None,
-            dataset=self.dataset,
-            objective=objective.name,
-            seed=seed,
-            design=self.replicated.text,
-        )
-
-    @property
-    def title(self) -> str:
-        scale = f" at {self.objective.sigma:g}" if self.objective.rule else ""
-        return f"{self.name} {self.dataset} {self.objective.name}{scale} seed {self.seeds[0]}"
+    steps: int = 0
+    network: ClassVar[str] = "cnn3"
 
     @classmethod
     def methods_of(cls, objective: Objective, methods: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG003
@@ -318,23 +313,13 @@ class ClassifierGroup(ReplicateGroup):
     def batches(self) -> int:
         return self.epochs * -(-(self.trained or _PUBLISHED) // BATCH)
 
+    @property
+    def images(self) -> ImageSplits:
+        return ImageSplits.load(self.dataset, self.trained, self.tested, self.network)
+
     def model(self, images: ImageSplits, seed: int) -> Model:
         """Return the trained net of a seed."""
-        return get_model(images.problem, self.objective, seed, self.epochs, self.device)
-
-    def numbers(
-        self, images: ImageSplits, seed: int, methods: Sequence[str]
-    ) -> Iterator[tuple[str, str, float, str | None]]:
-        """Yield method, metric, value and component of each measurement of a seed's model."""
-        raise NotImplementedError
-
-    def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        for seed in self.seeds:
-            with outside():
-                images = ImageSplits.load(self.dataset, self.trained, self.tested, self.kind)
-                found = list(self.numbers(images, seed, methods))
-            for method, metric, value, component in found:
-                yield self.record(seed, method, metric, value, component)
+        return get_model(images.problem, self.training, seed, self.epochs, self.device)
 
 
 def expanded(
@@ -354,19 +339,34 @@ def expanded(
     epochs, steps = size.epochs or 1, size.steps or 0
     groups = []
     for name in size.datasets or ():
-        images = ImageSplits.load(name, size.samples, size.inputs, kind.kind)
+        images = ImageSplits.load(name, size.samples, size.inputs, kind.network)
         data = digest(images.problem.pixels, images.problem.labels, *images.tests)
         for objective in (at for one in objectives for at in one.at(size.sigmas or ())):
             how = f"{objective.label}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
             identity = digest(data, epochs, steps, BATCH, objective.learning_rate, objective.label, design)
             attack = f"; attacks of {steps} steps" if steps else ""
-            text = f"{images.description}; {how}{attack}"
-            network = images.problem.architecture.label
-            replicated = Replicated(experiment.name, f"{name} {network}", text, identity[:16])
-            versions = of_method(experiment.version, VERSION, objective.rule)
-            own = (experiment.name, experiment.metrics, versions, replicated)
-            methods = kind.methods_of(objective, experiment.rules)
-            for seed in range(size.nets or 0):
-                shared = (*own, methods, (seed,), scope.settings.sampling.device)
-                groups.append(kind(*shared, name, objective, epochs, size.samples, size.inputs, steps))
+            label, text = (
+                f"{name} {images.problem.architecture.label}",
+                f"{images.description}; {how}{attack}",
+            )
+            groups += [
+                kind(
+                    name=experiment.name,
+                    metrics=experiment.metrics,
+                    versions=of_method(experiment.version, VERSION, objective.rule),
+                    replicated=Replicated(experiment.name, label, text, identity[:16]),
+                    methods=kind.methods_of(objective, experiment.rules),
+                    seeds=(seed,),
+                    device=scope.settings.sampling.device,
+                    dataset=name,
+                    objective=objective.name,
+                    sigma=objective.sigma if objective.rule else None,
+                    training=objective,
+                    epochs=epochs,
+                    trained=size.samples,
+                    tested=size.inputs,
+                    steps=steps,
+                )
+                for seed in range(size.nets or 0)
+            ]
     return Expansion(groups)

@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from sdp_bench.bench.experiments.replicates import Number
 from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.studies.classifiers import (
     BATCH,
     ClassifierGroup,
-    ImageSplits,
     Model,
     Objective,
 )
@@ -31,39 +32,26 @@ Scores = Callable[[Tensor], Tensor]
 
 RESTARTS = 2
 """Starts of the gradient attack: the image itself, then random points in the ball."""
-_STRIDE = (
-    # length of all steps together, in radii: enough to reach any corner from any point (Madry et al. 2018)
-    2.5
-)
+# Length of all steps together, in radii: enough to reach any corner from any point (Madry et al. 2018).
+_STRIDE = 2.5
 _FIRST_SHARE = 0.8  # initial share of an image covered by a square, as in the authors' code
-_HALVINGS = (
-    10,
-    50,
-    200,
-    500,
-    1000,
-    2000,
-    4000,
-    6000,
-    8000,
-)  # of 10 000 queries; the share halves after each
+# Queries of 10 000; the share halves after each.
+_HALVINGS = np.array([10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000])
 
 
-@dataclass(frozen=True, eq=False)
 class Attacked:
-    """The result of an attack."""
+    """The result of an attack on images, shape (B, C, H, W).
 
-    # shape (B, C, H, W); the first misclassified image found; otherwise the last one tried, or the best one
-    # of a query attack
-    pixels: Tensor
-    fooled: Tensor  # shape (B,); whether the image is misclassified
-    vanished: Tensor  # shape (B,); whether the gradient was zero at every pixel in some step
-    vanished_pixel: Tensor  # shape (B,); whether it was zero at one pixel or more
+    `pixels`: the first misclassified image found; otherwise the last one tried, or the best one of a query
+    attack. `fooled`, shape (B,): whether the image is misclassified. `vanished`, `vanished_pixel`: whether in
+    some step the gradient was zero at every pixel, and at one pixel or more.
+    """
 
-    @classmethod
-    def none_yet(cls, pixels: Tensor) -> Attacked:
-        no = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
-        return cls(pixels.clone(), no, no.clone(), no.clone())
+    def __init__(self, pixels: Tensor) -> None:
+        self.pixels = pixels.clone()
+        self.fooled, self.vanished, self.vanished_pixel = (
+            torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device) for _ in range(3)
+        )
 
 
 def pgd(
@@ -83,7 +71,7 @@ def pgd(
     image itself, the others are uniform in the ball, drawn by `generator` on the CPU.
     """
     low, high = _ball(pixels, radius)
-    found = Attacked.none_yet(pixels)
+    found = Attacked(pixels)
     for start in range(restarts):
         rows = (~found.fooled).nonzero().squeeze(1)
         tried = pixels[rows]
@@ -93,12 +81,16 @@ def pgd(
         for step in range(steps + 1):
             if not len(rows):
                 break
-            last = step == steps
-            wrong, gradient = _look(assess, tried, labels[rows], wants_gradient=not last)
-            found.pixels[rows], found.fooled[rows] = tried, wrong
-            rows, tried, gradient = rows[~wrong], tried[~wrong], gradient[~wrong]
-            if last:
+            tried = tried.detach().requires_grad_(step < steps)
+            with torch.set_grad_enabled(step < steps):
+                scores, losses = assess(tried, labels[rows])
+            wrong = scores.detach().argmax(1) != labels[rows]
+            found.pixels[rows], found.fooled[rows] = tried.detach(), wrong
+            if step == steps:
                 break
+            (gradient,) = torch.autograd.grad(losses.sum(), tried)
+            gradient = gradient.nan_to_num(nan=0.0)[~wrong]  # NaN gives no direction either
+            rows, tried = rows[~wrong], tried.detach()[~wrong]
             zero = gradient.flatten(1) == 0
             found.vanished[rows] |= zero.all(1)
             found.vanished_pixel[rows] |= zero.any(1)
@@ -132,14 +124,21 @@ def square(
     def ends(*shape: int) -> Tensor:
         return (torch.rand(count, *shape, generator=generator) < 0.5).to(pixels.device)
 
-    found = Attacked.none_yet(pixels)
+    found = Attacked(pixels)
     found.pixels.copy_(torch.where(ends(channels, 1, width), low, high))
     margin, fooled = _margin(scores(found.pixels), labels)
     found.fooled.copy_(fooled)
     for query in range(1, queries):
         if bool(found.fooled.all()):
             break
-        inside = _square(count, height, width, _share(query, queries), generator).to(pixels.device)
+        share = math.ldexp(_FIRST_SHARE, -int((10_000 * query > _HALVINGS * queries).sum()))
+        side = min(max(round(math.sqrt(share * height * width)), 1), max(min(height, width) - 1, 1))
+        top, left = (
+            torch.randint(size - side + 1, (count, 1, 1, 1), generator=generator) for size in (height, width)
+        )
+        down, right = torch.arange(height)[:, None], torch.arange(width)
+        inside = (down >= top) & (down < top + side) & (right >= left) & (right < left + side)
+        inside = inside.to(pixels.device)
         up = ends(channels, 1, 1)
         moved = torch.where(inside, torch.where(up, high, low), found.pixels)
         same = (moved == found.pixels).flatten(1).all(1)
@@ -159,18 +158,6 @@ def _ball(pixels: Tensor, radius: float) -> tuple[Tensor, Tensor]:
     return (pixels - radius).clamp(min=0), (pixels + radius).clamp(max=1)
 
 
-def _look(assess: Assess, pixels: Tensor, labels: Tensor, *, wants_gradient: bool) -> tuple[Tensor, Tensor]:
-    """Return whether images are misclassified, and the gradients of their losses if needed."""
-    if not wants_gradient:
-        with torch.no_grad():
-            return assess(pixels, labels)[0].argmax(1) != labels, torch.zeros_like(pixels)
-    with torch.enable_grad():
-        asked = pixels.detach().requires_grad_()
-        scores, losses = assess(asked, labels)
-        (gradient,) = torch.autograd.grad(losses.sum(), asked)
-    return scores.detach().argmax(1) != labels, gradient.nan_to_num(nan=0.0)  # NaN gives no direction either
-
-
 def _margin(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the margin of the true class, and whether another class is chosen."""
     column = labels.unsqueeze(1)
@@ -178,54 +165,53 @@ def _margin(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return own - scores.scatter(1, column, -math.inf).amax(1), scores.argmax(1) != labels
 
 
-def _share(query: int, queries: int) -> float:
-    """Return the share of an image covered by the square of a query."""
-    halvings = sum(10_000 * query > limit * queries for limit in _HALVINGS)
-    return math.ldexp(_FIRST_SHARE, -halvings)
-
-
-def _square(count: int, height: int, width: int, share: float, generator: torch.Generator) -> Tensor:
-    """Return masks of squares at random positions, shape (count, 1, height, width)."""
-    side = min(max(round(math.sqrt(share * height * width)), 1), max(min(height, width) - 1, 1))
-    top = torch.randint(height - side + 1, (count, 1, 1, 1), generator=generator)
-    left = torch.randint(width - side + 1, (count, 1, 1, 1), generator=generator)
-    down, right = torch.arange(height)[:, None], torch.arange(width)
-    return (down >= top) & (down < top + side) & (right >= left) & (right < left + side)
-
-
 _ROWS = 250
 _LEVELS = 255
 
-Measured = tuple[str, str, float, str | None]
-"""Method, metric, value and strength: "0.5" for noise, "8/255" for attacks, None for neither."""
 
-
-@dataclass(frozen=True, eq=False)
 class Victim:
     """A trained classifier as seen by attacks, without gradients of its weights."""
 
-    model: Model
-    objective: Objective
-
-    def __post_init__(self) -> None:
-        self.model.net.requires_grad_(requires_grad=False)
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.net.parameters()).device
+    def __init__(self, model: Model, objective: Objective) -> None:
+        self.net, self.objective = model.net.requires_grad_(requires_grad=False), objective
+        self.constants = model.offset, model.slope
 
     def scores(self, pixels: Tensor) -> Tensor:
         """Return the locations of the scores under the model's law; the largest determines the class."""
-        return self.objective.location(self.model.net, pixels)
+        return self.objective.location(self.net, pixels)
 
     def own(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return scores, and losses of the training objective."""
-        constants = self.model.offset, self.model.slope
-        return self.objective.assess(self.model.net, pixels, labels, constants)
+        return self.objective.assess(self.net, pixels, labels, self.constants)
 
     def cross_entropy(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         scores = self.scores(pixels)
         return scores, F.cross_entropy(scores, labels, reduction="none")
+
+    @torch.no_grad()
+    def accuracy(self, images: Tensor, labels: Tensor) -> float:
+        right = [
+            self.scores(rows).argmax(1) == true
+            for rows, true in zip(images.split(_ROWS), labels.split(_ROWS), strict=True)
+        ]
+        return float(torch.cat(right).double().mean())
+
+    def attacked(
+        self,
+        method: str,
+        steps: int,
+        images: Tensor,
+        labels: Tensor,
+        radius: float,
+        generator: torch.Generator,
+    ) -> Attacked:
+        """Attack some images; `steps` are those of gradient attacks."""
+        if method != "square":
+            assess = self.own if method == "pgd_own" else self.cross_entropy
+            return pgd(assess, images, labels, radius, steps=steps, generator=generator)
+        with torch.no_grad():
+            queries = QUERIES * steps
+            return square(self.scores, images, labels, radius, queries=queries, generator=generator)
 
 
 @numerics()
@@ -237,89 +223,43 @@ def evaluate(
     radii: Sequence[int],
     steps: int,
     seeds: SeedRoot,
-) -> list[Measured]:
-    """Return accuracies for each method and strength.
+) -> list[Number]:
+    """Return accuracies for each method and strength: "0.5" for noise, "8/255" for attacks.
 
     `methods` are from `sdp_bench.bench.studies.robustness.METHODS`, `pixels` have shape (N, C, H, W), uint8,
     and `labels` shape (N,). `radii` of attacks are in units of 1/255 and increasing: an image misclassified
     in one ball is so in each larger one. `steps` are those of gradient attacks, and `seeds` determine noise,
     starting points and squares.
     """
-    images, truth = pixels.float().to(victim.device) / _LEVELS, labels.to(victim.device)
-    return [
-        number
-        for method in methods
-        for number in _measured(victim, method, images, truth, radii, steps, seeds)
-    ]
-
-
-def _measured(
-    victim: Victim,
-    method: str,
-    images: Tensor,
-    truth: Tensor,
-    radii: Sequence[int],
-    steps: int,
-    seeds: SeedRoot,
-) -> Iterator[Measured]:
-    match method:
-        case "clean":
-            yield method, METRICS[0], _accuracy(victim, images, truth), None
-        case "noise":
+    device = next(victim.net.parameters()).device
+    images, truth = pixels.float().to(device) / _LEVELS, labels.to(device)
+    accuracy = METRICS[0]
+    numbers: list[Number] = []
+    for method in methods:
+        if method == "clean":
+            numbers.append((method, accuracy, victim.accuracy(images, truth), None))
+            continue
+        if method == "noise":
             for sigma in NOISE:
                 drawn = torch.randn(images.shape, generator=_generator(seeds, f"noise {sigma}"))
-                noisy = (images + sigma * drawn.to(victim.device)).clamp(0, 1)
-                yield method, METRICS[0], _accuracy(victim, noisy, truth), f"{sigma:g}"
-        case _:
-            yield from _attacked(_attack(victim, method, steps), method, images, truth, radii, seeds)
-
-
-_Attack = Callable[[Tensor, Tensor, float, torch.Generator], Attacked]
-
-
-def _attack(victim: Victim, method: str, steps: int) -> _Attack:
-    """Return an attack by name, a function of images, labels, radius and generator."""
-    if method == "square":
-
-        def by_queries(pixels: Tensor, labels: Tensor, radius: float, generator: torch.Generator) -> Attacked:
-            with torch.no_grad():
-                queries = QUERIES * steps
-                return square(victim.scores, pixels, labels, radius, queries=queries, generator=generator)
-
-        return by_queries
-    assess = victim.own if method == "pgd_own" else victim.cross_entropy
-
-    def by_gradients(pixels: Tensor, labels: Tensor, radius: float, generator: torch.Generator) -> Attacked:
-        return pgd(assess, pixels, labels, radius, steps=steps, generator=generator)
-
-    return by_gradients
-
-
-def _attacked(
-    attack: _Attack, method: str, images: Tensor, labels: Tensor, radii: Sequence[int], seeds: SeedRoot
-) -> Iterator[Measured]:
-    """Yield accuracies for increasing radii; images misclassified at one are not attacked at the next."""
-    standing = torch.ones(len(images), dtype=torch.bool, device=images.device)
-    for radius in radii:
-        generator = _generator(seeds, f"{method} {radius}")
-        vanished, vanished_pixel = torch.zeros_like(standing), torch.zeros_like(standing)
-        left = standing.nonzero().squeeze(1)
-        for rows in left.split(_ROWS) if len(left) else ():
-            found = attack(images[rows], labels[rows], radius / _LEVELS, generator)
-            standing[rows] = ~found.fooled
-            vanished[rows], vanished_pixel[rows] = found.vanished, found.vanished_pixel
-        strength = f"{radius}/{_LEVELS}"
-        kept = (standing, standing & ~vanished, standing & ~vanished_pixel)
-        for metric, right in zip(METRICS, kept, strict=True):
-            if metric == METRICS[0] or method != "square":
-                yield method, metric, float(right.double().mean()), strength
-
-
-@torch.no_grad()
-def _accuracy(victim: Victim, images: Tensor, labels: Tensor) -> float:
-    parts = zip(images.split(_ROWS), labels.split(_ROWS), strict=True)
-    right = [victim.scores(some).argmax(1) == true for some, true in parts]
-    return float(torch.cat(right).double().mean())
+                noisy = (images + sigma * drawn.to(device)).clamp(0, 1)
+                numbers.append((method, accuracy, victim.accuracy(noisy, truth), f"{sigma:g}"))
+            continue
+        standing = torch.ones(len(images), dtype=torch.bool, device=device)
+        for radius in radii:
+            generator = _generator(seeds, f"{method} {radius}")
+            vanished, vanished_pixel = torch.zeros_like(standing), torch.zeros_like(standing)
+            left = standing.nonzero().squeeze(1)
+            for rows in left.split(_ROWS) if len(left) else ():
+                found = victim.attacked(method, steps, images[rows], truth[rows], radius / _LEVELS, generator)
+                standing[rows] = ~found.fooled
+                vanished[rows], vanished_pixel[rows] = found.vanished, found.vanished_pixel
+            kept = (standing, standing & ~vanished, standing & ~vanished_pixel)
+            for metric, right in zip(METRICS, kept, strict=True):
+                if metric == accuracy or method != "square":
+                    share = float(right.double().mean())
+                    numbers.append((method, metric, share, f"{radius}/{_LEVELS}"))
+    return numbers
 
 
 def _generator(seeds: SeedRoot, purpose: str) -> torch.Generator:
@@ -352,7 +292,7 @@ _TIMES = {
 _STANDING = 0.5  # average share of attacked images that are not yet misclassified, over steps
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RobustnessGroup(ClassifierGroup):
     """A data set, an objective, a scale and a seed."""
 
@@ -363,14 +303,13 @@ class RobustnessGroup(ClassifierGroup):
 
     @property
     def seconds(self) -> float:
-        step, gradient, scores = _TIMES[self.objective.name]
+        step, gradient, scores = _TIMES[self.objective]
         attacked = _STANDING * len(RADII[self.dataset]) * self.steps * (self.tested or 10_000) / BATCH
         by_gradients = RESTARTS * (gradient + max(2 * scores, _TIMES["softmax"][1]))
         return self.batches * step + attacked * (by_gradients + QUERIES * scores)
 
-    def numbers(
-        self, images: ImageSplits, seed: int, methods: Sequence[str]
-    ) -> Iterator[tuple[str, str, float, str | None]]:
-        victim = Victim(self.model(images, seed), self.objective)
+    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
+        images = self.images
+        victim = Victim(self.model(images, seed), self.training)
         seeds = SeedRoot(self.replicated.key(seed))
         yield from evaluate(victim, methods, *images.tests, RADII[self.dataset], self.steps, seeds)

@@ -73,13 +73,19 @@ class SelectivePrediction(ReplicateExperiment):
     def expand(self, scope: Scope) -> Expansion:
         from sdp_bench.bench.experiments.versions import of_method
         from sdp_bench.bench.studies.classifiers import BATCH, VERSION
-        from sdp_bench.bench.studies.selective.group import CERTIFIED, SIGMA, SelectiveGroup, load, models
+        from sdp_bench.bench.studies.selective.group import (
+            CERTIFIED,
+            OBJECTIVES,
+            SIGMA,
+            SelectiveGroup,
+            load,
+            models,
+        )
 
         size = self.size(scope.settings)
         epochs, limit = size.epochs or EPOCHS, size.samples
         images = load(limit)
-        pixels, labels = images.tested
-        steps = epochs * -(-len(images.problem.labels) // BATCH)
+        pixels, labels = images.tests
         groups = []
         for objective in models():
             name, scale = objective.name, f"{objective.noise.parameter} {objective.sigma:g}"
@@ -90,12 +96,27 @@ class SelectivePrediction(ReplicateExperiment):
                 *(objective.learning_rate, SIGMA, list(CERTIFICATES), CERTIFIED),
             )
             text = f"{images.description}; {how}"
-            replicated = Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3)
-            versions = of_method(self.version, VERSION, objective.rule)
-            for seed in range(size.nets or 0):
-                own = (self.name, self.metrics, versions, replicated)
-                shared = (*own, SCORES[name], (seed,), scope.settings.sampling.device)
-                groups.append(SelectiveGroup(*shared, objective, epochs, limit, steps, len(labels)))
+            groups += [
+                SelectiveGroup(
+                    name=self.name,
+                    metrics=self.metrics,
+                    versions=of_method(self.version, VERSION, objective.rule),
+                    replicated=Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3),
+                    methods=SCORES[name],
+                    seeds=(seed,),
+                    device=scope.settings.sampling.device,
+                    dataset="mnist",
+                    objective=name,
+                    # the units of other scales than the objective's own are distinguished by it
+                    sigma=None if objective in OBJECTIVES.values() else objective.sigma,
+                    training=objective,
+                    epochs=epochs,
+                    trained=limit,
+                    tested=len(labels),
+                    steps=epochs * -(-len(images.problem.labels) // BATCH),
+                )
+                for seed in range(size.nets or 0)
+            ]
         return Expansion(groups)
 
 

@@ -14,16 +14,16 @@ from torch.distributions import Dirichlet
 import sdp_ref as sr
 from sdp_bench.bench.datasets.base import LabelledImages
 from sdp_bench.bench.datasets.sets import EMNIST_LETTERS, MNIST
-from sdp_bench.bench.errors import UserError, outside
-from sdp_bench.bench.experiments.replicates import ReplicateGroup
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.replicates import Number
 from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.noise import CAUCHY
-from sdp_bench.bench.results.record import Record, Unit
 from sdp_bench.bench.studies.classifiers import (
+    ClassifierGroup,
+    ImageSplits,
     Model,
     Objective,
     TrainingImages,
-    get_model,
 )
 from sdp_bench.bench.studies.selective import CERTIFICATES, COMBINED, OTHER_SCALES, READINGS, SCALE, SCORES
 from sdp_bench.bench.studies.selective.risk_coverage import risk_coverage
@@ -128,23 +128,19 @@ def evaluate(
     device = next(model.net.parameters()).device
     certificates = None
     if "orthonormal_certificates" in names:
-        known = _features(model, digits.pixels[:CERTIFIED], device)
+        parts = digits.pixels[:CERTIFIED].split(_ROWS)
+        known = torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in parts])
         # The first k of the largest set are equal to a fit of k certificates.
         certificates = losses.OrthonormalCertificates.fit(known, min(CERTIFICATES[-1], known.shape[1]))
-    parts: dict[tuple[str, str], list[Tensor]] = {}
+    scores: dict[tuple[str, str], list[Tensor]] = {}
     predicted = []
     for rows in pixels.split(_ROWS):
         view = _View(model, objective, rows.to(device).float() / 255, certificates)
         predicted.append(view.location.argmax(1).cpu())
         for name in names:
             for reading, values in view.score(name).items():
-                parts.setdefault((name, reading), []).append(values.cpu())
-    return Scored(torch.cat(predicted), {key: torch.cat(values) for key, values in parts.items()})
-
-
-def _features(model: Model, pixels: Tensor, device: torch.device) -> Tensor:
-    """Return the inputs of the last layer, shape (N, d), float32."""
-    return torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in pixels.split(_ROWS)])
+                scores.setdefault((name, reading), []).append(values.cpu())
+    return Scored(torch.cat(predicted), {key: torch.cat(values) for key, values in scores.items()})
 
 
 OBJECTIVES = {
@@ -168,7 +164,7 @@ def models() -> tuple[Objective, ...]:
 
 
 TESTED = 10_000
-"""Test digits, and test letters."""
+"""Most test digits, and test letters."""
 POINTS = (*(f"{percent / 100:.2f}" for percent in range(101)),)
 """Coverages at which the risk is recorded."""
 
@@ -191,128 +187,69 @@ _FIT = 120.0  # s, to fit certificates
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
-    """Training images, digits to predict, and letters to abstain from.
+class Images(ImageSplits):
+    """Training images, digits to predict, and equally many letters to abstain from."""
 
-    At most `limit` images of each are used, cycling through the classes, each in a fixed shuffle. There are
-    at most 10 000 test digits and equally many letters. A UserError is raised if the limit is not positive,
-    labels are not digits, or all training images have the same class.
-    """
-
-    train: LabelledImages
-    digits: LabelledImages
-    letters: LabelledImages
-    limit: int | None = None
+    letters: LabelledImages = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise UserError(f"images to train on must be positive, got {self.limit}")
-        if self.digits.shape != self.train.shape or self.letters.shape != self.train.shape:
-            shapes = ", ".join(str(part.shape) for part in (self.train, self.digits, self.letters))
+        super().__post_init__()
+        if self.letters.shape != self.test.shape:
+            shapes = f"{self.test.shape} and {self.letters.shape}"
             raise UserError(f"images of digits and letters must have one shape, got {shapes}")
-        _ = self.problem
-        if bool(((self.digits.labels < 0) | (self.digits.labels > 9)).any()):
-            raise UserError("labels of the digits to test on must lie in 0..9")
 
     @cached_property
-    def problem(self) -> TrainingImages:
-        rows = self.train.in_turn(self.limit)
-        return TrainingImages(self.train.pixels[rows], self.train.labels[rows])
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        """Rows of digits and of letters to score."""
+        count = min(self.trained or TESTED, TESTED, len(self.test), len(self.letters))
+        return self.test.in_turn(count), self.letters.in_turn(count)
 
     @cached_property
-    def tested(self) -> tuple[Tensor, Tensor]:
+    def tests(self) -> tuple[Tensor, Tensor]:
         """Test images, digits first, and their labels; letters have label -1, which is never predicted."""
-        digits, letters = self.digits.in_turn(self._half), self.letters.in_turn(self._half)
-        labels = [self.digits.labels[digits], torch.full((len(letters),), -1)]
-        return torch.cat([self.digits.pixels[digits], self.letters.pixels[letters]]), torch.cat(labels)
-
-    @property
-    def alphabet(self) -> str:
-        rows = self.letters.in_turn(self._half)
-        return "".join(chr(64 + int(label)) for label in self.letters.labels[rows].unique())
-
-    @property
-    def _half(self) -> int:
-        return min(self.limit or TESTED, TESTED, len(self.digits), len(self.letters))
+        digits, letters = self._rows
+        labels = [self.test.labels[digits], torch.full((len(letters),), -1)]
+        return torch.cat([self.test.pixels[digits], self.letters.pixels[letters]]), torch.cat(labels)
 
     @property
     def description(self) -> str:
-        labels = self.tested[1]
-        trained, digits, letters = len(self.problem.labels), int((labels >= 0).sum()), int((labels < 0).sum())
+        digits, letters = self._rows
+        alphabet = "".join(chr(64 + int(label)) for label in self.letters.labels[letters].unique())
         return (
-            f"trained on {trained} images of {self.train.description}; tested on {digits} of "
-            f"{self.digits.description} and {letters} of {self.letters.description}, classes in turn; "
-            f"letters {self.alphabet}"
+            f"trained on {len(self.problem.labels)} images of {self.train.description}; tested on "
+            f"{len(digits)} of {self.test.description} and {len(letters)} of {self.letters.description}, "
+            f"classes in turn; letters {alphabet}"
         )
 
 
 def load(limit: int | None = None) -> Images:
-    """Load MNIST and the EMNIST letters; a DataMissingError if one is not available."""
-    return Images(MNIST.load("train"), MNIST.load("test"), EMNIST_LETTERS.load("test"), limit)
+    """Load MNIST and the EMNIST letters, at most `limit` images; a DataMissingError if a set is missing."""
+    return Images(MNIST.load("train"), MNIST.load("test"), limit, letters=EMNIST_LETTERS.load("test"))
 
 
-@dataclass(frozen=True, eq=False)
-class SelectiveGroup(ReplicateGroup):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SelectiveGroup(ClassifierGroup):
     """One objective and seed: its model is trained, or taken from the cache, and scored.
 
-    `limit`: as :class:`Images` takes it. `steps`, `tested`: of training, and images to score.
+    `steps`, `tested`: of training, and images to score.
     """
-
-    objective: Objective = field(repr=False)
-    epochs: int
-    limit: int | None  # as in `Images`
-    # training steps, and images to score
-    steps: int
-    tested: int
-
-    @property
-    def scale(self) -> float | None:
-        """Scale of the input noise if it is not the objective's own, else None."""
-        return None if self.objective in OBJECTIVES.values() else self.objective.sigma
-
-    def unit(self, seed: int) -> Unit:
-        return Unit(
-            self.replicated.key(seed),
-            sigma=self.scale,
-            dataset="mnist",
-            objective=self.objective.name,
-            seed=seed,
-            design=self.replicated.text,
-        )
-
-    @property
-    def title(self) -> str:
-        scale = f" at {self.scale:g}" if self.scale else ""
-        return f"selective {self.objective.name}{scale} seed {self.seeds[0]}"
 
     @property
     def seconds(self) -> float:
-        name = self.objective.name
-        fit = _FIT if "orthonormal_certificates" in SCORES[name] else 0.0
-        return self.steps * _STEPS[name] + self.tested * _LAWS[name] + fit
+        fit = _FIT if "orthonormal_certificates" in SCORES[self.objective] else 0.0
+        return self.steps * _STEPS[self.objective] + (self.tested or 0) * _LAWS[self.objective] + fit
 
-    def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        (seed,) = self.seeds
-        with outside():
-            images = load(self.limit)
-            pixels, labels = images.tested
-            model = get_model(images.problem, self.objective, seed, self.epochs, self.device)
-            scored = evaluate(model, self.objective, methods, images.problem, pixels)
-        for name, metric, value, component in numbers_of(scored, labels, methods):
-            yield self.record(seed, name, metric, value, component)
-
-
-def numbers_of(
-    scored: Scored, labels: Tensor, names: Sequence[str]
-) -> Iterator[tuple[str, str, float, str | None]]:
-    """Yield score, metric, value and component of each measurement of one model."""
-    wrong = (scored.predicted != labels).numpy()
-    accuracy = float(1 - wrong[labels.numpy() >= 0].mean())
-    for name in names:
-        for reading in READINGS[name]:
-            curve = risk_coverage(scored.uncertainty[name, reading].numpy(), wrong)
-            yield name, "rcauc", curve.area, reading or None
-            if reading == READINGS[name][0]:
-                for point in POINTS:
-                    yield name, "risk", float(curve.at(float(point))), point
-        yield name, "accuracy", accuracy, None
+    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
+        images = load(self.trained)
+        pixels, labels = images.tests
+        scored = evaluate(self.model(images, seed), self.training, methods, images.problem, pixels)
+        wrong = (scored.predicted != labels).numpy()
+        accuracy = float(1 - wrong[labels.numpy() >= 0].mean())
+        for name in methods:
+            for reading in READINGS[name]:
+                curve = risk_coverage(scored.uncertainty[name, reading].numpy(), wrong)
+                yield name, "rcauc", curve.area, reading or None
+                if reading == READINGS[name][0]:
+                    for point in POINTS:
+                        yield name, "risk", float(curve.at(float(point))), point
+            yield name, "accuracy", accuracy, None

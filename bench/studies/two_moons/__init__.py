@@ -43,11 +43,21 @@ class TwoMoons(ReplicateExperiment):
                 f"{POINTS} points; {recipe.architecture.label}, {recipe.label}; noise of scale {SCALE}; "
                 f"adam {LEARNING_RATE:g}, {steps} steps of all points"
             )
-            identity = digest(name, steps)[:16]
-            replicated = Replicated(self.name, f"two moons {recipe.architecture.label}", text, identity)
-            own = (self.name, self.metrics, versions, replicated, self.rules)
+            label, identity = f"two moons {recipe.architecture.label}", digest(name, steps)[:16]
             groups += [
-                TwoMoonsGroup(*own, (seed,), scope.settings.sampling.device, name, steps)
+                TwoMoonsGroup(
+                    name=self.name,
+                    metrics=self.metrics,
+                    versions=versions,
+                    replicated=Replicated(self.name, label, text, identity),
+                    methods=self.rules,
+                    seeds=(seed,),
+                    device=scope.settings.sampling.device,
+                    dataset="two moons",
+                    objective=name,
+                    sigma=SCALE,
+                    steps=steps,
+                )
                 for seed in range(seeds)
             ]
         return Expansion(groups)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from types import MappingProxyType
+from dataclasses import dataclass, fields
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 import sdp_ref as sr
-from sdp_bench.bench.errors import outside
-from sdp_bench.bench.experiments.replicates import ReplicateGroup
+from sdp_bench.bench.experiments.replicates import Number, ReplicateGroup
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
-from sdp_bench.bench.results.record import Record, Unit
 from sdp_ref import losses
 
 Scored = sr.Gaussian | sr.Cauchy
@@ -42,8 +39,8 @@ class Recipe:
     how: str  # description of net and noise
     # trained with the pairwise loss of the law predicted by ``sdp`` rather than with cross-entropy
     propagated: bool
-    activation: str = "gelu"
-    noise: Noise = CAUCHY
+    activation: str
+    noise: Noise
 
     @property
     def label(self) -> str:
@@ -54,17 +51,15 @@ class Recipe:
         return Architecture(HIDDEN, self.activation, width=WIDTH, inputs=2, outputs=2)
 
 
-def _recipes() -> Iterator[tuple[str, Recipe]]:
+RECIPES: Mapping[str, Recipe] = {
+    f"{objective}{name}": Recipe(how, objective == "pairwise", activation, noise)
     for name, activation, noise, how in (
         ("", "gelu", CAUCHY, "GELU, Cauchy noise"),
         ("_relu", "relu", CAUCHY, "ReLU, Cauchy noise"),
         ("_gaussian", "gelu", GAUSSIAN, "GELU, Gaussian noise"),
-    ):
-        yield f"softmax{name}", Recipe(how, False, activation, noise)
-        yield f"pairwise{name}", Recipe(how, True, activation, noise)
-
-
-RECIPES: Mapping[str, Recipe] = MappingProxyType(dict(_recipes()))
+    )
+    for objective in ("softmax", "pairwise")
+}
 """Recipes by the objective's name in records; first those of the paper's figure, as far as it states them.
 """
 
@@ -78,6 +73,9 @@ class Moons:
     tested: Tensor
     truth: Tensor
     far: Tensor
+
+    def to(self, device: str) -> Moons:
+        return Moons(*(getattr(self, part.name).to(device) for part in fields(self)))
 
 
 def moons(seed: int) -> Moons:
@@ -151,40 +149,19 @@ _STEP, _PROPAGATED = 0.002, 0.012  # s, one thread
 _FIXED = 0.2  # s, for the uncertainties
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TwoMoonsGroup(ReplicateGroup):
     """A recipe and a seed; `objective` is a key of `sdp_bench.bench.studies.two_moons.group.RECIPES`."""
 
-    objective: str
     steps: int
-
-    def unit(self, seed: int) -> Unit:
-        return Unit(
-            self.replicated.key(seed),
-            sigma=SCALE,
-            dataset="two moons",
-            objective=self.objective,
-            seed=seed,
-            design=self.replicated.text,
-        )
-
-    @property
-    def title(self) -> str:
-        return f"{self.name} {self.objective} seed {self.seeds[0]}"
 
     @property
     def seconds(self) -> float:
         return _FIXED + self.steps * (_PROPAGATED if RECIPES[self.objective].propagated else _STEP)
 
-    def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        recipe = RECIPES[self.objective]
-        for seed in self.seeds:
-            with outside():
-                data = moons(seed)
-                data = replace(
-                    data, **{one.name: getattr(data, one.name).to(self.device) for one in fields(Moons)}
-                )
-                found = numbers(recipe, train(recipe, data, self.steps, seed), data)
-            for method in methods:
-                for metric, value in found.items():
-                    yield self.record(seed, method, metric, value)
+    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
+        recipe, data = RECIPES[self.objective], moons(seed).to(self.device)
+        found = numbers(recipe, train(recipe, data, self.steps, seed), data)
+        for method in methods:
+            for metric, value in found.items():
+                yield method, metric, value, None

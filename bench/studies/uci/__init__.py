@@ -88,9 +88,23 @@ class PredictionIntervals(ReplicateExperiment):
             replicated = Replicated(self.name, f"{name} {features}-64", text, identity)
             for objective in dict.fromkeys(METHODS[rule].objective for rule in self.rules):
                 methods = tuple(rule for rule in self.rules if METHODS[rule].objective == objective)
-                own = (self.name, self.metrics, of_method(self.version, VERSION), replicated)
-                shared = (*own, methods, seeds, scope.settings.sampling.device)
-                groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID))
+                groups.append(
+                    UciGroup(
+                        name=self.name,
+                        metrics=self.metrics,
+                        versions=of_method(self.version, VERSION),
+                        replicated=replicated,
+                        methods=methods,
+                        seeds=seeds,
+                        device=scope.settings.sampling.device,
+                        dataset=name,
+                        objective=objective,
+                        epochs=epochs,
+                        rows=rows,
+                        features=features,
+                        grid=GRID,
+                    )
+                )
         return Expansion(groups)
 
 

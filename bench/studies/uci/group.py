@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -105,7 +108,9 @@ def rows_of(count: int, seed: int) -> dict[str, np.ndarray]:
     return {"train": train, "validation": validation, "test": test}
 
 
-def splits(data: RegressionTable, seeds: Sequence[int], dtype: torch.dtype = torch.float32) -> Splits:
+def splits(
+    data: RegressionTable, seeds: Sequence[int], dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Splits:
     """Split and standardise a set for each seed, by the mean and population sd of its training rows.
 
     A feature without variance keeps its scale. A UserError is raised if the set has too few rows, values that
@@ -116,8 +121,7 @@ def splits(data: RegressionTable, seeds: Sequence[int], dtype: torch.dtype = tor
         raise UserError(f"{data.title} has numbers that are not finite")
     if not bool((y != y[0]).any()):
         raise UserError(f"the targets of {data.title} are all the same; there is nothing to predict")
-    features: dict[str, list[Tensor]] = {"train": [], "validation": [], "test": []}
-    targets: dict[str, list[Tensor]] = {"train": [], "validation": [], "test": []}
+    features, targets = defaultdict[str, list[Tensor]](list), defaultdict[str, list[Tensor]](list)
     ranges = []
     for seed in seeds:
         rows = {part: torch.from_numpy(each) for part, each in rows_of(len(y), seed).items()}
@@ -131,21 +135,19 @@ def splits(data: RegressionTable, seeds: Sequence[int], dtype: torch.dtype = tor
             targets[part].append(((y[each] - y_shift) / y_scale).to(dtype))
         ranges.append((y.max() - y.min()) / y_scale)
     return Splits(
-        {part: torch.stack(each) for part, each in features.items()},
-        {part: torch.stack(each) for part, each in targets.items()},
-        torch.stack(ranges),
+        {part: torch.stack(rows).to(device) for part, rows in features.items()},
+        {part: torch.stack(rows).to(device) for part, rows in targets.items()},
+        torch.stack(ranges).to(device),
     )
 
 
-@dataclass(frozen=True)
-class Intervals:
-    """Predicted intervals, and the corresponding Gaussians."""
+class Intervals(NamedTuple):
+    """Predicted intervals, and the corresponding Gaussians, by seed, setting and row."""
 
-    # shape (S, C, rows); for each seed, the candidates for selection
     low: Tensor
     high: Tensor
-    mean: Tensor  # same shape
-    variance: Tensor  # same shape
+    mean: Tensor
+    variance: Tensor
 
     @classmethod
     def of_gaussians(cls, mean: Tensor, variance: Tensor) -> Intervals:
@@ -163,25 +165,8 @@ class Intervals:
         return cls(low, high, (low + high) / 2, ((high - low) / (2 * NORMAL_95)).square())
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Scores of intervals, for each seed and candidate, shape (S, C); `nll` in nats."""
-
-    picp: Tensor
-    mpiw: Tensor
-    nll: Tensor
-
-    @property
-    def all(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.picp, self.mpiw, self.nll
-
-
-def scores(intervals: Intervals, targets: Tensor, ranges: Tensor) -> Scores:
-    """Return coverage, width and likelihood of intervals for targets of shape (S, rows)."""
-    y = targets.unsqueeze(1)
-    width = mpiw(intervals.low, intervals.high, 1.0) / ranges.unsqueeze(1)
-    likelihood = gaussian_nll(y, intervals.mean, intervals.variance)
-    return Scores(picp(y, intervals.low, intervals.high), width, likelihood)
+SCORES = ("picp", "mpiw", "nll")
+"""Coverage, width and likelihood (nats) of intervals: the first dimension of all scores below."""
 
 
 def qualified(coverage: Tensor) -> Tensor:
@@ -189,34 +174,27 @@ def qualified(coverage: Tensor) -> Tensor:
     return (coverage > WINDOW[0]) & (coverage < WINDOW[1])
 
 
-def select(validation: Scores) -> list[int | None]:
-    """Return, for each seed, the qualified candidate of smallest validation width, or None."""
-    fits = qualified(validation.picp)
-    width = torch.where(fits, validation.mpiw, math.inf)
-    best = width.argmin(1).tolist()
-    return [place if bool(fits[seed, place]) else None for seed, place in enumerate(best)]
+def select(scores: Tensor) -> list[int | None]:
+    """Return, for each seed, the qualified candidate of smallest width, or None.
 
-
-def best_variance(validation: Scores, shape: tuple[int, int]) -> Tensor:
-    """Return the index of the best of V input variances per seed and setting, shape (S, settings).
-
-    The best is the narrowest that qualifies; if none does, the one with coverage nearest to 95 %. Candidates
-    are settings times variances, with their numbers in `shape`.
+    `scores` are those of the validation rows, shape (3, S, candidates).
     """
-    coverage, width = (t.unflatten(1, shape) for t in (validation.picp, validation.mpiw))
+    fits = qualified(scores[0])
+    best = torch.where(fits, scores[1], math.inf).argmin(1)
+    found = fits.gather(1, best.unsqueeze(1)).squeeze(1).tolist()
+    return [place if fit else None for place, fit in zip(best.tolist(), found, strict=True)]
+
+
+def best_variance(scores: Tensor) -> Tensor:
+    """Return the index of the best of V input variances; `scores` have shape (3, ..., V).
+
+    The best is the narrowest that qualifies; if none does, the one with coverage nearest to 95 %.
+    """
+    coverage, width, _ = scores
     fits = qualified(coverage)
     nearest = (coverage - sum(WINDOW) / 2).abs().argmin(-1)
     narrowest = torch.where(fits, width, math.inf).argmin(-1)
     return torch.where(fits.any(-1), narrowest, nearest)
-
-
-def best_of_first(validation: Scores, variances: int) -> int:
-    """Return the index of the best of V input variances for the first seed, over all settings.
-
-    The criterion is that of `best_variance`. Candidates are settings times variances.
-    """
-    first = Scores(*(each[:1] for each in validation.all))
-    return int(best_variance(first, (1, first.picp.shape[1]))) % variances
 
 
 PNN_FLOOR = 1e-6
@@ -231,13 +209,13 @@ class Selected:
 
     setting: Setting | None  # None if no setting qualified; then there are no scores
     input_variance: float  # in units of standardised features; NaN for methods without one
-    # `picp`, `mpiw` and `nll`
+    # scores by name
     test: dict[str, float]
     validation: dict[str, float]
     qualified: int  # settings with a qualified candidate
 
 
-Predict = Callable[[str, Tensor | None], Intervals]
+Predict = Callable[[str, Tensor], Intervals]
 """Returns intervals (S, settings, rows) for a part of the data at input variances (S, settings)."""
 
 
@@ -257,109 +235,97 @@ def evaluate(
     """
     how = METHODS[method]
     predict = _predictor(how, stacks, splits, len(settings), seeds)
-    if not how.propagates:
-        validation = _scored(predict, "validation", [None], splits)
-        return {None: _selected(predict, [None], validation, splits, settings)}
-    shape = (len(seeds), len(settings))
+    everywhere = splits.ranges.new_ones(len(seeds), len(settings))
 
-    def everywhere(variance: float) -> Tensor:
-        return torch.full(shape, variance, dtype=torch.float64, device=splits.ranges.device)
+    def scored(part: str, variances: Tensor) -> Tensor:
+        """Return scores, shape (3, S, settings, V), at input variances of shape (S, settings, V)."""
+        y, ranges = splits.targets[part].unsqueeze(1), splits.ranges.unsqueeze(1)
+        scores = []
+        for variance in variances.unbind(-1):
+            low, high, mean, own = predict(part, variance)
+            width = mpiw(low, high, 1.0) / ranges
+            scores.append(torch.stack([picp(y, low, high), width, gaussian_nll(y, mean, own)]))
+        return torch.stack(scores, -1)
 
-    decades: list[Tensor | None] = [everywhere(variance) for variance in DECADES]
-    first = _scored(predict, "validation", decades, splits)
-    best = best_variance(first, (len(settings), len(DECADES)))
-    centre = torch.tensor(DECADES, dtype=torch.float64, device=splits.ranges.device)[best]
-    # the first scan includes a factor of 1
-    refined: list[Tensor | None] = [centre * factor for factor in REFINEMENT if factor != 1]
-    validation = _beside(first, _scored(predict, "validation", refined, splits), len(settings))
-    found: dict[str | None, list[Selected]] = {}
-    found[None] = _selected(predict, [*decades, *refined], validation, splits, settings)
-    decade = DECADES[best_of_first(first, len(DECADES))]
-    shared: list[Tensor | None] = [everywhere(decade * factor) for factor in REFINEMENT]
-    validation = _scored(predict, "validation", shared, splits)
-    found["set_scan"] = _selected(predict, shared, validation, splits, settings)
-    place = best_of_first(validation, len(shared))
-    at_one = _part(validation, place, len(shared))
-    found["set_variance"] = _selected(predict, [shared[place]], at_one, splits, settings)
-    return found
-
-
-def _selected(
-    predict: Predict,
-    candidates: Sequence[Tensor | None],
-    validation: Scores,
-    splits: Splits,
-    settings: Sequence[Setting],
-) -> list[Selected]:
-    """Return, for each seed, the best of settings times candidates (input variances, shape (S, settings))."""
-    count = len(settings)
-    places = select(validation)
-    qualifying = qualified(validation.picp).unflatten(1, (count, -1)).any(-1).sum(1).tolist()
-    chosen = [None if place is None else divmod(place, len(candidates)) for place in places]
-    variances = None
-    if candidates[0] is not None:
+    def selected(variances: Tensor, validation: Tensor) -> list[Selected]:
+        """Return, for each seed, the best of settings times input variances."""
+        count = variances.shape[-1]
+        places = select(validation.flatten(2))
+        qualifying = qualified(validation[0]).any(-1).sum(1).tolist()
         # The selected variance for all settings of a seed, from which one is then chosen.
-        scanned = torch.stack([v for v in candidates if v is not None]).cpu()
-        picked = [math.nan if c is None else float(scanned[c[1], k, c[0]]) for k, c in enumerate(chosen)]
-        variances = candidates[0].new_tensor(picked).unsqueeze(1).expand(-1, count)
-    test = _scored(predict, "test", [variances], splits)
-    found = []
-    for seed, (place, choice, able) in enumerate(zip(places, chosen, qualifying, strict=True)):
-        if place is None or choice is None:
-            found.append(Selected(None, math.nan, {}, {}, able))
-            continue
-        variance = math.nan if variances is None else float(variances[seed, 0])
-        tested, validated = _numbers(test, seed, choice[0]), _numbers(validation, seed, place)
-        found.append(Selected(settings[choice[0]], variance, tested, validated, able))
+        chosen = [
+            math.nan if place is None else float(variances[seed].flatten()[place])
+            for seed, place in enumerate(places)
+        ]
+        test = scored("test", (everywhere.new_tensor(chosen).unsqueeze(1) * everywhere).unsqueeze(2))
+        found = []
+        for seed, (place, able) in enumerate(zip(places, qualifying, strict=True)):
+            if place is None:
+                found.append(Selected(None, math.nan, {}, {}, able))
+                continue
+            setting, variance = divmod(place, count)
+            of_test, of_validation = (
+                dict(zip(SCORES, map(float, scores), strict=True))
+                for scores in (test[:, seed, setting, 0], validation[:, seed, setting, variance])
+            )
+            noise = chosen[seed] if how.propagates else math.nan
+            found.append(Selected(settings[setting], noise, of_test, of_validation, able))
+        return found
+
+    if not how.propagates:
+        variances = everywhere.unsqueeze(2)
+        return {None: selected(variances, scored("validation", variances))}
+    decades = everywhere.new_tensor(DECADES) * everywhere.unsqueeze(2)
+    first = scored("validation", decades)
+    factors = everywhere.new_tensor(REFINEMENT)
+    # The first scan includes a factor of 1.
+    refined = decades.take_along_dim(best_variance(first).unsqueeze(2), 2) * factors[factors != 1]
+    validation = torch.cat([first, scored("validation", refined)], -1)
+    found: dict[str | None, list[Selected]] = {}
+    found[None] = selected(torch.cat([decades, refined], 2), validation)
+    # The best of a set is that of the first seed over all settings.
+    best = int(best_variance(first[:, 0].flatten(1))) % len(DECADES)
+    shared = DECADES[best] * factors * everywhere.unsqueeze(2)
+    validation = scored("validation", shared)
+    found["set_scan"] = selected(shared, validation)
+    best = int(best_variance(validation[:, 0].flatten(1))) % len(factors)
+    found["set_variance"] = selected(shared[..., [best]], validation[..., [best]])
     return found
-
-
-def _beside(first: Scores, second: Scores, settings: int) -> Scores:
-    """Return the scores of both sets of candidates, joined for each setting."""
-    pairs = zip(first.all, second.all, strict=True)
-    return Scores(
-        *(torch.cat([t.unflatten(1, (settings, -1)) for t in pair], 2).flatten(1) for pair in pairs)
-    )
-
-
-def _part(scores: Scores, place: int, candidates: int) -> Scores:
-    """Return the scores of one candidate, for each setting."""
-    return Scores(*(each.unflatten(1, (-1, candidates))[:, :, place] for each in scores.all))
-
-
-def _numbers(scores: Scores, seed: int, place: int) -> dict[str, float]:
-    named = {"picp": scores.picp, "mpiw": scores.mpiw, "nll": scores.nll}
-    return {name: float(each[seed, place]) for name, each in named.items()}
-
-
-def _scored(predict: Predict, part: str, candidates: Sequence[Tensor | None], splits: Splits) -> Scores:
-    """Return scores of all candidates, shape (S, settings x candidates)."""
-    each = [scores(predict(part, v), splits.targets[part], splits.ranges) for v in candidates]
-    parts = zip(*(scores.all for scores in each), strict=True)
-    return Scores(*(torch.stack(one, -1).flatten(1) for one in parts))
 
 
 def _predictor(
     how: Method, stacks: Sequence[Nets], splits: Splits, settings: int, seeds: Sequence[int]
 ) -> Predict:
     if how.samples:
-        return _Sampled(stacks[0], splits, settings, seeds, how.samples)
+        return partial(_sampled, stacks[0], splits, settings, seeds, how.samples)
     inputs = {
         part: x.mT.repeat_interleave(settings, 0) for part, x in splits.features.items() if part != "train"
     }
+
+    def by_seed(of_nets: Tensor) -> Tensor:
+        return of_nets.unflatten(0, (len(seeds), settings))
+
     if OBJECTIVES[how.objective].levels:
-        return lambda part, _: _quantiles(stacks[0], inputs[part], len(seeds))
-    known = {part: _moments(how, stacks, x, len(seeds)) for part, x in inputs.items()}
 
-    def predict(part: str, variance: Tensor | None) -> Intervals:
+        def quantiles(part: str, _: Tensor) -> Intervals:
+            x = inputs[part]
+            columns = (torch.full_like(x[:, :1], 12 * (level - 0.5)) for level in LEVELS)
+            return Intervals.of_quantiles(
+                *(by_seed(stacks[0](torch.cat([x, column], 1))[:, 0].double()) for column in columns)
+            )
+
+        return quantiles
+    known = {part: [by_seed(each) for each in _moments(how, stacks, x)] for part, x in inputs.items()}
+
+    def gaussians(part: str, variance: Tensor) -> Intervals:
         mean, gain, own = known[part]
-        return Intervals.of_gaussians(mean, own if variance is None else own + variance.unsqueeze(2) * gain)
+        return Intervals.of_gaussians(mean, own + variance.unsqueeze(2) * gain if how.propagates else own)
 
-    return predict
+    return gaussians
 
 
-def _moments(how: Method, stacks: Sequence[Nets], x: Tensor, seeds: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs, squared norm of the Jacobian, and predicted variance: each (S, settings, rows), float64.
+def _moments(how: Method, stacks: Sequence[Nets], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, squared norm of the Jacobian, and predicted variance: each (N, rows), float64.
 
     For an ensemble, mean and variance are those of the mixture of its members' laws (Lakshminarayanan et al.,
     "Simple and scalable predictive uncertainty estimation using deep ensembles", NeurIPS 2017).
@@ -372,60 +338,48 @@ def _moments(how: Method, stacks: Sequence[Nets], x: Tensor, seeds: int) -> tupl
         own = F.softplus(out[:, 1].double()) + PNN_FLOOR if how.own_variance else torch.zeros_like(means[-1])
         owns.append(own)
     mean, gain, own = (torch.stack(each).mean(0) for each in (means, gains, owns))
-    if len(stacks) > 1:
-        own = own + torch.stack(means).var(0, correction=0)
-    mean, gain, own = (each.unflatten(0, (seeds, -1)) for each in (mean, gain, own))
-    return mean, gain, own
+    return mean, gain, own + torch.stack(means).var(0, correction=0)
 
 
-def _quantiles(nets: Nets, x: Tensor, seeds: int) -> Intervals:
-    ends = []
-    for level in LEVELS:
-        column = torch.full_like(x[:, :1], 12 * (level - 0.5))
-        out = nets(torch.cat([x, column], 1))[:, 0].double()
-        ends.append(out.unflatten(0, (seeds, -1)))
-    return Intervals.of_quantiles(*ends)
-
-
-class _Sampled:
-    """Gaussians with the moments (divisor k - 1) of outputs at k copies of each input with common noise."""
-
-    def __init__(self, nets: Nets, splits: Splits, settings: int, seeds: Sequence[int], samples: int) -> None:
-        self._nets, self._splits, self._settings, self._samples = nets, splits, settings, samples
-        self._seeds = seeds
-
-    def __call__(self, part: str, variance: Tensor | None) -> Intervals:
-        if variance is None:
-            raise ValueError("samples need an input variance")
-        means, variances = [], []
-        for place, seed in enumerate(self._seeds):
-            x = self._splits.features[part][place]
-            out = self._outputs(x, self._noise(part, seed, x), place, variance[place].sqrt())
-            means.append(out.mean(2))
-            variances.append(out.var(2))
-        return Intervals.of_gaussians(torch.stack(means), torch.stack(variances))
-
-    def _outputs(self, x: Tensor, noise: Tensor, place: int, deviation: Tensor) -> Tensor:
-        """Return outputs of one seed's nets at x + deviation noise, shape (settings, rows, k), float64."""
-        nets = self._nets[place * self._settings : (place + 1) * self._settings]
-        centre = (nets.weight @ x.mT + nets.bias).flatten(0, 1)
-        scaled = (deviation.to(x).view(-1, 1, 1) * nets.weight).flatten(0, 1)
-        columns = noise.permute(2, 1, 0).contiguous()  # (n, rows, k)
-        out = x.new_empty(self._settings, len(x), self._samples)
-        wide = min(self._samples, _COLUMNS)
-        high = max(1, _COLUMNS // wide)
-        for row, sample in itertools.product(range(0, len(x), high), range(0, self._samples, wide)):
-            block = (slice(row, row + high), slice(sample, sample + wide))
-            drawn = columns[:, *block]
-            hidden = (scaled @ drawn.flatten(1)).unflatten(1, drawn.shape[1:])
-            hidden = hidden.add_(centre[:, block[0]].unsqueeze(2)).relu_().flatten(1)
-            shaped = torch.baddbmm(nets.offset, nets.second, hidden.unflatten(0, (self._settings, -1)))
-            out[:, *block] = shaped[:, 0].unflatten(1, drawn.shape[1:])
-        return out.double()
-
-    def _noise(self, part: str, seed: int, x: Tensor) -> Tensor:
+def _sampled(
+    nets: Nets,
+    splits: Splits,
+    settings: int,
+    seeds: Sequence[int],
+    samples: int,
+    part: str,
+    variance: Tensor,
+) -> Intervals:
+    """Return Gaussians with the moments (divisor k - 1) of outputs at k noisy copies of each input."""
+    means, variances = [], []
+    for place, seed in enumerate(seeds):
+        x = splits.features[part][place]
         generator = np.random.default_rng([seed, *part.encode()])
-        return torch.from_numpy(generator.standard_normal((self._samples, *x.shape))).to(x)
+        noise = torch.from_numpy(generator.standard_normal((samples, *x.shape))).to(x)
+        own = nets[place * settings : (place + 1) * settings]
+        out = _outputs(own, x, noise, variance[place].sqrt())
+        means.append(out.mean(2))
+        variances.append(out.var(2))
+    return Intervals.of_gaussians(torch.stack(means), torch.stack(variances))
+
+
+def _outputs(nets: Nets, x: Tensor, noise: Tensor, deviation: Tensor) -> Tensor:
+    """Return outputs of one seed's nets at x + deviation noise, shape (settings, rows, k), float64."""
+    settings, samples = len(nets), len(noise)
+    centre = (nets.weight @ x.mT + nets.bias).flatten(0, 1)
+    scaled = (deviation.to(x).view(-1, 1, 1) * nets.weight).flatten(0, 1)
+    columns = noise.permute(2, 1, 0).contiguous()  # (n, rows, k)
+    out = x.new_empty(settings, len(x), samples)
+    wide = min(samples, _COLUMNS)
+    high = max(1, _COLUMNS // wide)
+    for row, sample in itertools.product(range(0, len(x), high), range(0, samples, wide)):
+        block = (slice(row, row + high), slice(sample, sample + wide))
+        drawn = columns[:, *block]
+        hidden = (scaled @ drawn.flatten(1)).unflatten(1, drawn.shape[1:])
+        hidden = hidden.add_(centre[:, block[0]].unsqueeze(2)).relu_().flatten(1)
+        shaped = torch.baddbmm(nets.offset, nets.second, hidden.unflatten(0, (settings, -1)))
+        out[:, *block] = shaped[:, 0].unflatten(1, drawn.shape[1:])
+    return out.double()
 
 
 _STEP = 2e-5  # s per net and step, one thread
@@ -434,12 +388,10 @@ _BOTH_ENDS = 1.7  # time factor of two quantile levels per row
 _SAMPLE = 4e-9  # s per net, row, input variance and sample
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class UciGroup(ReplicateGroup):
     """All seeds and settings of one data set under one objective, which are trained together."""
 
-    dataset: str
-    objective: str
     epochs: int
     # size of the data set
     rows: int
@@ -447,12 +399,8 @@ class UciGroup(ReplicateGroup):
     grid: tuple[Setting, ...]
 
     def unit(self, seed: int) -> Unit:
-        replicated = self.replicated
-        return Unit(replicated.key(seed), dataset=self.dataset, seed=seed, design=replicated.text)
-
-    @property
-    def title(self) -> str:
-        return f"UCI {self.dataset} {self.objective}"
+        """Return the unit of one seed, which methods of all objectives share."""
+        return replace(super().unit(seed), objective=None)
 
     @property
     def seconds(self) -> float:
@@ -472,15 +420,12 @@ class UciGroup(ReplicateGroup):
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
         with outside():
-            parts = splits(dataset(self.dataset, TabularRegression).load(), self.seeds)
-            features = {part: x.to(self.device) for part, x in parts.features.items()}
-            targets = {part: y.to(self.device) for part, y in parts.targets.items()}
-            parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
-            asked = OBJECTIVES[self.objective], self.grid, self.epochs
+            parts = splits(dataset(self.dataset, TabularRegression).load(), self.seeds, device=self.device)
             problems = (
-                Problem(features["train"], targets["train"], self.seeds, member)
+                Problem(parts.features["train"], parts.targets["train"], self.seeds, member)
                 for member in range(self._members(methods))
             )
+            asked = OBJECTIVES[self.objective], self.grid, self.epochs
             stacks = [get_nets(self.dataset, problem, *asked) for problem in problems]
         for method in methods:
             with outside(), torch.no_grad():

@@ -13,7 +13,7 @@ from scipy import stats
 from sdp_bench.bench.datasets.base import RegressionTable
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.studies.uci import METHODS, READINGS, group
-from sdp_bench.bench.studies.uci.group import GRID, Scores, evaluate, gaussian_nll, mpiw, picp, select, splits
+from sdp_bench.bench.studies.uci.group import GRID, evaluate, gaussian_nll, mpiw, picp, select, splits
 from sdp_bench.bench.studies.uci.stacked import OBJECTIVES, Nets, Problem, Trainer
 from tests.bench.studies.test_stacked import copy_of
 
@@ -110,14 +110,14 @@ def test_sets_that_cannot_be_used():
 def test_the_narrowest_that_qualifies_is_selected():
     coverage = torch.tensor([[0.95, 0.93, 0.99, 0.9], [0.925, 0.975, 0.5, 1.0]])
     width = torch.tensor([[0.3, 0.2, 0.05, 0.1], [0.1, 0.1, 0.1, 0.1]])
-    assert select(Scores(coverage, width, width)) == [1, None]  # the window's ends are outside
+    assert select(torch.stack([coverage, width, width])) == [1, None]  # the window's ends are outside
 
 
 def test_the_best_variance_of_each_setting():
-    coverage = torch.tensor([[0.5, 0.94, 0.96, 1.0, 0.5, 0.98, 0.99, 1.0]])
-    width = torch.tensor([[1.0, 3.0, 2.0, 4.0, 1.0, 2.0, 3.0, 4.0]])
-    best = group.best_variance(Scores(coverage, width, width), (2, 4))
-    assert best.tolist() == [[2, 1]]  # none of the second qualifies: nearest to 95 %
+    coverage = torch.tensor([[0.5, 0.94, 0.96, 1.0], [0.5, 0.98, 0.99, 1.0]])
+    width = torch.tensor([[1.0, 3.0, 2.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
+    best = group.best_variance(torch.stack([coverage, width, width]))
+    assert best.tolist() == [2, 1]  # none of the second qualifies: nearest to 95 %
 
 
 # Methods ------------------------------------------------------------------------------------------

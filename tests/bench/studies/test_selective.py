@@ -40,12 +40,11 @@ def same(first, second):
 
 
 def test_there_are_as_many_letters_as_digits_and_none_of_them_can_be_right():
-    chosen = Images(TRAIN, TEST, LETTERS)
-    pixels, labels = chosen.tested
+    chosen = Images(TRAIN, TEST, letters=LETTERS)
+    pixels, labels = chosen.tests
     assert len(pixels) == len(labels) == 80
     assert (labels[:40] == TEST.labels).all()
     assert (labels[40:] == -1).all()
-    assert chosen.alphabet == "ABCDEFGHIJKLMNOPQRS"
     assert "letters ABCDEFGHIJKLMNOPQRS" in chosen.description
 
 
