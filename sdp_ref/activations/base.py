@@ -35,7 +35,7 @@ class Activation(ABC):
     module: ClassVar[type[nn.Module]]
     """The torch module that applies it."""
     ops: ClassVar[tuple[str, ...]] = ()
-    """Names of the ATen operators that apply it; see :meth:`from_op`."""
+    """Names of the ATen operators that apply it, by default its `name`; see :meth:`from_op`."""
     kinks: ClassVar[tuple[float, ...]] = ()
     """Points with different one-sided derivatives."""
     moments: ClassVar[bool] = True

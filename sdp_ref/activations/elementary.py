@@ -76,7 +76,6 @@ class Exponential(_Closed):
     name: ClassVar[str] = "exp"
     label: ClassVar[str] = "exp"
     module: ClassVar[type[nn.Module]] = Exp
-    ops: ClassVar[tuple[str, ...]] = ("exp",)
 
     def function(self, x: Tensor) -> Tensor:
         return x.exp()
@@ -101,7 +100,6 @@ class Squaring(_Closed):
     name: ClassVar[str] = "square"
     label: ClassVar[str] = "square"
     module: ClassVar[type[nn.Module]] = Square
-    ops: ClassVar[tuple[str, ...]] = ("square",)
 
     def function(self, x: Tensor) -> Tensor:
         return x.square()
@@ -124,7 +122,6 @@ class Sine(_Closed):
     name: ClassVar[str] = "sin"
     label: ClassVar[str] = "sin"
     module: ClassVar[type[nn.Module]] = Sin
-    ops: ClassVar[tuple[str, ...]] = ("sin",)
 
     def function(self, x: Tensor) -> Tensor:
         return x.sin()
@@ -148,7 +145,6 @@ class Cosine(_Closed):
     name: ClassVar[str] = "cos"
     label: ClassVar[str] = "cos"
     module: ClassVar[type[nn.Module]] = Cos
-    ops: ClassVar[tuple[str, ...]] = ("cos",)
 
     def function(self, x: Tensor) -> Tensor:
         return x.cos()
@@ -248,7 +244,6 @@ class ELU(_Unit):
     name: ClassVar[str] = "elu"
     label: ClassVar[str] = "ELU"
     module: ClassVar[type[nn.Module]] = nn.ELU
-    ops: ClassVar[tuple[str, ...]] = ("elu",)
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
@@ -280,7 +275,6 @@ class SELU(_Unit):
     name: ClassVar[str] = "selu"
     label: ClassVar[str] = "SELU"
     module: ClassVar[type[nn.Module]] = nn.SELU
-    ops: ClassVar[tuple[str, ...]] = ("selu",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     scale: ClassVar[float] = _SELU_SCALE
     depth: ClassVar[float] = _SELU_ALPHA
@@ -293,7 +287,6 @@ class CELU(_Unit):
     name: ClassVar[str] = "celu"
     label: ClassVar[str] = "CELU"
     module: ClassVar[type[nn.Module]] = nn.CELU
-    ops: ClassVar[tuple[str, ...]] = ("celu",)
     alpha: float = 1.0
 
     def __post_init__(self) -> None:

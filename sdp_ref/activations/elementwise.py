@@ -15,7 +15,9 @@ ELEMENTWISE: dict[type[nn.Module], type[Activation]] = {
 }
 """Non-linearities by the torch module that applies them."""
 
-OPERATORS: dict[str, type[Activation]] = {op: kind for kind in ACTIVATIONS.values() for op in kind.ops}
+OPERATORS: dict[str, type[Activation]] = {
+    op: kind for kind in ACTIVATIONS.values() for op in kind.ops or (kind.name,)
+}
 """Non-linearities by the ATen operator that applies them."""
 
 

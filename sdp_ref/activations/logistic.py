@@ -31,7 +31,6 @@ class Sigmoid(Quadrature):
     label: ClassVar[str] = "sigmoid"
     rank: ClassVar[int] = 30
     module: ClassVar[type[nn.Module]] = nn.Sigmoid
-    ops: ClassVar[tuple[str, ...]] = ("sigmoid",)
     value_seconds: ClassVar[float] = 0.6e-9
     layer_seconds: ClassVar[float] = 0.016
 
@@ -60,7 +59,6 @@ class Tanh(Quadrature):
     label: ClassVar[str] = "tanh"
     rank: ClassVar[int] = 60
     module: ClassVar[type[nn.Module]] = nn.Tanh
-    ops: ClassVar[tuple[str, ...]] = ("tanh",)
     value_seconds: ClassVar[float] = 0.6e-9
     layer_seconds: ClassVar[float] = 0.012
 
@@ -83,7 +81,6 @@ class SiLU(Quadrature):
     label: ClassVar[str] = "SiLU"
     rank: ClassVar[int] = 40
     module: ClassVar[type[nn.Module]] = nn.SiLU
-    ops: ClassVar[tuple[str, ...]] = ("silu",)
     value_seconds: ClassVar[float] = 0.7e-9
     layer_seconds: ClassVar[float] = 0.014
 
@@ -109,7 +106,6 @@ class GELU(Quadrature):
     label: ClassVar[str] = "GELU"
     rank: ClassVar[int] = 50
     module: ClassVar[type[nn.Module]] = nn.GELU
-    ops: ClassVar[tuple[str, ...]] = ("gelu",)
     value_seconds: ClassVar[float] = 1e-9
     layer_seconds: ClassVar[float] = 0.005
 

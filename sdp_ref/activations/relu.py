@@ -23,7 +23,6 @@ class LeakyReLU(Activation):
     label: ClassVar[str] = "Leaky-ReLU"
     rank: ClassVar[int] = 20
     module: ClassVar[type[nn.Module]] = nn.LeakyReLU
-    ops: ClassVar[tuple[str, ...]] = ("leaky_relu",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     homogeneous: ClassVar[bool] = True
     short: ClassVar[bool] = True
@@ -167,6 +166,5 @@ class ReLU(LeakyReLU):
     label: ClassVar[str] = "ReLU"
     rank: ClassVar[int] = 10
     module: ClassVar[type[nn.Module]] = nn.ReLU
-    ops: ClassVar[tuple[str, ...]] = ("relu",)
     value_seconds: ClassVar[float] = 0.0  # computed in place while the product of the layer is in cache
     negative_slope: float = field(default=0.0, init=False)

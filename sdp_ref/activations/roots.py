@@ -58,7 +58,6 @@ class SquareRoot(_Momentless):
     name: ClassVar[str] = "sqrt"
     label: ClassVar[str] = "sqrt"
     module: ClassVar[type[nn.Module]] = Sqrt
-    ops: ClassVar[tuple[str, ...]] = ("sqrt",)
 
     def function(self, x: Tensor) -> Tensor:
         return x.sqrt()
@@ -72,7 +71,6 @@ class InverseSquareRoot(_Momentless):
     name: ClassVar[str] = "rsqrt"
     label: ClassVar[str] = "rsqrt"
     module: ClassVar[type[nn.Module]] = Rsqrt
-    ops: ClassVar[tuple[str, ...]] = ("rsqrt",)
 
     def function(self, x: Tensor) -> Tensor:
         return x.rsqrt()
@@ -86,7 +84,6 @@ class Inverse(_Momentless):
     name: ClassVar[str] = "reciprocal"
     label: ClassVar[str] = "reciprocal"
     module: ClassVar[type[nn.Module]] = Reciprocal
-    ops: ClassVar[tuple[str, ...]] = ("reciprocal",)
 
     def function(self, x: Tensor) -> Tensor:
         return x.reciprocal()
@@ -100,7 +97,6 @@ class Logarithm(_Momentless):
     name: ClassVar[str] = "log"
     label: ClassVar[str] = "log"
     module: ClassVar[type[nn.Module]] = Log
-    ops: ClassVar[tuple[str, ...]] = ("log",)
 
     def function(self, x: Tensor) -> Tensor:
         return x.log()

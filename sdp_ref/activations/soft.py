@@ -21,7 +21,6 @@ class Hardswish(Quadrature):
     name: ClassVar[str] = "hardswish"
     label: ClassVar[str] = "Hardswish"
     module: ClassVar[type[nn.Module]] = nn.Hardswish
-    ops: ClassVar[tuple[str, ...]] = ("hardswish",)
     kinks: ClassVar[tuple[float, ...]] = (-3.0, 3.0)
 
     def function(self, x: Tensor) -> Tensor:
@@ -39,7 +38,6 @@ class Softsign(Quadrature):
     name: ClassVar[str] = "softsign"
     label: ClassVar[str] = "Softsign"
     module: ClassVar[type[nn.Module]] = nn.Softsign
-    ops: ClassVar[tuple[str, ...]] = ("softsign",)
     knots: ClassVar[tuple[float, ...]] = (*KNOTS, *(2.0**k * KNOTS[-1] for k in range(1, 12)))
 
     def function(self, x: Tensor) -> Tensor:
@@ -56,7 +54,6 @@ class Tanhshrink(Quadrature):
     name: ClassVar[str] = "tanhshrink"
     label: ClassVar[str] = "Tanhshrink"
     module: ClassVar[type[nn.Module]] = nn.Tanhshrink
-    ops: ClassVar[tuple[str, ...]] = ("tanhshrink",)
 
     def function(self, x: Tensor) -> Tensor:
         return x - torch.tanh(x)
@@ -81,7 +78,6 @@ class Softplus(Quadrature):
     name: ClassVar[str] = "softplus"
     label: ClassVar[str] = "Softplus"
     module: ClassVar[type[nn.Module]] = nn.Softplus
-    ops: ClassVar[tuple[str, ...]] = ("softplus",)
     beta: float = 1.0
     threshold: float = 20.0
 
@@ -132,7 +128,6 @@ class Mish(Quadrature):
     name: ClassVar[str] = "mish"
     label: ClassVar[str] = "Mish"
     module: ClassVar[type[nn.Module]] = nn.Mish
-    ops: ClassVar[tuple[str, ...]] = ("mish",)
 
     def function(self, x: Tensor) -> Tensor:
         return F.mish(x)

@@ -66,7 +66,6 @@ class ReLU6(Straight):
     name: ClassVar[str] = "relu6"
     label: ClassVar[str] = "ReLU6"
     module: ClassVar[type[nn.Module]] = nn.ReLU6
-    ops: ClassVar[tuple[str, ...]] = ("relu6",)
     kinks: ClassVar[tuple[float, ...]] = (0.0, 6.0)
     slopes: ClassVar[tuple[float, ...]] = (0.0, 1.0, 0.0)
 
@@ -81,7 +80,6 @@ class Hardsigmoid(Straight):
     name: ClassVar[str] = "hardsigmoid"
     label: ClassVar[str] = "Hardsigmoid"
     module: ClassVar[type[nn.Module]] = nn.Hardsigmoid
-    ops: ClassVar[tuple[str, ...]] = ("hardsigmoid",)
     kinks: ClassVar[tuple[float, ...]] = (-3.0, 3.0)
     slopes: ClassVar[tuple[float, ...]] = (0.0, 1 / 6, 0.0)
 
@@ -101,7 +99,6 @@ class Absolute(Straight):
     name: ClassVar[str] = "abs"
     label: ClassVar[str] = "abs"
     module: ClassVar[type[nn.Module]] = Abs
-    ops: ClassVar[tuple[str, ...]] = ("abs",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     slopes: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
 
@@ -140,7 +137,6 @@ class Softshrink(_Shrink, Straight):
     name: ClassVar[str] = "softshrink"
     label: ClassVar[str] = "Softshrink"
     module: ClassVar[type[nn.Module]] = nn.Softshrink
-    ops: ClassVar[tuple[str, ...]] = ("softshrink",)
 
     def function(self, x: Tensor) -> Tensor:
         return F.softshrink(x, self.lambd)
@@ -153,7 +149,6 @@ class Hardshrink(_Shrink):
     name: ClassVar[str] = "hardshrink"
     label: ClassVar[str] = "Hardshrink"
     module: ClassVar[type[nn.Module]] = nn.Hardshrink
-    ops: ClassVar[tuple[str, ...]] = ("hardshrink",)
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
@@ -171,7 +166,6 @@ class Threshold(Pieces):
     name: ClassVar[str] = "threshold"
     label: ClassVar[str] = "Threshold"
     module: ClassVar[type[nn.Module]] = nn.Threshold
-    ops: ClassVar[tuple[str, ...]] = ("threshold",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     threshold: float = 0.0
     value: float = 0.0

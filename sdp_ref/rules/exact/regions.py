@@ -216,10 +216,6 @@ def _normalised(planes: Array) -> Array:
     return normalised
 
 
-class TooManyRegions(Exception):  # noqa: N818  the caller knows what to say about it
-    """The number of regions exceeds the limit."""
-
-
 class Regions:
     """Cells on which a net of n variates is affine, within a radius of the origin, and their cuts.
 
@@ -284,7 +280,8 @@ class Regions:
             else:
                 done.append(cell)
             if len(todo) + len(done) > most:
-                raise TooManyRegions
+                hint = "take less noise, a lower mass or more regions"
+                raise NoFormulaError(f"more than {self.most} linear regions within the mass; {hint}")
         return done
 
     def _box(self, n: int) -> Cell:
@@ -304,44 +301,3 @@ class Regions:
         """Store a region or a cut at the cell's position in the tree of cuts."""
         if cell.place:
             self.children[cell.place.cut][cell.place.side] = number
-
-
-@dataclass(frozen=True)
-class Census:
-    """Estimate of the number of regions from samples.
-
-    `least` is a lower bound of the number, by Chao's estimator, and `share` the mass of the likeliest
-    regions, as many as requested.
-    """
-
-    least: int
-    share: float
-
-    @classmethod
-    def of(
-        cls, steps: Sequence[Step], operations: Sequence[Operation], points: Tensor, likeliest: int
-    ) -> Census:
-        """Count the activation patterns of samples.
-
-        References
-        ----------
-        Chao, "Nonparametric estimation of the number of classes in a population", Scand. J. Statist. 1984.
-        """
-        seen: list[NDArray[np.uint8]] = []
-
-        def bend(value: Tensor) -> tuple[Tensor, Tensor]:
-            above = value[:, 0] >= 0
-            seen.append(np.packbits(above.flatten(1).cpu().numpy(), axis=1))
-            return torch.arange(len(value), device=value.device), above
-
-        walk(steps, operations, points.unsqueeze(1), bend)
-        names = np.ascontiguousarray(np.concatenate(seen, 1))
-        rows = names.view(np.dtype((np.void, names.shape[1]))).ravel()
-        _, which, counts = np.unique(rows, return_inverse=True, return_counts=True)
-        once, twice = (int((counts == times).sum()) for times in (1, 2))
-        # Half of the samples select the likely regions, the other half estimates their mass without bias.
-        half = len(rows) // 2
-        first = np.bincount(which[:half], minlength=len(counts))
-        chosen = np.argsort(-first, kind="stable")[:likeliest]
-        share = float(np.isin(which[half:], chosen[first[chosen] > 0]).mean())
-        return cls(len(counts) + once * (once - 1) // (2 * (twice + 1)), share)

@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,14 +28,12 @@ from sdp_ref.rules.base import lost_variances
 from sdp_ref.rules.exact.regions import (
     Array,
     Cell,
-    Census,
     Flags,
     Indices,
     Kink,
     Map,
     Operation,
     Regions,
-    TooManyRegions,
     as_rows,
     nearest,
     walk,
@@ -212,10 +210,6 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-_DRAWS = 2**16
-"""Number of samples for the estimate of the number of regions, if there are too many."""
-
-
 @dataclass(frozen=True)
 class Exact(LayerwiseRule):
     """The law itself, for nets that are affine in pieces and Gaussian noise in at most 5 inputs.
@@ -233,7 +227,7 @@ class Exact(LayerwiseRule):
         Mass of the noise, inside (0, 1), on which the function is the net. Outside, the net is continued, so
         that most of the remaining mass is not lost.
     regions : int
-        Maximum number of polytopes. A net that needs more is rejected, with an estimate of their number.
+        Maximum number of polytopes. A net that needs more is rejected.
     tolerance : float
         Error of the mass and second moments of the noise, inside (0, 1), summed over all polytopes. It is
         estimated from the difference between cubatures of degree 9 and 7.
@@ -298,10 +292,7 @@ class Exact(LayerwiseRule):
         n = start.shape[1] - 1
         radius = float(stats.chi2.ppf(self.mass, n)) ** 0.5 if n else 0.0
         regions = Regions(n, radius, self.regions)
-        try:
-            found = walk(steps, operations, start, regions.bend)
-        except TooManyRegions:
-            self._refuse(steps, operations, start, radius)
+        found = walk(steps, operations, start, regions.bend)
         maps = as_rows(found)
         within = self._moments(regions.cells, n)
         planes, children = regions.tree()
@@ -326,27 +317,6 @@ class Exact(LayerwiseRule):
             within[others] = moments([cells[number] for number in others], self.tolerance)
         within[inmost] = np.eye(n + 1) - within.sum(0)
         return within
-
-    def _refuse(
-        self, steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, radius: float
-    ) -> NoReturn:
-        """Raise the error for a net with too many polytopes."""
-        n, rng = start.shape[1] - 1, np.random.default_rng(0)
-        normals = rng.standard_normal((_DRAWS, n))
-        # Uniform over the ball: distant regions count as much as those with most of the mass.
-        even = normals / np.linalg.norm(normals, axis=1, keepdims=True)
-        even *= radius * rng.random((_DRAWS, 1)) ** (1 / n)
-
-        def census(points: Array) -> Census:
-            columns = torch.from_numpy(np.concatenate([points, np.ones((_DRAWS, 1))], 1)).to(start)
-            return Census.of(steps, operations, torch.tensordot(columns, start[0], 1), self.regions)
-
-        least, share = max(census(even).least, self.regions + 1), census(normals).share
-        raise NoFormulaError(
-            f"more than {self.regions} linear regions within {self.mass:g} of the input's mass: there are at "
-            f"least {least}, of which the likeliest {self.regions} hold {100 * share:.0f} % of it (take less "
-            "noise, a lower mass or more regions)"
-        )
 
 
 def _whitened(x: Gaussian | DiagonalGaussian) -> Tensor:

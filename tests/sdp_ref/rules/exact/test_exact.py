@@ -242,16 +242,11 @@ def test_a_law_travels_and_keeps_what_it_is():
         joined([law, exact(mlp(2, 9, 1), diagonal(1, 2))])
 
 
-def test_too_many_regions_are_refused_with_how_many_there_are():
+def test_too_many_regions_are_refused():
     net, x = mlp(2, 30, 2), gaussian(1, 2)
     there = exact(net, x).counts[0]
-    with pytest.raises(
-        sr.UnsupportedError, match=r"more than 40 linear regions within 0\.9999 of"
-    ) as refused:
+    with pytest.raises(sr.UnsupportedError, match="more than 40 linear regions within the mass"):
         exact(net, x, regions=40)
-    least, share = map(int, re.search(r"at least (\d+), .* hold (\d+) %", str(refused.value)).groups())
-    assert 0.8 * there < least < 1.1 * there
-    assert 0 < share < 100
     assert exact(net, x, regions=there).counts == (there,)
 
 
