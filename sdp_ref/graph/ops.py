@@ -110,8 +110,10 @@ class MaximumOfPairs(Maximum):
     """A step of a maximum over several components: of pairs first, then of pairs of these, and so on."""
 
 
-class VectorNorm(nn.Module):
-    """Euclidean length over dimensions `dims` of an event."""
+class Sum(nn.Module):
+    """Sum over dimensions `dims` of an event."""
+
+    text = "a sum"
 
     def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
         super().__init__()
@@ -119,12 +121,31 @@ class VectorNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if any(d % x.ndim == 0 for d in self.dims):
-            raise NoLinearPartError("a norm over the batch")
-        return torch.linalg.vector_norm(x, 2, self.dims, self.keepdim)
+            raise NoLinearPartError(f"{self.text} over the batch")
+        return self.apply_to(x)
+
+    def apply_to(self, x: Tensor) -> Tensor:
+        return self.summed(x)
 
     def summed(self, x: Tensor) -> Tensor:
-        """Sum over the dimensions of the norm, for `x` (..., *event) with any leading dimensions."""
+        """Sum over the dimensions, for `x` (..., *event) with any leading dimensions."""
         return x.sum(self.dims, self.keepdim)
+
+
+class Mean(Sum):
+    text = "a mean"
+
+    def apply_to(self, x: Tensor) -> Tensor:
+        return x.mean(self.dims, self.keepdim)
+
+
+class VectorNorm(Sum):
+    """Euclidean length over dimensions `dims` of an event."""
+
+    text = "a norm"
+
+    def apply_to(self, x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, 2, self.dims, self.keepdim)
 
 
 class Cat(nn.Module):
@@ -170,28 +191,6 @@ class Divide(_Constant):
         return x / self.of(x)
 
 
-class Mean(nn.Module):
-    def __init__(self, dims: Sequence[int], keepdim: bool) -> None:
-        super().__init__()
-        self.dims, self.keepdim = tuple(dims), keepdim
-
-    def forward(self, x: Tensor) -> Tensor:
-        if any(d % x.ndim == 0 for d in self.dims):
-            raise NoLinearPartError("a mean over the batch")
-        return x.mean(self.dims, self.keepdim)
-
-
-class Sum(nn.Module):
-    def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
-        super().__init__()
-        self.dims, self.keepdim = tuple(dims), keepdim
-
-    def forward(self, x: Tensor) -> Tensor:
-        if any(d % x.ndim == 0 for d in self.dims):
-            raise NoLinearPartError("a sum over the batch")
-        return x.sum(self.dims, self.keepdim)
-
-
 class Pad(nn.Module):
     def __init__(self, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> None:
         super().__init__()
@@ -234,7 +233,6 @@ class BatchNorm(nn.Module):
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         training: bool = False,
-        momentum: float = 0.1,  # noqa: ARG002
         eps: float = 1e-5,
     ) -> None:
         super().__init__()
@@ -247,16 +245,12 @@ class BatchNorm(nn.Module):
         return F.batch_norm(x, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
 
 
-class Rearrange(nn.Module):
+class Rearrange(LinearFunction):
     """Moves, drops, repeats or zero-pads components (N, *event); every output is one input or 0."""
-
-    def __init__(self, text: str, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.text, self.function = text, function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 class Reshape(Rearrange):
-    """A rearrangement that preserves the order of the components."""
+    """A rearrangement that preserves the order of the components, to values (N, *event)."""
+
+    def __init__(self, event: Sequence[int]) -> None:
+        super().__init__("reshape", lambda x: x.reshape(len(x), *event))

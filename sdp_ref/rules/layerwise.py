@@ -24,7 +24,7 @@ from sdp_ref.errors import (
 )
 from sdp_ref.graph import trace
 from sdp_ref.graph.affine import Rearrangement
-from sdp_ref.graph.ops import LinearFunction, Rearrange, Unknown
+from sdp_ref.graph.ops import LinearFunction, Unknown
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import Gaussian, Law, joined, noted, unchecked
 from sdp_ref.rules.base import Rule
@@ -307,7 +307,7 @@ def inherited(rule: type[LayerwiseRule], table: str) -> ChainMap[type[nn.Module]
 
 def described(module: nn.Module) -> str:
     """Name of a module in messages."""
-    named = isinstance(module, Apply | LinearFunction | Rearrange | Unknown)
+    named = isinstance(module, Apply | LinearFunction | Unknown)
     return str(module.text) if named else type_before_parametrizations(module).__name__
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sdp_ref.activations.roots import Reciprocal
 from sdp_ref.activations.straight import Abs, Hardtanh
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed, held, last, place
+from sdp_ref.graph.aten.call import Builder, Call, as_value, by_name, fixed, held, last, place
 from sdp_ref.graph.aten.layers import linear_function, linear_layer
 from sdp_ref.graph.nonlinear import Attention
 from sdp_ref.graph.ops import (
@@ -51,8 +51,7 @@ def over(sign: int) -> Builder:
     """``torch.amax``, or ``torch.amin`` for a sign of -1; the values of ``torch.max`` over a dimension."""
 
     def build(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Value:
-        dims = [dim] if isinstance(dim, int) else dim
-        dims = list(dims) if dims else list(range(len(as_value(x).shape)))
+        dims = ([dim] if isinstance(dim, int) else dim) or range(len(as_value(x).shape))
         places = [place(x, d, "a maximum") for d in dims]
         ndim = len(x.event) + 1
         kept = [1 if d - ndim in places else x.event[d - 1] for d in range(1, ndim)]
@@ -62,8 +61,7 @@ def over(sign: int) -> Builder:
             rows = call.emit(Rearrange("movedim", lambda t: _last(t, places)), rows)
         for n in _halved(math.prod(x.event[d] for d in places)):
             rows = _of_pairs(call, rows, n)
-        found = Reshape("reshape", lambda t: t.reshape(len(t), *shape))
-        return call.made(_signed(call, sign, call.emit(found, rows)))
+        return call.made(_signed(call, sign, call.emit(Reshape(shape), rows)))
 
     return build
 
@@ -137,17 +135,9 @@ _NO_LENGTH = 1e-4
 """Largest lower bound of a length that counts as numerical protection; larger ones are clamps."""
 
 
-def vector_norm(
-    call: Call,
-    x: Any,
-    ord: float = 2,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,  # noqa: ARG001  a cast is to the precision of who asks
-) -> Value:
-    dims = [dim] if isinstance(dim, int) else dim
-    dims = list(dims) if dims else list(range(len(as_value(x).shape)))
+@by_name
+def vector_norm(call: Call, x: Value, *, ord: float, dim: Any, keepdim: bool, **_: Any) -> Value:
+    dims = ([dim] if isinstance(dim, int) else dim) or range(len(x.shape))
     if ord == 2:
         return call.made(call.emit(VectorNorm([place(x, d, "a norm") for d in dims], keepdim), x))
     if ord not in (1, math.inf, -math.inf):
@@ -266,27 +256,19 @@ def addmm(call: Call, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: floa
     return call.made(call.emit(linear_layer(alpha * b.mT, (beta * bias).expand(b.shape[1])), a))
 
 
+@by_name
 def attention(
-    call: Call,
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,  # noqa: ARG001  one that draws is refused before
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    call: Call, q: Value, *, key: Any, value: Any, attn_mask: Any, is_causal: bool, **options: Any
 ) -> Value:
     if isinstance(attn_mask, Value):
         raise NoFormulaError("attention with a mask that is a value")
-    q, k, v = (as_value(x) for x in (query, key, value))
+    k, v = as_value(key), as_value(value)
     if not q.layout == k.layout == v.layout or held(q).dim >= len(q.shape) - 2:
         raise NoFormulaError("attention between the examples of a batch")
     mask: Any = None if attn_mask is None else call.constant(attn_mask, len(q.shape), held(q))
-    if enable_gqa:  # several query heads share one head of keys and values
+    if options["enable_gqa"]:  # several query heads share one head of keys and values
         k, v = (_repeated(call, x, q.shape[-3] // x.shape[-3]) for x in (k, v))
-    return call.made(call.emit(Attention(is_causal, scale, mask), q, k, v))
+    return call.made(call.emit(Attention(is_causal, options["scale"], mask), q, k, v))
 
 
 def _repeated(call: Call, heads: Value, times: int) -> Value:

@@ -88,13 +88,8 @@ class Call:
         layout = held(value)
         if not missing:
             return value
-        event = value.event
-
-        def function(x: Tensor) -> Tensor:
-            return x.reshape(len(x), *[1] * missing, *event)
-
         moved = Layout(layout.dim + missing, layout.outer, layout.inner)
-        made = self.emit(Reshape("reshape", function), value)
+        made = self.emit(Reshape([*[1] * missing, *value.event]), value)
         return Value(made.index, moved, (*[1] * missing, *value.shape))
 
     def together(self, a: Value, b: Value) -> tuple[Value, Value]:
@@ -111,6 +106,17 @@ class Call:
         value = self.lifted(value, ndim)
         made: Any = kind
         return self.made(self.emit(made(self.constant(constant, ndim, held(value))), value), value.layout)
+
+
+def by_name(build: Builder) -> Builder:
+    """Pass the first argument of an op as a value, and all others by their names, including defaults."""
+
+    def named(call: Call, input: Any, *args: Any, **options: Any) -> Value:
+        arguments = call.replay.entry.function._schema.arguments  # type: ignore[attr-defined]  # an ATen op
+        defaults = {argument.name: argument.default_value for argument in arguments[1:]}
+        return build(call, as_value(input), **defaults | dict(zip(defaults, args, strict=False)) | options)
+
+    return named
 
 
 def width(layout: Layout) -> int:

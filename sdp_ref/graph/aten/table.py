@@ -30,35 +30,23 @@ def _elementwise(kind: type[Activation], name: str) -> Builder:
 _TABLE: dict[str, Builder] = {
     **{name: _elementwise(kind, name) for name, kind in OPERATORS.items()},
     "linear": layers.linear,
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), layers.convolution),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), layers.transposed),
-    **dict.fromkeys(("convolution", "_convolution"), layers.any_convolution),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), layers.convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), layers.convolution),
     "batch_norm": layers.batch_norm,
-    "layer_norm": layers.layer_norm,
-    "native_layer_norm": layers.native_layer_norm,
+    **dict.fromkeys(("layer_norm", "native_layer_norm"), layers.layer_norm),
     "rms_norm": layers.rms_norm,
     "group_norm": layers.group_norm,
     "instance_norm": layers.instance_norm,
     **dict.fromkeys(("softmax", "_softmax"), layers.softmax(nn.Softmax)),
     **dict.fromkeys(("log_softmax", "_log_softmax"), layers.softmax(nn.LogSoftmax)),
+    **{f"avg_pool{n}d": layers.pool(getattr(nn, f"AvgPool{n}d")) for n in (1, 2, 3)},
     **{
-        f"avg_pool{n}d": layers.pool(
-            getattr(nn, f"AvgPool{n}d"),
-            ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
-        )
-        for n in (1, 2, 3)
-    },
-    **{
-        f"max_pool{n}d{indices}": layers.pool(
-            getattr(nn, f"MaxPool{n}d"), ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-        )
+        f"max_pool{n}d{indices}": layers.pool(getattr(nn, f"MaxPool{n}d"))
         for n in (1, 2, 3)
         for indices in ("", "_with_indices")
     },
     **{
-        f"adaptive_{kind}_pool{n}d": layers.pool(
-            getattr(nn, f"Adaptive{kind.capitalize()}Pool{n}d"), ("output_size",)
-        )
+        f"adaptive_{kind}_pool{n}d": layers.pool(getattr(nn, f"Adaptive{kind.capitalize()}Pool{n}d"))
         for n in (1, 2, 3)
         for kind in ("avg", "max")
     },
@@ -66,19 +54,13 @@ _TABLE: dict[str, Builder] = {
     "mean": layers.reduced(Mean, "a mean"),
     "sum": layers.reduced(Sum, "a sum"),
     "add": arithmetic.add,
-    "sub": arithmetic.sub,
-    "subtract": arithmetic.sub,
+    **dict.fromkeys(("sub", "subtract"), arithmetic.sub),
     "rsub": arithmetic.rsub,
-    "mul": arithmetic.mul,
-    "multiply": arithmetic.mul,
-    "div": arithmetic.div,
-    "divide": arithmetic.div,
-    "true_divide": arithmetic.div,
+    **dict.fromkeys(("mul", "multiply"), arithmetic.mul),
+    **dict.fromkeys(("div", "divide", "true_divide"), arithmetic.div),
     "addcmul": arithmetic.addcmul,
     "neg": arithmetic.neg,
-    "matmul": arithmetic.matmul,
-    "mm": arithmetic.matmul,
-    "bmm": arithmetic.matmul,
+    **dict.fromkeys(("matmul", "mm", "bmm"), arithmetic.matmul),
     "addmm": arithmetic.addmm,
     **dict.fromkeys(("maximum", "max.other"), arithmetic.of_two(1)),
     **dict.fromkeys(("minimum", "min.other"), arithmetic.of_two(-1)),
@@ -90,10 +72,7 @@ _TABLE: dict[str, Builder] = {
     "linalg_vector_norm": arithmetic.vector_norm,
     "scaled_dot_product_attention": arithmetic.attention,
     "cat": layers.cat,
-    "dropout": layers.dropout,
-    "feature_dropout": layers.dropout,
-    "alpha_dropout": layers.dropout,
-    "feature_alpha_dropout": layers.dropout,
+    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), layers.dropout),
     **dict.fromkeys(
         ("detach", "to", "_to_copy", "type_as", "float", "double", "lift_fresh", "positive"), layers.same
     ),
