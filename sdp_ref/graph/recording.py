@@ -13,13 +13,14 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 
 class UntraceableError(ValueError):
@@ -119,7 +120,6 @@ _OF_SHAPES = frozenset(
 )
 # running statistics in training mode, which the schema does not declare
 _WRITES_UNSAID = {"batch_norm", "native_batch_norm", "instance_norm"}
-ItemT = TypeVar("ItemT")
 _LOCK = threading.RLock()  # module hooks and torch's settings are shared by all threads
 
 
@@ -149,23 +149,6 @@ def record(
         return tape
 
 
-class _Known(Generic[ItemT]):
-    """A dictionary from live tensors, by identity."""
-
-    def __init__(self) -> None:
-        self._items: dict[int, tuple[weakref.ref[Tensor], ItemT]] = {}
-
-    def __contains__(self, tensor: Tensor) -> bool:
-        found = self._items.get(id(tensor))
-        return found is not None and found[0]() is tensor
-
-    def __getitem__(self, tensor: Tensor) -> ItemT:
-        return self._items[id(tensor)][1]
-
-    def __setitem__(self, tensor: Tensor, item: ItemT) -> None:
-        self._items[id(tensor)] = (weakref.ref(tensor), item)
-
-
 class _Recorder(TorchDispatchMode):
     """Records every op that reads a value, and tracks which tensors are values."""
 
@@ -174,10 +157,10 @@ class _Recorder(TorchDispatchMode):
         self.known = known
         self.tape = Tape()
         self.count = 1
-        self.values = _Known[int]()
+        self.values = WeakTensorKeyDictionary()
         self.values[x] = 0
         self.memory: dict[int, list[weakref.ref[Tensor]]] = {}
-        self.made = _Known[bool]()  # tensors that the net created during the run
+        self.made = WeakTensorKeyDictionary()  # tensors that the net created during the run
         # previously existing tensors that it modified, and their original contents
         self.saved: list[tuple[Tensor, Tensor]] = []
         self.changed: set[int] = set()  # their memory

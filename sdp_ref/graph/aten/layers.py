@@ -86,7 +86,7 @@ def batch_norm(
 def layer_norm(
     call: Call, x: Value, *, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: Any, **_: Any
 ) -> Value:
-    """``aten.layer_norm`` and ``aten.native_layer_norm``, whose first output is the norm."""
+    """``aten.layer_norm`` and ``aten.native_layer_norm``; the first output is the norm."""
     if call.replay.which:
         raise NoFormulaError("the statistics of a LayerNorm")
     fixed(weight, bias)
@@ -153,7 +153,7 @@ def reduced(kind: Any, what: str) -> Builder:
 
 
 def pool(kind: type[nn.Module]) -> Builder:
-    """Pooling, whose options have the same names in the module."""
+    """Pooling; the options have the same names in the module."""
 
     @by_name
     def build(call: Call, x: Value, **options: Any) -> Value:
