@@ -32,12 +32,9 @@ from sdp_ref.graph.ops import (
     Shift,
     Sum,
 )
-from sdp_ref.laws.location_scale import bounded, power, stable_scale
+from sdp_ref.laws.location_scale import bounded, power, raised, stable_scale
 
 CHUNK = 2**25  # elements of a temporary when an op is applied to the rows of a matrix
-
-Power = int | float | None
-"""Exponent of the weight's absolute value; None is the weight itself."""
 
 
 class Affine(ABC):
@@ -79,7 +76,7 @@ class Affine(ABC):
         """Return A x for x of shape (N, *event), in the dtype of `x`."""
         return self.module(x) if self.homogeneous else self.linear(x, self.weight(x).to(x.dtype))
 
-    def spread(self, x: Tensor, exponent: Power) -> Tensor:
+    def spread(self, x: Tensor, exponent: float) -> Tensor:
         """Return abs(A)^exponent x, with an elementwise power, for x of shape (N, *event)."""
         return self.linear(x, self._power(x, exponent))
 
@@ -94,10 +91,10 @@ class Affine(ABC):
             return bounded(self.spread(bounded(scale), 1))
         top = bounded(scale.flatten(1).amax(1))
         top = torch.where(top > 0, top, 1.0)
-        sums = self.spread(power(scale / _like(top, scale), alpha), alpha)
-        return bounded(_like(top, sums) * power(sums, 1 / alpha))
+        sums = self.spread(power(scale / top.reshape(-1, *[1] * (scale.ndim - 1)), alpha), alpha)
+        return bounded(top.reshape(-1, *[1] * (sums.ndim - 1)) * power(sums, 1 / alpha))
 
-    def _power(self, x: Tensor, exponent: Power) -> Tensor:
+    def _power(self, x: Tensor, exponent: float) -> Tensor:
         """Power of the weight, cached between calls if it is a parameter that does not require a gradient.
 
         It has the dtype of `x`, and its precision. Updates by optimisers and ``load_state_dict`` invalidate
@@ -109,28 +106,11 @@ class Affine(ABC):
             torch.compiler.is_compiling() or weight.is_inference()
         )
         if not keep or (torch.is_grad_enabled() and weight.requires_grad):
-            return _raised(weight, exponent)
-        key = (weight, weight._version, weight.data_ptr(), exponent)
-        if self._cache is None or not _same(self._cache[0], key):
-            self._cache = (key, _raised(weight.detach(), exponent))
-        return self._cache[1]
-
-
-def _like(x: Tensor, like: Tensor) -> Tensor:
-    """Return `x` (N,) with as many dimensions as `like`."""
-    return x.reshape(-1, *[1] * (like.ndim - 1))
-
-
-def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    return a[0] is b[0] and a[1:] == b[1:]
-
-
-def _raised(weight: Tensor, exponent: Power) -> Tensor:
-    if exponent is None:
-        return weight
-    if exponent == 2:
-        return weight.square()
-    return weight.abs() if exponent == 1 else power(weight.abs(), exponent)
+            return raised(weight, exponent)
+        key = (id(weight), weight._version, weight.data_ptr(), exponent)
+        if self._cache is None or self._cache[0] != key:
+            self._cache = (key, weight, raised(weight.detach(), exponent))  # the weight keeps its id taken
+        return self._cache[2]
 
 
 def cast(tensor: Tensor | None, like: Tensor) -> Tensor | None:
@@ -495,7 +475,7 @@ class FoldedAffine(Affine):
     def rows(self, x: Tensor) -> Tensor:
         return _unfolded(self.op.rows(x.flatten(0, 1)), x)
 
-    def spread(self, x: Tensor, exponent: Power) -> Tensor:
+    def spread(self, x: Tensor, exponent: float) -> Tensor:
         return _unfolded(self.op.spread(x.flatten(0, 1), exponent), x)
 
 

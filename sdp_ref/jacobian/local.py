@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
 from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
-from sdp_ref.laws.location_scale import power
+from sdp_ref.laws.location_scale import raised
 
 Function = Callable[..., Tensor]
 
@@ -64,7 +64,7 @@ def spread_through(
     value = _value(function, points)
     if pointwise and all(each.shape == value.shape for each in points):
         slopes = _slopes(function, points)
-        parts = [_raised(slope, exponent) * each for slope, each in zip(slopes, spreads, strict=True)]
+        parts = [raised(slope, exponent) * each for slope, each in zip(slopes, spreads, strict=True)]
         return torch.stack(parts).sum(0)
     n, m = sum(each[0].numel() for each in points), value[0].numel()
     _fit(m, n)
@@ -73,13 +73,13 @@ def spread_through(
     try:
         with RightDerivative():
             for at, columns in _columns(function, points, value):
-                powers = _raised(columns.flatten(2), exponent)
+                powers = raised(columns.flatten(2), exponent)
                 total = total + (powers * spread[:, at].mT.unsqueeze(2)).sum(0)
     except NoFormulaError:
         raise
     except (RuntimeError, NotImplementedError):
         _fit(m * len(value), n)  # here it is in memory as a whole
-        matrix = _raised(_jacobian(function, points), exponent)
+        matrix = raised(_jacobian(function, points), exponent)
         total = (matrix @ spread.unsqueeze(2)).squeeze(2)
     return total.reshape(value.shape)
 
@@ -89,10 +89,6 @@ def _fit(outputs: int, inputs: int) -> None:
     if outputs * inputs > _MOST:
         text = f"a Jacobian of {outputs} by {inputs} components, more than {_MOST:,} entries"
         raise NoFormulaError(text)
-
-
-def _raised(entries: Tensor, exponent: float) -> Tensor:
-    return entries.square() if exponent == 2 else power(entries.abs(), exponent)
 
 
 def _value(function: Function, points: Sequence[Tensor]) -> Tensor:

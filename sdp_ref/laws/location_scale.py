@@ -170,6 +170,13 @@ def power(x: Tensor, exponent: float) -> Tensor:
     return torch.where(positive, torch.where(positive, x, 1.0).pow(exponent), 0.0)
 
 
+def raised(x: Tensor, exponent: float) -> Tensor:
+    """Return abs(x)**exponent, the factor of a measure of spread that adds for independent terms."""
+    if exponent == 2:
+        return x.square()
+    return x.abs() if exponent == 1 else power(x.abs(), exponent)
+
+
 @dataclass(frozen=True)
 class Shape:
     """A symmetric univariate law of location 0 and scale 1.

@@ -17,7 +17,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.activations.relu import ReLU
-from sdp_ref.errors import NoFormulaError, NoLinearPartError
+from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.affine import AFFINE, Affine
 from sdp_ref.graph.nonlinear import (
     MAX_POOLS,
@@ -40,7 +40,7 @@ from sdp_ref.graph.ops import (
 )
 from sdp_ref.jacobian.local import in_dtype, spread_through
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable, noted, unchecked
-from sdp_ref.laws.location_scale import bounded, power, stable_scale
+from sdp_ref.laws.location_scale import bounded, power, raised, stable_scale
 from sdp_ref.rules.base import as_marginal, lost_variances
 from sdp_ref.rules.layerwise import LayerwiseRule
 
@@ -79,13 +79,6 @@ def additive(*laws: Law) -> tuple[list[Tensor], float, Callable[[Tensor], Tensor
     return measures, alpha, lambda total: bounded(of_rows(total) * power(total, 1 / alpha))
 
 
-def raised(factor: Tensor, exponent: float) -> Tensor:
-    """Power of the absolute values of factors, which multiplies such a measure."""
-    if exponent == 2:
-        return factor.square()
-    return factor.abs() if exponent == 1 else power(factor.abs(), exponent)
-
-
 CHUNK = 2**24  # entries of a batch of Jacobians
 _MOST = 2**28  # entries of one Jacobian
 
@@ -107,8 +100,9 @@ def linearised(module: nn.Module, *laws: Law) -> Law:
 def normalised(form: Norm, law: Law, extra: Tensor | float) -> Law:
     x = law.location
     z, inverse = form.scores(x, extra)
-    spread, n, one = form.grouped(spread_of(law)), z.shape[-1], 1.0 if form.centred else 0.0
+    n, one = z.shape[-1], 1.0 if form.centred else 0.0
     if isinstance(law, DiagonalGaussian):  # sum_j J_ij^2 v_j without J
+        spread = form.grouped(law.variance)
         own = spread * (1 - 2 * (one + z.square()) / n)
         sums = [(spread * z**k).sum(-1, keepdim=True) for k in range(3)]
         through = own + (one * (sums[0] + 2 * z * sums[1]) + z.square() * sums[2]) / n**2
@@ -119,15 +113,11 @@ def normalised(form: Norm, law: Law, extra: Tensor | float) -> Law:
             eye = torch.eye(n, dtype=rows.dtype, device=rows.device)
             return eye - (one + rows.unsqueeze(-1) * rows.unsqueeze(-2)) / n
 
-        through = _through(jacobian, z, spread, law) * inverse
-    through = replace(form, gain=_measure(form.gain, law), shift=None).finished(through, x)
+        (measure,), exponent, back = additive(law)
+        through = back(_through(jacobian, z, form.grouped(measure), exponent)) * inverse
+    gain = None if form.gain is None else raised(form.gain, 2 if isinstance(law, DiagonalGaussian) else 1)
+    through = replace(form, gain=gain, shift=None).finished(through, x)
     return with_spread(law, form.finished(z, x), through)
-
-
-def _measure(gain: Tensor | None, law: Law) -> Tensor | None:
-    if gain is None:
-        return None
-    return gain.square() if isinstance(law, DiagonalGaussian) else gain.abs()
 
 
 def _through_heads(exponent: float, *head: Tensor) -> Tensor:
@@ -142,18 +132,12 @@ def _through_heads(exponent: float, *head: Tensor) -> Tensor:
     return total + (raised(by_query, exponent) * of_q.unsqueeze(-2)).sum(-1)
 
 
-def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, law: Law) -> Tensor:
-    """Spreads of J x for independent components, with a Jacobian (n, n) for each of the rows `x` (..., n)."""
+def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, measure: Tensor, exponent: float) -> Tensor:
+    """Measures of J x for independent components, with a Jacobian (n, n) for each row of `x` (..., n)."""
     n = fitting(x.shape[-1])
     step = max(1, CHUNK // max(1, n * n))
-    parts = []
-    for rows, s in zip(x.reshape(-1, n).split(step), spread.reshape(-1, n).split(step), strict=True):
-        matrix = jacobian(rows)
-        if isinstance(law, SymmetricStable):
-            parts.append(stable_scale(matrix, s, law.alpha))
-        else:
-            matrix = matrix.square() if isinstance(law, DiagonalGaussian) else matrix.abs()
-            parts.append((matrix @ s.unsqueeze(-1)).squeeze(-1))
+    pairs = zip(x.reshape(-1, n).split(step), measure.reshape(-1, n).split(step), strict=True)
+    parts = [(raised(jacobian(rows), exponent) @ m.unsqueeze(-1)).squeeze(-1) for rows, m in pairs]
     return torch.cat(parts).reshape(x.shape)
 
 
@@ -267,9 +251,9 @@ def _softmax(_rule: MarginalRule, module: nn.Softmax, law: Law) -> Law:
         )
         return off - torch.diag_embed(off.sum(-1))  # p (1 - p) without cancellation at p = 1
 
-    spread = spread_of(law).movedim(dim, -1)
-    through = _through(jacobian, x.movedim(dim, -1), spread, law).movedim(-1, dim)
-    return with_spread(law, module(x), through)
+    (measure,), exponent, back = additive(law)
+    through = _through(jacobian, x.movedim(dim, -1), measure.movedim(dim, -1), exponent)
+    return with_spread(law, module(x), back(through.movedim(-1, dim)))
 
 
 @MarginalRule.handles(nn.LogSoftmax, note="linearised")
@@ -288,27 +272,6 @@ def _log_softmax(_rule: MarginalRule, module: nn.LogSoftmax, law: Law) -> Law:
 def _norm(_rule: MarginalRule, module: nn.Module, law: Law) -> Law:
     """Any norm of :data:`~sdp_ref.graph.nonlinear.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores."""
     return normalised(Norm.of(module, law.location), law, 0.0)
-
-
-@MarginalRule.handles(nn.LayerNorm, note="linearised")
-def _layer_norm(_rule: MarginalRule, module: nn.LayerNorm, law: Law) -> Law:
-    x, dims = law.location, len(module.normalized_shape)
-    if dims >= x.ndim:
-        raise NoLinearPartError("a LayerNorm over the batch dimension")
-
-    def jacobian(rows: Tensor) -> Tensor:
-        n = rows.shape[-1]
-        centred = rows - rows.mean(-1, keepdim=True)
-        inverse = (centred.square().mean(-1, keepdim=True) + module.eps).rsqrt()
-        z = centred * inverse
-        eye = torch.eye(n, dtype=rows.dtype, device=rows.device)
-        return inverse.unsqueeze(-1) * (eye - (1 + z.unsqueeze(-1) * z.unsqueeze(-2)) / n)
-
-    through = _through(jacobian, x.flatten(-dims), spread_of(law).flatten(-dims), law).reshape(x.shape)
-    if module.weight is not None:
-        gain = module.weight
-        through = through * (gain.square() if isinstance(law, DiagonalGaussian) else gain.abs())
-    return with_spread(law, module(x), through)
 
 
 @MarginalRule.handles(Attention, note="linearised")
@@ -367,8 +330,7 @@ def _linearise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[Law], Law]:
         spread = spread_of(law)
         if isinstance(activation, ReLU):  # its slope is 0 or 1, which saves a pass
             return with_spread(law, location, _passed(law.location, spread))
-        slope = activation.derivative(law.location)
-        slope = slope.square() if isinstance(law, DiagonalGaussian) else slope.abs()
+        slope = raised(activation.derivative(law.location), 2 if isinstance(law, DiagonalGaussian) else 1)
         return with_spread(law, location, spread * slope)
 
     return propagate
