@@ -139,7 +139,7 @@ class Noise:
         `rows` are the positions of the locations among all inputs, for noise with scales for each of them.
         """
         if rows and self.values is not None and self.by_input(tuple(locations.shape[1:])):
-            return _scaled(locations, scale, scales=self.values[list(rows)])
+            return _scaled(locations, scale, values=self.values[list(rows)])
         return self.make(locations, scale)
 
     def by_input(self, event: tuple[int, ...]) -> bool:
@@ -183,111 +183,57 @@ class Noise:
 
 
 def _gaussian(locations: Tensor, scale: float) -> Law:
-    import torch
-
-    return DiagonalGaussian(locations, torch.full_like(locations, scale**2))
+    return DiagonalGaussian(locations, locations.new_full(locations.shape, scale**2))
 
 
 def _cauchy(locations: Tensor, scale: float) -> Law:
-    import torch
-
-    return Cauchy(locations, torch.full_like(locations, scale))
+    return Cauchy(locations, locations.new_full(locations.shape, scale))
 
 
 def _stable(locations: Tensor, scale: float, *, alpha: float) -> Law:
-    import torch
-
-    return SymmetricStable(locations, torch.full_like(locations, scale), alpha)
+    return SymmetricStable(locations, locations.new_full(locations.shape, scale), alpha)
 
 
 def _shaped(locations: Tensor, scale: float, *, shape: Shape) -> Law:
-    import torch
-
     unit = math.sqrt(shape.variance) if math.isfinite(shape.variance) else 1.0
-    return LocationScale(locations, torch.full_like(locations, scale / unit), shape)
+    return LocationScale(locations, locations.new_full(locations.shape, scale / unit), shape)
 
 
 def _mixed(locations: Tensor, scale: float, *, parts: tuple[tuple[float, float], ...]) -> Law:
-    import torch
-
+    """Gaussian noise with a random scale, drawn once for all components; each one's deviation is sigma."""
     unit = math.sqrt(sum(weight * relative**2 for weight, relative in parts))
     weights = locations.new_tensor([[weight for weight, _ in parts]]).expand(len(locations), -1)
     variances = locations.new_tensor([(scale * relative / unit) ** 2 for _, relative in parts])
     repeated = locations.repeat_interleave(len(parts), 0)
     each = variances.repeat(len(locations)).reshape(-1, *[1] * (locations.ndim - 1))
-    return Mixture(weights, DiagonalGaussian(repeated, each * torch.ones_like(repeated)))
+    return Mixture(weights, DiagonalGaussian(repeated, each.expand_as(repeated)))
 
 
-def _scaled(locations: Tensor, scale: float, *, scales: Any) -> Law:
-    import torch
-
-    variance = torch.from_numpy((scale * scales) ** 2).to(locations).reshape(-1, *locations.shape[1:])
+def _scaled(locations: Tensor, scale: float, *, values: Array) -> Law:
+    """Independent Gaussian noise; `values` have the shape of an input, or of all inputs of a user's net."""
+    variance = locations.new_tensor((scale * values) ** 2).reshape(-1, *locations.shape[1:])
     return DiagonalGaussian(locations, variance.expand_as(locations))
 
 
-def _correlated(locations: Tensor, scale: float, *, covariance: Any) -> Law:
-    import torch
-
-    own = torch.from_numpy(scale**2 * covariance).to(locations)  # validated when the file was read
-    return unchecked(Gaussian, locations, own.expand(len(locations), -1, -1))
+def _correlated(locations: Tensor, scale: float, *, values: Array) -> Law:
+    covariance = locations.new_tensor(scale**2 * values)  # validated when the file was read
+    return unchecked(Gaussian, locations, covariance.expand(len(locations), -1, -1))
 
 
-def _drawn(locations: Tensor, scale: float, *, residuals: Any) -> Law:
-    import torch
-
-    draws = torch.from_numpy(scale * residuals).to(locations).reshape(-1, *locations.shape[1:])
+def _drawn(locations: Tensor, scale: float, *, values: Array) -> Law:
+    """Noise that draws one of N residuals, shape (N, *event); they are not centred."""
+    draws = locations.new_tensor(scale * values).reshape(-1, *locations.shape[1:])
     return Empirical(locations.unsqueeze(1) + draws)
 
 
 # Families -------------------------------------------------------------------------------------------
 
+
 GAUSSIAN = Noise("gaussian:", _gaussian, "gaussian")
 CAUCHY = Noise("cauchy:", _cauchy, "cauchy")
-LAPLACE = Noise("laplace:", functools.partial(_shaped, shape=Shape("laplace")), "laplace")
-UNIFORM = Noise("uniform:", functools.partial(_shaped, shape=Shape("uniform")), "uniform")
-
-
-def stable(alpha: float) -> Noise:
-    """Return symmetric alpha-stable noise; for alpha 2 it is Gaussian with variance 2 gamma^2."""
-    return Noise(f"stable:alpha={alpha!r},", functools.partial(_stable, alpha=alpha), f"stable:{alpha:g}")
-
-
-def student_t(df: float) -> Noise:
-    """Return Student's t noise, with standard deviation sigma if it has one."""
-    make = functools.partial(_shaped, shape=Shape("student_t", df))
-    return Noise(f"student_t:df={df!r},", make, f"student_t:{df:g}")
-
-
-def mixture(parts: tuple[tuple[float, float], ...]) -> Noise:
-    """Return Gaussian noise with a random scale, drawn once for all components.
-
-    `parts` holds pairs of weight and relative scale. Only the ratios of scales count: the standard deviation
-    of each component is sigma.
-    """
-    text = "+".join(f"{weight!r}*{relative!r}" for weight, relative in parts)
-    return Noise(f"mixture:{text},", functools.partial(_mixed, parts=parts), f"mixture:{text}")
-
-
-def scales(values: Array, name: str, text: str) -> Noise:
-    """Return independent Gaussian noise with standard deviation sigma times `values`.
-
-    `values` have the shape of an input, (*event), or (B, *event) for the B inputs of a user's net. `name`
-    distinguishes the values from others in the label.
-    """
-    return Noise(f"scales:{name},", functools.partial(_scaled, scales=values), text, values, values.shape)
-
-
-def covariance(values: Array, name: str, text: str) -> Noise:
-    """Return Gaussian noise with covariance sigma^2 C, for C of shape (n, n); see `scales`."""
-    make = functools.partial(_correlated, covariance=values)
-    return Noise(f"covariance:{name},", make, text, values, values.shape[:1])
-
-
-def residuals(values: Array, name: str, text: str) -> Noise:
-    """Return noise that draws one of N residuals, shape (N, *event), times sigma; they are not centred."""
-    make = functools.partial(_drawn, residuals=values)
-    return Noise(f"residuals:{name},", make, text, values, values.shape[1:])
-
+_LAPLACE = Noise("laplace:", functools.partial(_shaped, shape=Shape("laplace")), "laplace")
+_UNIFORM = Noise("uniform:", functools.partial(_shaped, shape=Shape("uniform")), "uniform")
+_PLAIN = {noise.text: noise for noise in (GAUSSIAN, _LAPLACE, _UNIFORM, CAUCHY)}
 
 FORMS = (
     *("gaussian", "laplace", "uniform", "student_t:DF", "cauchy", "stable:ALPHA"),
@@ -295,7 +241,7 @@ FORMS = (
 )
 """The forms in which users write noise; FILE is a .npy or .csv file."""
 
-_PLAIN = {noise.text: noise for noise in (GAUSSIAN, LAPLACE, UNIFORM, CAUCHY)}
+
 _MOST = 2**20
 """Most numbers in a file: they are sent to every worker, stored in results, and repeated for each input."""
 _MOST_PARTS = 100
@@ -303,6 +249,8 @@ _SUM = 1e-6
 """Tolerance for the sum of weights."""
 _IN_WORDS = 8
 """Most scales that a label spells out."""
+_LARGEST = 1e18
+"""Bound on scales: the square is finite in float32."""
 
 
 def noise_of(text: str, values: Array | None = None) -> Noise:
@@ -354,9 +302,6 @@ def restored(plain: Mapping[str, Any]) -> Noise:
     return noise_of(text, values)
 
 
-# Families with numbers in their name ---------------------------------------------------------------
-
-
 def _number(text: str, what: str) -> float:
     try:
         return float(text)
@@ -364,18 +309,18 @@ def _number(text: str, what: str) -> float:
         raise ValueError(f"{what} must be a number, got '{printable(text)}'") from None
 
 
-def _read_stable(text: str) -> Noise:
-    alpha = _number(text, "alpha")
+def stable(alpha: float) -> Noise:
+    """Return symmetric alpha-stable noise; for alpha 2 it is Gaussian with variance 2 gamma^2."""
     if not 0 < alpha <= 2:
         raise ValueError(f"alpha must lie in (0, 2], got {alpha:g}")
-    return stable(alpha)
+    return Noise(f"stable:alpha={alpha!r},", functools.partial(_stable, alpha=alpha), f"stable:{alpha:g}")
 
 
-def _student_t(text: str) -> Noise:
-    df = _number(text, "the degrees of freedom")
+def _student_t(df: float) -> Noise:
     if not 0 < df < math.inf:
         raise ValueError(f"the degrees of freedom must be positive and finite, got {df:g}")
-    return student_t(df)
+    make = functools.partial(_shaped, shape=Shape("student_t", df))
+    return Noise(f"student_t:df={df!r},", make, f"student_t:{df:g}")
 
 
 def _mixture(text: str) -> Noise:
@@ -385,36 +330,32 @@ def _mixture(text: str) -> Noise:
     if len(pairs) > _MOST_PARTS:
         raise ValueError(f"at most {_MOST_PARTS} components, got {len(pairs)}")
     parts = tuple((_number(weight, "a weight"), _number(scale, "a scale")) for weight, scale in pairs)
-    if not all(weight > 0 for weight, _ in parts):
-        raise ValueError("weights must be positive")
     total = math.fsum(weight for weight, _ in parts)
-    if not abs(total - 1) <= _SUM:
-        raise ValueError(f"weights must sum to 1, their sum is {total:.7g}")
-    if not all(0 <= scale < _LARGEST for _, scale in parts):
-        raise ValueError(f"scales must be >= 0 and below {_LARGEST:g}")
-    if not any(scale > 0 for _, scale in parts):
-        raise ValueError("some scale must be positive")
-    return mixture(parts)
+    if not (all(weight > 0 for weight, _ in parts) and abs(total - 1) <= _SUM):
+        raise ValueError(f"weights must be positive and sum to 1, their sum is {total:.7g}")
+    if not (all(0 <= scale < _LARGEST for _, scale in parts) and any(scale > 0 for _, scale in parts)):
+        raise ValueError(f"scales must be >= 0 and below {_LARGEST:g}, and one must be positive")
+    label = "+".join(f"{weight!r}*{scale!r}" for weight, scale in parts)
+    return Noise(f"mixture:{label},", functools.partial(_mixed, parts=parts), f"mixture:{label}")
 
 
-_LARGEST = 1e18  # its square is finite in float32
 _NUMBERED: Mapping[str, Callable[[str], Noise]] = {
-    "stable": _read_stable,
-    "student_t": _student_t,
+    "stable": lambda text: stable(_number(text, "alpha")),
+    "student_t": lambda text: _student_t(_number(text, "the degrees of freedom")),
     "mixture": _mixture,
 }
 
 
-# Families with a file -------------------------------------------------------------------------------
-
-
 def _filled(kind: str, rest: str, values: Array | None) -> Noise:
+    """Return noise with an array, from a file or, of scales, from the text."""
     import numpy as np
+    import torch
 
     in_words = kind == "scales" and not (rest.endswith(".npy") or is_csv(rest))
-    if values is None:
-        listed = [_number(each, "a scale") for each in rest.split("/")] if in_words else None
-        values = read_array(Path(rest)) if listed is None else np.array(listed)
+    if values is None and in_words:
+        values = np.array([_number(each, "a scale") for each in rest.split("/")])
+    elif values is None:
+        values = read_array(Path(rest))
         if kind == "scales" and is_csv(rest) and len(values) == 1:
             values = values[0]
     text = f"{kind}:{rest if in_words else Path(rest).name}"
@@ -427,50 +368,28 @@ def _filled(kind: str, rest: str, values: Array | None) -> Noise:
         raise ValueError("it has NaN or infinite entries")
     if np.abs(values).max() >= _LARGEST:
         raise ValueError(f"its entries must be below {_LARGEST:g}")
-    return _FILLED[kind](values, text)
-
-
-def _name(values: Array) -> str:
-    import torch
-
-    return identity.digest(torch.from_numpy(values))[:16]
-
-
-def _scales(values: Array, text: str) -> Noise:
-    if values.ndim < 1:
-        raise ValueError("scales must have the shape of an input")
-    if (values < 0).any():
-        raise ValueError(f"scales must be >= 0, the smallest is {values.min():g}")
-    if not (values > 0).any():
-        raise ValueError("some scale must be positive")
-    plain = values.ndim == 1 and len(values) <= _IN_WORDS
-    name = "/".join(map(repr, values.tolist())) if plain else _name(values)
-    return scales(values, name, text)
-
-
-def _covariance(values: Array, text: str) -> Noise:
-    import torch
-
-    from sdp_ref.laws import Gaussian
-
-    if values.ndim != 2 or values.shape[0] != values.shape[1]:
-        raise ValueError(f"a covariance has shape (n, n), got {values.shape}")
     if not values.any():
-        raise ValueError("some variance must be positive")
-    Gaussian(torch.zeros(1, len(values), dtype=torch.float64), torch.from_numpy(values)[None])
-    return covariance(values, _name(values), text)
-
-
-def _residuals(values: Array, text: str) -> Noise:
-    if values.ndim < 2:
+        raise ValueError("some number must not be 0")
+    name = identity.digest(torch.from_numpy(values))[:16]
+    if kind == "scales":
+        if values.ndim < 1:
+            raise ValueError("scales must have the shape of an input")
+        if (values < 0).any():
+            raise ValueError(f"scales must be >= 0, the smallest is {values.min():g}")
+        if values.ndim == 1 and len(values) <= _IN_WORDS:
+            name = "/".join(map(repr, values.tolist()))
+    elif kind == "covariance":
+        if values.ndim != 2 or values.shape[0] != values.shape[1]:
+            raise ValueError(f"a covariance has shape (n, n), got {values.shape}")
+        Gaussian(torch.zeros(1, len(values), dtype=torch.float64), torch.from_numpy(values)[None])
+    elif values.ndim < 2:
         raise ValueError(f"residuals have shape (N, *event), got {values.shape}")
-    if not values.any():
-        raise ValueError("some residual must not be 0")
-    return residuals(values, _name(values), text)
+    event = {"scales": values.shape, "covariance": values.shape[:1], "residuals": values.shape[1:]}[kind]
+    return Noise(f"{kind}:{name},", functools.partial(_FILLED[kind], values=values), text, values, event)
 
 
-_FILLED: Mapping[str, Callable[[Array, str], Noise]] = {
-    "scales": _scales,
-    "covariance": _covariance,
-    "residuals": _residuals,
+_FILLED: Mapping[str, Callable[..., Law]] = {
+    "scales": _scaled,
+    "covariance": _correlated,
+    "residuals": _drawn,
 }
