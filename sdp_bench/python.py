@@ -233,7 +233,7 @@ def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> C
         )
     if isinstance(net, nn.Module) and any(not t.is_cpu for t in (*net.parameters(), *net.buffers())):
         net = copy.deepcopy(net).cpu()
-    return partial(own_nets.of, session.code_of(net), arrays, *taken)
+    return partial(own_nets.find, session.code_of(net), arrays, *taken)
 
 
 def _array(given: Any) -> np.ndarray:

@@ -32,7 +32,7 @@ class Ports:
     @property
     def is_plain(self) -> bool:
         """Whether the net takes one tensor and returns one."""
-        return not self.given and self.names == Ports().names
+        return not self.given and self.noisy == "0" and not self.output
 
     def wrap(self, net: nn.Module) -> nn.Module:
         """Return a net with one input and one output tensor; `net` itself if there is no choice."""
@@ -45,27 +45,25 @@ class _Chosen(nn.Module):
     def __init__(self, net: nn.Module, ports: Ports) -> None:
         super().__init__()
         self.net, self.noisy, self.output = net, ports.noisy, ports.output
-        names = [*ports.given, ports.noisy]
-        places = sorted(int(name) for name in names if name.isdigit())
-        if places != list(range(len(places))):
+        self.names = sorted([*ports.given, ports.noisy])
+        places = [int(name) for name in self.names if name.isdigit()]
+        if sorted(places) != list(range(len(places))):
             raise UserError(f"of the net's inputs by place there are {places}, which leaves some out")
-        self.places, self.keywords = places, [name for name in names if not name.isdigit()]
         dtype = dtype_of(net)
         for name, value in ports.given.items():
             cast = value.to(dtype) if value.is_floating_point() else value
             self.register_buffer(f"given_{name}", cast, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        args = [self._input(str(place), x) for place in self.places]
-        made = self.net(*args, **{name: self._input(name, x) for name in self.keywords})
-        taken: Tensor = picked(made, self.output)
+        inputs = {self.noisy: x}
+        for name in self.names:
+            if name != self.noisy:
+                given: Tensor = getattr(self, f"given_{name}")
+                inputs[name] = given.expand(x.shape[0], *given.shape[1:])
+        places = sorted((name for name in inputs if name.isdigit()), key=int)
+        keywords = {name: value for name, value in inputs.items() if not name.isdigit()}
+        taken: Tensor = picked(self.net(*(inputs[place] for place in places), **keywords), self.output)
         return taken
-
-    def _input(self, name: str, x: Tensor) -> Tensor:
-        if name == self.noisy:
-            return x
-        given: Tensor = getattr(self, f"given_{name}")
-        return given.expand(x.shape[0], *given.shape[1:])
 
 
 def dtype_of(net: nn.Module) -> torch.dtype:
@@ -129,56 +127,39 @@ def read_inputs(
     path = inputs if isinstance(inputs, Path) else Path("inputs")
     read = read_arrays(inputs) if isinstance(inputs, Path) else inputs
     arrays = {re.sub(r"^arr_(\d+)$", r"\1", name): array for name, array in read.items()}
+    names, there = list(arrays), ", ".join(arrays)
     if not arrays:
         raise UserError(f"{path} holds no array")
-    chosen = _chosen(path, list(arrays), noisy)
-    values, notes = _noisy(path, arrays[chosen], rows)
-    given = {
-        name: _given(path, name, arrays[chosen], a, rows) for name, a in arrays.items() if name != chosen
-    }
+    if odd := [name for name in names if not (name.isdecimal() or name.isidentifier())]:
+        raise UserError(f"'{odd[0]}' in {path} is no name of an input; numpy.savez(file, x=..., mask=...)")
+    if noisy is None and len(names) > 1:
+        raise UserError(f"{path} holds several inputs ({there}): --net-input says which has the noise")
+    chosen = names[0] if noisy is None else noisy
+    if names == ["0"] and chosen.isidentifier():
+        chosen = "0"  # a single array without a name is the input with this name
+    elif chosen.isdecimal() and int(chosen) < len(names) and not any(name.isdecimal() for name in names):
+        chosen = names[int(chosen)]
+    if chosen not in names:
+        raise UserError(
+            f"there is no input '{noisy}' in {path}, which holds {there}; several inputs go into "
+            "one file of numpy.savez"
+        )
+    array = arrays.pop(chosen)
+    values, notes = _noisy(path, array, rows)
+    given = {name: _given(path, name, len(array), other, rows) for name, other in arrays.items()}
     # A single array without a name is the net's first input.
-    name = (noisy if noisy and not noisy.isdecimal() else "0") if len(arrays) == 1 else chosen
+    name = chosen if given else noisy if noisy and not noisy.isdecimal() else "0"
     return values, Ports(name, given), notes
 
 
-def _chosen(path: Path, names: list[str], noisy: str | None) -> str:
-    for name in names:
-        if not (name.isdecimal() or name.isidentifier()):
-            raise UserError(f"'{name}' in {path} is no name of an input; numpy.savez(file, x=..., mask=...)")
-    there = ", ".join(names)
-    if noisy is None:
-        if len(names) > 1:
-            raise UserError(f"{path} holds several inputs ({there}): --net-input says which has the noise")
-        return names[0]
-    if noisy in names:
-        return noisy
-    if noisy.isdecimal():
-        if int(noisy) < len(names) and not any(name.isdecimal() for name in names):
-            return names[int(noisy)]
-    elif not noisy.isidentifier():
-        raise UserError(f"--net-input '{noisy}' is neither the place (0, 1 ...) nor the name of an input")
-    elif len(names) == 1 and names[0] == "0":
-        return names[0]
-    raise UserError(
-        f"there is no input '{noisy}' in {path}, which holds {there}; several inputs go into "
-        "one file of numpy.savez"
-    )
-
-
-def _given(path: Path, name: str, noisy: np.ndarray, array: np.ndarray, rows: int | None) -> Tensor:
+def _given(path: Path, name: str, examples: int, array: np.ndarray, rows: int | None) -> Tensor:
     """Return an input without noise, shape (1, ...): the same for all examples."""
     if array.dtype.kind not in "fiub":
         raise UserError(f"the input '{name}' in {path} must be numbers, got {array.dtype}")
-    if array.ndim < 1 or len(array) not in {1, len(noisy) if noisy.ndim else 1}:
+    if array.ndim < 1 or len(array) not in {1, examples} or not (array[:rows] == array[:1]).all():
         raise UserError(
-            f"the input '{name}' in {path} must have shape (1, *event), the same for all examples, got "
-            f"{array.shape}"
-        )
-    array = array[:rows]
-    if not (array == array[:1]).all():
-        raise UserError(
-            f"the input '{name}' in {path} is not the same for all examples (and finite); give each "
-            "example a file of its own, or --rows 1"
+            f"the input '{name}' in {path}, shape {array.shape}, is not the same for all examples (and "
+            "finite); give each example a file of its own, or --rows 1"
         )
     kind = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, np.int64)
     return torch.from_numpy(np.array(array[:1], dtype=kind))
@@ -194,8 +175,10 @@ def _noisy(path: Path, array: np.ndarray, rows: int | None) -> tuple[Tensor, lis
     if array.dtype.kind != "f":
         raise UserError(f"the inputs in {path} must be real numbers, got {array.dtype}")
     if array.ndim < 2 or array.size == 0:
-        hint = "; one input of n numbers is x[None]" if array.ndim == 1 else ""
-        raise UserError(f"the inputs in {path} must have shape (B, *event), B >= 1, got {array.shape}{hint}")
+        raise UserError(
+            f"the inputs in {path} must have shape (B, *event), B >= 1, got {array.shape}; one input of n "
+            "numbers is x[None]"
+        )
     if rows is not None and rows < len(array):
         notes.append(f"the first {rows} of {len(array)} inputs")
         array = array[:rows]
@@ -209,7 +192,7 @@ def _noisy(path: Path, array: np.ndarray, rows: int | None) -> tuple[Tensor, lis
     bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))
     if len(bad):
         raise UserError(f"input {bad[0]} in {path} is not finite in float32")
-    _, first = np.unique(values.reshape(len(values), -1), axis=0, return_index=True)
+    _, first = np.unique(values, axis=0, return_index=True)
     if len(first) < len(values):
         notes.append(f"{len(values) - len(first)} inputs that are there twice are taken once")
         values = values[np.sort(first)]

@@ -6,9 +6,7 @@ import copy
 import functools
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from sdp_bench.bench.datasets.base import LabelledTable
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, read_inputs
-from sdp_bench.bench.nets.own.programs import DYNAMIC, ENDS, PICKLED, Program
+from sdp_bench.bench.nets.own.programs import ENDS, PICKLED, Program
 from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.plugins import code as user_code
 from sdp_bench.bench.plugins.code import Code, no_exit
@@ -36,7 +34,6 @@ MOST_BYTES = 2**26
 """Largest size of a net that is stored with its results."""
 
 _TRIED = 8  # number of inputs in the trial
-_SIZES = (*range(1, 17), 20, 32, 50, 64, 100, 128)  # batch sizes for which a net may have been exported
 _ALIKE = 1e-3  # of the largest output: single rows and batches differ by float32 rounding
 
 
@@ -194,20 +191,17 @@ def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def of(
-    code: Code, inputs: Inputs, rows: int | None = None, noisy: str | None = None, output: str | None = None
-) -> OwnNet:
-    """Try the net of some code on its inputs in a separate process; other arguments as of `find`."""
-    return _examined(code.address, code, code.address.rpartition(":")[2], inputs, (rows, noisy, output))
-
-
 def find(
-    address: str, inputs: Inputs, rows: int | None = None, noisy: str | None = None, output: str | None = None
+    net: str | Code,
+    inputs: Inputs,
+    rows: int | None = None,
+    noisy: str | None = None,
+    output: str | None = None,
 ) -> OwnNet:
     """Find a net and try it on its inputs in a separate process.
 
-    `address` is ``path/to/net.py:build`` or ``package.module:build``, with a function or class without
-    arguments or a module, or a file supported by `sdp_bench.bench.nets.own.programs`. `inputs` is an
+    `net` is ``path/to/net.py:build`` or ``package.module:build``, with a function or class without
+    arguments or a module, or a file supported by `sdp_bench.bench.nets.own.programs`, or code. `inputs` is an
     array of shape (B, *event) written by ``numpy.save``, or several of ``numpy.savez``, by name or in the
     order of the net's inputs; `rows` selects the first ones. `noisy` is the name or index of the input
     with noise; the others are the same for all examples. `output` is the key, field or index of the
@@ -217,74 +211,72 @@ def find(
     map each row independently and repeatably to finite numbers. A RunFailedError is raised if its code ends
     the process or exceeds the time limit.
     """
+    address = net if isinstance(net, str) else net.address
     place, _, attribute = address.partition(":")
-    is_file = place.endswith((*ENDS, *PICKLED))
-    if is_file and attribute:
-        raise UserError(f"{place} is a net itself; leave :{attribute} out")
-    if not is_file and not attribute.isidentifier():
+    name = Path(place).name + (f":{attribute}" if attribute else "")
+    if isinstance(net, Code):
+        name = address.rpartition(":")[2]
+    elif place.endswith((*ENDS, *PICKLED)):
+        if attribute:
+            raise UserError(f"{place} is a net itself; leave :{attribute} out")
+    elif not attribute.isidentifier():
         raise UserError(
             f"'{address}' names no net; write path/to/net.py:build, a function or a module in it, or a file "
             f"({', '.join(ENDS)})"
         )
-    found = partial(user_code.find, place, attribute, address) if attribute else partial(Program.find, place)
-    name = Path(place).name + (f":{attribute}" if attribute else "")
-    return _examined(address, found, name, inputs, (rows, noisy, output))
-
-
-def _examined(
-    address: str,
-    found: Code | Callable[[], Code | Program],
-    name: str,
-    inputs: Inputs,
-    taken: tuple[int | None, str | None, str | None],
-) -> OwnNet:
-    """Return the net of known or searched code in a separate process; `taken` is (rows, noisy, output)."""
-    rows, noisy, output = taken
     values, ports, notes = read_inputs(inputs, rows, noisy)
-    ports = replace(ports, output=output or "")
     given = inputs.name if isinstance(inputs, Path) else "inputs"
     label = given if noisy is None else f"{given}[{ports.noisy}]"
-    return apart(_found, found, name, label, values, ports, notes, address=address)
+    ports = replace(ports, output=output or "")
+    return apart(_found, net, name, label, values, ports, notes, address=address)
 
 
-def _found(
-    found: Code | Callable[[], Code | Program],
-    name: str,
-    inputs: str,
-    values: Tensor,
-    ports: Ports,
-    notes: list[str],
-) -> OwnNet:
+def _found(net: str | Code, name: str, inputs: str, values: Tensor, ports: Ports, notes: list[str]) -> OwnNet:
     """Run the code, and return the net if it maps each input by itself to finite numbers."""
-    code = found if isinstance(found, Code) else found()
+    code: Code | Program
+    if isinstance(net, Code):
+        code = net
+    else:
+        place, _, attribute = net.partition(":")
+        code = user_code.find(place, attribute, net) if attribute else Program.find(place)
     address = code.address
     if isinstance(code, Code) and not code.source:
         raise UserError(f"{address}: that module has no Python source, which workers and digests need")
-    net, was_half = _made(code)
+    made, was_half = _made(code)
     draws = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)  # in training mode only
-    training = [type(m).__name__ for m in net.modules() if isinstance(m, draws) and m.training]
+    training = [type(m).__name__ for m in made.modules() if isinstance(m, draws) and m.training]
     if training:
         kinds = ", ".join(dict.fromkeys(training))
         notes.append(f"{kinds} came in training mode; the net is taken in evaluation mode")
     if was_half:
         notes.append("weights of half precision are taken as float32")
-    outputs = _tried(ports.wrap(net.eval()), values, address)
+    outputs = _tried(ports.wrap(made.eval()), values, address)
     if outputs[0].numel() < 1:
         raise UserError(f"{address}: the net has no outputs (shape {tuple(outputs.shape)})")
-    state = {k: v.detach().cpu().clone() for k, v in net.state_dict().items() if isinstance(v, Tensor)}
+    state = {k: v.detach().cpu().clone() for k, v in made.state_dict().items() if isinstance(v, Tensor)}
     shown = f"{name}[{ports.output}]" if ports.output else name
-    depth = sum(any(True for _ in module.parameters(recurse=False)) for module in net.modules())
+    depth = sum(any(True for _ in module.parameters(recurse=False)) for module in made.modules())
     architecture = OwnArchitecture(shown, tuple(values.shape[1:]), tuple(outputs.shape[1:]), depth)
     kept = state if isinstance(code, Code) else {}
     own = OwnNet(architecture, OwnRecipe(name, inputs), code, kept, values, ports=ports)
-    again, seconds = _timed(own.build(), values, address)
-    if not _same(again[: len(outputs)], outputs.flatten(1) if outputs.ndim > 1 else outputs.unsqueeze(1)):
+    again, dtype = own.build(), dtype_of(made)
+    if not _same(
+        _outputs(again, values[: len(outputs)].to(dtype), address), outputs.reshape(len(outputs), -1)
+    ):
         raise UserError(
             f"{address} gives another net each time, beyond its weights: fix what it draws or reads when made"
         )
-    with _Widest() as widest, torch.no_grad():
-        own.build()(values[:1].expand(_ROWS, *values.shape[1:]).to(dtype_of(net)))
-    return replace(own, notes=tuple(notes), row_seconds=seconds, widest=widest.components)
+    rows = max(1, min(1024, 2**19 // values[0].numel()))
+    batch = values.to(dtype).repeat(-(-rows // len(values)), *[1] * (values.ndim - 1))[:rows]
+    took = []
+    with torch.no_grad():
+        for _ in range(3):  # the first call is slower
+            start = time.perf_counter()
+            again(batch)
+            took.append(time.perf_counter() - start)
+        with _Widest() as widest:
+            again(values[:1].expand(_ROWS, *values.shape[1:]).to(dtype))
+    return replace(own, notes=tuple(notes), row_seconds=min(took) / rows, widest=widest.components)
 
 
 _ROWS = 7
@@ -365,7 +357,7 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
     except Exception as error:
         raise UserError(
             f"{address}: the net cannot take inputs of shape {tuple(batch.shape)}, {batch.dtype}: "
-            f"{_why(net, batch, error)}"
+            f"{_why(error)}"
         ) from error
     if not isinstance(outputs, Tensor):
         raise UserError(
@@ -384,8 +376,8 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
     return outputs
 
 
-def _why(net: nn.Module, batch: Tensor, error: Exception) -> str:
-    """Explain why a net rejects an input: integers expected, a fixed batch size, or its own error."""
+def _why(error: Exception) -> str:
+    """Explain why a net rejects an input: integers expected, a batch expected, or its own error."""
     text = str(error)
     if "indices" in text and ("Long" in text or "long" in text):
         return f"it looks them up as indices (nn.Embedding?), and {EMBEDDINGS} (--net-input inputs_embeds)"
@@ -394,31 +386,7 @@ def _why(net: nn.Module, batch: Tensor, error: Exception) -> str:
             "it normalises by the statistics of its batch, which a single input has not; give its batch "
             "normalisation running statistics (track_running_stats=True)"
         )
-    for size in _SIZES:
-        rows = batch[:1].expand(size, *batch.shape[1:])
-        try:
-            with torch.no_grad(), no_exit():
-                net(rows)
-        except Exception:  # noqa: BLE001, S112  whatever a net raises
-            continue
-        return (
-            f"it takes batches of {size} inputs only; {DYNAMIC}" if size != len(batch) else _shortened(error)
-        )
     return _shortened(error)
-
-
-def _timed(net: nn.Module, inputs: Tensor, address: str) -> tuple[Tensor, float]:
-    """Return outputs and the time (s) per row of a batch, the better of two calls."""
-    rows = max(1, min(1024, 2**19 // inputs[0].numel()))
-    batch = inputs.to(dtype_of(net)).repeat(-(-rows // len(inputs)), *[1] * (inputs.ndim - 1))[:rows]
-    took = []
-    _outputs(net, batch, address)
-    with torch.no_grad():
-        for _ in range(2):
-            start = time.perf_counter()
-            net(batch)
-            took.append(time.perf_counter() - start)
-        return net(inputs[:_TRIED].to(dtype_of(net))), min(took) / rows
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
