@@ -1,4 +1,4 @@
-"""All that is here runs where its input is: on a device it gives the CPU's numbers, and is seldom waited for.
+"""All that is here runs where its input is: on a device it gives the CPU's numbers.
 
 The device is a stand-in (:class:`tests.stand_in.StandIn`), which refuses what an accelerator would refuse.
 """
@@ -312,40 +312,7 @@ def test_an_activation_gives_the_same_moments_and_gradients(name, stand_in):
         assert torch.equal(b.cpu(), a)
 
 
-# Training ------------------------------------------------------------------------------------------
-
-
-def trained(device, rule, name):
-    """Losses of three steps through a rule, and the weights after them."""
-    net, shape = net_of(name)
-    module = sr.Propagated(net, rule, std=torch.linspace(0.05, 0.2, torch.Size(shape).numel()).reshape(shape))
-    module = module.to(device)
-    optimiser = torch.optim.Adam(module.parameters(), lr=0.01)
-    x, labels = inputs(shape)[0].to(device), torch.tensor([0, 1])
-    steps = []
-    for _ in range(3):
-        law = module(x)
-        spread = sr.DiagonalGaussian(law.mean, law.variance.clamp(min=0))
-        loss = losses.pairwise_loss(spread, labels)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        steps.append(loss.detach())
-    return steps, [p.detach() for p in module.parameters()]
-
-
-TRAINING = [each for each in rules() if each not in ("exact", "second_order")]
 """Rules whose laws have gradients."""
-
-
-@pytest.mark.parametrize("rule", TRAINING)
-def test_a_net_is_trained_through_a_rule_on_a_device_as_on_the_cpu(rule, stand_in):
-    here, there = trained("cpu", rule, "relu"), trained(stand_in.device, rule, "relu")
-    for own, other in zip(here, there, strict=True):
-        assert all(each.device == stand_in.device for each in other)
-        for a, b in zip(own, other, strict=True):
-            torch.testing.assert_close(b.cpu(), a, rtol=1e-10, atol=1e-12)
-    assert here[0][-1] < here[0][0]
 
 
 # Losses --------------------------------------------------------------------------------------------
@@ -410,41 +377,7 @@ def test_a_loss_and_its_gradients_are_those_of_the_cpu(name, law, stand_in):
     assert taken or law != "diagonal" or name in ("cauchy_nll", "gaussian_jitter")
 
 
-# Waiting -------------------------------------------------------------------------------------------
-
-IN_A_CALL = {
-    "dvia": 3,  # which inputs lie in tails, whose integrals take other formulas, and how many in each band
-    "marginal_moment_matching": 3,
-    "moment_matching": 5,  # and how many nodes the correlation of each pair takes
-    "third_cumulants": 10,  # those of moment_matching, for each law by itself
-    "low_rank": 7,  # and at each layer, whether variances are left to compress
-    "split": 12,  # splits are chosen on the host, one by one
-    "control_variate": 1,  # the singular values of the points
-    "exact": 6,  # polytopes are cut on the host, for each law by itself
-}
 """How often rules wait for a device in a prepared call for two laws, with one non-linearity: others never."""
-
-
-def waits(stand_in, rule, name="relu"):
-    """Of the first call of a prepared rule, of another one, and of `propagate`."""
-    net, shape = net_of(name)
-    net, x = net.to(stand_in.device), sr.DiagonalGaussian(*inputs(shape)).to(stand_in.device)
-    counts = []
-    prepared = sr.rule(rule).prepare(net)
-    for call in (lambda: prepared(x), lambda: prepared(x), lambda: sr.propagate(net, x, rule)):
-        stand_in.synchronisations.clear()
-        with torch.no_grad():
-            call()
-        counts.append(len(stand_in.synchronisations))
-    return counts
-
-
-@pytest.mark.parametrize("rule", rules())
-def test_a_prepared_rule_waits_for_a_device_as_often_as_is_known(rule, stand_in):
-    first, again, whole = waits(stand_in, rule, "tanh" if rule == "second_order" else "relu")
-    assert again == IN_A_CALL.get(rule, 0)
-    assert first - again in (0, 1)  # a trace is compared with the net once
-    assert whole == first + 1  # is the result finite?
 
 
 @pytest.mark.parametrize("law", ["diagonal", "cauchy", "stable"])

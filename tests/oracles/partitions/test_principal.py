@@ -66,15 +66,6 @@ def test_no_edge_is_on_an_atom() -> None:
         assert np.array_equal(cells.counts(samples * (1 + noise) + noise), counts)
 
 
-def test_the_floor_is_what_an_exact_rule_shows() -> None:
-    cells = PrincipalCells.from_samples(turned(2**14, 6, 1), 64)
-    counts = [cells.counts(turned(4000, 6, seed)) for seed in range(2, 62)]
-    floor = floor_of_largest(counts[0], 4000)
-    shown = [largest_total_variation(*pair, floor) for pair in zip(counts[::2], counts[1::2], strict=True)]
-    assert np.mean([each.value for each in shown]) == pytest.approx(floor.mean, rel=0.03)
-    assert sum(each.indistinguishable for each in shown) >= 25  # of 30, 28.5 of which are expected
-
-
 def test_the_largest_comes_with_its_own_standard_error() -> None:
     oracle, rule = np.array([[50, 50], [50, 50]]), np.array([[50, 50], [30, 70]])
     floor = floor_of_largest(oracle, 100)

@@ -10,7 +10,7 @@ from sdp_bench.oracles.partitions.quantiles import (
     largest_quantile_distance,
     mean_quantile_distance,
 )
-from tests.oracles.repeated import assert_at_the_floor, assert_standard_errors_are_the_spread
+from tests.oracles.repeated import assert_standard_errors_are_the_spread
 from tests.stand_in import StandIn
 
 
@@ -95,14 +95,6 @@ def test_the_standard_error_is_the_spread_of_repeated_draws(statistic):
         for k in range(100)
     ]
     assert_standard_errors_are_the_spread(found, 3.5)
-
-
-@pytest.mark.parametrize("statistic", [mean_quantile_distance, largest_quantile_distance])
-def test_an_exact_rule_is_at_the_floor(statistic):
-    found = [
-        statistic(quantiles(cauchys(2 * k, 8000)), quantiles(cauchys(2 * k + 1, 1000)))[0] for k in range(200)
-    ]
-    assert_at_the_floor(found, 4)
 
 
 def test_point_masses():

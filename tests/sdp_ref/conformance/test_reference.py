@@ -4,44 +4,14 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, special
+from scipy import integrate
 
 import sdp_ref as sr
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.conformance import reference
 from sdp_ref.conformance.cases import OPS
 from tests.sdp_ref.common import assert_moments_by_sampling
-
-FUNCTIONS = {
-    "relu": lambda x: max(x, 0.0),
-    "leaky_relu": lambda x: x if x > 0 else 0.01 * x,
-    "tanh": math.tanh,
-    "sigmoid": lambda x: float(special.expit(x)),
-    "silu": lambda x: x * float(special.expit(x)),
-    "gelu": lambda x: x * float(special.ndtr(x)),
-    "gelu_tanh": lambda x: x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
-    "exp": math.exp,
-    "square": lambda x: x * x,
-    "power": lambda x: x**3,
-    "sin": math.sin,
-    "cos": math.cos,
-    "abs": abs,
-    "elu": lambda x: x if x > 0 else math.expm1(x),
-    "selu": lambda x: 1.0507009873554805 * (x if x > 0 else 1.6732632423543772 * math.expm1(x)),
-    "celu": lambda x: max(x, 0.0) + min(math.expm1(min(x, 0.0)), 0.0),
-    "hardswish": lambda x: x * min(max(x + 3, 0), 6) / 6,
-    "hardtanh": lambda x: min(max(x, -1.0), 1.0),
-    "hardsigmoid": lambda x: min(max(x + 3, 0), 6) / 6,
-    "relu6": lambda x: min(max(x, 0.0), 6.0),
-    "softsign": lambda x: x / (1 + abs(x)),
-    "softshrink": lambda x: math.copysign(max(abs(x) - 0.5, 0.0), x),
-    "hardshrink": lambda x: x if abs(x) > 0.5 else 0.0,
-    "threshold": lambda x: max(x, 0.0),
-    "tanhshrink": lambda x: x - math.tanh(x),
-    "softplus": lambda x: float(special.log1p(math.exp(x))),
-    "logsigmoid": lambda x: float(special.log_expit(x)),
-    "mish": lambda x: x * math.tanh(float(special.log1p(math.exp(x)))),
-}
+from tests.sdp_ref.make_conformance_fixtures import FAST as FUNCTIONS
 
 
 def test_the_activations_are_those_of_the_kit():

@@ -50,18 +50,6 @@ def test_the_diagonal_is_the_same_expression_at_correlation_one() -> None:
         assert c[0, 0, 0].item() == pytest.approx(published(h, h, 1.0), rel=1e-13)
 
 
-def test_extremes_are_finite_and_so_are_their_gradients() -> None:
-    for rho in (-1.0, -1 + 1e-9, -0.5, 0.0, 1e-9, 0.5, 1 - 1e-9, 1.0):
-        for h, k in ((0.0, 0.0), (1e4, 1e4), (-1e4, 1e4), (40.0, -40.0), (1.0, 1.0), (-8.0, -8.1)):
-            for s1 in (0.0, 1e-150, 1.0):
-                mean, covariance = (a.requires_grad_() for a in law(h, k, rho, s1))
-                m, c = dvia_relu(mean, covariance)
-                assert torch.isfinite(m).all()
-                assert torch.isfinite(c).all()
-                for gradient in torch.autograd.grad(m.sum() + c.sum(), (mean, covariance)):
-                    assert torch.isfinite(gradient).all()
-
-
 @pytest.mark.parametrize("h", [-1.0, 0.4])
 def test_at_full_correlation_the_gradient_is_the_one_sided_derivative(h: float) -> None:
     mean, covariance = law(h, h, 1.0)

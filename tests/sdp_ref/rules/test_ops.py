@@ -200,18 +200,6 @@ def test_lengths_of_centred_vectors_of_one_variance_are_chi(rule):
         assert y.variance.item() == pytest.approx(4 * n - mean**2, rel=1e-7 if n > 600 else 1e-11)
 
 
-@pytest.mark.parametrize("name", [*PRODUCTS, *MAXIMA, *LENGTHS])
-def test_a_batch_is_its_rows(name):
-    steps, event = (PRODUCTS | MAXIMA | LENGTHS)[name]
-    for rule in RULES:
-        x = independent(event, batch=3)
-        y = predict(rule, steps, x)
-        for row in range(3):
-            alone = predict(rule, steps, x[row])
-            assert torch.allclose(alone.mean[0], y.mean[row], rtol=1e-12)
-            assert torch.allclose(alone.variance[0], y.variance[row], rtol=1e-11)
-
-
 def marginal_laws(event, batch=2):
     x, s = draw(batch, *event, seed=3), draw(batch, *event, seed=4).abs() + 0.1
     yield sr.DiagonalGaussian(x, s.square()), 2, s.square()

@@ -74,19 +74,6 @@ def test_where_the_net_does_not_bend_the_law_stays_whole(function, variance):
     assert torch.equal(y.covariance, z.covariance)
 
 
-@pytest.mark.parametrize("spec", ["split", "split:base=sdp,k=30", "split:base=marginal_sdp,k=9"])
-def test_a_law_has_the_same_pieces_beside_others_as_alone_and_again(spec):
-    function, x = net(4, 20, 20, 3), law(4, 4)
-    x.variance[1] = 1e-10  # which stays whole
-    y = sr.propagate(function, x, spec)
-    assert torch.equal(sr.propagate(function, x, spec).weights, y.weights)
-    for row in range(4):
-        z = sr.propagate(function, x[row], spec)
-        assert torch.allclose(y[row].mean, z.mean)
-        assert torch.allclose(y[row].variance, z.variance)
-    assert y.weights[1].count_nonzero() == 1
-
-
 def shared(true, drawn):
     """Mass that two samples share on equal cells of the first along each output, on average."""
     found = []

@@ -83,24 +83,6 @@ def test_little_noise_leaves_little_to_sample(net, coefficient):
     assert shares[1] < 0.15 * shares[0] < 0.15
 
 
-@pytest.mark.parametrize(
-    ("rule", "parameters"),
-    [
-        ("control_variate", {"coefficient": "jacobian"}),
-        ("control_variate", {"coefficient": "regression"}),
-        ("monte_carlo", {"sampler": "whitened"}),
-    ],
-)
-def test_a_linear_net_is_exact(rule, parameters):
-    torch.manual_seed(1)
-    linear, x = nn.Linear(3, 2).double(), gaussian(2, 3)
-    with torch.no_grad():
-        law = sr.rule(rule, samples=9, seed=5, **parameters).propagate(linear, x)
-        truth = sr.rule("sdp").propagate(linear, x)
-    torch.testing.assert_close(law.mean, truth.mean, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(law.covariance, truth.covariance, rtol=1e-10, atol=1e-12)
-
-
 def test_regression_gives_a_covariance_and_the_jacobian_may_not(net):
     x = gaussian(1, 3)
     _, regressed = estimates("control_variate", net, x, samples=6, coefficient="regression")
@@ -135,17 +117,6 @@ def test_bad_parameters(rule, parameters, message):
 def test_too_few_samples_for_the_input(net, rule, parameters, message):
     with pytest.raises(sr.UnsupportedError, match=message):
         sr.rule(rule, **parameters).propagate(net, gaussian(1, 3))
-
-
-@pytest.mark.parametrize("rule", ["monte_carlo", "control_variate"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_law_has_its_own_draws_whatever_its_batch(net, rule, sampler):
-    x = gaussian(3, 3)
-    of = sr.rule(rule, samples=12, sampler=sampler).with_seeds
-    with torch.no_grad():
-        whole, one = of([4, 5, 6]).propagate(net, x), of([5]).propagate(net, x[1])
-    torch.testing.assert_close(whole[1].mean, one.mean)
-    torch.testing.assert_close(whole[1].covariance, one.covariance)
 
 
 @pytest.mark.parametrize("sampler", ["mc", "antithetic", "sobol", "lattice", "whitened"])
