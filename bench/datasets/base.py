@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -77,11 +77,6 @@ class LabelledExamples(ABC):
         return tuple(self.kept.shape[1:])
 
     @property
-    def complete(self) -> bool:
-        """Whether this is the whole published split."""
-        return len(self) == self.published
-
-    @property
     def description(self) -> str:
         """Description of the data: ``CIFAR-10 train: 20000 of 50000 images (data_batch_1, data_batch_2)``."""
         note = f"; {self.note}" if self.note else ""
@@ -140,28 +135,18 @@ class Dataset(ABC):
     """A named data set. An instance in a module of this folder is registered automatically.
 
     `name`: name on the command line and in records: ``iris``. `title`: display name. `licence`: licence, as
-    far as the publisher states it. `net`, `training`: fields of the default architecture and recipe that
-    differ from the project's.
+    far as the publisher states it. `training`: fields of the default recipe that differ from the project's.
     """
 
     name: str
     title: str
     licence: str
-    net: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     training: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     @property
     @abstractmethod
     def files(self) -> tuple[DataFile, ...]:
         """All files of the publisher."""
-
-    def download(self) -> list[str]:
-        """Download missing files and check all against the published hashes.
-
-        Returns the paths of the available files, relative to the data folder. A failed download raises a
-        DataMissingError, a damaged local file a RunFailedError.
-        """
-        return list(download.contents(self.files))
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,8 +256,7 @@ class SequenceClassification(SplitClassification):
         """Draw a split; its only part has the same name."""
         import torch
 
-        if split not in self.splits:
-            raise ValueError(f"unknown split '{split}'; choose from {', '.join(self.splits)}")
+        _require_split(self.splits, split)
         if parts is not None and tuple(parts) != (split,):
             raise ValueError(
                 f"parts of {self.title} {split} are {split}, got {', '.join(parts) or 'nothing'}"
@@ -302,44 +286,50 @@ class ImageClassification(SplitClassification):
     def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledImages:
         import torch
 
-        if split not in self.splits:
-            raise ValueError(f"unknown split '{split}'; choose from {', '.join(self.splits)}")
-        chosen = self._chosen(split, parts)
+        _require_split(self.splits, split)
+        known = {part.name: part for part in self.splits[split]}
+        if parts is not None and (not set(parts) <= set(known) or not parts or len(set(parts)) < len(parts)):
+            named = ", ".join(parts) or "nothing"
+            raise ValueError(f"parts of {self.title} {split} are {', '.join(known)}, got {named}")
+        chosen = [known[name] for name in (known if parts is None else parts)]
         there = download.contents([file for part in chosen for file in part.files])
-        used: list[tuple[str, NDArray[np.uint8], NDArray[np.integer[Any]]]] = []
+        names: list[str] = []
+        pixels: list[NDArray[np.uint8]] = []
+        labels: list[NDArray[np.integer[Any]]] = []
+        absent: list[DataFile] = []
         for part in chosen:
-            found = [_whole_or_in_part(file, there) for file in part.files]
+            # The whole file or, if only its beginning is available, that local copy.
+            found = [
+                (file.name, there[file.path]) if file.path in there else download.partial_copy(file)
+                for file in part.files
+            ]
             copies = [copy for copy in found if copy is not None]
-            if len(copies) == len(part.files):
-                names = [name for name, _ in copies]
-                used.append((names[0], *self.read([content for _, content in copies], names)))
-            elif parts is not None:
-                absent = [file for file in part.files if file.path not in there]
-                raise DataMissingError(_missing(f"{self.title} {split}", absent))
-        if not used:
-            absent = [file for part in chosen for file in part.files if file.path not in there]
+            if len(copies) < len(part.files):
+                absent += [file for file in part.files if file.path not in there]
+                continue
+            names.append(copies[0][0])
+            images, classes = self.read([content for _, content in copies], [name for name, _ in copies])
+            pixels.append(images)
+            labels.append(classes)
+        if absent and (parts is not None or not names):
             raise DataMissingError(_missing(f"{self.title} {split}", absent))
-        labels = np.concatenate([labels for _, _, labels in used]).astype(np.int64)
+        joined = np.concatenate(labels).astype(np.int64)
+        is_whole = len(joined) == sum(part.images for part in chosen)
         published = sum(part.images for part in self.splits[split])
-        whole_parts = sum(len(some) for _, _, some in used) == sum(part.images for part in chosen)
         return LabelledImages(
             self.title,
             split,
-            torch.from_numpy(np.concatenate([pixels for _, pixels, _ in used])),
-            torch.from_numpy(labels),
-            tuple(name for name, _, _ in used),
+            torch.from_numpy(np.concatenate(pixels)),
+            torch.from_numpy(joined),
+            tuple(names),
             published,
-            "" if whole_parts or self.describe_missing is None else self.describe_missing(labels),
+            "" if is_whole or self.describe_missing is None else self.describe_missing(joined),
         )
 
-    def _chosen(self, split: str, parts: Sequence[str] | None) -> list[Part]:
-        known = {part.name: part for part in self.splits[split]}
-        if parts is None:
-            return list(known.values())
-        if not parts or not set(parts) <= set(known) or len(set(parts)) < len(parts):
-            named = ", ".join(parts) or "nothing"
-            raise ValueError(f"parts of {self.title} {split} are {', '.join(known)}, got {named}")
-        return [known[part] for part in parts]
+
+def _require_split(splits: Iterable[str], split: str) -> None:
+    if split not in splits:
+        raise ValueError(f"unknown split '{split}'; choose from {', '.join(splits)}")
 
 
 def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ...]:
@@ -368,13 +358,6 @@ def _complete(title: str, files: Sequence[DataFile]) -> dict[str, bytes]:
     if absent := [file for file in files if file.path not in there]:
         raise DataMissingError(_missing(title, absent))
     return there
-
-
-def _whole_or_in_part(file: DataFile, there: Mapping[str, bytes]) -> tuple[str, bytes] | None:
-    """Return name and content of a file or, if only its beginning is available, of that local copy."""
-    if file.path in there:
-        return file.name, there[file.path]
-    return download.partial_copy(file)
 
 
 def _missing(what: str, absent: Sequence[DataFile]) -> str:

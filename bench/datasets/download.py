@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import tarfile
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.files import cache_folder
 
 VARIABLE = "SDP_BENCH_DATA"
 """Environment variable with the folder of a local copy of the files."""
@@ -57,13 +56,6 @@ def local_copy() -> Path | None:
     return Path(named)
 
 
-def download_folder() -> Path:
-    """Return the folder of downloaded files, in ``SDP_BENCH_CACHE`` or the user's cache folder."""
-    import platformdirs
-
-    return Path(os.environ.get("SDP_BENCH_CACHE") or platformdirs.user_cache_dir("sdp-bench")) / "data"
-
-
 def contents(files: Sequence[DataFile]) -> dict[str, bytes]:
     """Return the contents, by path, of files that are available or can be downloaded, verified by hash.
 
@@ -71,7 +63,7 @@ def contents(files: Sequence[DataFile]) -> dict[str, bytes]:
     omitted. A failed download raises a DataMissingError, a damaged or unreadable local file a RunFailedError.
     """
     local = local_copy()
-    folder = local or download_folder()
+    folder = local or cache_folder("data")
     found: dict[str, bytes] = {}
     for file in files:
         if local is None and file.url:
@@ -107,20 +99,35 @@ def _fetch(file: DataFile, folder: Path) -> None:
 
     if not file.url:
         return
+    pooch.get_logger().setLevel("WARNING")  # its log would disturb the progress bar
     try:
-        with _quiet_logger(), _Bar(file.name) as bar:
-            pooch.retrieve(
-                file.url,
-                file.known_hash,
-                fname=file.name,
-                path=(folder / file.path).parent,
-                downloader=pooch.HTTPDownloader(progressbar=bar, chunk_size=2**16, timeout=TIMEOUT),
-            )
+        directory = (folder / file.path).parent
+        pooch.retrieve(file.url, file.known_hash, file.name, directory, downloader=_download)
     # pooch raises ValueError for a wrong hash; the errors of requests are OSErrors
     except (OSError, ValueError) as error:
         raise DataMissingError(
             f"cannot download {file.url}: {_reason(error)}; or set {VARIABLE} to a folder with {file.path}"
         ) from error
+
+
+def _download(url: str, output: str, _pooch: object) -> None:
+    """Download a file with a progress bar on standard error, or one line if that is not a terminal."""
+    import requests
+    from rich.console import Console
+    from rich.progress import Progress
+
+    response = requests.get(url, stream=True, timeout=TIMEOUT)
+    response.raise_for_status()
+    size = int(response.headers.get("content-length", 0))
+    text = f"downloading {url.rpartition('/')[2]} ({size / 1e6:.1f} MB)"
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    with Progress(console=console, disable=not console.is_terminal) as bar, Path(output).open("wb") as file:
+        task = bar.add_task(text, total=size or None)
+        for chunk in response.iter_content(2**16):
+            file.write(chunk)
+            bar.update(task, advance=len(chunk))
 
 
 def _reason(error: Exception) -> str:
@@ -140,13 +147,17 @@ def _read(path: Path) -> bytes:
         raise RunFailedError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def _algorithm(file: DataFile) -> str:
+    return file.known_hash.rpartition(":")[0] or "sha256"
+
+
 def _checked(file: DataFile, content: bytes, folder: Path) -> bytes:
-    algorithm, _, value = file.known_hash.rpartition(":")
-    _check(hashlib.new(algorithm or "sha256", content).hexdigest(), value, file, folder)
+    _check(file, hashlib.new(_algorithm(file), content).hexdigest(), folder)
     return content
 
 
-def _check(found: str, known: str, file: DataFile, folder: Path) -> None:
+def _check(file: DataFile, found: str, folder: Path) -> None:
+    known = file.known_hash.rpartition(":")[2]
     if found != known:
         raise RunFailedError(
             f"{folder / file.path} is not the published file (hash {found[:16]}..., expected "
@@ -157,75 +168,19 @@ def _check(found: str, known: str, file: DataFile, folder: Path) -> None:
 def _unpacked(archive: DataFile, files: Sequence[DataFile], folder: Path) -> dict[str, bytes]:
     """Read archive members into memory, so that an archive cannot choose paths to write to."""
     path = folder / archive.path
-    algorithm, _, value = archive.known_hash.rpartition(":")
+    wanted = {file.member: file for file in files}
     try:
         with path.open("rb") as stream:
-            _check(hashlib.file_digest(stream, algorithm or "sha256").hexdigest(), value, archive, folder)
-        wanted = {file.member: file for file in files}
+            _check(archive, hashlib.file_digest(stream, _algorithm(archive)).hexdigest(), folder)
+        raw: dict[str, bytes] = {}
         if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as opened:
-                raw = {member: opened.read(member) for member in wanted}
+            with zipfile.ZipFile(path) as zipped:
+                raw = {member: zipped.read(member) for member in wanted}
         else:
-            raw = dict(_tar_members(path, wanted))
+            with tarfile.open(path, "r|*") as opened:  # a single pass: seeking back would decompress again
+                for member in opened:
+                    if member.name in wanted and (inside := opened.extractfile(member)):
+                        raw[member.name] = inside.read()
     except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise RunFailedError(f"cannot read {path}: {error}") from error
     return {wanted[m].path: _checked(wanted[m], content, folder) for m, content in raw.items()}
-
-
-def _tar_members(path: Path, wanted: dict[str, DataFile]) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(path, "r|*") as opened:  # a single pass: seeking back would decompress from the start
-        for member in opened:
-            if member.name in wanted and (stream := opened.extractfile(member)):
-                yield member.name, stream.read()
-
-
-@contextmanager
-def _quiet_logger() -> Iterator[None]:
-    """Silence pooch's log, which would disturb the progress bar."""
-    import pooch
-
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-class _Bar:
-    """A rich progress bar on standard error with the interface that pooch expects."""
-
-    total = 0
-
-    def __init__(self, title: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self._console = Console(stderr=True)
-        self._progress = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
-        self._title, self._said = title, False
-        self._task = self._progress.add_task(f"downloading {title}", total=None)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def update(self, count: int) -> None:
-        if not self._said:
-            self._said = True
-            self._progress.start()
-            if not self._console.is_terminal:
-                text = f"downloading {self._title} ({self.total / 1e6:.1f} MB)"
-                self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-        self._progress.update(self._task, advance=count, total=self.total or None)
-
-    def reset(self) -> None:
-        self._progress.update(self._task, completed=0)
-
-    def close(self) -> None:
-        if self._said:
-            self._progress.stop()

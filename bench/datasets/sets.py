@@ -55,22 +55,19 @@ def grey_images(
     return images[:, None].copy(), labels[: len(images)].copy()
 
 
-def cifar_batch(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
+def cifar_batch(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return images, uint8, shape (N, 3, 32, 32), and labels, int64, shape (N,), of a Python CIFAR-10 batch.
 
     Other content, and a pickle that would run code, raise a RunFailedError.
     """
     try:
-        return _images_and_labels(_ArrayUnpickler(io.BytesIO(content), encoding="bytes").load())
+        batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+        pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"])
+        if pixels.dtype != np.uint8 or labels.shape != (len(pixels),) or labels.dtype.kind != "i":
+            raise ValueError("data must be bytes, with a whole number as label of each row")  # noqa: TRY301
+        return pixels.reshape(-1, 3, 32, 32), labels.astype(np.int64)
     except Exception as error:  # unpickling arbitrary bytes can raise almost any error
         raise RunFailedError(f"{name} is not a batch of CIFAR-10 ({error})") from error
-
-
-def _images_and_labels(batch: Any) -> tuple[np.ndarray, np.ndarray]:
-    pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"])
-    if pixels.dtype != np.uint8 or labels.shape != (len(pixels),) or labels.dtype.kind != "i":
-        raise ValueError("data must be bytes, with a whole number as label of each row")
-    return pixels.reshape(-1, 3, 32, 32), labels.astype(np.int64)
 
 
 def columns(content: bytes, name: str) -> np.ndarray:
@@ -117,12 +114,6 @@ def _batch(name: str, known_hash: str) -> Part:
     return Part((DataFile(f"cifar10/{name}", known_hash, archive=_CIFAR10_ARCHIVE, member=member),), 10_000)
 
 
-def _read_cifar10(
-    contents: Sequence[bytes], names: Sequence[str]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    return cifar_batch(contents[0], names[0])
-
-
 CIFAR10 = ImageClassification(
     "cifar10",
     "CIFAR-10",
@@ -137,7 +128,7 @@ CIFAR10 = ImageClassification(
         ),
         "test": (_batch("test_batch", "f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831"),),
     },
-    _read_cifar10,
+    lambda contents, names: cifar_batch(contents[0], names[0]),
     training={"augmentation": "crop_flip"},
 )
 
@@ -147,17 +138,6 @@ _EMNIST_ARCHIVE = DataFile(
     "md5:58c8d27c78d21e728a6bc7b3cc06412e",
     "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
 )
-
-
-def _emnist_file(stem: str, suffix: str, known_hash: str) -> DataFile:
-    name = f"{stem}-{suffix}"
-    return DataFile(
-        f"emnist/{name}",
-        known_hash,
-        archive=_EMNIST_ARCHIVE,
-        member=f"gzip/{name}",
-        beginnings=f"emnist/{stem}-*-{suffix}",
-    )
 
 
 def _read_letters(
@@ -180,17 +160,24 @@ EMNIST_LETTERS = ImageClassification(
     {
         "test": (
             Part(
-                (
-                    _emnist_file(
-                        "emnist-letters-test-images",
-                        "idx3-ubyte.gz",
-                        "50f0e93d75b99b463e9760b8345866f22587fa2c2fba472730a5ba09c693412d",
-                    ),
-                    _emnist_file(
-                        "emnist-letters-test-labels",
-                        "idx1-ubyte.gz",
-                        "924955c31fe7fd809b7303b5c0141282955f4b8390c74cdfd5d80435e0f4b4cb",
-                    ),
+                tuple(
+                    DataFile(
+                        f"emnist/emnist-letters-test-{name}",
+                        known_hash,
+                        archive=_EMNIST_ARCHIVE,
+                        member=f"gzip/emnist-letters-test-{name}",
+                        beginnings=f"emnist/emnist-letters-test-{name.replace('-', '-*-', 1)}",
+                    )
+                    for name, known_hash in (
+                        (
+                            "images-idx3-ubyte.gz",
+                            "50f0e93d75b99b463e9760b8345866f22587fa2c2fba472730a5ba09c693412d",
+                        ),
+                        (
+                            "labels-idx1-ubyte.gz",
+                            "924955c31fe7fd809b7303b5c0141282955f4b8390c74cdfd5d80435e0f4b4cb",
+                        ),
+                    )
                 ),
                 20_800,
             ),
@@ -215,8 +202,13 @@ _MNIST_MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 """PyTorch's mirror; the original server has not responded for years."""
 
 
-def _mnist_file(name: str, known_hash: str) -> DataFile:
-    return DataFile(f"mnist/{name}", known_hash, _MNIST_MIRROR + name)
+def _mnist(stem: str, images_hash: str, labels_hash: str, count: int) -> tuple[Part]:
+    names = f"{stem}-images-idx3-ubyte.gz", f"{stem}-labels-idx1-ubyte.gz"
+    files = (
+        DataFile(f"mnist/{name}", known_hash, _MNIST_MIRROR + name)
+        for name, known_hash in zip(names, (images_hash, labels_hash), strict=True)
+    )
+    return (Part(tuple(files), count),)
 
 
 MNIST = ImageClassification(
@@ -224,35 +216,17 @@ MNIST = ImageClassification(
     "MNIST",
     "CC BY-SA 3.0",
     {
-        "train": (
-            Part(
-                (
-                    _mnist_file(
-                        "train-images-idx3-ubyte.gz",
-                        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                    ),
-                    _mnist_file(
-                        "train-labels-idx1-ubyte.gz",
-                        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                    ),
-                ),
-                60_000,
-            ),
+        "train": _mnist(
+            "train",
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            60_000,
         ),
-        "test": (
-            Part(
-                (
-                    _mnist_file(
-                        "t10k-images-idx3-ubyte.gz",
-                        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                    ),
-                    _mnist_file(
-                        "t10k-labels-idx1-ubyte.gz",
-                        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-                    ),
-                ),
-                10_000,
-            ),
+        "test": _mnist(
+            "t10k",
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            10_000,
         ),
     },
     grey_images,
