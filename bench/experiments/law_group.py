@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -26,7 +27,6 @@ from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
 from sdp_bench.bench.settings import Settings
 from sdp_ref.errors import CovarianceSizeError
 from sdp_ref.laws import Law
-from sdp_ref.rules import Propagator
 
 _IMAGES = 10
 """Images per group, the unit of resumption: ResNet-18 takes seconds per image."""
@@ -160,23 +160,17 @@ class LawGroup(Group):
         for unit, rule, metric in self.cells:
             if (unit, rule, metric) in cells:
                 pairs[unit].append((metric, rule))
-        begun = time.perf_counter()
-        try:
-            with outside():
-                net = self.net.build().to(self.settings.sampling.device)
-        except OutsideError as error:
-            yield from self._failures(None, error, begun)
+        failures: list[Failure] = []
+        with _recorded(failures, pairs):
+            net = self.net.build().to(self.settings.sampling.device)
+        if failures:
+            yield from failures
             return
         predictors: dict[str, _Predictor] = {}
         for name in dict.fromkeys(rule for asked in pairs.values() for _, rule in asked):
-            begun = time.perf_counter()
-            try:
-                with outside():
-                    predictors[name] = self._predictor(name, net)
-            except OutsideError as error:
-                if isinstance(error.__cause__, CovarianceSizeError):
-                    error = OutsideError(f"{NOT_DEFINED}{error.__cause__}")
-                yield from self._failures(name, error, begun)
+            with _recorded(failures, pairs, name):
+                predictors[name] = self._predictor(name, net)
+        yield from failures
         law = self.law
         for place, subject in enumerate(self.subjects):
             asked = [(metric, rule) for metric, rule in pairs[subject.key.hex] if rule in predictors]
@@ -187,62 +181,64 @@ class LawGroup(Group):
     def _predictor(self, name: str, net: nn.Module) -> _Predictor:
         rule = self.settings.rule(name)
         if isinstance(rule, Reference):
-            return _Predictor(rule)
+
+            def by_reference(oracle: Oracle, _: int) -> tuple[Prediction, float]:
+                begun = time.perf_counter()
+                return rule.predict(oracle), time.perf_counter() - begun
+
+            return by_reference
         law = self.law.to(device=self.settings.sampling.device)
         predicted, seconds = predict(rule, net, law, [subject.key for subject in self.subjects])
-        return _Predictor(rule, [predicted[place] for place in range(predicted.batch)], seconds)
 
-    def _failures(self, rule: str | None, error: OutsideError, begun: float) -> Iterator[Failure]:
+        def by_rule(oracle: Oracle, place: int) -> tuple[Prediction, float]:
+            # Each input's records have the time of one repeat, so that records show the spread of the times.
+            return prediction_of(rule, predicted[place], oracle), seconds[place % len(seconds)]
+
+        return by_rule
+
+
+_Predictor = Callable[[Oracle, int], tuple[Prediction, float]]
+"""Returns the prediction for an oracle, by the position of its input, and the time (s) of the rule."""
+
+
+@contextmanager
+def _recorded(
+    failures: list[Failure], units: Iterable[str], rule: str | None = None, metric: str | None = None
+) -> Iterator[None]:
+    """Turn an error of a net, a rule or a metric into failures of some units."""
+    begun = time.perf_counter()
+    try:
+        with outside():
+            yield
+    except OutsideError as error:
+        too_large = isinstance(error.__cause__, CovarianceSizeError)
+        text = f"{NOT_DEFINED}{error.__cause__}" if too_large else str(error)
         took = time.perf_counter() - begun
-        for subject in self.subjects:
-            yield Failure(subject.key.hex, rule, None, str(error), took)
-
-
-@dataclass(frozen=True, eq=False)
-class _Predictor:
-    """A reference, or a rule with its predictions for all inputs and times (s) per input."""
-
-    rule: Propagator | Reference
-    laws: Sequence[Law] = ()
-    seconds: Sequence[float] = ()
-
-    def predict(self, oracle: Oracle, place: int) -> tuple[Prediction, float]:
-        begun = time.perf_counter()
-        if isinstance(self.rule, Reference):
-            prediction = self.rule.predict(oracle)
-            return prediction, time.perf_counter() - begun
-        # Each input's records have the time of one repeat, so that records show the spread of the times.
-        return prediction_of(self.rule, self.laws[place], oracle), self.seconds[place % len(self.seconds)]
+        failures += [Failure(unit, rule, metric, text, took) for unit in units]
 
 
 def _compared(
     oracle: Oracle, place: int, predictors: Mapping[str, _Predictor], asked: Sequence[tuple[str, str]]
 ) -> Iterator[Record | Failure]:
     """Yield records of all requested metrics and rules for one oracle."""
-    unit, begun = oracle.key.hex, time.perf_counter()
-    try:
-        with outside():  # the net may be user code
-            _ = oracle.resident
-    except OutsideError as error:
-        yield Failure(unit, None, None, str(error), time.perf_counter() - begun)
+    units, failures = [oracle.key.hex], list[Failure]()
+    with _recorded(failures, units):  # the net may be user code
+        _ = oracle.resident
+    if failures:
+        yield from failures
         return
     for name in dict.fromkeys(rule for _, rule in asked):
-        begun = time.perf_counter()
-        try:
-            with outside():
-                prediction, seconds = predictors[name].predict(oracle, place)
-        except OutsideError as error:
-            yield Failure(unit, name, None, str(error), time.perf_counter() - begun)
+        prediction: Prediction | None = None
+        with _recorded(failures, units, name):
+            prediction, seconds = predictors[name](oracle, place)
+        if prediction is None:
             continue
         for metric in (metric for metric, rule in asked if rule == name):
-            begun = time.perf_counter()
-            try:
-                with outside():
-                    records = measured(oracle, prediction, name, metric, seconds)
-            except OutsideError as error:
-                yield Failure(unit, name, metric, str(error), time.perf_counter() - begun)
-                continue
+            records: list[Record] = []
+            with _recorded(failures, units, name, metric):
+                records = measured(oracle, prediction, name, metric, seconds)
             yield from records
+    yield from failures
 
 
 def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float) -> list[Record]:
@@ -250,9 +246,12 @@ def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, sec
     definition = metric_of(metric)
     records = []
     for component, estimate in definition.measure(oracle, prediction):
-        if estimate.value != estimate.value:
+        if math.isnan(estimate.value):
             raise ValueError(f"{metric} is not a number")
-        floor, floor95, stderr = map(_known, (estimate.floor, estimate.floor95, estimate.stderr))
+        floor, floor95, stderr = (
+            None if math.isnan(number) else float(number)
+            for number in (estimate.floor, estimate.floor95, estimate.stderr)
+        )
         records.append(
             Record(
                 oracle.key.hex,
@@ -269,10 +268,6 @@ def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, sec
             )
         )
     return records
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 def _joined(groups: Sequence[LawGroup]) -> Iterator[LawGroup]:

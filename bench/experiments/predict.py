@@ -150,36 +150,31 @@ class Scope:
 
     def left_out(self, rule: str, net: Net, noise: Noise) -> LeftOut | None:
         """Return why a rule does not run on nets with this activation under a family of noise, or None."""
-        activation, where = net.architecture.activation, f"{noise.name} noise"
-        attempts: tuple[tuple[str, Callable[[], str]], ...] = (
-            (activation, lambda: self._refused_net(rule, net)),
-            (where, lambda: self._refused_noise(rule, noise)),
-        )
-        for place, refused in attempts:
+        for place, subject in ((net.architecture.activation, net), (f"{noise.name} noise", noise)):
             if (rule, place) not in self._refusals:
-                self._refusals[rule, place] = refused()
+                self._refusals[rule, place] = self._refused(rule, subject)
             if reason := self._refusals[rule, place]:
                 return LeftOut(rule, place, reason)
         return None
 
-    def _refused_net(self, rule: str, net: Net) -> str:
-        if plugin := plugin_of(rule, self.settings.plugins):
-            return _asked(plugin.address, plugin, net)
-        made, activation = self.settings.rule(rule), net.architecture.activation
-        if isinstance(made, Reference):
+    def _refused(self, rule: str, subject: Net | Noise) -> str:
+        """Return why a rule does not support a net or noise, or ''."""
+        if subject == GAUSSIAN:
             return ""
+        if plugin := plugin_of(rule, self.settings.plugins):
+            return _asked(plugin.address, plugin, subject)
+        made = self.settings.rule(rule)
+        if isinstance(made, Reference):
+            return made.refusal(subject.example) if isinstance(subject, Noise) else ""
+        if isinstance(subject, Noise):
+            return _refusal(made, subject)
+        activation = subject.architecture.activation
         slow = isinstance(made, MomentMatching) and activation in ACTIVATIONS
         if not self.settings.slow_rules and slow and ACTIVATIONS[activation].layer_seconds > _SLOW:
             return f"rule '{rule}' is slow on {activation} nets; --slow-rules runs it"
-        return _asked(net.architecture.name, made, net) if isinstance(net, OwnNet) else _refusal(made, net)
-
-    def _refused_noise(self, rule: str, noise: Noise) -> str:
-        if plugin := plugin_of(rule, self.settings.plugins):
-            return "" if noise == GAUSSIAN else _asked(plugin.address, plugin, noise)
-        made = self.settings.rule(rule)
-        if isinstance(made, Reference):
-            return made.refusal(noise.example)
-        return "" if noise == GAUSSIAN else _refusal(made, noise)
+        if isinstance(subject, OwnNet):
+            return _asked(subject.architecture.name, made, subject)
+        return _refusal(made, subject)
 
 
 def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
@@ -190,25 +185,21 @@ def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
         return ""
 
 
-def _look_at(rule: Propagator, place: Net | Noise) -> None:
-    """Apply a rule to a net or a noise, so that it raises if it has no formula."""
-    if isinstance(place, Noise):
-        law = place.example
-        rule.propagate(nn.Linear(law.dimension, 1), law)
-        return
-    module, law = place.build(), GAUSSIAN.law(inputs_of(place).batch([0]), 1.0)
-    if isinstance(rule, Rule):
-        rule.examine(module, law)
-    else:
-        rule.propagate(module, law)
-
-
 def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:
     """Return why a rule does not support a net or noise, or ''; groups record all other errors."""
     try:
         with outside(), no_exit(), unsaid():
+            made = rule.load() if isinstance(rule, Plugin) else rule
+            net: nn.Module
+            if isinstance(place, Noise):
+                net, law = nn.Linear(place.example.dimension, 1), place.example
+            else:
+                net, law = place.build(), GAUSSIAN.law(inputs_of(place).batch([0]), 1.0)
             try:
-                _look_at(rule.load() if isinstance(rule, Plugin) else rule, place)
+                if isinstance(made, Rule) and not isinstance(place, Noise):
+                    made.examine(net, law)
+                else:
+                    made.propagate(net, law)
             except sdp_ref.UnsupportedError as error:
                 return message_of(error)
     except OutsideError:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -169,7 +172,9 @@ class ResNet(nn.Module):
         before = planes = width
         for number, (name, count) in enumerate(zip(self.stages, blocks, strict=True)):
             planes = width * 2**number
-            self.add_module(name, _stage(before, planes, 2 if number else 1, count))
+            first = BasicBlock(before, planes, 2 if number else 1)
+            others = (BasicBlock(planes, planes, 1) for _ in range(count - 1))
+            self.add_module(name, nn.Sequential(first, *others))
             before = planes
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(planes, classes)
@@ -184,11 +189,6 @@ class ResNet(nn.Module):
             x = getattr(self, name)(x)
         scores: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
         return scores
-
-
-def _stage(channels: int, planes: int, stride: int, blocks: int) -> nn.Sequential:
-    others = (BasicBlock(planes, planes, 1) for _ in range(blocks - 1))
-    return nn.Sequential(BasicBlock(channels, planes, stride), *others)
 
 
 def cnn3(channels: int, size: int, classes: int, width: int) -> nn.Sequential:
@@ -235,13 +235,13 @@ class SelfAttention(nn.Module):
         return z
 
 
-class EncoderBlock(nn.Module):
-    """Attention and an MLP, each after a LayerNorm and with a shortcut."""
+class Block(nn.Module):
+    """Attention and an MLP, each after a norm and with a shortcut."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, norm: Callable[[], nn.Module], attention: nn.Module, mlp: nn.Module) -> None:
         super().__init__()
-        self.norm1, self.attention = nn.LayerNorm(width), SelfAttention(width)
-        self.norm2, self.mlp = nn.LayerNorm(width), mlp(width, 2 * width)
+        self.norm1, self.attention = norm(), attention
+        self.norm2, self.mlp = norm(), mlp
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
@@ -256,7 +256,10 @@ class ViT(nn.Module):
         super().__init__()
         self.patches = Patches(channels, size, width)
         self.position = nn.Parameter(0.02 * torch.randn(GRID**2, width))
-        self.blocks = nn.Sequential(*(EncoderBlock(width) for _ in range(2)))
+        blocks = (
+            Block(partial(nn.LayerNorm, width), SelfAttention(width), mlp(width, 2 * width)) for _ in range(2)
+        )
+        self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
@@ -279,28 +282,16 @@ class SwiGLU(nn.Module):
         return z
 
 
-class DecoderBlock(nn.Module):
-    """Causal attention and SwiGLU, each after an RMSNorm and with a shortcut, as in Llama."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm1, self.attention = nn.RMSNorm(width, eps=1e-6), SelfAttention(width, causal=True)
-        self.norm2, self.mlp = nn.RMSNorm(width, eps=1e-6), SwiGLU(width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.norm1(x))
-        z: Tensor = x + self.mlp(self.norm2(x))
-        return z
-
-
 class Decoder(nn.Module):
-    """Causal transformer with two blocks (Touvron et al. 2023); the last token gives the scores."""
+    """Causal transformer with RMSNorm and SwiGLU (Touvron et al. 2023); the last token gives the scores."""
 
     def __init__(self, features: int = 2, length: int = 12, classes: int = 10, width: int = 32) -> None:
         super().__init__()
         self.embedding = nn.Linear(features, width)
         self.position = nn.Parameter(0.02 * torch.randn(length, width))
-        self.blocks = nn.Sequential(*(DecoderBlock(width) for _ in range(2)))
+        norm = partial(nn.RMSNorm, width, eps=1e-6)
+        blocks = (Block(norm, SelfAttention(width, causal=True), SwiGLU(width)) for _ in range(2))
+        self.blocks = nn.Sequential(*blocks)
         self.norm = nn.RMSNorm(width, eps=1e-6)
         self.head = nn.Linear(width, classes, bias=False)
 

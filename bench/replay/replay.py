@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -111,37 +111,30 @@ def replay_share(
     Raises UserError if there is no measurement against an oracle, or the drawn ones need code that is not
     trusted or that has the name of a built-in rule.
     """
+    names = ["unit", "rule", "metric_spec"]
     frame = store.frame(*map(store.run, store.runs()))
-    frame = frame[frame["net"].notna()].astype({"unit": str, "rule": str, "metric_spec": str})
-    cells = sorted(set(zip(frame["unit"], frame["rule"], frame["metric_spec"], strict=True)))
+    frame = frame[frame["net"].notna()].astype(dict.fromkeys(names, str))
+    cells = sorted(set(frame[names].itertuples(index=False, name=None)))
     if not cells:
         raise UserError("no measurement has an oracle; there is nothing to measure again")
     drawn = random.Random(seed).sample(cells, max(1, round(share * len(cells))))  # noqa: S311
-    names = ["unit", "rule", "metric_spec"]
     frame = frame[pd.MultiIndex.from_frame(frame[names]).isin(drawn)]
-    stored: dict[Cell, dict[str, Mapping[str, Any]]] = {cell: {} for cell in drawn}
-    runs: dict[int, dict[Cell, None]] = {}
-    for row in frame.to_dict("records"):
-        cell = row["unit"], row["rule"], row["metric_spec"]
-        stored[cell][row["component"] or ""] = {str(name): value for name, value in row.items()}
-        runs.setdefault(row["run"], {})[cell] = None
-    tasks = [
-        task for number, own in runs.items() for task in _tasks(store, number, list(own), trusted=trusted)
-    ]
+    frame["component"] = frame["component"].fillna("")
+    tasks = [task for run, rows in frame.groupby("run") for task in _tasks(store, run, rows, trusted=trusted)]
     differences: list[str] = []
-    for done, (group, own) in enumerate(tasks, 1):
-        differences += _differences(group, {cell: stored[cell] for cell in own}, limits)
+    for done, (group, rows) in enumerate(tasks, 1):
+        differences += _differences(group, rows, limits)
         on_group(done, len(tasks), group.title if group else "")
     return Replayed(len(drawn), len(cells), tuple(differences))
 
 
 def _tasks(
-    store: Queries, number: int, cells: Sequence[Cell], *, trusted: bool
-) -> Iterator[tuple[LawGroup | None, list[Cell]]]:
-    """Yield the groups of some cells of one run; None for cells that its experiments do not have."""
-    run = store.run(number)
+    store: Queries, number: Any, rows: pd.DataFrame, *, trusted: bool
+) -> Iterator[tuple[LawGroup | None, pd.DataFrame]]:
+    """Yield the groups of some rows of one run; None for rows that its experiments do not have."""
+    run = store.run(int(number))
     plugins = plugins_of(run)
-    for rule in sorted({rule for _, rule, _ in cells}):
+    for rule in sorted(rows["rule"].unique()):
         plugin = plugin_of(rule, plugins)
         if plugin is None:
             continue
@@ -168,22 +161,23 @@ def _tasks(
         if nets:
             raise
         raise RunFailedError(_NO_WEIGHTS) from error
-    by_cell = {cell: group for group in groups for cell in group.cells}
-    own: dict[int, tuple[LawGroup | None, list[Cell]]] = {}
-    for cell in cells:
-        group = by_cell.get(cell)
-        if group is None and not nets:
-            raise RunFailedError(_NO_WEIGHTS)
-        own.setdefault(id(group), (group, []))[1].append(cell)
-    yield from own.values()
+    places = {cell: place for place, group in enumerate(groups) for cell in group.cells}
+    cells = zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True)
+    own = np.array([places.get(cell, -1) for cell in cells])
+    if -1 in own and not nets:
+        raise RunFailedError(_NO_WEIGHTS)
+    for place in np.unique(own):
+        yield (groups[place] if place >= 0 else None), rows[own == place]
 
 
 _NO_WEIGHTS = "the results do not contain the nets' weights, so they cannot be measured again"
 
 
-def _differences(
-    group: LawGroup | None, stored: Mapping[Cell, Mapping[str, Mapping[str, Any]]], limits: Limits | None
-) -> Iterator[str]:
+def _differences(group: LawGroup | None, rows: pd.DataFrame, limits: Limits | None) -> Iterator[str]:
+    stored: dict[Cell, dict[str, Any]] = {}
+    for row in rows.to_dict("records"):
+        cell = row["unit"], row["rule"], row["metric_spec"]
+        stored.setdefault(cell, {})[row["component"]] = row
     if group is None:
         for cell in stored:
             yield f"{'/'.join(cell)}: its experiment has no such measurement"
@@ -205,14 +199,10 @@ def _differences(
             continue
         versions = group.versions_of(cell[1], cell[2])
         for component in sorted(components.keys() | again[cell].keys()):
-            reason = _difference(components.get(component), again[cell].get(component))
-            if reason:
+            if reason := _difference(components.get(component), again[cell].get(component)):
                 old = components.get(component, {}).get("fingerprint")
-                note = (
-                    f" (stored with {old}; this version has {versions})"
-                    if old not in (None, versions)
-                    else ""
-                )
+                other = old not in (None, versions)
+                note = f" (stored with {old}; this version has {versions})" if other else ""
                 yield f"{name} {component}".rstrip() + f": {reason}{note}"
 
 

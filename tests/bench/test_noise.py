@@ -206,22 +206,6 @@ def small(**options) -> Settings:
     return TINY.but(**{"sizes": sizes, "sigmas": (0.5,), "rules": ("sdp",), **options})
 
 
-def test_noise_of_a_run_takes_the_place_of_each_experiments_own():
-    plan = make_plan(small(noise="laplace"), ("iris-tv", "iris-cauchy"))
-    assert {group.noise for group in plan.groups} == {noise_of("laplace")}
-    assert plan.units[0].noise == "laplace"
-    assert all(group.title.endswith("Laplace noise 0.5") for group in plan.groups)
-
-
-def test_an_experiment_has_groups_for_each_of_its_families():
-    plan = make_plan(small(), ("iris-noise",))
-    assert [unit.noise for unit in plan.units] == [
-        *("gaussian", "laplace", "uniform", "student_t:df=5.0", "mixture:0.9*1.0+0.1*5.0")
-    ]
-    for group in plan.groups:
-        assert torch.allclose(group.law.variance, torch.tensor(0.25))
-
-
 def test_rules_that_take_moments_say_so_once_and_not_at_each_input():
     key = OracleKey("", "", "", "mc", 100)
     noise = EVERY["laplace"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -353,33 +352,18 @@ def _sampled(
     """Return Gaussians with the moments (divisor k - 1) of outputs at k noisy copies of each input."""
     means, variances = [], []
     for place, seed in enumerate(seeds):
-        x = splits.features[part][place]
+        x, own = splits.features[part][place], nets[place * settings : (place + 1) * settings]
         generator = np.random.default_rng([seed, *part.encode()])
-        noise = torch.from_numpy(generator.standard_normal((samples, *x.shape))).to(x)
-        own = nets[place * settings : (place + 1) * settings]
-        out = _outputs(own, x, noise, variance[place].sqrt())
-        means.append(out.mean(2))
-        variances.append(out.var(2))
+        noise = torch.from_numpy(generator.standard_normal((samples, *x.shape))).to(x).transpose(0, 1)
+        deviation = variance[place].sqrt().to(x).view(-1, 1, 1, 1)
+        out = [
+            own((rows.unsqueeze(1) + deviation * drawn).flatten(1, 2).mT)[:, 0].unflatten(1, (-1, samples))
+            for rows, drawn in zip(*(t.split(max(1, _COLUMNS // samples)) for t in (x, noise)), strict=True)
+        ]
+        joined = torch.cat(out, 1).double()  # shape (settings, rows, k)
+        means.append(joined.mean(2))
+        variances.append(joined.var(2))
     return Intervals.of_gaussians(torch.stack(means), torch.stack(variances))
-
-
-def _outputs(nets: Nets, x: Tensor, noise: Tensor, deviation: Tensor) -> Tensor:
-    """Return outputs of one seed's nets at x + deviation noise, shape (settings, rows, k), float64."""
-    settings, samples = len(nets), len(noise)
-    centre = (nets.weight @ x.mT + nets.bias).flatten(0, 1)
-    scaled = (deviation.to(x).view(-1, 1, 1) * nets.weight).flatten(0, 1)
-    columns = noise.permute(2, 1, 0).contiguous()  # (n, rows, k)
-    out = x.new_empty(settings, len(x), samples)
-    wide = min(samples, _COLUMNS)
-    high = max(1, _COLUMNS // wide)
-    for row, sample in itertools.product(range(0, len(x), high), range(0, samples, wide)):
-        block = (slice(row, row + high), slice(sample, sample + wide))
-        drawn = columns[:, *block]
-        hidden = (scaled @ drawn.flatten(1)).unflatten(1, drawn.shape[1:])
-        hidden = hidden.add_(centre[:, block[0]].unsqueeze(2)).relu_().flatten(1)
-        shaped = torch.baddbmm(nets.offset, nets.second, hidden.unflatten(0, (settings, -1)))
-        out[:, *block] = shaped[:, 0].unflatten(1, drawn.shape[1:])
-    return out.double()
 
 
 _STEP = 2e-5  # s per net and step, one thread

@@ -66,20 +66,6 @@ def test_the_shards_of_a_run_are_all_of_it():
         assert {key for _, key in shard.members} == {unit.key for unit in shard.units}
 
 
-@pytest.mark.usefixtures("_sets")
-def test_a_set_has_several_groups_on_the_same_units():
-    plan = plan_of([EXPERIMENT], SETTINGS, [])
-    assert len(plan.groups) == 2 * 5  # sets and objectives
-    assert [(unit.dataset, unit.seed) for unit in plan.units] == [
-        *(("yacht", 0), ("yacht", 1)),
-        *(("boston", 0), ("boston", 1)),
-    ]
-    assert len(plan.members) == len(set(plan.members)) == 2 * 2  # sets and seeds
-    cells = [cell for group in plan.groups for cell in group.cells]
-    assert len(cells) == len(set(cells)) == 4 * len(EXPERIMENT.rules) * len(EXPERIMENT.metrics)
-    assert plan.experiments["uci"].rules == EXPERIMENT.rules
-
-
 def test_one_without_its_data_is_left_out_where_there_is_other_work():
     with pytest.raises(DataMissingError):
         plan_of([WITHOUT_DATA], SETTINGS, [])
@@ -110,19 +96,6 @@ def test_a_mistake_of_the_project_is_no_failure_of_a_rule():
     group = Mistaken()
     with pytest.raises(KeyError, match="a mistake of ours"):
         run_group(group, group.cells)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"metrics": "bures"}, "metrics must be a tuple, got 'bures'"),
-        ({"sigmas": 0.1}, "sigmas must be a tuple, got 0.1"),
-        ({"presets": {"quick": 2}}, "the preset quick must have a Size, got 2"),
-    ],
-)
-def test_what_is_no_experiment_is_one_line(changes, message):
-    with pytest.raises(UserError, match=message):
-        dataclasses.replace(experiment("iris-std"), **changes)
 
 
 def test_a_net_that_does_not_fit_its_data_set_is_refused_before_it_is_trained():

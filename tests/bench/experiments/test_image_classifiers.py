@@ -6,7 +6,6 @@ from dataclasses import asdict
 import pytest
 
 from sdp_bench.bench.datasets.base import ImageClassification
-from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.net import best_classifier, inputs_of, net_from_bytes, stored
@@ -57,13 +56,6 @@ def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_experiment(plan, 
     first = plan.groups[0]
     assert first.locations.shape == (10, 1, 8, 8)
     assert (first.locations == inputs_of(net).batch([s.row for s in first.subjects])).all()
-
-
-def test_any_trained_classifier_will_do(net):
-    other = dataclasses.replace(net, recipe=dataclasses.replace(RECIPE, seed=3))
-    assert plan_of([SMALL], SETTINGS, [other]).groups
-    with pytest.raises(UserError, match="nothing to run"):
-        plan_of([experiment("iris-tv")], SETTINGS, [other])
 
 
 def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monkeypatch):

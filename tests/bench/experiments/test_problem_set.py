@@ -55,13 +55,6 @@ def test_a_changed_file_is_refused(name, tmp_path):
         problem_set(copy)
 
 
-def test_a_missing_file_is_refused(tmp_path):
-    copy = shutil.copytree(FOLDER, tmp_path / "set")
-    (copy / "inputs.safetensors").unlink()
-    with pytest.raises(UserError, match="cannot be read"):
-        problem_set(copy)
-
-
 def test_nets_inputs_and_noise_give_the_frozen_keys(truths):
     for setting, group in zip(problem_set().settings, groups("sdp"), strict=True):
         assert tuple(subject.key.hex for subject in group.subjects) == setting.keys

@@ -93,26 +93,6 @@ def test_an_interrupted_run_ends_in_the_same_bits(architecture, recipe, checkpoi
     assert parts.seconds == 9.0
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(checkpoint, monkeypatch):
-    whole = train(RESNET, RECIPE, DATA, TEST, checkpoint.with_name("whole"))
-    step, taken = classifiers._Run.take, []
-
-    def take(run, rows):
-        taken.append(run.step)
-        if len(taken) == 6:
-            raise KeyboardInterrupt
-        step(run, rows)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(classifiers._Run, "take", take)
-        with pytest.raises(KeyboardInterrupt):
-            train(RESNET, RECIPE, DATA, TEST, checkpoint)
-        again = train(RESNET, RECIPE, DATA, TEST, checkpoint)
-    assert taken[:6] == [0, 1, 2, 3, 4, 5]
-    assert taken[6:] == [3, 4, 5, 6, 7, 8]  # the end of the first epoch was saved
-    assert same(again.state, whole.state)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -178,17 +158,6 @@ def test_an_unfinished_training_is_no_classifier_and_goes_on(squares):
     assert classifiers.checkpoint_path(CNN, RECIPE).exists()
     assert get_classifier(CNN, RECIPE).source == "trained"
     assert not classifiers.checkpoint_path(CNN, RECIPE).exists()
-
-
-def test_every_part_of_recipe_and_architecture_names_the_file():
-    other = ImageRecipe(
-        *("cifar10", ("another",), "adam", 0.06, 0.5, 0.0, "constant", 0.0, 4, 8, "none", "bfloat16", 1)
-    )
-    parts = [field.name for field in dataclasses.fields(ImageRecipe)]
-    recipes = [dataclasses.replace(RECIPE, **{part: getattr(other, part)}) for part in parts]
-    names = {file_name(CNN, recipe) for recipe in (RECIPE, *recipes)}
-    names |= {file_name(each, RECIPE) for each in (RESNET, dataclasses.replace(CNN, width=9))}
-    assert len(names) == len(parts) + 3
 
 
 def test_crops_and_flips_are_those_of_the_padded_image():

@@ -34,13 +34,6 @@ def test_resnet_has_torchvisions_names():
     assert names == parts | {f"{norm}.{kind}" for norm in norms for kind in kinds}
 
 
-def test_resnet_stages_halve_the_image_and_keep_it_first():
-    net = ImageArchitecture("resnet18", width=4).build()
-    x = net.layer1(net.bn1(net.conv1(torch.rand(2, 3, 32, 32))))
-    assert x.shape == (2, 4, 32, 32)
-    assert net.layer4(net.layer3(net.layer2(x))).shape == (2, 32, 4, 4)
-
-
 @pytest.mark.rounding
 @pytest.mark.parametrize("name", IMAGE_NETWORKS)
 @pytest.mark.parametrize(("channels", "size"), [(3, 32), (1, 28), (2, 9)])

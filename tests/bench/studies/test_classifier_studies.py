@@ -7,13 +7,12 @@ import pytest
 
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.datasets.download import DataMissingError
-from sdp_bench.bench.datasets.sets import MNIST
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.bench.studies import SCALES, classifiers
+from sdp_bench.bench.studies import classifiers
 from sdp_bench.bench.studies.selective.group import Images
 from sdp_ref.rules import SDP, MarginalMomentMatching
 from tests.bench.studies.conftest import LETTERS, TEST, TRAIN
@@ -64,14 +63,6 @@ def test_groups_travel_to_workers_and_measure_all_that_they_want(name, made_up, 
 
 
 @each_study
-def test_only_what_is_wanted_is_measured(name, made_up, cache):
-    group = groups_of(name)[0]
-    rules = sorted({rule for _, rule, _ in group.cells})
-    left = [cell for cell in group.cells if cell[1] == rules[0]]
-    assert {record.rule for record in run.run_group(group, left).records} == {rules[0]}
-
-
-@each_study
 def test_a_set_that_is_gone_is_a_failure_of_the_group(name, made_up, cache, monkeypatch):
     group = groups_of(name)[0]
 
@@ -91,16 +82,6 @@ def test_without_the_files_one_line_says_what_to_get(name, tmp_path, monkeypatch
     with pytest.raises(DataMissingError, match="MNIST train") as caught:
         groups_of(name)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("name", "groups"), [("introduction", 252), ("robustness", 342), ("selective", 80)])
-def test_the_design_of_the_paper(name, groups, made_up, monkeypatch):
-    load = ImageClassification.load
-    monkeypatch.setattr(ImageClassification, "load", lambda self, split: load(MNIST, split))
-    size = experiment(name).size(Settings())
-    assert (size.epochs, size.samples, size.inputs) == (100, None, None)
-    assert (SCALES[0], SCALES[-1], len(SCALES)) == (1e-9, 1e4, 14)
-    assert len(experiment(name).expand(Scope(Settings())).groups) == groups
 
 
 @each_study

@@ -109,14 +109,6 @@ def test_each_net_is_trained_as_torch_trains_it_alone(name):
             assert torch.allclose(together.nets.tensors[part][index], value, rtol=1e-10, atol=1e-12), part
 
 
-def test_minibatches_of_an_epoch_hold_each_row_once():
-    x, y, _ = Trainer(problem(), SQUARED_ERROR, SETTINGS)._shuffled()
-    for seed in range(len(SEEDS)):
-        rows = torch.cat([x[seed], y[seed]]).T
-        given = torch.cat([problem().features[seed], problem().targets[seed, :, None]], 1)
-        assert torch.equal(rows[rows[:, 0].argsort()], given[given[:, 0].argsort()])
-
-
 def test_members_of_an_ensemble_draw_anew_and_the_first_is_the_net_alone():
     data = problem()
     one, two = (
@@ -125,16 +117,6 @@ def test_members_of_an_ensemble_draw_anew_and_the_first_is_the_net_alone():
     assert torch.equal(one.weight, Nets.initial(data, GAUSSIAN, 1).weight)
     for part in ("weight", "second"):
         assert not (one.tensors[part] == two.tensors[part]).any()
-
-
-def test_seeds_and_settings_do_not_see_each_other():
-    both = trained(GAUSSIAN)
-    data = problem()
-    one = Trainer(Problem(data.features[1:], data.targets[1:], SEEDS[1:]), GAUSSIAN, SETTINGS[:1])
-    for _ in one.run(3):
-        pass
-    for name, tensor in one.nets.tensors.items():
-        assert torch.allclose(tensor[0], both.nets.tensors[name][len(SETTINGS)], rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.rounding

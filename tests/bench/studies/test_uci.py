@@ -119,17 +119,6 @@ def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
     assert not lost & {record.rule for record in result.records}
 
 
-def test_what_the_numbers_depend_on_is_in_the_key():
-    def keys(**changes):
-        return [unit.key for group in groups_of(SETTINGS.but(**changes)) for unit in group.units]
-
-    plain = keys()
-    assert keys() == plain
-    assert not set(keys(training={"epochs": 101})) & set(plain)
-    assert not set(keys(datasets=("boston",))) & set(plain)
-    assert set(plain) < set(keys(nets=3))  # more seeds leave the others as they are
-
-
 # Training -----------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,6 @@ import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import net as own
-from sdp_bench.bench.nets.own.inputs import Ports, picked
 from sdp_bench.bench.nets.own.programs import Program
 
 DYNAMIC = ({0: torch.export.Dim.DYNAMIC},)
@@ -107,12 +106,6 @@ def test_a_damaged_program_prints_nothing(files, capfd):
     with pytest.raises(UserError, match=r"^cannot read net\.pt2: [^\n]*$"):
         Program("net.pt2", damaged.getvalue()).load()
     assert capfd.readouterr() == ("", "")
-
-
-def test_stored_programs_are_not_read_without_trust(files):
-    program = Program("net.pt2", (files / "net.pt2").read_bytes(), trusted=False)
-    with pytest.raises(UserError, match="is not run; --trust-code"):
-        program.load()
 
 
 # Several inputs and outputs -----------------------------------------------------------------------
@@ -230,13 +223,6 @@ def test_a_choice_that_cannot_be_met_gets_one_line(two, attribute, inputs, noisy
     with pytest.raises(UserError, match=message) as caught:
         own.find(f"{two / 'two.py'}:{attribute}", two / inputs, None, noisy, output)
     assert "\n" not in str(caught.value)
-
-
-def test_fields_keys_and_places():
-    pair = Pair(1, [2, {"a": 3}])
-    assert picked(pair, "mean") == 1
-    assert picked(pair, "logits.1.a") == picked(pair, "1.1.a") == 3
-    assert Ports().wrap(net := module()) is net
 
 
 # ONNX ------------------------------------------------------------------------------------------------
