@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sdp_bench.bench import identity
 from sdp_bench.bench.environment import threads
@@ -43,6 +43,22 @@ class ReplicateExperiment(Experiment):
 
     def extent(self, settings: Settings) -> str:
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
+
+    def by_seed(
+        self, kind: type[ReplicateGroup], settings: Settings, replicated: Replicated, **fields: Any
+    ) -> list[ReplicateGroup]:
+        """Return a group for each seed; `fields` are those of its kind."""
+        return [
+            kind(
+                name=self.name,
+                metrics=self.metrics,
+                replicated=replicated,
+                seeds=(seed,),
+                device=settings.sampling.device,
+                **fields,
+            )
+            for seed in range(self.size(settings).nets or 0)
+        ]
 
 
 @dataclass(frozen=True)

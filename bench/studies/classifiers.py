@@ -337,7 +337,7 @@ def expanded(
     """
     size = experiment.size(scope.settings)
     epochs, steps = size.epochs or 1, size.steps or 0
-    groups = []
+    groups: list[ReplicateGroup] = []
     for name in size.datasets or ():
         images = ImageSplits.load(name, size.samples, size.inputs, kind.network)
         data = digest(images.problem.pixels, images.problem.labels, *images.tests)
@@ -349,24 +349,19 @@ def expanded(
                 f"{name} {images.problem.architecture.label}",
                 f"{images.description}; {how}{attack}",
             )
-            groups += [
-                kind(
-                    name=experiment.name,
-                    metrics=experiment.metrics,
-                    versions=of_method(experiment.version, VERSION, objective.rule),
-                    replicated=Replicated(experiment.name, label, text, identity[:16]),
-                    methods=kind.methods_of(objective, experiment.rules),
-                    seeds=(seed,),
-                    device=scope.settings.sampling.device,
-                    dataset=name,
-                    objective=objective.name,
-                    sigma=objective.sigma if objective.rule else None,
-                    training=objective,
-                    epochs=epochs,
-                    trained=size.samples,
-                    tested=size.inputs,
-                    steps=steps,
-                )
-                for seed in range(size.nets or 0)
-            ]
+            groups += experiment.by_seed(
+                kind,
+                scope.settings,
+                Replicated(experiment.name, label, text, identity[:16]),
+                versions=of_method(experiment.version, VERSION, objective.rule),
+                methods=kind.methods_of(objective, experiment.rules),
+                dataset=name,
+                objective=objective.name,
+                sigma=objective.sigma if objective.rule else None,
+                training=objective,
+                epochs=epochs,
+                trained=size.samples,
+                tested=size.inputs,
+                steps=steps,
+            )
     return Expansion(groups)

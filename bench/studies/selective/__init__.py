@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sdp_bench.bench.experiments.base import Expansion
-from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment
+from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.settings import Size
 
@@ -73,50 +73,38 @@ class SelectivePrediction(ReplicateExperiment):
     def expand(self, scope: Scope) -> Expansion:
         from sdp_bench.bench.experiments.versions import of_method
         from sdp_bench.bench.studies.classifiers import BATCH, VERSION
-        from sdp_bench.bench.studies.selective.group import (
-            CERTIFIED,
-            OBJECTIVES,
-            SIGMA,
-            SelectiveGroup,
-            load,
-            models,
-        )
+        from sdp_bench.bench.studies.selective import group as study
 
         size = self.size(scope.settings)
         epochs, limit = size.epochs or EPOCHS, size.samples
-        images = load(limit)
+        images = study.load(limit)
         pixels, labels = images.tests
-        groups = []
-        for objective in models():
+        groups: list[ReplicateGroup] = []
+        for objective in study.models():
             name, scale = objective.name, f"{objective.noise.parameter} {objective.sigma:g}"
             noise = f", {objective.rule.name} at {scale}" if objective.rule else ""
             how = f"{name}{noise}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
             identity = digest(
                 *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH),
-                *(objective.learning_rate, SIGMA, list(CERTIFICATES), CERTIFIED),
+                *(objective.learning_rate, study.SIGMA, list(CERTIFICATES), study.CERTIFIED),
             )
             text = f"{images.description}; {how}"
-            groups += [
-                SelectiveGroup(
-                    name=self.name,
-                    metrics=self.metrics,
-                    versions=of_method(self.version, VERSION, objective.rule),
-                    replicated=Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3),
-                    methods=SCORES[name],
-                    seeds=(seed,),
-                    device=scope.settings.sampling.device,
-                    dataset="mnist",
-                    objective=name,
-                    # the units of other scales than the objective's own are distinguished by it
-                    sigma=None if objective in OBJECTIVES.values() else objective.sigma,
-                    training=objective,
-                    epochs=epochs,
-                    trained=limit,
-                    tested=len(labels),
-                    steps=epochs * -(-len(images.problem.labels) // BATCH),
-                )
-                for seed in range(size.nets or 0)
-            ]
+            groups += self.by_seed(
+                study.SelectiveGroup,
+                scope.settings,
+                Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3),
+                versions=of_method(self.version, VERSION, objective.rule),
+                methods=SCORES[name],
+                dataset="mnist",
+                objective=name,
+                # the units of other scales than the objective's own are distinguished by it
+                sigma=None if objective in study.OBJECTIVES.values() else objective.sigma,
+                training=objective,
+                epochs=epochs,
+                trained=limit,
+                tested=len(labels),
+                steps=epochs * -(-len(images.problem.labels) // BATCH),
+            )
         return Expansion(groups)
 
 

@@ -36,14 +36,10 @@ def risk_coverage(uncertainty: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
 
     The area is (1 / N^2) sum over errors i of #{j: u_j > u_i} + #{j: u_j = u_i} / 2, including j = i.
 
-    `uncertainty`, shape (N,), may be infinite, and `wrong`, shape (N,), says whether a prediction is an
-    error. A ValueError is raised for empty input, unequal shapes, `wrong` of another dtype than bool, or NaN.
+    `uncertainty`, shape (N,), may be infinite, and `wrong`, shape (N,), bool, says whether a prediction is an
+    error. A ValueError is raised for NaN.
     """
     u, errors = np.asarray(uncertainty, dtype=np.float64), np.asarray(wrong)
-    if u.ndim != 1 or not len(u) or errors.shape != u.shape:
-        raise ValueError(f"need one uncertainty and one error for each input, got {u.shape}, {errors.shape}")
-    if errors.dtype != np.bool_:
-        raise ValueError(f"errors must be booleans, got {errors.dtype}")
     if bool(np.isnan(u).any()):
         raise ValueError("an uncertainty is not a number")
     _, place, counts = np.unique(u, return_inverse=True, return_counts=True)
@@ -57,6 +53,4 @@ def perfect(outside: float) -> RiskCoverage:
 
     `outside`, in [0, 1], is the share of inputs without a correct class; half of them give an area of 12.5 %.
     """
-    if not 0 <= outside <= 1:
-        raise ValueError(f"a share must lie in [0, 1], got {outside}")
     return RiskCoverage(np.array([0.0, 1.0 - outside, 1.0]), np.array([0.0, 0.0, outside]))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion
-from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment
+from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.settings import Size
 
@@ -20,46 +21,32 @@ class TwoMoons(ReplicateExperiment):
 
     def expand(self, scope: Scope) -> Expansion:
         """Return the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
-        from sdp_bench.bench.errors import UserError
         from sdp_bench.bench.experiments.versions import of_method
-        from sdp_bench.bench.studies.two_moons.group import (
-            LEARNING_RATE,
-            POINTS,
-            RECIPES,
-            SCALE,
-            TESTED,
-            TwoMoonsGroup,
-        )
+        from sdp_bench.bench.studies.two_moons import group as study
         from sdp_ref.rules import SDP
 
         size = self.size(scope.settings)
         seeds, steps = size.nets or 1, size.epochs or 1
-        if seeds > TESTED:
-            raise UserError(f"{self.name} has points for {TESTED} seeds, got {seeds}")
-        versions = of_method(self.version, rule=SDP())  # uncertainties are those that it predicts
-        groups = []
-        for name, recipe in RECIPES.items():
+        if seeds > study.TESTED:
+            raise UserError(f"{self.name} has points for {study.TESTED} seeds, got {seeds}")
+        groups: list[ReplicateGroup] = []
+        for name, recipe in study.RECIPES.items():
+            network = recipe.architecture.label
             text = (
-                f"{POINTS} points; {recipe.architecture.label}, {recipe.label}; noise of scale {SCALE}; "
-                f"adam {LEARNING_RATE:g}, {steps} steps of all points"
+                f"{study.POINTS} points; {network}, {recipe.label}; noise of scale {study.SCALE}; "
+                f"adam {study.LEARNING_RATE:g}, {steps} steps of all points"
             )
-            label, identity = f"two moons {recipe.architecture.label}", digest(name, steps)[:16]
-            groups += [
-                TwoMoonsGroup(
-                    name=self.name,
-                    metrics=self.metrics,
-                    versions=versions,
-                    replicated=Replicated(self.name, label, text, identity),
-                    methods=self.rules,
-                    seeds=(seed,),
-                    device=scope.settings.sampling.device,
-                    dataset="two moons",
-                    objective=name,
-                    sigma=SCALE,
-                    steps=steps,
-                )
-                for seed in range(seeds)
-            ]
+            groups += self.by_seed(
+                study.TwoMoonsGroup,
+                scope.settings,
+                Replicated(self.name, f"two moons {network}", text, digest(name, steps)[:16]),
+                versions=of_method(self.version, rule=SDP()),  # uncertainties are those that it predicts
+                methods=self.rules,
+                dataset="two moons",
+                objective=name,
+                sigma=study.SCALE,
+                steps=steps,
+            )
         return Expansion(groups)
 
 

@@ -27,13 +27,6 @@ def test_every_net_meets_every_noise(plan):
     assert {len(group.subjects) for group in plan.groups} == {1}
 
 
-def test_a_rule_without_a_formula_is_left_out_by_name(plan):
-    reasons = {each.reason for each in plan.left_out}
-    assert any("does not support Sigmoid" in reason for reason in reasons)
-    assert any("does not support SiLU" in reason for reason in reasons)
-    assert all("dvia" not in subject.rules for group in plan.groups for subject in group.subjects)
-
-
 def test_a_ratio_is_what_a_direct_computation_gives(plan, nets):
     group = plan.groups[1]
     records = [

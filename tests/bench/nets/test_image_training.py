@@ -93,31 +93,6 @@ def test_an_interrupted_run_ends_in_the_same_bits(architecture, recipe, checkpoi
     assert parts.seconds == 9.0
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content[:-7],
-        lambda content: content.replace(b'\\"step\\"', b'\\"stop\\"'),
-        lambda content: content.replace(b"net/0.weight", b"net/9.weight"),
-    ],
-)
-def test_a_damaged_checkpoint_is_put_aside_and_training_starts_again(checkpoint, monkeypatch, damage):
-    whole = train(CNN, RECIPE, DATA, TEST, checkpoint.with_name("whole"))
-    with monkeypatch.context() as patched:
-        Clock(patched)
-        with pytest.raises(UnfinishedError):
-            train(CNN, RECIPE, DATA, TEST, checkpoint, budget=2.0)
-    content = checkpoint.read_bytes()
-    assert damage(content) != content
-    checkpoint.write_bytes(damage(content))
-    with pytest.warns(UserWarning, match=r"net.checkpoint is damaged \(.*now net.checkpoint.damaged") as told:
-        again = train(CNN, RECIPE, DATA, TEST, checkpoint)
-    assert "\n" not in str(told[0].message)
-    assert checkpoint.with_name("net.checkpoint.damaged").read_bytes() == damage(content)
-    # Nothing of what was damaged has come into it, even where it could be read in part.
-    assert same(again.state, whole.state)
-
-
 def test_divergence_is_one_line(checkpoint):
     wild = dataclasses.replace(RECIPE, learning_rate=1e30, warmup=0.0, schedule="constant")
     with pytest.raises(RunFailedError, match=r"diverged at step .*lower the learning rate"):
@@ -149,15 +124,6 @@ def test_the_cache_gives_back_what_was_trained(squares):
             assert getattr(again, field.name) == getattr(first, field.name), field.name
     assert again.digest == first.digest
     assert [path.name for path in storage.cache_folder().iterdir()] == [file_name(CNN, RECIPE)]
-
-
-def test_an_unfinished_training_is_no_classifier_and_goes_on(squares):
-    with pytest.raises(UnfinishedError):
-        get_classifier(CNN, RECIPE, budget=0.0)
-    assert not (storage.cache_folder() / file_name(CNN, RECIPE)).exists()
-    assert classifiers.checkpoint_path(CNN, RECIPE).exists()
-    assert get_classifier(CNN, RECIPE).source == "trained"
-    assert not classifiers.checkpoint_path(CNN, RECIPE).exists()
 
 
 def test_crops_and_flips_are_those_of_the_padded_image():

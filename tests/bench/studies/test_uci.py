@@ -12,7 +12,6 @@ from sdp_bench.bench.datasets.sets import YACHT
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments import replicates
 from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.nets import training
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import plan_of
@@ -136,33 +135,6 @@ def nets(epochs=6, **changes):
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
     return tmp_path / "nets"
-
-
-def same(a, b):
-    return all(torch.equal(t, b.tensors[name]) for name, t in a.tensors.items())
-
-
-@pytest.mark.rounding
-def test_a_killed_training_goes_on_to_the_same_weights(cache, monkeypatch):
-    whole = nets()
-    (trained,) = cache.iterdir()
-    trained.unlink()
-    monkeypatch.setattr(training, "SAVE_SECONDS", -1.0)
-    epoch, epochs = stacked.Trainer._epoch, []
-
-    def counted(trainer):
-        epochs.append(trainer.epochs)
-        if len(epochs) == 4:
-            raise KeyboardInterrupt
-        epoch(trainer)
-
-    monkeypatch.setattr(stacked.Trainer, "_epoch", counted)
-    with pytest.raises(KeyboardInterrupt):
-        nets()
-    assert [path.suffix for path in cache.iterdir()] == [".checkpoint"]
-    assert same(nets(), whole)
-    assert epochs == [0, 1, 2, 3, 3, 4, 5]
-    assert [path.suffix for path in cache.iterdir()] == [".safetensors"]
 
 
 def test_nets_of_another_version_of_the_training_are_not_taken(cache, monkeypatch):
