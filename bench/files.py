@@ -98,33 +98,37 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     The keys are those of ``numpy.savez``; a single array has the key ``arr_0`` and is memory-mapped. A
     UserError is raised if the file does not exist or holds anything else; pickles are not read.
     """
+    import zipfile
+    import zlib
+
     import numpy as np
 
     if is_csv(path):
         return {"arr_0": read_csv(path)}
-    with _loaded(path) as found:
-        if isinstance(found, np.ndarray):
-            return {"arr_0": found}
-        with found:
-            size = sum(member.file_size for member in found.zip.infolist())
-            if size > MOST_BYTES:
-                raise UserError(
-                    f"{path} holds {size:,} bytes of numbers, more than {MOST_BYTES:,}; save fewer inputs"
-                )
-            return {name: np.asarray(found[name]) for name in found.files}
+    try:
+        with _reading(path):
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return {"arr_0": found}
+            with found:
+                size = sum(member.file_size for member in found.zip.infolist())
+                if size > MOST_BYTES:
+                    raise UserError(
+                        f"{path} holds {size:,} bytes of numbers, more than {MOST_BYTES:,}; save fewer inputs"
+                    )
+                return {name: np.asarray(found[name]) for name in found.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError) as error:
+        raise UserError(
+            f"{path} is not a .npy array; convert it with numpy.save, or to CSV (pickles are not read)"
+        ) from error
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Read the array of a file written by ``numpy.save``, memory-mapped, or a CSV file; see `read_arrays`."""
-    import numpy as np
-
-    if is_csv(path):
-        return read_csv(path)
-    with _loaded(path) as found:
-        if not isinstance(found, np.ndarray):
-            found.close()
-            raise UserError(f"{path} holds several arrays; save one with numpy.save")
-        return found
+    """Read the only array of a file; see `read_arrays`."""
+    arrays = read_arrays(path)
+    if len(arrays) != 1:
+        raise UserError(f"{path} holds several arrays; save one with numpy.save")
+    return next(iter(arrays.values()))
 
 
 def is_csv(path: Path | str) -> bool:
@@ -175,23 +179,6 @@ def _reading(path: Path) -> Iterator[None]:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} is not a CSV file of numbers ({error})") from error
-
-
-@contextmanager
-def _loaded(path: Path) -> Iterator[Any]:
-    """Yield the result of ``numpy.load``, with errors in one line."""
-    import zipfile
-    import zlib
-
-    import numpy as np
-
-    try:
-        with _reading(path):
-            yield np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError) as error:
-        raise UserError(
-            f"{path} is not a .npy array; convert it with numpy.save, or to CSV (pickles are not read)"
-        ) from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

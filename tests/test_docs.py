@@ -141,30 +141,6 @@ def test_the_rules_of_the_contributing_guide_and_the_page_on_rules_do_what_they_
     assert torch.allclose(sr.propagate(skip, tiny, names["Full"]()).covariance, expected, rtol=1e-6)
 
 
-def test_the_cluster_script_asks_for_workers_and_tells_their_address(monkeypatch, capsys):
-    asked: dict[str, object] = {}
-
-    class SLURMCluster:
-        scheduler_address = "tcp://login:8786"
-
-        def __init__(self, *, cores, processes, memory, walltime, job_script_prologue, scheduler_options):
-            asked.update(cores=cores, processes=processes)
-
-        def scale(self, jobs):
-            asked["jobs"] = jobs
-
-        def wait_for_workers(self, n_workers):
-            asked["waited for"] = n_workers
-
-    stand_in = types.ModuleType("dask_jobqueue")
-    stand_in.SLURMCluster = SLURMCluster
-    monkeypatch.setitem(sys.modules, "dask_jobqueue", stand_in)
-    monkeypatch.setattr("time.sleep", lambda seconds: asked.update(slept=seconds))
-    run("docs/cluster.md", "__main__")
-    assert capsys.readouterr().out == ""  # what run() captured
-    assert asked == {"cores": 1, "processes": 1, "jobs": 40, "waited for": 1, "slept": 24 * 3600}
-
-
 # The example rules ------------------------------------------------------------------------------
 
 

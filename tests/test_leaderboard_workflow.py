@@ -1,14 +1,10 @@
 """The workflows of the leaderboard: stored code runs without secrets, and what may write runs none of it."""
 
 import os
-import re
-import shlex
 import subprocess
 
-import click
 import pytest
 
-from sdp_bench.cli import cli
 from tests.project import ROOT
 
 yaml = pytest.importorskip("yaml")
@@ -55,27 +51,6 @@ def test_what_may_write_runs_nothing_of_a_pull_request():
     }
     for step in steps(job):
         assert "${{" not in step.get("run", "")  # what others write is in variables, and not in the script
-
-
-def test_only_the_deployment_may_write_pages():
-    writing = {name for name, job in BUILD["jobs"].items() if "permissions" in job}
-    assert writing == {"deploy"}
-    assert BUILD["jobs"]["deploy"]["permissions"] == {"pages": "write", "id-token": "write"}
-    assert BUILD["jobs"]["page"]["if"] == "github.event_name != 'pull_request'"
-
-
-def test_scripts_are_valid_shell_and_call_what_is_there():
-    for job in (*BUILD["jobs"].values(), *ANSWER["jobs"].values()):
-        for step in steps(job):
-            script = step.get("run", "")
-            done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            for line in re.findall(r"sdp-bench ([^|\n\\]+)", script):
-                command, words = cli, shlex.split(line.split("2>>")[0])
-                while isinstance(command, click.Group):
-                    command, words = command.commands[words[0]], words[1:]
-                known = {name for parameter in command.params for name in parameter.opts}
-                assert {word for word in words if word.startswith("--")} <= known
 
 
 def ran(script, folder, commands, **variables):

@@ -142,19 +142,16 @@ class Queries(ABC):
     def without_idle_runs(self) -> Tables:
         """Return all tables without runs that were cut off before they measured anything.
 
-        Units and nets of these runs alone are left out too. A run stays if it alone assigns stored
-        measurements to an experiment.
+        Units and nets of these runs alone are left out too.
         """
         tables = self.tables()
         runs, members, records, failures = (
             tables[name] for name in ("runs", "members", "records", "failures")
         )
-        cut_off = runs.loc[runs["finished"].isna(), "id"]
-        cut_off = cut_off[~cut_off.isin(records["run"].unique()) & ~cut_off.isin(failures["run"])]
-        if cut_off.empty:
+        idle = runs.loc[runs["finished"].isna(), "id"]
+        idle = idle[~idle.isin(records["run"].unique()) & ~idle.isin(failures["run"])]
+        if idle.empty:
             return tables
-        others = members[~members["run"].isin(cut_off)]
-        idle = [number for number in cut_off if not self._assigns(self.run(number), others)]
         left = members[~members["run"].isin(idle)]
         used = {*left["unit"], *records["unit"].unique(), *failures["unit"]}
         gone = members["unit"][members["run"].isin(idle)]
@@ -162,17 +159,6 @@ class Queries(ABC):
         lost = set(tables["units"]["net"].dropna()) - set(units["net"].dropna())
         nets = tables["nets"][~tables["nets"]["digest"].isin(lost)]
         return tables | {"runs": runs[~runs["id"].isin(idle)], "members": left, "units": units, "nets": nets}
-
-    def _assigns(self, run: Run, others: pd.DataFrame) -> bool:
-        """Whether an experiment of a run has measured units that no other run has in it."""
-        members, records = self.table("members"), self.table("records")
-        for name, selection in run.experiments.items():
-            own = members["unit"][(members["run"] == run.id) & (members["experiment"] == name)]
-            own = own[~own.isin(others["unit"][others["experiment"] == name])]
-            known = records["unit"].isin(own) & records["metric"].isin(selection.metrics)
-            if known.any() or self.table("failures")["unit"].isin(own).any():
-                return True
-        return False
 
     def _units(self, chosen: Iterable[str]) -> pd.DataFrame:
         """Units by key in order, with the columns of their nets."""

@@ -27,7 +27,6 @@ from sdp_ref.rules import Traits
 LOCK = ".sdp-bench-lock"
 """Suffix of the lock file next to a results file."""
 
-_MAGIC = b"SQLite format 3\0"
 _CACHE = 64 * 1024  # KiB of pages that SQLite caches while writing
 
 # A net may come from an export without weights, and be trained or imported with them later.
@@ -60,8 +59,6 @@ class Store(Queries):
             raise RunFailedError(f"cannot read {path}: {error.strerror}") from error
         if new and not writing:
             raise UserError(f"no results at {path}; `sdp-bench run` makes them (or give --database)")
-        if not new:
-            _check_header(path)
         if writing:
             self._lock = _lock(path, self._place)
         try:
@@ -75,10 +72,15 @@ class Store(Queries):
         with self._reading():
             address = _address(self._place, writing=writing)
             db = sqlite3.connect(address, timeout=30, isolation_level=None, uri=True)
+            application, version = (
+                db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+            )
             # A run that was killed while it created the file leaves one without tables.
-            new = writing and not db.execute("SELECT 1 FROM sqlite_master").fetchone() and not _header(db)[0]
+            new = writing and not application and not db.execute("SELECT 1 FROM sqlite_master").fetchone()
+            if not new and application != schema.APPLICATION:
+                raise UserError(f"{self.path} is a SQLite file of another program; nothing was changed")
             if not new:
-                _check_identity(self.path, db)
+                check_version(self.path, version)
             if writing:
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute(f"PRAGMA cache_size = -{_CACHE}")
@@ -92,8 +94,8 @@ class Store(Queries):
                 db.execute("BEGIN")  # until the file is closed: one state for all queries
             if schema.statements_of(db) != schema.statements():
                 raise DamageError("its tables are not those of a results file")
-            schema.check_structure(db)
             small = [name for name in schema.TABLES if name != "records"]
+            schema.check_structure(db)
             schema.check_structure(db, *small)
             schema.check(db, dict.fromkeys(small))
         return db
@@ -127,6 +129,10 @@ class Store(Queries):
             yield
         except sqlite3.Error as error:
             reason = " ".join(str(error).split())
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
+                raise UserError(
+                    f"{self.path} is not a results file of sdp-bench; nothing was changed"
+                ) from error
             damaged = type(error) in {DamageError, sqlite3.DatabaseError}
             raise RunFailedError(
                 f"{self.path} is damaged: {reason}" if damaged else f"cannot read {self.path}: {reason}"
@@ -291,21 +297,6 @@ class Store(Queries):
         return len(new["records"])
 
 
-def _header(db: sqlite3.Connection) -> tuple[int, int]:
-    """Application and schema of a file."""
-    return tuple(db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-
-
-def _check_identity(path: Path, db: sqlite3.Connection) -> None:
-    application, version = _header(db)
-    ours = (application, version) == (schema.APPLICATION, schema.SCHEMA)
-    if not ours and schema.statements_of(db) == schema.statements():
-        raise DamageError("its header is that of another file")
-    if application != schema.APPLICATION:
-        raise UserError(f"{path} is a SQLite file of another program; nothing was changed")
-    check_version(path, version)
-
-
 def check_version(path: Path, version: int) -> None:
     """Raise UserError if a file or an export has another schema than this version reads."""
     if version < schema.SCHEMA:
@@ -332,19 +323,6 @@ def _address(path: Path, *, writing: bool) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _check_header(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-    except OSError as error:
-        raise RunFailedError(f"cannot read {path}: {error.strerror}") from error
-    if not header.startswith(_MAGIC):
-        ours = header[68:72] == schema.APPLICATION.to_bytes(4, "big")
-        if ours or _MAGIC.startswith(header.rstrip(b"\0")):
-            raise RunFailedError(f"{path} is damaged: its header is not that of a SQLite file")
-        raise UserError(f"{path} is not a results file of sdp-bench; nothing was changed")
 
 
 def _lock(path: Path, place: Path) -> filelock.BaseFileLock:

@@ -21,7 +21,7 @@ from sdp_bench.bench.nets.net import Net, best_classifier, stored
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.results.record import Cell, Failure, Record, RunDescription, impossible
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.plan import Plan, plan_of
+from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.settings import Settings
 
@@ -176,12 +176,31 @@ def run(
     jobs = max(1, min(jobs or environment.cores(), len(todo) or 1))
     threads = max(1, environment.cores() // jobs)
     device = request.settings.sampling.device
-    number = _begin(store, request, plan, nets, environment.describe(device, jobs, threads))
+    description = RunDescription(
+        command=request.command,
+        preset=request.preset,
+        settings=request.settings.as_dict(),
+        experiments=plan.experiments,
+        left_out=plan.left_out,
+        environment=environment.describe(device, jobs, threads),
+    )
+    distinct = {net.digest: net for net in (*nets, *plan.nets)}
+    number = store.begin_run(
+        description,
+        nets=map(stored, distinct.values()),
+        units=plan.units,
+        rules=plan.rules,
+        members=plan.members,
+    )
     if skipped := len(plan.groups) - len(todo):
         progress.say(f"{skipped} of {len(plan.groups)} groups are measured already")
     failed = 0
     if todo:
-        _say_expected(todo, jobs, progress)
+        expected = costs.elapsed(sorted((group.seconds for group in todo), reverse=True), jobs)
+        progress.say(
+            f"{len(todo)} groups on {jobs} workers: about {_duration(expected)} (by costs measured on a "
+            "2-core AVX-512 CPU)"
+        )
         executor = make_executor(jobs, threads)
         try:
             failed = _measure(store, number, todo, done, executor, progress)
@@ -193,35 +212,6 @@ def run(
     if failed:
         progress.say(f"failures: {failed}; the next run tries again what failed")
     return failed
-
-
-def _say_expected(groups: Sequence[Group], jobs: int, progress: Progress) -> None:
-    expected = costs.elapsed(sorted((group.seconds for group in groups), reverse=True), jobs)
-    progress.say(
-        f"{len(groups)} groups on {jobs} workers: about {_duration(expected)} (by costs measured on a "
-        "2-core AVX-512 CPU)"
-    )
-
-
-def _begin(
-    store: Store, request: Request, plan: Plan, nets: Sequence[Net], described: dict[str, object]
-) -> int:
-    description = RunDescription(
-        command=request.command,
-        preset=request.preset,
-        settings=request.settings.as_dict(),
-        experiments=plan.experiments,
-        left_out=plan.left_out,
-        environment=described,
-    )
-    distinct = {net.digest: net for net in (*nets, *plan.nets)}
-    return store.begin_run(
-        description,
-        nets=map(stored, distinct.values()),
-        units=plan.units,
-        rules=plan.rules,
-        members=plan.members,
-    )
 
 
 def _measure(

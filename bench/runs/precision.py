@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,11 +36,8 @@ from sdp_bench.bench.settings import Settings
 from sdp_bench.oracles.partitions.precision import Rounding, precise
 from sdp_bench.oracles.sampling.outputs import sample_outputs
 
-Kind = tuple[Architecture, Recipe]
 
-
-@dataclass(frozen=True)
-class Distance:
+class Distance(NamedTuple):
     """Distance of a law in float32, and as its oracle draws it, from float64 with the same noise."""
 
     net: str
@@ -52,11 +50,6 @@ class Distance:
     drawn: float
     floor95: float  # 95 % point of the floor of as many independent samples
 
-    def __str__(self) -> str:
-        directions = f"{self.rounding.single} of {self.rounding.double}"
-        numbers = (self.rounding.moved, self.single, self.drawn, self.floor95)
-        return _line(self.net, self.noise, directions, *(f"{x:.4f}" for x in numbers), self.precision)
-
 
 def distances(kinds: Collection[str], sampling: Sampling) -> Iterator[Distance]:
     """Yield distances for all experiments with an oracle: one net of each kind, at one input.
@@ -64,15 +57,15 @@ def distances(kinds: Collection[str], sampling: Sampling) -> Iterator[Distance]:
     `kinds` are non-linearity and hidden layers, ``relu-9``; by default all kinds with an available net.
     """
     settings = replace(Settings(), sampling=sampling)
-    asked: dict[Kind, dict[tuple[Noise, float], None]] = {}
-    for each in experiments().values():
-        if isinstance(each, LawExperiment):
-            for kind in each.kinds(settings):
-                asked.setdefault(kind, {}).update(dict.fromkeys(product(each.noises, each.sigmas)))
-    for (architecture, recipe), laws in asked.items():
+    laws: dict[tuple[Architecture, Recipe], dict[tuple[Noise, float], None]] = {}
+    for experiment in experiments().values():
+        if isinstance(experiment, LawExperiment):
+            for kind in experiment.kinds(settings):
+                laws.setdefault(kind, {}).update(dict.fromkeys(product(experiment.noises, experiment.sigmas)))
+    for (architecture, recipe), noises in laws.items():
         if name_of(architecture) in kinds or not (kinds or missing(architecture, recipe, [0])):
             (net,) = get_nets(architecture, recipe, [0])
-            for noise, scale in sorted(laws, key=lambda law: (law[0].name, law[1])):
+            for noise, scale in sorted(noises, key=lambda law: (law[0].name, law[1])):
                 yield distance(net, noise, scale, sampling)
 
 
@@ -94,27 +87,29 @@ def distance(net: TrainedNet, noise: Noise, scale: float, sampling: Sampling) ->
     )
     cells = kind().partition(double)
     single = sample_outputs(module, law, key.samples, seed=key.seed("oracle"), sampler=oracle.sampler)
-
-    def apart(counts: np.ndarray) -> float:
-        return float(np.abs(counts - double.counts(cells)).sum() / 2 / key.samples)
-
+    own_counts = (cells.counts(single), oracle.counts(cells))
+    moved = [float(np.abs(own - double.counts(cells)).sum() / 2 / key.samples) for own in own_counts]
     return Distance(
         name_of(net.architecture) + ("" if net.recipe.features == "raw" else f" {net.recipe.features}"),
         f"{noise.name} {scale:g}",
         oracle.rounding,
         oracle.precision,
-        apart(cells.counts(single)),
-        apart(oracle.counts(cells)),
+        moved[0],
+        moved[1],
         double.floors(cells)[0].upper95,
     )
 
 
 def main(kinds: Sequence[str]) -> int:
     """Print the table; return 1 if a distance is larger than chance explains."""
-    print(_line("net", "noise", "directions", "moved", "float32", "as drawn", "95 %", "precision"))
+    row = "{:<22}{:<16}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}"
+    print(row.format("net", "noise", "directions", "moved", "float32", "as drawn", "95 %", "precision"))
     found = []
     for each in distances(kinds, Sampling()):
-        print(each, flush=True)
+        directions = f"{each.rounding.single} of {each.rounding.double}"
+        numbers = (each.rounding.moved, each.single, each.drawn, each.floor95)
+        shown = (f"{number:.4f}" for number in numbers)
+        print(row.format(each.net, each.noise, directions, *shown, each.precision), flush=True)
         found.append(each)
     if not found:
         print(f"no experiment with an oracle has nets of the kinds {', '.join(kinds)}", file=sys.stderr)
@@ -125,11 +120,6 @@ def main(kinds: Sequence[str]) -> int:
         f"{len(found)} laws, {double} drawn in float64; {len(further)} further than their floor's 95 % point"
     )
     return int(bool(further))
-
-
-def _line(*columns: str) -> str:
-    net, noise, *numbers = columns
-    return f"{net:<22}{noise:<16}" + "".join(f"{text:>11}" for text in numbers)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Accuracy of each rule on the CI cells, tracked by asv; lower is better.
 
-Cells, rules and metrics are those of `bench.experiments.iris.ci`, measured as in a run. Commits without that
-module are skipped.
+Cells, rules and metrics are those of `sdp_bench.bench.experiments.ci`, measured as in a run.
 """
 
 from __future__ import annotations
@@ -11,31 +10,10 @@ from typing import Any, ClassVar
 
 import torch
 
-try:
-    from sdp_bench.bench.experiments import ci
-except ImportError:  # asv imports this file at other commits too
-    ci = None  # type: ignore[assignment]
+from sdp_bench.bench.experiments import ci
 
 Errors = dict[tuple[str, str, str], float]
 """Errors by net and noise, rule, and name of the metric."""
-
-_PLACES = 1000
-
-
-def parameters() -> list[list[str]]:
-    """Return the names of nets with noise levels, and the rules.
-
-    asv passes parameters to a commit by their index in these lists, as created at another commit. A commit
-    without CI cells therefore needs lists of the same length in order to skip each entry.
-    """
-    if ci is None:
-        return [["no CI cells at this commit"], ["-"] * _PLACES]
-    nets = [
-        _name(architecture.label, sigma)
-        for architecture in ci.ARCHITECTURES
-        for sigma in ci.EXPERIMENT.sigmas
-    ]
-    return [nets, list(ci.EXPERIMENT.rules)]
 
 
 def measure(groups: list[Any]) -> Errors:
@@ -62,28 +40,25 @@ class Accuracy:
     """
 
     param_names: ClassVar = ["cells", "rule"]
-    params: ClassVar = parameters()
+    params: ClassVar = [
+        [_name(net.label, sigma) for net in ci.ARCHITECTURES for sigma in ci.EXPERIMENT.sigmas],
+        list(ci.EXPERIMENT.rules),
+    ]
     timeout = 600
 
     def setup_cache(self) -> Errors:
         """Measure all cells, once per commit."""
         torch.set_num_threads(1)
-        return {} if ci is None else measure(ci.groups())
-
-    def setup(self, errors: Errors, *_params: str) -> None:
-        """Raise NotImplementedError, which skips cells that this commit does not support."""
-        if not errors:
-            raise NotImplementedError("no CI cells at this commit")
+        return measure(ci.groups())
 
     def track_total_variation(self, errors: Errors, cells: str, rule: str) -> float:
-        return _error(errors, cells, rule, "tv_headline")
+        return self._error(errors, cells, rule, "tv_headline")
 
     def track_gaussian_kl(self, errors: Errors, cells: str, rule: str) -> float:
         """Kullback-Leibler divergence (nat) between Gaussians with the oracle's moments and the rule's."""
-        return _error(errors, cells, rule, "gaussian_kl")
+        return self._error(errors, cells, rule, "gaussian_kl")
 
-
-def _error(errors: Errors, cells: str, rule: str, metric: str) -> float:
-    # asv treats NaN as missing; infinities exhaust its memory on publishing.
-    value = errors.get((cells, rule, metric), math.nan)
-    return value if math.isfinite(value) else math.nan
+    def _error(self, errors: Errors, cells: str, rule: str, metric: str) -> float:
+        # asv treats NaN as missing; infinities exhaust its memory on publishing.
+        value = errors.get((cells, rule, metric), math.nan)
+        return value if math.isfinite(value) else math.nan

@@ -12,7 +12,7 @@ import sqlite3
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.results.record import Failure
 from sdp_bench.bench.results.store import Store
 from tests.bench.conftest import TINY, make_plan, run_all
@@ -56,7 +56,7 @@ def read(folder):
         try:
             with Store(folder / "r.sqlite") as store:
                 found.append(ask(store))
-        except RunFailedError as error:
+        except UserError as error:
             line = str(error)
             if "r.sqlite" not in line or "\n" in line:
                 raise
@@ -77,11 +77,13 @@ def everything(store):
 
 def told(done):
     """Whether a command went through; else it is to have said in one line that the file is damaged."""
-    lines = done.stderr.splitlines()
-    assert done.returncode == 0 or (
-        done.returncode == 3 and len(lines) == 1 and lines[0].startswith("Error: ") and "r.sqlite" in lines[0]
-    ), (done.returncode, done.stderr[-300:])
-    return done.returncode == 0
+    if done.returncode == 0:
+        return True
+    (line,) = done.stderr.splitlines()
+    assert done.returncode in (2, 3)
+    assert line.startswith("Error: ")
+    assert "r.sqlite" in line
+    return False
 
 
 def harmless(folder, content, whole):

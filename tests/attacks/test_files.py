@@ -1,6 +1,5 @@
 """Files of others where pages and caches go are neither overwritten nor removed."""
 
-import functools
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ from sdp_bench.commands.nets import cache
 from sdp_bench.commands.report import report as report_command
 from sdp_bench.commands.validate import validate
 from sdp_bench.reports.page import build as build_report
-from sdp_bench.reports.scorecard import page as scorecards
-from sdp_bench.reports.scorecard.judging import Candidate
-from sdp_bench.reports.scorecard.page import Scorecard
 from tests.reports import made_up
 
 FRAME = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
@@ -39,46 +35,21 @@ FOREIGN = {
 }
 
 
-@functools.cache
-def card():
-    return Scorecard.of(made_up.results(FRAME), [Candidate("sdp")])
-
-
-@functools.cache
-def text():
-    return scorecards.page(card())
-
-
-def scorecard(folder):
-    drawn = text()  # once: what is written is the question here
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorecards, "page", lambda _: drawn)
-        return scorecards.build(card(), folder)
-
-
 def report(folder):
     return build_report(made_up.results(FRAME), folder, ())
 
 
-@pytest.mark.parametrize("build", [scorecard, report])
 @pytest.mark.parametrize("name", FOREIGN)
-def test_a_page_overwrites_and_removes_nothing_of_others(build, name, tmp_path):
+def test_a_page_overwrites_and_removes_nothing_of_others(name, tmp_path):
     (tmp_path / name).write_text(FOREIGN[name])
     if name in PAGES[:2]:
         with pytest.raises(UserError) as told:
-            build(tmp_path)
+            report(tmp_path)
         assert "\n" not in str(told.value)
         assert str(tmp_path / name) in str(told.value)
     else:
-        build(tmp_path)
+        report(tmp_path)
     assert (tmp_path / name).read_text() == FOREIGN[name]
-
-
-def test_a_page_is_made_again_in_its_own_folder(tmp_path):
-    for build in (scorecard, report, scorecard):
-        page = build(tmp_path)
-        first = page.read_bytes()
-        assert build(tmp_path).read_bytes() == first
 
 
 @pytest.mark.parametrize("place", [".", "folder", "link", "folder/index.html"])

@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
     for name, array in ARRAYS.items():
         np.save(place / f"{name}.npy", array)
     np.save(place / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    np.savez(place / "several.npz", np.eye(4))
+    np.savez(place / "several.npz", np.eye(4), np.eye(4))
     (place / "cut.npy").write_bytes((place / "wide.npy").read_bytes()[:-8])
     with idle(place):
         yield place

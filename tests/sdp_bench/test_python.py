@@ -118,27 +118,6 @@ def test_what_was_validated_can_be_kept(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_numbers_are_those_of_the_command(tmp_path):
-    (tmp_path / "theirs.py").write_text(RULE)
-    options = ["--preset", "smoke", "--depth", "1", "--sigma", "1", "--samples", "20000", "--jobs", "1"]
-    options += ["--w1-points", "100", "--rules", "sdp,unscented", "--no-conformance"]
-    subprocess.run(
-        [sys.executable, "-m", "sdp_bench", "validate", "theirs.py:Wide", *options, "--database", "v.sqlite"],
-        cwd=tmp_path, check=True, capture_output=True,
-    )  # fmt: skip
-    here = sdp_bench.validate(
-        cell(RULE)["Wide"], preset="smoke", depths=1, sigma=1, beside=["sdp", "unscented"],
-        **TINY | {"samples": 20000},
-    )  # fmt: skip
-    key = ["suites", "unit", "rule", "metric_spec", "component", "value", "floor", "stderr"]
-    there = sdp_bench.load(tmp_path / "v.sqlite")[key].astype(dict.fromkeys(key[:5], str))
-    own = here.frame[key].astype(dict.fromkeys(key[:5], str))
-    pd.testing.assert_frame_equal(
-        own.sort_values(key, ignore_index=True), there.sort_values(key, ignore_index=True), check_exact=True
-    )
-
-
-@pytest.mark.slow
 def test_a_script_without_a_guard_is_run_once(tmp_path):
     script = tmp_path / "script.py"
     call = (

@@ -32,7 +32,6 @@ def test_what_float32_moves_is_not_in_the_law_as_drawn():
     found = distance(net_of("sigmoid", 4), GAUSSIAN, 1000.0, TABLE_SAMPLING)
     assert found.precision == "float64"
     assert found.drawn == 0 < found.floor95 < found.single
-    assert "4" in str(found).split()[0]
 
 
 @pytest.mark.parametrize("noise", [GAUSSIAN, CAUCHY])
