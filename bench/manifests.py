@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 import sdp_ref
 from sdp_bench.bench import environment, files
-from sdp_bench.bench.documents import as_text
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
@@ -203,7 +202,7 @@ def tree_of(cells: Mapping[str, Any]) -> EqualMassTree:
 def save(manifests: Iterable[Manifest], path: Path = MANIFESTS) -> None:
     """Write manifests atomically, with one line per list of numbers for readable diffs."""
     plain = {"schema": SCHEMA, "oracles": [manifest.as_dict() for manifest in manifests]}
-    files.write(path, f"{as_text(plain, lists_apart=True)}\n")
+    files.write(path, f"{files.as_text(plain, lists_apart=True)}\n")
 
 
 def load(path: Path = MANIFESTS) -> list[Manifest]:

@@ -20,9 +20,8 @@ import click
 
 from sdp_bench.bench.errors import one_line
 from sdp_bench.bench.executors import let_threads_sleep
-from sdp_bench.commands import check_rule, exchange, gate, nets, report, run, validate
+from sdp_bench.commands import check_rule, echo, exchange, gate, nets, report, run, validate
 from sdp_bench.commands.options import FAILED
-from sdp_bench.commands.screen import echo
 from sdp_ref.errors import on_one_line
 
 BAD_INPUT, INTERRUPTED = 2, 130

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from sdp_bench.bench import files
-from sdp_bench.bench.documents import as_text
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.gate.answers import Answer
 from sdp_bench.bench.gate.cells import Scope
@@ -137,4 +136,4 @@ def _parsed(content: dict[str, Any]) -> Baseline:
 def write(path: Path, baseline: Baseline) -> None:
     rules = {name: rule.to_json() for name, rule in baseline.rules.items()}
     content = {"format": FORMAT, "version": VERSION, **vars(baseline), "rules": rules}
-    files.write(path, f"{as_text(content)}\n")
+    files.write(path, f"{files.as_text(content)}\n")

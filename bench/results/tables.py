@@ -84,23 +84,17 @@ def from_arrow(table: pa.Table) -> pd.DataFrame:
     """Convert an Arrow table with the types of :func:`arrow_schema`, text perhaps as dictionaries."""
     import pyarrow as pa
 
-    columns: dict[str, Any] = {}
-    for name in table.column_names:
-        column = table.column(name)
-        if pa.types.is_string(column.type):
-            column = column.dictionary_encode()
-        if pa.types.is_dictionary(column.type):
-            coded = column.unify_dictionaries().combine_chunks()
-            coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
-            columns[name] = texts(coded.indices.fill_null(-1).to_numpy(), coded.dictionary.to_pylist())
-        elif pa.types.is_integer(column.type):
-            missing = column.is_null().to_numpy()
-            columns[name] = pd.arrays.IntegerArray(column.fill_null(0).to_numpy().copy(), missing.copy())
-        elif pa.types.is_floating(column.type):
-            columns[name] = column.to_numpy()  # NaN where a value is missing
-        else:
-            columns[name] = pd.array(column.to_pylist(), dtype=object)
-    return pd.DataFrame(columns, copy=False)
+    words = [
+        field.name
+        for field in table.schema
+        if pa.types.is_string(field.type) or pa.types.is_dictionary(field.type)
+    ]
+    integers = {pa.int64(): pd.Int64Dtype()}
+    frame = table.unify_dictionaries().to_pandas(categories=words, types_mapper=integers.get)
+    for name in words:
+        known = frame[name].cat.categories
+        frame[name] = texts(frame[name].cat.codes.to_numpy(), list(known))
+    return frame
 
 
 def to_arrow(table: str, frame: pd.DataFrame) -> pa.Table:

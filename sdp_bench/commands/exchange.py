@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from sdp_bench.bench.text import printable
+from sdp_bench.commands import echo
 from sdp_bench.commands.options import (
     BAD_VERDICT,
     FAILED,
@@ -23,7 +24,6 @@ from sdp_bench.commands.options import (
     seed_,
     word,
 )
-from sdp_bench.commands.screen import echo
 from sdp_bench.commands.validate import DATABASE as VALIDATED
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from sdp_bench.commands import echo
 from sdp_bench.commands.options import (
     Group,
     Rules,
@@ -19,7 +20,6 @@ from sdp_bench.commands.options import (
     stream,
     word,
 )
-from sdp_bench.commands.screen import echo
 
 _manifests = click.option(
     "--manifests", type=file_, help="File of manifests (default: the committed one of the CI cells)."
@@ -195,8 +195,8 @@ def show(key: str, database: Path | None, manifests: Path | None, derive: bool) 
     run.
     """
     from sdp_bench.bench import manifests as library
-    from sdp_bench.bench.documents import as_text
     from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.files import as_text
     from sdp_bench.bench.replay import stored as stored_oracles
     from sdp_bench.bench.results.store import Store
 

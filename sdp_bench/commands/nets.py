@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sdp_bench.commands import echo
 from sdp_bench.commands.options import Finite, Group, command, count, file_, seed_, word, workers
-from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from sdp_bench.bench.nets.architectures import Architecture

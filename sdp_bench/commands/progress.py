@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sdp_bench.bench.text import printable, public
-from sdp_bench.commands.screen import echo
+from sdp_bench.commands import echo
 
 if TYPE_CHECKING:
     from sdp_bench.bench.runs.driver import Meter

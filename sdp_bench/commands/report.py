@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from sdp_bench.commands import echo
 from sdp_bench.commands.options import (
     FAILED,
     command,
@@ -18,7 +19,6 @@ from sdp_bench.commands.options import (
     timed_rows,
     word,
 )
-from sdp_bench.commands.screen import echo
 
 HTML = Path("reports/html")
 

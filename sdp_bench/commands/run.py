@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sdp_bench.commands import echo
 from sdp_bench.commands.options import (
     FAILED,
     SECTIONS,
@@ -24,7 +25,6 @@ from sdp_bench.commands.options import (
     word,
     workers,
 )
-from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

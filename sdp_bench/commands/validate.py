@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sdp_bench.commands import echo
 from sdp_bench.commands.options import (
     Rules,
     at_most,
@@ -23,7 +24,6 @@ from sdp_bench.commands.options import (
     sigmas_,
     word,
 )
-from sdp_bench.commands.screen import echo
 
 SCORECARD = Path("reports/html/scorecard")
 DATABASE = Path("validate.sqlite")

@@ -22,7 +22,7 @@ from sdp_bench.bench.plugins.code import Code
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.results.record import Failure, LeftOut
 from sdp_bench.bench.settings import Settings
-from sdp_bench.commands import progress, screen
+from sdp_bench.commands import echo, progress
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_ref.rules import Traits
 from tests.reports.made_up import frame, results
@@ -99,8 +99,8 @@ def test_a_summary_for_a_pull_request_shows_texts_and_makes_nothing_of_them(host
 
 @each_text
 def test_a_terminal_obeys_none(hostile, capsys):
-    screen.echo(hostile)
-    screen.echo(report.text(outcome(hostile)))
+    echo(hostile)
+    echo(report.text(outcome(hostile)))
     with progress.meter(hostile) as meter:
         meter.done(1, 1, hostile)
         meter.note(hostile)

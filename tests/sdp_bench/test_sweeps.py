@@ -3,8 +3,7 @@
 import pytest
 
 from sdp_bench import cli
-from sdp_bench.commands.options import Rules
-from sdp_bench.commands.sweeps import MOST, specs_of
+from sdp_bench.commands.options import MOST_RULES, Rules, specs_of
 from tests.attacks.calls import leaves
 
 
@@ -37,7 +36,7 @@ def test_a_list_in_braces_stands_for_a_rule_with_each_of_its_values(written, spe
         ("a:x={1,,2}", "lacks a value"),
         ("a:x={1,2},x={3,4}", "'x' is given twice"),
         ("a:x={1,2},y=1, x=3", "'x' is given twice"),
-        ("a:x={" + ",".join(map(str, range(MOST + 1))) + "}", f"stands for {MOST + 1} rules"),
+        ("a:x={" + ",".join(map(str, range(MOST_RULES + 1))) + "}", f"stands for {MOST_RULES + 1} rules"),
     ],
 )
 def test_braces_written_otherwise_are_refused_in_a_line(written, told):
