@@ -50,30 +50,6 @@ def test_uncertainty_is_the_entropy_of_a_cauchy_score(example):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-def test_training_with_propagation_makes_far_points_less_certain_than_seen_ones(example, seed):
-    points, labels = example.moons(seed)
-    tested, truth = example.moons(seed + 1000)
-    x, y = torch.meshgrid(torch.linspace(-2.5, 3.5, 40), torch.linspace(-2.5, 3, 40), indexing="xy")
-    grid = torch.stack([x.ravel(), y.ravel()], 1)
-    grid = grid[torch.cdist(grid, points).amin(1) > 1]
-
-    with torch.random.fork_rng(devices=[]):
-        nets = [
-            example.train(points, labels, propagated, steps=150, seed=seed) for propagated in (False, True)
-        ]
-    seen, far = ([example.uncertainty(net, at).detach() for net in nets] for at in (tested, grid))
-    for net in nets:
-        assert (net(tested).argmax(1) == truth).float().mean() > 0.95
-    more = [float((s[:, None] < f).float().mean()) for s, f in zip(seen, far, strict=True)]
-    # Measured with seeds 0 to 3: 0.19 to 0.20 and 0.93 to 0.96.
-    assert more[0] < 0.35
-    assert more[1] > 0.8
-    assert far[1].mean() > seen[1].mean() + 0.1  # bits; measured 0.29 to 0.32
-    assert seen[0].mean() > seen[1].mean() + 0.3  # measured 0.60 to 0.67
-
-
-@pytest.mark.slow
 def test_it_runs_as_printed(tmp_path):
     picture = tmp_path / "moons.png"
     done = subprocess.run(

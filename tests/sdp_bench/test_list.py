@@ -1,7 +1,6 @@
 """What there is to run: `list` says all of it without what measures, and what cannot be read is one line."""
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -73,26 +72,11 @@ from sdp_bench.bench.experiments.laws import LawExperiment
 
 ONE = LawExperiment(name="{name}", description="one"{more})
 """
-METRIC = """
-from sdp_bench.bench.metrics.base import Metric
-
-class One(Metric):
-    name = "w1"
-    label = title = "one"
-    def estimates(self, oracle, prediction): ...
-"""
-SET = """
-from sdp_bench.bench.datasets.base import TabularClassification
-
-ONE = TabularClassification("iris", "One", "free", None)
-"""
 LAW = EXPERIMENT.format(name="one", more=", metrics=('w1',), sigmas=(1.0,)")
 CASES = [
     ("bench/experiments/one.py", "import no_such_module\n" + LAW, "no_such_module"),
     ("bench/experiments/one.py", EXPERIMENT.format(name="one", more=""), "sigmas"),
     ("bench/datasets/one.py", "def broken(:\nX = f()\n", "SyntaxError"),
-    ("bench/datasets/one.py", SET, "'iris'"),
-    ("bench/metrics/one.py", METRIC, "'w1'"),
 ]
 
 
@@ -107,36 +91,6 @@ def test_a_file_that_cannot_be_taken_is_one_line(project, file, text, word):
     assert (done.returncode, done.stdout, line[:7]) == (3, "", "Error: ")
     assert word in line
     assert "/one.py" in line
-
-
-SECTION = """
-from sdp_bench.reports.section import Section
-
-class One(Section):
-    name = "one"
-    title = "One"
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (SECTION, "One lacks order"),
-        (SECTION + "    order = 1\nimport no_such_module", "cannot be imported: ModuleNotFoundError"),
-    ],
-    ids=("lacks", "import"),
-)
-def test_a_section_that_cannot_be_taken_is_named(project, text, said):
-    folder = project / "reports/sections/one"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(text)
-    try:
-        done = python("-c", "from sdp_bench.reports.section import sections; sections()", path=project)
-    finally:
-        shutil.rmtree(folder)
-    last = done.stderr.splitlines()[-1]
-    assert "/sections/one/__init__.py" in last
-    assert said in last
 
 
 @pytest.mark.parametrize(

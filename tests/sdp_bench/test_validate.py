@@ -52,22 +52,6 @@ class Undefined(Good):
         return sr.DiagonalGaussian(law.mean, law.variance * float("nan"))
 
 
-class Short(Good):
-    name = "short"
-
-    def propagate(self, net, x):
-        law = sr.propagate(net, x, "sdp")
-        return sr.DiagonalGaussian(law.mean[:, :1], law.variance[:, :1])
-
-
-class Negative(Good):
-    name = "negative"
-
-    def propagate(self, net, x):
-        law = sr.propagate(net, x, "sdp")
-        return sr.DiagonalGaussian(law.mean, -law.variance)
-
-
 class Hanging(Good):
     name = "hanging"
 
@@ -159,20 +143,20 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
 
 
 def test_what_rules_raise_on_cells_is_shown_and_is_exit_code_3(call, tmp_path):
-    broken = [f"theirs.py:{rule}" for rule in ("Raising", "Undefined", "Short", "Negative")]
+    broken = [f"theirs.py:{rule}" for rule in ("Raising", "Undefined")]
     code, out, _ = call(*broken, "--no-conformance", *TINY)
     assert code == 3
     assert "scorecard: " in out
     text = (tmp_path / "card" / "index.html").read_text()
     with Store(tmp_path / "v.sqlite") as store:
         failures, frame = store.failures(store.run()), store.frame(store.run())
-    assert set(failures.rule) == {"raising", "undefined", "short", "negative"}
+    assert set(failures.rule) == {"raising", "undefined"}
     assert set(frame.rule) >= {"sdp", "monte_carlo:samples=10"}  # the others went on
-    for told in ("ArithmeticError: no such net", "variance must be finite", "variance must be &gt;= 0"):
+    for told in ("ArithmeticError: no such net", "variance must be finite"):
         assert told in text
-    assert text.count("the conformance kit was not run") == 4
+    assert text.count("the conformance kit was not run") == 2
     assert "failures: it failed in " in out
-    assert out.splitlines()[-4].startswith("verdict: raising was not checked; it was not measured")
+    assert out.splitlines()[-2].startswith("verdict: raising was not checked; it was not measured")
 
 
 def test_a_failed_check_is_exit_code_1_whatever_else_failed(call, monkeypatch, tmp_path):

@@ -78,19 +78,6 @@ def test_too_few_samples_are_refused_beforehand(text, samples, message):
         metric(text).check(Sampling(samples=samples), samples)
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_each_says_what_reports_need(name):
-    each = metric(name)
-    assert each.title
-    assert each.label
-    assert each.about
-    assert each.unit in ("1", "output", "nat")
-    assert (each.better == "higher") == each.complement
-    assert (each.better == "one") == (each.perfect == 1)
-    assert not each.companion or each.companion in metrics()
-    assert each.seconds(10**6, 10) >= each.seconds(10**6, 1) >= 0
-
-
 def test_a_ratio_is_as_wrong_half_as_twice():
     ratio, distance = metric("std_ratio"), metric("w1")
     values = np.array([0.5, 1.0, 2.0, 0.0])

@@ -219,47 +219,6 @@ def test_modules_of_an_own_net_count_and_are_shipped(tmp_path):
     assert net.build()(torch.ones(1, 2)).shape == (1, 1)
 
 
-IMPORTS = """
-import inspect
-import tools.late
-import tools.numbers as renamed
-from helper import *
-from . import helper as relative
-from tools import late
-
-import sdp_ref as sr
-
-
-class Scaled:
-    name = "scaled"
-
-    def propagate(self, net, x):
-        try:
-            import not_there
-        except ImportError:
-            scale = relative.SCALE
-        law = sr.propagate(net, x, "sdp")
-        assert tools.late is late
-        assert renamed.SHIFT == late.shift()
-        assert Holder().value == SCALE
-        assert "SCALE = Holder" in inspect.getsource(relative)
-        assert "def propagate" in inspect.getsource(type(self))
-        return sr.Gaussian(law.mean + tools.numbers.SHIFT, scale * law.covariance)
-"""
-
-
-def test_every_way_to_import_works_and_source_is_shown_without_the_files(tmp_path):
-    address = write(tmp_path / "rules", scale=3.0, shift=0.5)
-    (tmp_path / "rules" / "rule.py").write_text(IMPORTS)
-    plugin = find(address)
-    shutil.rmtree(tmp_path / "rules")
-    executor = LocalProcesses(1, 1)
-    try:
-        assert executor.submit(effect_of, plugin).result() == pytest.approx((3.0, 0.5), rel=1e-5)
-    finally:
-        executor.shutdown()
-
-
 def test_a_rule_finds_the_data_in_its_folder(tmp_path):
     (tmp_path / "factor.txt").write_text("5.0")
     address = write(tmp_path, shift=0.0)

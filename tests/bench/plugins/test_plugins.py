@@ -13,7 +13,6 @@ from sdp_bench.bench.experiments import predict, preset
 from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.plugins.plugin import ENTRY_POINTS
 from sdp_bench.bench.replay import replay
-from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import find
 from sdp_bench.bench.runs import driver as run
@@ -76,13 +75,6 @@ class Spaced(Plain):
 
 class Taken(Plain):
     name = "sdp"
-
-
-class Gaussians(Plain):
-    name = "gaussians"
-
-    def propagate(self, net, x):
-        raise sr.UnsupportedError(self.name, "anything")
 
 
 class Nameless(Plain):
@@ -271,11 +263,6 @@ def test_a_replay_runs_stored_code_only_where_it_is_trusted(file, tmp_path):
         pairs = replay.replay(store, key, lambda line: None, trusted=True)
         assert pairs
         assert all(replay.identical(*pair) for pair in pairs)
-
-
-def test_a_rule_that_takes_nothing_is_left_out_and_said_to_be(file):
-    plan = make_plan(outside_settings(file, "Gaussians"))
-    assert plan.left_out == (LeftOut("gaussians", "relu", "rule 'gaussians' does not support anything"),)
 
 
 def test_a_rule_that_calls_exit_fails_its_measurements_alone(file, tmp_path):
