@@ -104,9 +104,7 @@ def read(path: Path) -> Baseline:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise UserError(
-            f"{path} is damaged, not JSON ({error}); restore it, or delete it and --update"
-        ) from error
+        raise UserError(f"{path} is damaged, not JSON ({error}); restore it or --update") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path} is not a baseline of sdp-bench check")
     if content.get("version") != VERSION:
@@ -115,22 +113,18 @@ def read(path: Path) -> Baseline:
             f"{VERSION}; delete the file and create it again with --update"
         )
     try:
-        found = _parsed(content)
+        cases = dict(content["cases"])
+        rules = {name: RuleBaseline.from_json(name, plain) for name, plain in content["rules"].items()}
+        others = [name for name, rule in rules.items() if rule.answers.keys() != cases.keys()]
+        reason = f"rule '{others[0]}' has predictions of other cells than the file" if others else ""
+        found = Baseline(dict(content["environment"]), cases, rules)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = on_one_line(str(error))
-        raise UserError(f"{path} is damaged ({reason}); restore it, or delete it and --update") from error
+        reason = on_one_line(str(error)) or type(error).__name__
+    if reason:
+        raise UserError(f"{path} is damaged ({reason}); restore it, or delete it and --update")
     if not found.rules:
         raise UserError(f"{path} has no rules, so nothing can be compared; delete it and --update")
     return found
-
-
-def _parsed(content: dict[str, Any]) -> Baseline:
-    cases, rules = dict(content["cases"]), {}
-    for name, plain in content["rules"].items():
-        rule = rules[name] = RuleBaseline.from_json(name, plain)
-        if rule.answers.keys() != cases.keys():
-            raise ValueError(f"rule '{name}' has predictions of other cells than the file")
-    return Baseline(dict(content["environment"]), cases, rules)
 
 
 def write(path: Path, baseline: Baseline) -> None:

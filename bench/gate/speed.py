@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from sdp_bench.bench.environment import cpu_name
 from sdp_bench.bench.errors import OutsideError, RunFailedError, one_line
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of
-from sdp_bench.bench.gate.baseline import Baseline, Speed
+from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, Speed
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.predictions import Asked, ask
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
@@ -179,16 +179,18 @@ def lower_bound(ratios: Sequence[float]) -> float:
     return sorted(ratios)[max(0, below - 1)]
 
 
-def baseline_speeds(rules: Mapping[str, Asked], scope: Scope, timing: Timing) -> dict[str, dict[str, Speed]]:
-    """Return ratios for a baseline, by rule and net; a RunFailedError if a rule cannot be timed."""
-    found: dict[str, dict[str, Speed]] = {name: {} for name in rules}
+def timed(
+    known: Mapping[str, RuleBaseline], rules: Mapping[str, Asked], scope: Scope, timing: Timing
+) -> dict[str, RuleBaseline]:
+    """Return baselines of rules with new times; a RunFailedError if a rule cannot be timed."""
+    found: dict[str, dict[str, Speed]] = {name: {} for name in known}
     for net, group in scope.nets.items():
         ratios_of, failed = times(rules, group, timing.rounds_again, timing.clock)
         for name, reason in failed.items():
             raise RunFailedError(f"no baseline is written: rule '{name}' on {net}: {reason}")
         for name, ratios in ratios_of.items():
             found[name][net] = ratios.summary
-    return found
+    return {name: replace(rule, cpu=timing.cpu, speed=found[name]) for name, rule in known.items()}
 
 
 def judge(

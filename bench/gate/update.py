@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +40,8 @@ def make(
             predicted = _predicted(name, rule, scope, None)
             found[name] = RuleBaseline(predicted.answers, _draws(name, rule, scope, predicted, step))
         if timing is not None:
-            found = _timed(found, rules, scope, timing, step)
+            step(0, 1, "speed")
+            found = speed.timed(found, rules, scope, timing)
     return Baseline(describe("cpu", 1, 1), {key: case.name for key, case in scope.cases.items()}, found)
 
 
@@ -109,14 +110,6 @@ def _draws(name: str, rule: Asked, scope: Scope, predicted: Predictions, step: S
     return found
 
 
-def _timed(
-    found: Mapping[str, RuleBaseline], rules: Mapping[str, Asked], scope: Scope, timing: Timing, step: Step
-) -> dict[str, RuleBaseline]:
-    step(0, 1, "speed")
-    times = speed.baseline_speeds(rules, scope, timing)
-    return {name: replace(rule, cpu=timing.cpu, speed=times[name]) for name, rule in found.items()}
-
-
 def _retimed(
     old: Baseline, specs: Sequence[str] | None, scope: Scope, timing: Timing, step: Step
 ) -> dict[str, RuleBaseline]:
@@ -136,4 +129,5 @@ def _retimed(
                     f"the predictions of rule '{name}' have changed (drift {moved:.2g}), so the baseline "
                     "would combine old predictions with new times; leave out --no-accuracy"
                 )
-        return _timed({name: old.rules[name] for name in rules}, rules, scope, timing, step)
+        step(0, 1, "speed")
+        return speed.timed({name: old.rules[name] for name in rules}, rules, scope, timing)

@@ -205,49 +205,43 @@ def find(place: str, attribute: str, address: str) -> Code:
     function or object in it. `address` is the user's spelling of both, for error messages. A UserError is
     raised if the module or one of the user's modules that it imports cannot be read or imported.
     """
-    if not place.endswith(".py"):
-        return _of_module(place, attribute, address)
-    path = Path(place)
+    name = package = ""
+    if place.endswith(".py"):
+        path = Path(place)
+        base = path.resolve().parent
+    else:
+        name = place
+        spec = _spec_of(name, address)
+        if not spec.origin or not spec.origin.endswith(".py"):
+            return Code(address, name, attribute, "")
+        path = Path(spec.origin).resolve()
+        is_package = path.name == "__init__.py"
+        base = path.parents[name.count(".") + is_package]
+        package = name if is_package else name.rpartition(".")[0]
     try:
         source = importlib.util.decode_source(path.read_bytes())
     except (OSError, UnicodeError, SyntaxError) as error:
         raise UserError(f"cannot read {place}: {getattr(error, 'strerror', None) or error}") from error
-    folder = path.resolve().parent
-    return Code(
-        address,
-        "",
-        attribute,
-        source,
-        own_modules(imported_names(source, ""), "", folder, address),
-        str(folder),
-    )
+    if name.partition(".")[0] in _PROJECT:
+        return Code(address, name, attribute, source)
+    modules = own_modules(imported_names(source, package), package, base, address)
+    return Code(address, name, attribute, source, modules, str(base))
 
 
-def _of_module(name: str, attribute: str, address: str) -> Code:
+def _spec_of(name: str, address: str) -> ModuleSpec:
+    """Find a module in the working folder or among installed ones; this runs its parent packages."""
+    folder = str(Path.cwd())
+    sys.path.append(folder)  # after all others
     try:
-        with _importable(Path.cwd()), no_exit():
+        with no_exit():
             spec = importlib.util.find_spec(name)
     except Exception as error:
         raise UserError(f"cannot load {address}: {described(error)}") from error
+    finally:
+        sys.path.remove(folder)
     if spec is None:
         raise UserError(f"cannot load {address}: ModuleNotFoundError: No module named '{name}'")
-    if not spec.origin or not spec.origin.endswith(".py"):
-        return Code(address, name, attribute, "")
-    path = Path(spec.origin).resolve()
-    source = importlib.util.decode_source(path.read_bytes())
-    if name.partition(".")[0] in _PROJECT:
-        return Code(address, name, attribute, source)
-    is_package = path.name == "__init__.py"
-    base = path.parents[name.count(".") + is_package]
-    package = name if is_package else name.rpartition(".")[0]
-    return Code(
-        address,
-        name,
-        attribute,
-        source,
-        own_modules(imported_names(source, package), package, base, address),
-        str(base),
-    )
+    return spec
 
 
 def own_modules(names: set[str], package: str, base: Path, address: str) -> Files:
@@ -317,16 +311,6 @@ def no_exit() -> Iterator[None]:
         yield
     except SystemExit as stop:
         raise RuntimeError(f"it calls sys.exit({'' if stop.code is None else repr(stop.code)})") from stop
-
-
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """Make modules of a folder importable, after all others."""
-    sys.path.append(str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
 
 
 def described(error: Exception) -> str:

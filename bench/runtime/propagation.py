@@ -122,18 +122,17 @@ class Clocks:
         """Run some work first, since the clock rises under load."""
         if not torch.cuda.is_available():
             raise NotImplementedError("no CUDA device")
-        workloads.state()
+        workloads.clocks()
         work = Workload.of("cnn3", 128, _Works.accelerator).forward("sdp")
         for _ in range(20):
             work()
 
     def track_share_of_highest_clock(self) -> float:
-        found = workloads.state()
-        return found.clock / found.highest
+        return workloads.clocks()[0]
 
     def track_throttled(self) -> int:
         """Return 1 if power, heat or a setting limits the clock."""
-        return int(workloads.state().throttled)
+        return int(workloads.clocks()[1])
 
 
 class FullCovariance(_Grid):

@@ -54,29 +54,15 @@ def peak_bytes(work: Work) -> int:
     return torch.cuda.max_memory_allocated()
 
 
-@dataclass(frozen=True)
-class State:
-    """Clock rates of a GPU."""
+def clocks() -> tuple[float, bool]:
+    """Return the share of its highest clock at which the first GPU runs, and whether something limits it.
 
-    # clock of the multiprocessors (MHz), now and at most
-    clock: float
-    highest: float
-    reasons: int  # bits of NVML's reasons for a lower clock, 0 for no reason
-
-    @property
-    def throttled(self) -> bool:
-        """Whether power, heat or a setting limits the clock."""
-        return bool(self.reasons & ~_IDLE)
-
-
-def state() -> State:
-    """Return the state of the first GPU from ``nvidia-smi``.
-
-    NotImplementedError, which asv skips, is raised without the program or a GPU.
+    Power, heat or a setting may. NotImplementedError, which asv skips, is raised without ``nvidia-smi`` or a
+    GPU.
     """
     try:
         clock, highest, reasons = _asked("clocks.sm,clocks.max.sm,clocks_throttle_reasons.active")
-        return State(float(clock), float(highest), int(reasons, 16))
+        return float(clock) / float(highest), bool(int(reasons, 16) & ~_IDLE)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise NotImplementedError(f"nvidia-smi does not say how the GPU is clocked: {error}") from None
 

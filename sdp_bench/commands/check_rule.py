@@ -66,10 +66,7 @@ def check_rule(
         raise UserError("name a rule, for example sdp or path/to/rule.py:MyRule; --list shows the checks")
     quiet = json_file == Path("-")
     target = None if quiet else json_file
-    if target is not None:
-        files.check_writable(target)
-        files.remove_old(target)
-    for path in badge_files:
+    for path in (*([target] if target else []), *badge_files):
         files.check_writable(path)
         files.remove_old(path)
     report = _report(rule, only or None, seed, Limits(time_limit, memory_limit), quiet=quiet)
