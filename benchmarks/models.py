@@ -379,8 +379,9 @@ SMALL_MODELS: dict[tuple[str, str], tuple[tuple[int, ...], Callable[[Any], nn.Mo
 """Shape of an input, and what makes the net of torchvision.models, by package and name."""
 
 
-def agreement(package: str, name: str, draws: int = DRAWS) -> list[dict[str, Any]]:
+def agreement(package: str, name: str, folder: Path, draws: int = DRAWS) -> list[dict[str, Any]]:
     """Largest errors of all rules compared with samples of one small model."""
+    opened(folder)
     event, make = SMALL_MODELS[package, name]
     torch.manual_seed(0)
     net = make(import_module("torchvision.models")) if make else build(package, name)
@@ -407,11 +408,6 @@ def agreement(package: str, name: str, draws: int = DRAWS) -> list[dict[str, Any
     return rows
 
 
-def _opened_agreement(folder: Path, package: str, name: str) -> list[dict[str, Any]]:
-    opened(folder)
-    return agreement(package, name)
-
-
 def agree(folder: Path, limits: Limits, path: Path = AGREEMENT) -> None:
     """Compare the rules with samples of the missing small models."""
     known = stored(path) if path.exists() else pd.DataFrame(columns=["package", "model"])
@@ -419,7 +415,7 @@ def agree(folder: Path, limits: Limits, path: Path = AGREEMENT) -> None:
     for number, (package, name) in enumerate(left):
         print(f"{len(left) - number} to go: {name}, compared with samples", flush=True)
         try:
-            rows = apart(_opened_agreement, folder, package, name, limits=limits)
+            rows = apart(agreement, package, name, folder, limits=limits)
         except Exception as error:  # noqa: BLE001  the other models are compared all the same
             print(f"{name}: {one_line(error)}", flush=True)
             continue

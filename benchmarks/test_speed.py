@@ -7,8 +7,6 @@ about time.
 """
 
 import itertools
-import time
-from concurrent.futures import as_completed
 from unittest import mock
 
 import numpy as np
@@ -18,16 +16,7 @@ from torch import Tensor, fx, nn
 from torch.func import jacrev, vjp, vmap
 
 from sdp_bench import oracles
-from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import PRESETS, chosen
-from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
-from sdp_bench.bench.nets.fully_connected import committed
-from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.runs.driver import run_group
-from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.runtime.timing import Ratio
 from sdp_bench.bench.runtime.workloads import DISTPROP, Workload
 from sdp_bench.oracles.partitions import counting
@@ -204,41 +193,3 @@ def test_counting(name: str, shape: tuple[int, int], compare) -> None:
     assert np.array_equal(by_torch(partition, samples), partition.counts(samples))
     sides = {"numpy": lambda: partition.counts(samples), "torch": lambda: by_torch(partition, samples)}
     compare(f"counting, {name}, {shape[0]} x {shape[1]}", sides)
-
-
-# Groups ------------------------------------------------------------------------------------------------
-
-
-def groups() -> list[LawGroup]:
-    settings = PRESETS["paper"].but(nets=1, inputs=2, depths=(4,))
-    return list(plan_of(chosen(["iris-tv"]), settings, committed(Architecture(4), Recipe(), 1)).groups)
-
-
-def oracles_of(group: LawGroup) -> None:
-    """Draw the oracles of a group, and count them in the cells of its metrics."""
-    net, sampling = group.net.build(), group.settings.sampling
-    for row, subject in enumerate(group.subjects):
-        oracle = Oracle(net, group.law[row], subject.key, sampling)
-        headline = HeadlineTotalVariation(cells=512, pilot_samples=sampling.pilot_samples)
-        oracle.counts(headline.partition(oracle))
-
-
-@pytest.mark.usefixtures("threads")
-def test_group(compare) -> None:
-    """All rules and total variations of a group at four ReLU layers, and its oracles alone."""
-    group = groups()[1]
-    sides = {"oracles alone": lambda: oracles_of(group), "group": lambda: run_group(group, group.cells)}
-    compare(f"group of {len(group.subjects)} inputs, {len(group.subjects[0].rules)} rules", sides, 5)
-
-
-def test_jobs(compare) -> None:
-    """The same groups with one worker and with two, one thread each."""
-    work = groups()[:4]
-
-    def sweep(jobs: int) -> None:
-        with LocalProcesses(jobs, threads=1) as executor:
-            for future in as_completed([executor.submit(run_group, g, g.cells) for g in work]):
-                future.result()
-
-    sides = {"two workers": lambda: sweep(2), "one worker": lambda: sweep(1)}
-    compare(f"{len(work)} groups", sides, 3, now=time.perf_counter)

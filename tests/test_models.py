@@ -22,13 +22,14 @@ from sdp_ref.graph.ops import Unknown
 from sdp_ref.graph.trace import trace
 
 torch.set_num_threads(1)
-opened(Path(sys.argv[1]))
+folder = Path(sys.argv[1])
+opened(folder)
 classifiers, compared = json.loads(sys.argv[2])
 found = {}
 for name in classifiers:
     net, event = made("torchvision", name)
     found[name] = [isinstance(step.module, Unknown) for step in trace(net, torch.zeros(1, *event))]
-rows = [row for name in compared for row in agreement("torchvision", name)]
+rows = [row for name in compared for row in agreement("torchvision", name, folder)]
 print(json.dumps([found, rows]))
 """
 
