@@ -116,17 +116,17 @@ def mlp(named: Mlp) -> nn.Sequential:
 def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
     """Return the named net (see `sized`), in evaluation mode, and the shape of one input."""
     net = sized(name)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if isinstance(net, Mlp):
+    if isinstance(net, Mlp):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
             return mlp(net), (net.inputs,)
-        own = {"channels": net.channels, "size": net.size, "width": net.width} if net.width else {}
-        try:
-            networks: Any = importlib.import_module("sdp_bench.bench.nets.architectures")
-            made = getattr(networks, net.kind)(**own)
-        except (ImportError, AttributeError) as error:
-            raise NotAtThisCommitError(f"no net '{name}' in this version") from error
-    return made, (net.channels, net.size, net.size)
+    try:
+        networks: Any = importlib.import_module("sdp_bench.bench.nets.architectures")
+        width = net.width or networks.network_of(net.kind).width
+        architecture = networks.ImageArchitecture(net.kind, net.channels, net.size, width=width)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise NotAtThisCommitError(f"no net '{name}' in this version") from error
+    return architecture.build(seed), (net.channels, net.size, net.size)
 
 
 @dataclass(frozen=True, eq=False)

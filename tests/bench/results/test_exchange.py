@@ -172,16 +172,6 @@ def test_parquet_holds_what_csv_holds_and_pandas_reads_it(whole, tmp_path, digit
             assert same.all(), (name, column)
 
 
-def test_imports_do_not_replace_what_differs(whole, file, tmp_path):
-    with Store(whole) as store:
-        exchange.export(store, tmp_path / "out")
-    spoil(file)
-    before = records(file)
-    with Store(file, writing=True) as store, pytest.raises(UserError, match="differ"):
-        exchange.import_(tmp_path / "out", store)
-    pd.testing.assert_frame_equal(records(file), before, check_exact=True)
-
-
 @pytest.mark.parametrize("older", ["old", "rule 0, metric 1, oracle 1"])
 def test_newer_versions_replace_older_ones_in_both_directions(whole, file, tmp_path, older):
     spoil(file)
