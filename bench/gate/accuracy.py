@@ -1,6 +1,6 @@
 """The verdict on accuracy: drift of predictions, and statistics of sampling rules under fresh seeds.
 
-See `sdp_bench.bench.gate` for the table of decisions.
+See ``docs/ci.md`` for the table of decisions.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def evidence(
 
 
 def status(evidence: Sequence[Evidence]) -> Status:
-    """Return the status by the table in `sdp_bench.bench.gate`."""
+    """Return the status by the table in ``docs/ci.md``."""
     errors = [one for one in evidence if one.measure == ERROR]
     if any(one.relevant and one.difference > 0 for one in errors):
         return Status.WORSE
