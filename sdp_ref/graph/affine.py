@@ -8,6 +8,7 @@ the weight itself and no bias the rows of a covariance matrix.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +56,6 @@ class Affine(ABC):
 
     def __init__(self, module: nn.Module) -> None:
         self.module: Any = module
-        self._cache: tuple[Any, ...] | None = None
 
     def value(self, x: Tensor) -> Tensor:
         """Return A x + b for x of shape (N, *event), in the dtype of `x`."""
@@ -78,7 +78,7 @@ class Affine(ABC):
 
     def spread(self, x: Tensor, exponent: float) -> Tensor:
         """Return abs(A)^exponent x, with an elementwise power, for x of shape (N, *event)."""
-        return self.linear(x, self._power(x, exponent))
+        return self.linear(x, raised(self.weight(x).to(x.dtype), exponent))
 
     def stable_scale(self, scale: Tensor, alpha: float) -> Tensor:
         """Scales of A x for independent symmetric alpha-stable x, (abs(A)^alpha scale^alpha)^(1/alpha).
@@ -93,24 +93,6 @@ class Affine(ABC):
         top = torch.where(top > 0, top, 1.0)
         sums = self.spread(power(scale / top.reshape(-1, *[1] * (scale.ndim - 1)), alpha), alpha)
         return bounded(top.reshape(-1, *[1] * (sums.ndim - 1)) * power(sums, 1 / alpha))
-
-    def _power(self, x: Tensor, exponent: float) -> Tensor:
-        """Power of the weight, cached between calls if it is a parameter that does not require a gradient.
-
-        It has the dtype of `x`, and its precision. Updates by optimisers and ``load_state_dict`` invalidate
-        the cache; writing through ``weight.data`` does not.
-        """
-        weight = self.weight(x).to(x.dtype)
-        keep = isinstance(weight, nn.Parameter) and not (
-            # a compiled graph cannot distinguish versions of the weight
-            torch.compiler.is_compiling() or weight.is_inference()
-        )
-        if not keep or (torch.is_grad_enabled() and weight.requires_grad):
-            return raised(weight, exponent)
-        key = (id(weight), weight._version, weight.data_ptr(), exponent)
-        if self._cache is None or self._cache[0] != key:
-            self._cache = (key, weight, raised(weight.detach(), exponent))  # the weight keeps its id taken
-        return self._cache[2]
 
 
 def cast(tensor: Tensor | None, like: Tensor) -> Tensor | None:
@@ -303,17 +285,7 @@ class Convolution(Affine):
         """Apply in chunks, since torch unfolds a float64 convolution in memory."""
         step = max(1, CHUNK // max(1, x[0].numel() * self.module.weight[0, 0].numel()))
         weight = self.module.weight.to(x.dtype)
-        parts = x.split(step)
-        first = self.linear(parts[0], weight)
-        if len(parts) == 1:
-            return first
-        if first.requires_grad:
-            return torch.cat([first, *(self.linear(part, weight) for part in parts[1:])])
-        # filled part by part, so that the result exists only once
-        rows = first.new_empty(len(x), *first.shape[1:])
-        for part, place in zip(parts, rows.split(step), strict=True):
-            place.copy_(self.linear(part, weight))
-        return rows
+        return torch.cat([self.linear(part, weight) for part in x.split(step)])
 
     def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         m = self.module
@@ -385,7 +357,9 @@ class AveragePool(Affine):
             return F.avg_pool2d(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
         if isinstance(m, nn.AvgPool3d):
             return F.avg_pool3d(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
-        size, stride, padding = (_first(v) for v in (m.kernel_size, m.stride, m.padding))
+        size, stride, padding = (
+            v[0] if isinstance(v, tuple) else v for v in (m.kernel_size, m.stride, m.padding)
+        )
         summed = F.avg_pool2d(
             x.unsqueeze(-2), (1, size), (1, stride), (0, padding), m.ceil_mode, True, divisor_override=1
         )
@@ -419,34 +393,22 @@ class AdaptiveAveragePool(Affine):
         return counts
 
 
-class MeanOver(Affine):
+class SumOver(Affine):
+    """Sums and means over dimensions of an event."""
+
     homogeneous = True
 
     def weight(self, x: Tensor) -> Tensor:
-        count = 1
-        for d in self.module.dims:
-            count *= x.shape[d]
+        count = math.prod(x.shape[d] for d in self.module.dims) if isinstance(self.module, Mean) else 1
         return torch.full((), 1 / count, dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x.sum(self.module.dims, self.module.keepdim) * weight
-
-
-class SumOver(Affine):
-    def weight(self, x: Tensor) -> Tensor:
-        return torch.ones((), dtype=x.dtype, device=x.device)
-
-    def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        return self.module(x)
+        return self.module.summed(x) * weight
 
 
 def _space(module: nn.Module) -> int:
     """Number of spatial dimensions of a pool, from the suffix of its name."""
     return int(type(module).__name__[-2])
-
-
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, tuple | list) else value
 
 
 class FoldedAffine(Affine):
@@ -497,8 +459,7 @@ AFFINE: dict[type[nn.Module], type[Affine]] = {
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, BatchNorm), Normalisation),
     **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), AveragePool),
     **dict.fromkeys((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d), AdaptiveAveragePool),
-    Mean: MeanOver,
-    Sum: SumOver,
+    **dict.fromkeys((Mean, Sum), SumOver),
     **dict.fromkeys((Scale, Divide, Shift), Elementwise),
     **dict.fromkeys((nn.Flatten, nn.Unflatten, Rearrange, Reshape, *_COPIES), Rearrangement),
     **dict.fromkeys((Pad, *_CONSTANT_PADS), Padding),

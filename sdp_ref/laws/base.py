@@ -224,6 +224,11 @@ class Law:
         """
         raise UndefinedError(f"{self.described} has no known probabilities of single outputs")
 
+    def at_rows(self, value: Tensor) -> Tensor:
+        """Broadcast values (..., B, *event) against the laws."""
+        event = self.event_shape
+        return value.expand(*value.shape[: value.ndim - len(event) - 1], self.batch, *event)
+
     def to_torch(self) -> Distribution:
         """Return the law as a ``torch.distributions`` object of float64.
 
@@ -401,3 +406,29 @@ def check_pair(name: str, value: object, scale_name: str, scale_value: object) -
             lambda: f"{scale_name} must be >= 0, smallest entry is {scale.min().item():.3g}",
         ),
     )
+
+
+SUM = 1e-5
+"""Tolerance for the sum of weights: float32 sums of a thousand are off by 1e-6."""
+
+
+def check_weights(weights: Tensor) -> None:
+    """Require weights (B, K) that are not negative and sum to one."""
+    weights = weights.detach()
+    if bool((weights < 0).any()):
+        raise ValueError(f"weights must be >= 0, smallest entry is {weights.min().item():.3g}")
+    if bool(((weights.sum(1) - 1).abs() > SUM).any()):
+        raise ValueError(f"weights must sum to 1, a row's sum is {weights.sum(1)[0].item():.6g}")
+
+
+def chosen_by(weights: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the map from uniform numbers to indices with these probabilities (K,), on the CPU."""
+    bounds = weights.detach().double().cumsum(0).cpu()
+    bounds = bounds / bounds[-1]
+
+    def choose(uniform: Tensor) -> Tensor:
+        # `right` makes an index of weight 0 an empty interval, so it is never chosen
+        which = torch.searchsorted(bounds, uniform.double().cpu().contiguous(), right=True)
+        return which.clamp(max=len(bounds) - 1)
+
+    return choose

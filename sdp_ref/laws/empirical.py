@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import UNIFORM, Law, LawT, Push, Standard, check_tensor, unchecked
+from sdp_ref.laws.base import (
+    UNIFORM,
+    Law,
+    LawT,
+    Push,
+    Standard,
+    check_tensor,
+    check_weights,
+    chosen_by,
+    unchecked,
+)
 from sdp_ref.lazy import deferred
 
 if TYPE_CHECKING:
@@ -16,8 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 else:
     torch = deferred("torch")
-
-_SUM = 1e-5  # tolerance for the sum of the weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +50,10 @@ class Empirical(Law):
             )
         if self.weights is None:
             return
-        weights = check_tensor("weights", self.weights, self.samples).detach()
+        weights = check_tensor("weights", self.weights, self.samples)
         if weights.shape != shape[:2]:
             raise ValueError(f"weights must have shape {tuple(shape[:2])}, got {tuple(weights.shape)}")
-        if bool((weights < 0).any()):
-            raise ValueError(f"weights must be >= 0, smallest entry is {weights.min().item():.3g}")
-        if bool(((weights.sum(1) - 1).abs() > _SUM).any()):
-            raise ValueError(f"weights must sum to 1, a row's sum is {weights.sum(1)[0].item():.6g}")
+        check_weights(weights)
 
     @property
     def described(self) -> str:
@@ -113,22 +118,16 @@ class Empirical(Law):
         points = self.samples[0].detach().flatten(1).to(device, dtype)
         if self.weights is None:
             return lambda uniform: points[(uniform[:, 0].to(points.device) * len(points)).long()]
-        bounds = self.weights[0].detach().double().cumsum(0).cpu()
-        bounds = bounds / bounds[-1]
-
-        def draws(uniform: Tensor) -> Tensor:
-            which = torch.searchsorted(bounds, uniform[:, 0].double().cpu().contiguous(), right=True)
-            return points[which.clamp(max=len(points) - 1).to(points.device)]
-
-        return draws
+        choose = chosen_by(self.weights[0])
+        return lambda uniform: points[choose(uniform[:, 0]).to(points.device)]
 
     def survival(self, value: Tensor) -> Tensor:
         points = self.samples.detach().double()
         weights = (
             self.weights if self.weights is not None else points.new_ones(points.shape[:2]) / points.shape[1]
         )
-        flat = value.double().expand(*value.shape[: value.ndim - len(self.event_shape) - 1], *self._rows)
-        each = flat.reshape(-1, *self._rows)
+        flat = self.at_rows(value.double())
+        each = flat.reshape(-1, self.batch, *self.event_shape)
         found = [(self._spread(weights.double()) * (points > one.unsqueeze(1))).sum(1) for one in each]
         return torch.stack(found).reshape(flat.shape)
 
@@ -148,10 +147,6 @@ class Empirical(Law):
             samples.append(torch.cat([own, last], 1))
             weights.append(torch.nn.functional.pad(given, (0, most - count)))
         return unchecked(cls, torch.cat(samples), torch.cat(weights))
-
-    @property
-    def _rows(self) -> tuple[int, ...]:
-        return self.batch, *self.event_shape
 
     def _spread(self, weights: Tensor) -> Tensor:
         return weights.reshape(weights.shape + (1,) * (self.samples.ndim - 2))
@@ -235,8 +230,7 @@ class Quantiles(Law):
         return draws
 
     def survival(self, value: Tensor) -> Tensor:
-        rows = self.batch, *self.event_shape
-        flat = value.double().expand(*value.shape[: value.ndim - len(rows)], *rows)
+        flat = self.at_rows(value.double())
         asked = flat.reshape(-1, self.batch * self.dimension).mT.contiguous()
         values = self.values.detach().double().flatten(2).transpose(1, 2).reshape(len(asked), -1).contiguous()
         levels = self.levels.double()

@@ -261,8 +261,6 @@ _FAR = 5.0
 
 
 def _normal_tail(value: Tensor) -> Tensor:
-    import torch
-
     tail: Tensor = torch.special.ndtr(-value)
     # far out, ndtr is a difference that cancels
     return torch.where(value > _FAR, torch.special.erfc(value / math.sqrt(2)) / 2, tail)
@@ -270,8 +268,6 @@ def _normal_tail(value: Tensor) -> Tensor:
 
 def _rounding_of(covariance: Tensor) -> float:
     """Relative rounding error of eigenvalues of a stored covariance: of its entries, and of LAPACK."""
-    import torch
-
     n, digits = covariance.shape[-1], torch.finfo(covariance.dtype).eps
     stored = 4 * digits * math.sqrt(n) if covariance.dtype != torch.float64 else 0.0
     return 8 * n * torch.finfo(torch.float64).eps + stored
@@ -279,8 +275,6 @@ def _rounding_of(covariance: Tensor) -> float:
 
 def _cholesky(covariance: Tensor, rounding: float) -> tuple[Tensor, Tensor, Tensor]:
     """Cholesky factors, nonzero (B,) where they do not exist, and columns (B, n) that are rounding errors."""
-    import torch
-
     factor, failed = torch.linalg.cholesky_ex(covariance)
     # a squared pivot is the variance of a component given those before it
     pivots, variances = (each.detach().diagonal(dim1=-2, dim2=-1) for each in (factor, covariance))
@@ -292,8 +286,6 @@ _APART = 1e6
 
 def _scales_apart(covariance: Tensor, dtype: torch.dtype) -> Tensor:
     """Standard deviations, shape (B, n), or ones where no variance is lost in the rounding of the largest."""
-    import torch
-
     variance = covariance.detach().diagonal(dim1=-2, dim2=-1)
     variance = torch.where(variance > 0, variance, 1.0)
     apart = variance.amax(-1, keepdim=True) > _APART * variance.amin(-1, keepdim=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws.base import (
     NORMAL,
+    SUM,
     UNIFORM,
     Check,
     Law,
@@ -16,6 +17,8 @@ from sdp_ref.laws.base import (
     Push,
     Standard,
     check_tensor,
+    check_weights,
+    chosen_by,
     noted,
     unchecked,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
 else:
     torch = deferred("torch")
 
-_SUM = 1e-5  # tolerance for the sum of the weights: float32 sums of a thousand are off by 1e-6
 _VALUES = 2**24  # numbers in memory at once while a density is computed: 128 MB
 
 
@@ -68,11 +70,7 @@ class Mixture(Law):
             )
         if isinstance(self.components, Mixture):
             raise ValueError("components of a mixture are not mixtures themselves: multiply the weights out")
-        weights = self.weights.detach()
-        if bool((weights < 0).any()):
-            raise ValueError(f"weights must be >= 0, smallest entry is {weights.min().item():.3g}")
-        if bool(((weights.sum(1) - 1).abs() > _SUM).any()):
-            raise ValueError(f"weights must sum to 1, a row's sum is {weights.sum(1)[0].item():.6g}")
+        check_weights(self.weights)
 
     @classmethod
     def of(cls, weights: Tensor, components: Sequence[Law]) -> Mixture:
@@ -149,16 +147,12 @@ class Mixture(Law):
         inner = self.components.standard
         if inner is None:
             raise UndefinedError(f"{self.described} is not known as a map of standard variates")
-        bounds = self.weights[0].detach().double().cumsum(0).cpu()
-        bounds = bounds / bounds[-1]
+        choose = chosen_by(self.weights[0])
         pushes = [self.components[j].push(device, dtype) for j in range(self.pieces)]
 
         def draws(uniform: Tensor) -> Tensor:
             uniform = uniform.double().cpu()
-            # `right` makes a component of weight 0 an empty interval, so it is never selected
-            which = torch.searchsorted(bounds, uniform[:, 0].contiguous(), right=True).clamp(
-                max=self.pieces - 1
-            )
+            which = choose(uniform[:, 0])
             noise = inner.from_uniform(uniform[:, 1:])
             # sort the samples by component and map each component's samples in one call
             order = which.argsort()
@@ -182,8 +176,7 @@ class Mixture(Law):
         return drawn[rows]
 
     def log_prob(self, value: Tensor) -> Tensor:
-        event = self.event_shape
-        values = value.expand(*value.shape[: value.ndim - len(event) - 1], self.batch, *event)
+        event, values = self.event_shape, self.at_rows(value)
         flat = values.reshape(-1, self.batch, *event)
         weights = self.weights.double().log()
         rows = max(1, _VALUES // (self.weights.numel() * max(1, self.dimension)))
@@ -194,8 +187,7 @@ class Mixture(Law):
         return torch.cat(parts).reshape(values.shape[: values.ndim - len(event)])
 
     def survival(self, value: Tensor) -> Tensor:
-        event = self.event_shape
-        values = value.expand(*value.shape[: value.ndim - len(event) - 1], self.batch, *event)
+        event, values = self.event_shape, self.at_rows(value)
         each = self.components.survival(
             values.reshape(-1, self.batch, *event).repeat_interleave(self.pieces, 1)
         )
@@ -212,7 +204,7 @@ class Mixture(Law):
 
     def soundness(self, *, derived: bool = True) -> tuple[Check, ...]:
         weights = self.weights.detach().double()
-        sound = (weights >= 0).all() & ((weights.sum(1) - 1).abs() <= _SUM).all()
+        sound = (weights >= 0).all() & ((weights.sum(1) - 1).abs() <= SUM).all()
         reason = "weights are not those of a mixture (>= 0, sum 1)".__str__
         return (sound, reason), *super().soundness(derived=derived)
 
@@ -242,16 +234,12 @@ class Mixture(Law):
 
     def _average(self, values: Tensor) -> Tensor:
         weights = self.weights.reshape(self.weights.shape + (1,) * (values.ndim - 1))
-        import torch
-
         # a component of weight 0 may have moments that are not finite
         average: Tensor = (weights * torch.where(weights > 0, self._split(values), 0.0)).sum(1)
         return average
 
     def _centred(self) -> Tensor:
         """Means of the components with weight minus the mean, (B, K, *event), float64; 0 without weight."""
-        import torch
-
         means = self.components.mean.double()
         centred = self._split(means) - self._average(means).unsqueeze(1)
         weights = self.weights.reshape(self.weights.shape + (1,) * (means.ndim - 1))

@@ -22,7 +22,7 @@ from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, max_pool, softmax_dim
 from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Maximum, MaximumOfPairs, Multiply, Quotient, VectorNorm
 from sdp_ref.jacobian.local import linear_part
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, joined
 from sdp_ref.rules.base import as_gaussian, stored
 from sdp_ref.rules.joint import (
     AffineStep,
@@ -261,18 +261,7 @@ class FullCovarianceRule(LayerwiseRule):
             joint.fit(joint.size(last), built=built)
             return self.finish(joint.law(last), x)
 
-        def propagate(x: Law) -> Law:
-            try:
-                return walked(x)
-            except CovarianceSizeError:
-                if x.batch == 1:
-                    raise
-            # Split in halves, because the required memory is only known at the largest step.
-            parts = [propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])]
-            fields = ([getattr(part, name) for part in parts] for name in ("mean", "covariance"))
-            return unchecked(Gaussian, *(torch.cat(field) for field in fields))
-
-        return propagate
+        return fitting_batches(walked)
 
     def _joint_step(self, place: int, step: trace.Step, handler: Callable[..., Any]) -> JointStep:
         """Convert the result of a handler to a step of a joint law."""
@@ -283,6 +272,20 @@ class FullCovarianceRule(LayerwiseRule):
             if len(step.inputs) != 1:
                 raise NoFormulaError(f"{kind.__name__} of several values")
         return ElementwiseStep(handler, step.module, self._derivatives.get(kind), self.temporaries)
+
+
+def fitting_batches(walked: Callable[[Law], Law]) -> Callable[[Law], Law]:
+    """Split batches until they fit, in halves, because the memory is only known at the largest step."""
+
+    def propagate(x: Law) -> Law:
+        try:
+            return walked(x)
+        except CovarianceSizeError:
+            if x.batch == 1:
+                raise
+        return joined([propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])])
+
+    return propagate
 
 
 def _affine(module: nn.Module) -> JointStep:

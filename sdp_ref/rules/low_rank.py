@@ -27,9 +27,9 @@ from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
 from sdp_ref.errors import CovarianceSizeError, NoFormulaError
 from sdp_ref.graph import trace
 from sdp_ref.graph.ops import MatrixProduct, Multiply
-from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, joined, noted, unchecked
+from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, noted, unchecked
 from sdp_ref.rules.base import as_gaussian, lost_variances
-from sdp_ref.rules.full import FullCovarianceRule
+from sdp_ref.rules.full import FullCovarianceRule, fitting_batches
 from sdp_ref.rules.joint import Factored, Image, JointStep, Numbers, Rows, adjoint, omitted_share
 from sdp_ref.rules.joint_ops import product_step
 
@@ -109,9 +109,9 @@ class Expansion:
         if self.width <= min(size, columns):
             return torch.eye(self.width).to(first).expand(len(first), -1, -1)
         if size <= columns:
-            return _orthonormal(self.transpose(_identity(like)))
-        found = _orthonormal(self.transpose(_drawn(torch.randn, columns, like, generator)))
-        return _orthonormal(self.transpose(self.apply(found)))  # one subspace iteration
+            return torch.linalg.qr(self.transpose(_identity(like)))[0]
+        found = torch.linalg.qr(self.transpose(_drawn(torch.randn, columns, like, generator)))[0]
+        return torch.linalg.qr(self.transpose(self.apply(found)))[0]  # one subspace iteration
 
     @torch.no_grad()
     def dropped(
@@ -120,7 +120,9 @@ class Expansion:
         """Frobenius norm of the covariances that a basis drops, relative to that of M M^T."""
         if basis.shape[2] == self.width:
             return basis.new_zeros(len(basis))
-        variances = {v: self._variance(v) for v in self.others}
+        # variances from M of values that the op does not change
+        variances = {v: self.factors[v].square().sum(1) for v in self.others}
+        variances |= {v: variances[v] + self.roots[v].square() for v in self.others if v in self.roots}
         if linear is not None and self.number is not None:
             variances[self.number] = linear
         size = sum(value[0].numel() for value in variances.values())
@@ -135,11 +137,6 @@ class Expansion:
         }
         return torch.where(whole > 0, _norm(missing) / torch.where(whole > 0, whole, 1.0), 0.0)
 
-    def _variance(self, value: int) -> Tensor:
-        """Variance (B, *event) from M of a value that the op does not change."""
-        common = self.factors[value].square().sum(1)
-        return common + self.roots[value].square() if value in self.roots else common
-
     def _like(self) -> Values:
         return {
             v: rows[:, 0]
@@ -153,10 +150,6 @@ def _combined(factor: Tensor, columns: Tensor) -> Tensor:
     """Combinations (B, q, *event) of rows (B, R, *event) by columns (B, R, q)."""
     rows = torch.einsum("brn,brq->bqn", factor.flatten(2), columns)
     return rows.reshape(*rows.shape[:2], *factor.shape[2:])
-
-
-def _orthonormal(columns: Tensor) -> Tensor:
-    return torch.linalg.qr(columns)[0]
 
 
 def _identity(like: Values) -> Values:
@@ -269,12 +262,10 @@ class Factors:
 
     def _set_remainders(self, variances: Values) -> None:
         """Set each remainder to the difference between the variance and that of the factor."""
-        self.remainders = {v: _remainder(variances[v], factor) for v, factor in self.factors.items()}
-
-
-def _remainder(variance: Tensor, factor: Tensor) -> Tensor:
-    rest = variance - factor.square().sum(1)
-    return torch.where(rest > _REMAINDER * variance, rest, 0.0)
+        rests = {v: variances[v] - factor.square().sum(1) for v, factor in self.factors.items()}
+        self.remainders = {
+            v: torch.where(rest > _REMAINDER * variances[v], rest, 0.0) for v, rest in rests.items()
+        }
 
 
 def _root(variance: Tensor) -> Tensor:
@@ -349,15 +340,7 @@ class LowRank(FullCovarianceRule):
                     factors.push(number, step.inputs, image, others)
             return self._ended(factors, x)
 
-        def propagate(x: Law) -> Law:
-            try:
-                return walked(x)
-            except CovarianceSizeError:
-                if x.batch == 1:
-                    raise
-            return joined([propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])])
-
-        return propagate
+        return fitting_batches(walked)
 
     def _begun(self, x: Law) -> Factors:
         law = self.start(x)

@@ -354,22 +354,6 @@ class Block(nn.Module):
         return F.relu(y)
 
 
-def resnet(seed=0):
-    return seeded(
-        nn.Sequential(
-            nn.Conv2d(1, 2, 3, 1, 1),
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(2),
-            Block(2, 2),
-            Block(2, 3, 2),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(3, 2),
-        ),
-        seed,
-    )
-
-
 @pytest.mark.parametrize("rule", [*FULL, *MARGINAL])
 def test_gradients_through_a_residual_net(rule):
     net = seeded(nn.Sequential(Block(1, 1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1, 2)))
@@ -389,30 +373,6 @@ def test_stable_gradients_are_finite_where_a_scale_is_zero():
     y.scale.sum().backward()
     assert bool(s.grad.isfinite().all())
     assert all(bool(p.grad.isfinite().all()) for p in net.parameters() if p.grad is not None)
-
-
-@pytest.mark.rounding
-@pytest.mark.parametrize("rule", MARGINAL)
-def test_a_prepared_rule_follows_its_weights(rule):
-    """Squared weights are kept between calls, but never stale ones, and never in a graph's way."""
-    net = resnet()
-    x = sr.DiagonalGaussian(location((1, 6, 6)), scales((1, 6, 6)))
-    prepared = sr.rule(rule).prepare(net)
-    with torch.no_grad():
-        assert torch.equal(prepared(x).variance, prepared(x).variance)
-    optimiser = torch.optim.SGD(net.parameters(), 0.1)
-    for _ in range(2):
-        optimiser.zero_grad()
-        prepared(x).variance.sum().backward()
-        optimiser.step()
-    with torch.no_grad():
-        after = prepared(x).variance
-        assert torch.equal(after, sr.propagate(net, x, rule).variance)
-    net.load_state_dict(resnet(seed=5).state_dict())
-    with torch.no_grad():
-        assert torch.equal(prepared(x).variance, sr.propagate(resnet(seed=5), x, rule).variance)
-        net[0].weight = nn.Parameter(torch.zeros_like(net[0].weight))
-        assert torch.equal(prepared(x).variance, sr.propagate(net, x, rule).variance)
 
 
 @pytest.mark.parametrize(
