@@ -17,70 +17,46 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian
 from sdp_ref.laws.gaussian import AnyGaussian
 
 
-class Product(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, :2] * x[:, 2:]
-
-
-class Square(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * x
-
-
-class MatrixProduct(nn.Module):
-    """The first two components, as a row, times the other four, as a matrix."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x[:, :2].reshape(-1, 1, 2) @ x[:, 2:].reshape(-1, 2, 2)).flatten(1)
-
-
-class Maximum(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, :2].maximum(x[:, 2:])
-
-
-class Minimum(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, :2].minimum(x[:, 2:])
-
-
-class Largest(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.amax(1, keepdim=True)
-
-
-class Quotient(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, :2] / x[:, 2:]
-
-
-class Length(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(x, dim=1, keepdim=True)
-
-
-class Attention(nn.Module):
+def _attention(x: Tensor) -> Tensor:
     """One query of width 1, two keys, two values."""
+    q, k, v = x[:, :1, None], x[:, 1:3, None], x[:, 3:, None]
+    return F.scaled_dot_product_attention(q, k, v).flatten(1)
+
+
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "product": lambda x: x[:, :2] * x[:, 2:],
+    "square": lambda x: x * x,
+    # the first two components, as a row, times the other four, as a matrix
+    "matrix product": lambda x: (x[:, :2].reshape(-1, 1, 2) @ x[:, 2:].reshape(-1, 2, 2)).flatten(1),
+    "maximum": lambda x: x[:, :2].maximum(x[:, 2:]),
+    "minimum": lambda x: x[:, :2].minimum(x[:, 2:]),
+    "largest": lambda x: x.amax(1, keepdim=True),
+    "quotient": lambda x: x[:, :2] / x[:, 2:],
+    "length": lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True),
+    "attention": _attention,
+}
+
+
+class Op(nn.Module):
+    """One of the functions above, by name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = x[:, :1, None], x[:, 1:3, None], x[:, 3:, None]
-        return F.scaled_dot_product_attention(q, k, v).flatten(1)
+        return _FUNCTIONS[self.name](x)
+
+    def extra_repr(self) -> str:
+        return repr(self.name)
 
 
 OPS: dict[str, nn.Module] = {
-    "product": Product(),
-    "square": Square(),
-    "matrix product": MatrixProduct(),
-    "maximum": Maximum(),
-    "minimum": Minimum(),
-    "largest": Largest(),
-    "quotient": Quotient(),
-    "length": Length(),
+    **{name: Op(name) for name in _FUNCTIONS},
     "softmax": nn.Softmax(1),
     "log softmax": nn.LogSoftmax(1),
     "layer norm": nn.LayerNorm(3, elementwise_affine=False),
     "RMS norm": nn.RMSNorm(3, eps=1e-5, elementwise_affine=False),
-    "attention": Attention(),
 }
 
 

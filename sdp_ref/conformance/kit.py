@@ -94,7 +94,9 @@ def check_rule(
     generators, default dtype, grad mode and thread count are restored after every check.
     """
     chosen = built_in(rule) if isinstance(rule, str) else _valid(rule)
-    checks, subject = named_checks(only), Subject(chosen, _valid_seed(seed))
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+    checks, subject = named_checks(only), Subject(chosen, seed)
     unknown = _unknown(subject) if only is None else ()
     results, reasons = [], dict[str, str]()
     for found in itertools.chain((run(check, subject, seed) for check in checks), unknown):
@@ -106,12 +108,6 @@ def check_rule(
         if progress is not None:
             progress(result)
     return ConformanceReport(str(getattr(chosen, "spec", chosen.name)), tuple(results), seed)
-
-
-def _valid_seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
-    return seed
 
 
 def named_checks(only: str | Collection[str] | None) -> list[Check]:
@@ -140,28 +136,25 @@ def _valid(rule: Any) -> Any:
         raise ValueError(f"a rule's name is a string such as 'sdp', got {_short(rule.name)}")
     if not callable(rule.propagate):
         raise ValueError(f"rule '{rule.name}': propagate must be a function of (net, x)")
-    claims = getattr(rule, "claims", None)
-    if claims is not None and (
-        isinstance(claims, str)
-        or not isinstance(claims, Collection)
-        or not all(isinstance(claim, str) for claim in claims)
-    ):
-        raise ValueError(
-            f"rule '{rule.name}': claims must be a collection of strings such as "
-            f"frozenset({{'moments'}}), got {_short(claims)}"
-        )
-    known = getattr(rule, "known_faults", None)
-    if known is not None and not (
-        isinstance(known, Mapping) and all(isinstance(text, str) for pair in known.items() for text in pair)
-    ):
-        raise ValueError(
-            f"rule '{rule.name}': known_faults must map names of checks to reasons, got {_short(known)}"
-        )
+    claims, known = getattr(rule, "claims", None) or (), getattr(rule, "known_faults", None) or {}
     differentiable = getattr(rule, "differentiable", True)
-    if not isinstance(differentiable, bool):
-        raise ValueError(
-            f"rule '{rule.name}': differentiable must be True or False, got {_short(differentiable)}"
-        )
+    strings = isinstance(claims, Collection) and not isinstance(claims, str)
+    mapping = isinstance(known, Mapping)
+    for valid, text, value in (
+        (
+            strings and all(isinstance(claim, str) for claim in claims),
+            "claims must be a collection of strings such as frozenset({'moments'})",
+            claims,
+        ),
+        (
+            mapping and all(isinstance(text, str) for pair in known.items() for text in pair),
+            "known_faults must map names of checks to reasons",
+            known,
+        ),
+        (isinstance(differentiable, bool), "differentiable must be True or False", differentiable),
+    ):
+        if not valid:
+            raise ValueError(f"rule '{rule.name}': {text}, got {_short(value)}")
     return rule
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -16,7 +15,7 @@ from sdp_ref.conformance.cases import Residual
 from sdp_ref.conformance.report import CheckResult, Status
 from sdp_ref.conformance.subject import NotApplicable, Subject, preserved
 from sdp_ref.errors import UnsupportedError, message_of, on_one_line
-from sdp_ref.laws import Law, unchecked
+from sdp_ref.laws import Law
 from sdp_ref.laws.gaussian import AnyGaussian
 from sdp_ref.rules.base import Rule
 
@@ -27,17 +26,15 @@ def as_code(net: nn.Module, x: Law, rule: Any, check: str, seed: int) -> str:
     lines = ["import torch", "from torch import nn", "import sdp_ref as sr"]
     lines += ["torch.set_printoptions(precision=10)"]
     own = dict.fromkeys(type(m) for m in net.modules() if _is_own(m))
-    if own:
-        lines += ["from torch import Tensor", "from torch.nn import functional as F"]
-    for kind in own:
-        lines += ["", "", *inspect.getsource(kind).splitlines(), "", ""]
+    lines += [f"from {kind.__module__} import {kind.__name__}" for kind in own]
     lines += [f"net = {_module(net)}.to({dtype}).{'train' if net.training else 'eval'}()"]
     state = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
     if state:
         lines += ["net.load_state_dict({"]
         lines += [f"    {name!r}: {_tensor(value)}," for name, value in state.items()]
         lines += ["}, strict=False)"]
-    parts = ", ".join(_tensor(v) if isinstance(v, Tensor) else repr(v) for v in _values(x))
+    values = (getattr(x, f.name) for f in fields(x))
+    parts = ", ".join(_tensor(v) if isinstance(v, Tensor) else repr(v) for v in values)
     lines += [f"x = sr.{type(x).__name__}({parts})"]
     built_in = isinstance(rule, Rule) and type(rule).__module__.startswith("sdp_ref.")
     spec = getattr(rule, "spec", None) or getattr(rule, "name", "?")
@@ -57,23 +54,16 @@ def _module(net: nn.Module) -> str:
 
 
 def _arguments(net: nn.Module) -> str:
-    text = ""
     match net:
         case nn.Sequential():
-            text = ", ".join(_module(child) for child in net)
+            return ", ".join(_module(child) for child in net)
         case Residual():
-            text = _module(net.branch)
+            return _module(net.branch)
         case nn.Linear():
-            text = f"{net.in_features}, {net.out_features}"
+            return f"{net.in_features}, {net.out_features}"
         case nn.Flatten():
-            text = ""
-        case _:
-            text = net.extra_repr()
-    return text
-
-
-def _values(x: Law) -> list[Any]:
-    return [getattr(x, f.name) for f in fields(x)]
+            return ""
+    return net.extra_repr()
 
 
 def _tensor(value: Tensor) -> str:
@@ -152,32 +142,15 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
 
 
 def _smallest(case: Case, failed: Verdict) -> tuple[AnyGaussian, Verdict]:
-    """Smallest part of the batch with which the case still fails, and its verdict."""
-    x, found = case.x, failed
-
-    def on(part: AnyGaussian) -> Verdict | None:
+    """The law that failed if it also fails alone, otherwise the batch, and the verdict."""
+    if failed.row is not None and case.x.batch > 1:
         try:
-            verdict = case.judge(copy.deepcopy(case.net), copy.deepcopy(part))
+            alone = case.judge(copy.deepcopy(case.net), copy.deepcopy(case.x[failed.row]))
         except (Exception, SystemExit):  # noqa: BLE001  another failure than the one that is made smaller
-            return None
-        return None if verdict.passed else verdict
-
-    if failed.row is not None and x.batch > 1:
-        alone = on(x[failed.row])
-        if alone is not None:
-            return x[failed.row], alone
-    while x.batch > 1:
-        parts = (rows_of(x, [i for i in range(x.batch) if i != dropped]) for dropped in range(x.batch))
-        part, verdict = next(((p, v) for p in parts if (v := on(p)) is not None), (x, None))
-        if verdict is None:
-            break
-        x, found = part, verdict
-    return x, found
-
-
-def rows_of(x: AnyGaussian, rows: Sequence[int]) -> AnyGaussian:
-    values = (getattr(x, f.name) for f in fields(x))
-    return unchecked(type(x), *(v[list(rows)] for v in values))
+            return case.x, failed
+        if not alone.passed:
+            return case.x[failed.row], alone
+    return case.x, failed
 
 
 def _raises_alone(subject: Subject, net: nn.Module, x: AnyGaussian, row: int, error: BaseException) -> bool:

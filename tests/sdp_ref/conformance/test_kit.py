@@ -263,24 +263,6 @@ def test_an_output_in_company_is_compared_with_it_alone():
     assert "compared with the same output alone" in found.detail
 
 
-class Coupled(Matched):
-    """Variances grow with the batch, by the same number for every law, from three laws on."""
-
-    name = "coupled"
-
-    def law(self, mean, covariance):
-        return super().law(mean, covariance * (1 + 0.01 * max(0, len(mean) - 2)))
-
-
-@pytest.mark.parametrize("check", ["diagonal", "batch"])
-def test_only_the_laws_that_a_failure_needs_are_printed(check):
-    rule = Coupled()
-    found = sr.check_rule(rule, only=check)[check]
-    names = {"rule": rule}
-    exec(found.example, names)
-    assert names["x"].batch == 3
-
-
 def test_a_rule_may_say_that_it_is_not_differentiable():
     detached = type("Detached", (MUTANTS["gradients"],), {"differentiable": False})()
     report = sr.check_rule(detached, only="gradients")
