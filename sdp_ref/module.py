@@ -43,7 +43,9 @@ class Propagated(nn.Module):
         if not isinstance(net, nn.Module):
             raise ValueError(f"net must be a torch module, got {type(net).__name__}")
         self.net = net
-        self.rule = _trainable(rule)
+        self.rule = rule_of(rule)
+        if isinstance(rule, str) and hasattr(self.rule, "create_graph"):
+            self.rule = rule_named(rule, create_graph=True)
         try:
             scale = torch.as_tensor(std, dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -70,11 +72,3 @@ class Propagated(nn.Module):
 
     def extra_repr(self) -> str:
         return f"rule={self.rule.name!r}"
-
-
-def _trainable(rule: str | Propagator) -> Propagator:
-    """Return a rule object that keeps the graph for gradients if the rule is given by name."""
-    chosen = rule_of(rule)
-    if isinstance(rule, str) and hasattr(chosen, "create_graph"):
-        return rule_named(rule, create_graph=True)
-    return chosen

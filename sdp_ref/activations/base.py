@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
@@ -15,6 +16,11 @@ TOLERANCE = 1e-6
 SHORT = 1e-5
 """Relative error of means and standard deviations computed by short formulas."""
 _FINEST_TOLERANCE = 1e-10
+
+
+def module_of(home: str, name: str, function: Callable[[Tensor], Tensor]) -> type[nn.Module]:
+    """Return a module class for a function that torch.nn has no module for; `home` defines it as `name`."""
+    return type(name, (nn.Module,), {"forward": lambda _, x: function(x), "__module__": home})
 
 
 @dataclass(frozen=True)

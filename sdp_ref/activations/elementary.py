@@ -9,30 +9,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.base import Activation
+from sdp_ref.activations.base import Activation, module_of
 from sdp_ref.activations.pointwise import Quadrature
 from sdp_ref.activations.roots import Reciprocal, Rsqrt, Sqrt
 from sdp_ref.errors import NoFormulaError
 
-
-class Exp(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.exp()
-
-
-class Square(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.square()
-
-
-class Sin(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sin()
-
-
-class Cos(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.cos()
+Exp = module_of(__name__, "Exp", torch.exp)
+Square = module_of(__name__, "Square", torch.square)
+Sin = module_of(__name__, "Sin", torch.sin)
+Cos = module_of(__name__, "Cos", torch.cos)
 
 
 class Power(nn.Module):

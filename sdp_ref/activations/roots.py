@@ -8,28 +8,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.base import Activation
+from sdp_ref.activations.base import Activation, module_of
 from sdp_ref.errors import NoFormulaError
 
-
-class Sqrt(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sqrt()
-
-
-class Rsqrt(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.rsqrt()
-
-
-class Reciprocal(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.reciprocal()
-
-
-class Log(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.log()
+Sqrt = module_of(__name__, "Sqrt", torch.sqrt)
+Rsqrt = module_of(__name__, "Rsqrt", torch.rsqrt)
+Reciprocal = module_of(__name__, "Reciprocal", torch.reciprocal)
+Log = module_of(__name__, "Log", torch.log)
 
 
 @dataclass(frozen=True)

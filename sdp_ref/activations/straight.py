@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from sdp_ref.activations.base import module_of
 from sdp_ref.activations.numerics.quadrature import Jump
 from sdp_ref.activations.pointwise import Pieces, Straight
 from sdp_ref.errors import NoFormulaError
@@ -87,9 +88,7 @@ class Hardsigmoid(Straight):
         return (x + 3).clamp(0, 6) / 6
 
 
-class Abs(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.abs()
+Abs = module_of(__name__, "Abs", torch.abs)
 
 
 @dataclass(frozen=True)

@@ -215,17 +215,8 @@ class Joint:
         self._variances = {name(v): variance for v, variance in self._variances.items()}
         self.means = {name(v): m for v, m in self.means.items()} | {new: mean}
 
-    def linear_cross(self, inputs: Sequence[int], rows: Rows, others: Iterable[int]) -> dict[int, Tensor]:
-        """Covariances (B, n_other, m) of the values `others` with the image of `inputs` under `rows`."""
-        return {
-            other: rows(*(self._rows(self.block(other, i), i) for i in inputs)).flatten(2) for other in others
-        }
-
-    def linear_covariance(self, inputs: Sequence[int], rows: Rows, cross: dict[int, Tensor]) -> Tensor:
-        """Covariance (B, m, m) of the image of `inputs` under `rows`, given their covariance with it."""
-        return rows(*(self._rows(cross[i].mT, i) for i in inputs)).flatten(2)
-
-    def _rows(self, block: Tensor, value: int) -> Tensor:
+    def as_rows(self, block: Tensor, value: int) -> Tensor:
+        """Covariances (B, R, n) with the components of a value as rows (B, R, *event)."""
         return block.reshape(*block.shape[:2], *self.means[value].shape[1:])
 
 
@@ -267,8 +258,8 @@ class LinearStep(JointStep, ABC):
         fresh = sum(joint.size(v) ** 2 for v in partners if joint.independent(v) is not None)
         fresh += self.entries(joint, inputs, mean)
         joint.fit(m, entries=fresh + sum(joint.size(v) * m for v in partners))
-        cross = joint.linear_cross(inputs, rows, partners)
-        covariance = joint.linear_covariance(inputs, rows, cross)
+        cross = {v: rows(*(joint.as_rows(joint.block(v, i), i) for i in inputs)).flatten(2) for v in partners}
+        covariance = rows(*(joint.as_rows(cross[i].mT, i) for i in inputs)).flatten(2)
         mean, covariance = self.completed(joint, inputs, mean, covariance)
         joint.add(number, mean, covariance, {v: cross[v] for v in others})
 
@@ -359,14 +350,26 @@ class AffineStep(LinearStep):
         (value,) = inputs
         mean = joint.means[value]
         self.op.check(mean)
-        variance = joint.independent(value)
-        if self._leaves_covariance(mean):
-            copied(joint, number, value, others, self.op.value(mean))
+        variance, moved = joint.independent(value), self.op.value(mean)
+        fits = moved.shape == mean.shape
+        if isinstance(self.op, Rearrangement):
+            leaves = self.op.keeps_order
+        else:
+            leaves = isinstance(self.op.module, Shift) and fits
+        if leaves:
+            copied(joint, number, value, others, moved)
         elif isinstance(self.op, LinearMap) and mean.ndim == 2:
-            self._multiplied(joint, number, value, others)
-        elif variance is not None and self._is_diagonal(mean) and not others:
-            spread = self.op.spread(variance.reshape(mean.shape), 2)
-            joint.replace(value, number, self.op.value(mean), spread)
+            # no covariance matrix of the input is built if its components are independent
+            weight = self.op.module.weight.double()
+            m, n = weight.shape
+            joint.fit(m, entries=m * n + sum(joint.size(v) * m for v in others))
+            left = weight @ joint.block(value, value) if variance is None else weight * variance.unsqueeze(1)
+            cross = {v: left.mT if v == value else joint.block(v, value) @ weight.mT for v in others}
+            joint.add(number, moved, left @ weight.mT, cross)
+        elif (
+            variance is not None and isinstance(self.op, Normalisation | Elementwise) and fits and not others
+        ):
+            joint.replace(value, number, moved, self.op.spread(variance.reshape(mean.shape), 2))
         else:
             super().take(joint, number, inputs, others)
 
@@ -378,25 +381,6 @@ class AffineStep(LinearStep):
         if self.op.copies:  # the weights of the copies of a component add up before they are squared
             return super().squares(factors, inputs, rows, mean)
         return self.op.spread(factors.remainders[inputs[0]], 2)
-
-    def _leaves_covariance(self, mean: Tensor) -> bool:
-        if isinstance(self.op, Rearrangement):
-            return self.op.keeps_order
-        return isinstance(self.op.module, Shift) and self.op.value(mean[:1]).shape == mean[:1].shape
-
-    def _is_diagonal(self, mean: Tensor) -> bool:
-        scales = isinstance(self.op, Normalisation | Elementwise)
-        return scales and self.op.value(mean[:1]).shape == mean[:1].shape
-
-    def _multiplied(self, joint: Joint, number: int, value: int, others: Numbers) -> None:
-        """Multiply by the weight matrix, without building the input's covariance matrix if it is diagonal."""
-        weight = self.op.module.weight.double()
-        m, n = weight.shape
-        variance, mean = joint.independent(value), self.op.value(joint.means[value])
-        joint.fit(m, entries=m * n + sum(joint.size(v) * m for v in others))
-        left = weight @ joint.block(value, value) if variance is None else weight * variance.unsqueeze(1)
-        cross = {v: left.mT if v == value else joint.block(v, value) @ weight.mT for v in others}
-        joint.add(number, mean, left @ weight.mT, cross)
 
 
 class CopyStep(JointStep):

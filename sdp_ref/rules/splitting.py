@@ -43,7 +43,7 @@ class Frame:
     @classmethod
     def of(cls, net: Net, law: Splittable, *, axes: bool) -> Frame:
         """Directions along which `net` varies most."""
-        n, scales = law.dimension, None if isinstance(law, Gaussian) else _scales(law)
+        n, scales = law.dimension, None if isinstance(law, Gaussian) else law.standard_deviation.flatten(1)
         if n <= MOST:
             steps = law.factor() if scales is None else torch.diag_embed(scales)
             return cls(law, steps, not axes)
@@ -87,9 +87,17 @@ class Frame:
             # Each piece has its own directions: what remains of a component's scale.
             narrowed = 1 - axes.diagonal(dim1=-2, dim2=-1)
             share = 1 - narrowed @ (self.steps.detach() != 0).double().mT
-            scale = (_scales(law).unsqueeze(1) * share).flatten(0, 1).unflatten(1, event).to(dtype)
+            scale = (
+                (law.standard_deviation.flatten(1).unsqueeze(1) * share)
+                .flatten(0, 1)
+                .unflatten(1, event)
+                .to(dtype)
+            )
             return unchecked(DiagonalGaussian, location, scale.square())
-        _check_size(law.batch * count, law.dimension)
+        size = 8 * law.batch * count * law.dimension**2  # covariances of pieces are dense
+        if size > 4 * MAX_BYTES:
+            text = f"{law.batch * count} covariances of {law.dimension} inputs, {size / 2**30:.1f} GB"
+            raise NoFormulaError(f"{text}; take fewer pieces, or a marginal base")
         own = self.steps.unsqueeze(1) @ axes
         covariance = own @ own.mT
         if self.steps.shape[2] < law.dimension:
@@ -99,57 +107,19 @@ class Frame:
 
 _LEAST = 1e-6
 
-
-def _scales(law: Splittable) -> Tensor:
-    return law.standard_deviation.flatten(1)
-
-
-def _check_size(count: int, n: int) -> None:
-    """Covariances of pieces are dense: raise an error before allocating too many."""
-    size = 8 * count * n * n
-    if size > 4 * MAX_BYTES:
-        raise NoFormulaError(
-            f"{count} covariances of {n} inputs, {size / 2**30:.1f} GB; take fewer pieces, or a marginal base"
-        )
-
-
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Narrower:
-    """Pieces of a standard law along one direction: `weights` at symmetric `offsets`, each of width `width`.
-
-    `worth` is the score above which the benefit of a split exceeds the error of the mixture.
-    """
-
-    weights: tuple[float, ...]
-    offsets: tuple[float, ...]
-    width: float
-    worth: float
-
-    @property
-    def count(self) -> int:
-        return len(self.weights)
 
 
 _FEW = 20
 """Number of pieces up to which halves are better than thirds, because they allow more splits."""
 
-# Weights of thirds minimise the total variation distance to the standard normal at their width (0.027;
-# that of halves is 0.059), among mixtures with its variance, so that splits preserve moments in affine nets.
-_WEIGHTS = {2: (0.5, 0.5), 3: (0.2297, 0.5406, 0.2297)}
-_UNITS = {2: (-1.0, 1.0), 3: (-1.0, 0.0, 1.0)}
-_WIDTHS = {2: 0.7, 3: 0.6}
-_WORTH = {2: 0.1, 3: 0.02}
-
-
-def narrower(k: int) -> Narrower:
-    """How to split one piece, for `k` pieces in total. The pieces have the variance of the whole."""
-    count = 2 if k <= _FEW else 3
-    weights, width = _WEIGHTS[count], _WIDTHS[count]
-    far = math.sqrt((1 - width**2) / (2 * weights[0]))
-    return Narrower(weights, tuple(far * unit for unit in _UNITS[count]), width, _WORTH[count])
+_HALVES = ((0.5, 0.5), (-1.0, 1.0), 0.7, 0.1)
+_THIRDS = ((0.2297, 0.5406, 0.2297), (-1.0, 0.0, 1.0), 0.6, 0.02)
+"""Weights, directions and width of the parts of a split, and the score above which its benefit exceeds the
+error of the mixture. Weights of thirds minimise the total variation distance to the standard normal at their
+width (0.027; that of halves is 0.059), among mixtures with its variance, so that splits preserve moments in
+affine nets.
+"""
 
 
 Evaluate = Callable[[Array], Array]
@@ -187,9 +157,7 @@ def _joined(parts: Sequence[Pieces]) -> Pieces:
     return Pieces(*(np.concatenate([getattr(each, f.name) for each in parts], 1) for f in fields(Pieces)))
 
 
-def grown(
-    evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *, turning: bool, rounding: float
-) -> Pieces:
+def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, *, turning: bool, rounding: float) -> Pieces:
     """Split standard laws into at most `k` pieces.
 
     Every round splits the half of the pieces with the higher scores, each along the axis where the net bends
@@ -197,23 +165,25 @@ def grown(
     pieces do not depend on the rest of the batch.
     """
     batch, r = shape
+    *parts_of, worth = _HALVES if k <= _FEW else _THIRDS
+    each = len(_HALVES[0] if k <= _FEW else _THIRDS[0])
     turn = _Turn.of(evaluate, shape) if turning else None
     axes = np.broadcast_to(np.eye(r), (batch, 1, r, r)) if turn is None else turn.axes
     pieces = _measured(evaluate, np.ones((batch, 1)), np.zeros((batch, 1, r)), axes, turn)
     while True:
         count = pieces.weights.shape[1]
-        room = (k - count) // (split.count - 1)
+        room = (k - count) // (each - 1)
         splits = min(room, (count + 1) // 2)
         score, axis = _scores(pieces, _NOISE * rounding)
-        urgency = np.where(score > split.worth, pieces.weights * score / (1 + score), 0.0).round(_DIGITS + 3)
+        urgency = np.where(score > worth, pieces.weights * score / (1 + score), 0.0).round(_DIGITS + 3)
         if splits < 1 or not urgency.any():
             return pieces
         order = np.argsort(-urgency, axis=1, kind="stable")
         first, rest = order[:, :splits], order[:, splits:]
         rows = np.arange(batch)[:, None]
-        parts = _parts(pieces[first], axis[rows, first], urgency[rows, first] > 0, split)
+        parts = _parts(pieces[first], axis[rows, first], urgency[rows, first] > 0, *parts_of)
         if splits == room:  # the last pieces are not split, so no differences are needed
-            blank = np.zeros((batch, splits * split.count, *pieces.slopes.shape[2:]))
+            blank = np.zeros((batch, splits * each, *pieces.slopes.shape[2:]))
             children = Pieces(*parts, blank[:, :, 0], blank, blank)
         else:
             children = _measured(evaluate, *parts, turn)
@@ -221,19 +191,20 @@ def grown(
 
 
 def _parts(
-    pieces: Pieces, axis: NDArray[np.intp], worth: NDArray[np.bool_], split: Narrower
+    pieces: Pieces, axis: NDArray[np.intp], worth: NDArray[np.bool_], shares: Any, units: Any, width: Any
 ) -> tuple[Array, Array, Array]:
     """Weights, centres and axes of the parts of pieces; pieces not worth a split are their own first part."""
     batch, count, r = pieces.centres.shape
     chosen = np.arange(r) == axis[..., None]
-    weights = np.where(worth[..., None], split.weights, np.eye(split.count)[0])
-    offsets = np.where(worth[..., None], split.offsets, 0.0)
-    widths = np.where(worth[..., None] & chosen, split.width, 1.0)
+    far = math.sqrt((1 - width**2) / (2 * shares[0]))  # so that the parts have the variance of the whole
+    weights = np.where(worth[..., None], shares, np.eye(len(shares))[0])
+    offsets = np.where(worth[..., None], far * np.array(units), 0.0)
+    widths = np.where(worth[..., None] & chosen, width, 1.0)
     direction = np.take_along_axis(pieces.axes, axis[..., None, None], 3)[..., 0]
     centres = pieces.centres[:, :, None] + offsets[..., None] * direction[:, :, None]
-    axes = np.repeat(pieces.axes * widths[:, :, None], split.count, 1)
+    axes = np.repeat(pieces.axes * widths[:, :, None], len(shares), 1)
     parts = (pieces.weights[..., None] * weights).reshape(batch, -1)
-    return parts, centres.reshape(batch, count * split.count, r), axes
+    return parts, centres.reshape(batch, count * len(shares), r), axes
 
 
 _LEVEL = 1e-3
@@ -442,16 +413,8 @@ class Split(Rule):
                 x = cast(Splittable, as_marginal(self.name, x))
             with self.at():
                 frame = Frame.of(net, x, axes=self.marginal)
-                split = narrower(self.k)
-                shape = x.batch, frame.steps.shape[2]
-                pieces = grown(
-                    frame.evaluate(net),
-                    shape,
-                    self.k,
-                    split,
-                    turning=frame.turning,
-                    rounding=torch.finfo(x.location.dtype).eps,
-                )
+                shape, rounding = (x.batch, frame.steps.shape[2]), torch.finfo(x.location.dtype).eps
+                pieces = grown(frame.evaluate(net), shape, self.k, turning=frame.turning, rounding=rounding)
                 used = np.flatnonzero(pieces.weights.max(0))
                 if len(used) == 1:
                     return predict(x)
