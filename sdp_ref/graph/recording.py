@@ -133,7 +133,8 @@ def record(
     Raises :class:`UntraceableError` if the net reads the values of its input or does not map one tensor to
     one tensor; errors of the net itself are passed through.
     """
-    with _LOCK, _as_it_was(x.device), _by_ordinary_ops():
+    random = torch.random.fork_rng([x.device] if x.device.type == "cuda" else [])
+    with _LOCK, random, _by_ordinary_ops():
         given = x.clone()
         recorder = _Recorder(given, known)
         try:
@@ -433,33 +434,18 @@ def _below_autograd(*, excluded: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _as_it_was(device: torch.device) -> Iterator[None]:
-    """Restore torch's random state."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=True):
-        yield
-
-
-_ATTENTION = threading.Lock()
-_OPEN: list[bool] = []  # the setting of torch that the outermost caller restores, once for each open context
-
-
-@contextmanager
 def by_ordinary_attention() -> Iterator[None]:
     """Disable torch's fast path of attention layers, so that a net is one function.
 
     torch takes it without gradients only. Its outputs differ where a mask hides a token or is a bias.
     """
     backend = torch.backends.mha
-    with _ATTENTION:
-        _OPEN.append(_OPEN[0] if _OPEN else backend.get_fastpath_enabled())
-        backend.set_fastpath_enabled(False)
+    enabled = backend.get_fastpath_enabled()
+    backend.set_fastpath_enabled(False)
     try:
         yield
     finally:
-        with _ATTENTION:
-            enabled = _OPEN.pop()
-            if not _OPEN:
-                backend.set_fastpath_enabled(enabled)
+        backend.set_fastpath_enabled(enabled)
 
 
 @contextmanager

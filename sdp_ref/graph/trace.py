@@ -105,7 +105,11 @@ class _Reader:
 
     def read(self) -> list[Step]:
         """Return the steps that the output depends on."""
-        entries = [_unified(*pair) for pair in zip(self.first.entries, self.second.entries, strict=True)]
+        entries = []
+        for a, b in zip(self.first.entries, self.second.entries, strict=True):
+            if a.outputs != b.outputs:
+                raise UntraceableError("a net whose control flow depends on the size of the batch")
+            entries.append(replace(a, args=_same(a.args, b.args), kwargs=_same(a.kwargs, b.kwargs)))
         for place, entry in enumerate(entries):
             for index in _refs((entry.args, entry.kwargs)):
                 self.last_use[index] = place
@@ -239,14 +243,8 @@ def _layout(first: tuple[int, ...], second: tuple[int, ...], taken: Sequence[Val
     return Layout(dim, 1, folded) if like is None else Layout(dim, like.outer, like.inner)
 
 
-def _unified(a: Entry, b: Entry) -> Entry:
-    """Combine the entries of two tapes; arguments that depend on the batch size become expressions."""
-    if len(a.outputs) != len(b.outputs) or a.outputs != b.outputs:
-        raise UntraceableError("a net whose control flow depends on the size of the batch")
-    return replace(a, args=_same(a.args, b.args), kwargs=_same(a.kwargs, b.kwargs))
-
-
 def _same(a: Any, b: Any) -> Any:
+    """Unify arguments of two tapes; those that depend on the batch size become expressions."""
     differs = UntraceableError("a net whose arithmetic depends on the size of the batch")
     if isinstance(a, dict):
         return {k: _same(v, b[k]) for k, v in a.items()}

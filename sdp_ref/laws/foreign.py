@@ -38,23 +38,19 @@ def law_of(given: object) -> Law:
     if isinstance(given, Law):
         return given
     if isinstance(given, Distribution):
-        return _from_torch(given)
+        if len(given.batch_shape) != 1 or not given.event_shape:
+            raise ValueError(
+                f"a torch distribution must have batch shape (B,) and event shape (m,), got "
+                f"{tuple(given.batch_shape)} and {tuple(given.event_shape)}; "
+                "torch.distributions.Independent(..., 1) makes the last dimension of a batch one of the event"
+            )
+        return _known(given) or TorchLaw(given)
     if callable(getattr(given, "sample", None)):
-        return _sampled(given)
+        return SampledLaw(given)
     raise ValueError(
         f"not a law: {type(given).__name__}; a law is one of sdp_ref.laws, a torch distribution "
         "or an object with sample(samples, generator)"
     )
-
-
-def _from_torch(given: Distribution) -> Law:
-    if len(given.batch_shape) != 1 or not given.event_shape:
-        raise ValueError(
-            f"a torch distribution must have batch shape (B,) and event shape (m,), got "
-            f"{tuple(given.batch_shape)} and {tuple(given.event_shape)}; "
-            "torch.distributions.Independent(..., 1) makes the last dimension of a batch one of the event"
-        )
-    return _known(given) or TorchLaw(given)
 
 
 def _known(given: Distribution) -> Law | None:
@@ -295,7 +291,8 @@ class TorchLaw(ForeignLaw):
 class SampledLaw(ForeignLaw):
     """An object with ``sample(samples, generator)``; see :func:`law_of`."""
 
-    def __init__(self, given: Any, centre: Tensor) -> None:
+    def __init__(self, given: Any) -> None:
+        centre = _checked_draws(given, _PEEK, torch.Generator().manual_seed(0)).median(0).values
         super().__init__(given, centre, tuple(range(len(centre))), len(centre))
 
     @property
@@ -309,11 +306,6 @@ class SampledLaw(ForeignLaw):
 
     def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
         return _checked_draws(self.given, samples, generator)
-
-
-def _sampled(given: Any) -> SampledLaw:
-    draws = _checked_draws(given, _PEEK, torch.Generator().manual_seed(0))
-    return SampledLaw(given, draws.median(0).values)
 
 
 def _checked_draws(given: Any, samples: int, generator: torch.Generator | None) -> Tensor:

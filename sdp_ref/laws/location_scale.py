@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -56,7 +55,10 @@ class Cauchy(Law):
         return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
 
     def survival(self, value: Tensor) -> Tensor:
-        return above(_cauchy_tail, self.location, self.scale, value)
+        def tail(x: Tensor) -> Tensor:
+            return torch.atan2(torch.ones_like(x), x) / math.pi
+
+        return above(tail, self.location, self.scale, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
         from torch.distributions import Cauchy, Independent
@@ -141,10 +143,6 @@ class SymmetricStable(Law):
         return unchecked(DiagonalGaussian, self.location, 2 * self.scale.square())
 
 
-def _cauchy_tail(value: Tensor) -> Tensor:
-    return torch.atan2(torch.ones_like(value), value) / math.pi
-
-
 def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
     """Return the scales of W x for independent symmetric alpha-stable x.
 
@@ -175,6 +173,9 @@ def raised(x: Tensor, exponent: float) -> Tensor:
     if exponent == 2:
         return x.square()
     return x.abs() if exponent == 1 else power(x.abs(), exponent)
+
+
+_SHAPES = ("laplace", "uniform", "student_t")
 
 
 @dataclass(frozen=True)
@@ -225,13 +226,15 @@ class Shape:
                 return 1 / 3
         return self.df / (self.df - 2) if self.df > 2 else float("inf")
 
-    @property
-    def has_mean(self) -> bool:
-        return self.name != "student_t" or self.df > 1
-
     def quantile(self, probability: Tensor) -> Tensor:
         """Return quantiles at probabilities inside (0, 1), float64."""
-        return _SHAPES[self.name](probability, self.df)
+        if self.name == "student_t":
+            from scipy.special import stdtrit
+
+            quantiles = torch.from_numpy(stdtrit(self.df, probability.double().cpu().numpy()))
+            return quantiles.to(probability.device)
+        standard = self.distribution(torch.zeros_like(probability), torch.ones_like(probability))
+        return standard.icdf(probability)
 
     def tail(self, value: Tensor) -> Tensor:
         """Return the probabilities of exceeding the values, float64."""
@@ -275,7 +278,7 @@ class LocationScale(Law):
 
     @property
     def mean(self) -> Tensor:
-        if not self.shape.has_mean:
+        if self.shape.name == "student_t" and self.shape.df <= 1:
             raise UndefinedError(f"{self.described} has no mean")
         return self.location
 
@@ -317,25 +320,3 @@ class LocationScale(Law):
         shape = *batch, self.dimension
         parameters = (value.double().reshape(shape) for value in (self.location, self.scale))
         return Independent(self.shape.distribution(*parameters), 1)
-
-
-def _laplace(probability: Tensor, df: float) -> Tensor:  # noqa: ARG001
-    half = probability - 0.5
-    return -half.sign() * (-2 * half.abs()).log1p()
-
-
-def _uniform(probability: Tensor, df: float) -> Tensor:  # noqa: ARG001
-    return 2 * probability - 1
-
-
-def _student(probability: Tensor, df: float) -> Tensor:
-    from scipy.special import stdtrit
-
-    return torch.from_numpy(stdtrit(df, probability.double().cpu().numpy())).to(probability.device)
-
-
-_SHAPES: Mapping[str, Callable[[Tensor, float], Tensor]] = {
-    "laplace": _laplace,
-    "uniform": _uniform,
-    "student_t": _student,
-}
