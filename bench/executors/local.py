@@ -26,7 +26,7 @@ from typing import Any, ParamSpec, TypeVar
 from pebble import ProcessExpired, ProcessFuture, concurrent
 from pebble.common.types import RemoteTraceback
 
-from sdp_bench.bench.errors import RunFailedError, one_line
+from sdp_bench.bench.errors import one_line
 from sdp_bench.bench.executors import (
     MemoryLimitError,
     NoAnswerError,
@@ -38,7 +38,6 @@ from sdp_bench.bench.executors import (
 )
 
 _RESTART = 1.0  # s, until a killed fork server is replaced
-_OPEN_FILES = 128  # of the driver: libraries, the results file, and a few pipes per worker
 _MEMORY_CHECK = 0.05  # s, between checks of a worker's memory
 _LOOK = 0.1  # s, between checks whether a silent worker has ended
 _OVER = "memory limit"  # intermediate output of a worker that exceeds its memory limit
@@ -89,7 +88,7 @@ def apart(
     process and calls the function itself.
 
     A WorkerError is raised if the code ends or hangs its process, exceeds the limits, or returns anything
-    else, a RunFailedError if this process may not open enough files, and otherwise whatever the call raises.
+    else, and otherwise whatever the call raises.
     """
     if multiprocessing.parent_process() is not None:
         return fn(*args)
@@ -108,14 +107,12 @@ class LocalProcesses(Executor):
     prints to standard error, since standard output belongs to the driver.
 
     `jobs` is the number of processes at a time, `threads` the number of BLAS threads per process. A process
-    is stopped after `limit` seconds, or when it has `memory` GiB of resident memory. A RunFailedError is
-    raised if this process may not open enough files.
+    is stopped after `limit` seconds, or when it has `memory` GiB of resident memory.
     """
 
     def __init__(
         self, jobs: int, threads: int, limit: float | None = None, memory: float | None = None
     ) -> None:
-        _check_open_files()
         begin_server()  # in this thread, since others cannot make it ignore interrupts
         self._threads, self._limits = threads, Limits(limit, memory)
         self._slots = ThreadPoolExecutor(jobs)
@@ -151,7 +148,6 @@ def _called(
     told: Callable[[Any], None] | None = None,
 ) -> Any:
     """Return or raise the result of a call in a process, which is in `running` meanwhile."""
-    _check_open_files()
     _SERVER.await_start()
     # As bytes in both directions: torch would send tensors through shared memory, which breaks if a process
     # ends while reading it.
@@ -274,19 +270,6 @@ _SERVER = _Server()
 def begin_server() -> None:
     """Start the fork server, which imports in parallel with this process."""
     _ = _SERVER.context
-
-
-def _check_open_files() -> None:
-    """Raise a RunFailedError if too few files may be open; a fork server would only print a traceback."""
-    try:
-        import resource
-    except ImportError:  # not available on all systems
-        return
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= most < _OPEN_FILES:
-        raise RunFailedError(
-            f"this process may open {most} files, and workers need up to {_OPEN_FILES}; see ulimit -n"
-        )
 
 
 def _drop(error: threading.ExceptHookArgs) -> None:

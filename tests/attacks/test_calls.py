@@ -137,7 +137,6 @@ def test_a_full_disk_is_one_line(tmp_path, program):
 @pytest.mark.parametrize(
     ("words", "shell", "codes"),
     [
-        (("run", "iris-tv", *TINY), "ulimit -n 20", (3,)),
         (("run", "iris-tv", *TINY, "--database", "/proc/x/y"), "", (3,)),
         (("runtime", "--preset", "smoke", "--runtime", "/proc/sdp-bench/x.csv"), "", (3,)),
         (("run", "iris-tv", "--executor", "dask", "--scheduler", "x"), "", (2, 3)),

@@ -359,7 +359,7 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         (NETLESS | {"sigma": 10**400}, "sigmas: .*is not in the range"),
         (NETLESS | {"noise": 1, "net_output": X}, "net_output: expected a string, not tensor"),
         ({"rule": "sdp", "depths": [None]}, "depths: expected a whole number"),
-        ({"rule": "sdp", "activation": "\udcff"}, "activation: .* has characters that are not"),
+        ({"rule": "sdp", "activation": "\udcff"}, "activation: .* control characters"),
         (NETLESS | {"noise": "cauchy\nx"}, "noise: .* control characters"),
         ({"rule": "sdp", "database": 3}, "database: expected a string, not 3"),
         ({"rule": "sdp", "conformance": "no"}, "conformance: expected true or false, not 'no'"),
