@@ -234,16 +234,12 @@ class _Description:
                 continue
             functions = list(_functions(value))
             for function in functions:
-                if not self._is_importable(function) and id(function) not in self._seen:
-                    self._seen[id(function)] = function
-                    self._define_function(function)
+                if not self._is_importable(function):
+                    self.of(function)
             if not functions:
                 self._bind(f"{name}.{key}", value)
             elif any(function.__qualname__ != f"{name}.{key}" for function in functions):
                 self.values[f"{name}.{key} = {', '.join(f.__qualname__ for f in functions)}"] = None
-        sources = {_source(f) for value in vars(kind).values() for f in _functions(value) if _is_of(f, kind)}
-        if len(sources) > 1:
-            raise UserError(f"methods of {name} come from several definitions of it; run its cell again")
 
 
 def _functions(value: Any) -> Iterator[types.FunctionType]:
@@ -253,16 +249,6 @@ def _functions(value: Any) -> Iterator[types.FunctionType]:
     for function in inner if is_descriptor else (value,):
         if isinstance(function, types.FunctionType):
             yield function
-
-
-def _is_of(function: types.FunctionType, kind: type) -> bool:
-    is_inside = function.__qualname__.rpartition(".")[0] == kind.__qualname__
-    return (
-        is_inside
-        and function.__module__ == kind.__module__
-        and "__wrapped__" not in vars(function)
-        and not _is_generated(function)
-    )
 
 
 def _is_generated(function: types.FunctionType) -> bool:
