@@ -6,12 +6,13 @@ import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.conformance.cases import Residual
+from sdp_ref.conformance.cases import Residual, generic
 from sdp_ref.conformance.report import CheckResult, Status
 from sdp_ref.conformance.subject import NotApplicable, Subject, preserved
 from sdp_ref.errors import UnsupportedError, message_of, on_one_line
@@ -102,6 +103,17 @@ class Case:
     net: nn.Module
     x: AnyGaussian
     judge: Judge
+
+
+def over_generic_cases(
+    judge: Callable[[Subject, nn.Module, AnyGaussian], Verdict],
+) -> Callable[[Subject, int], Iterable[Case]]:
+    """Turn a function that judges one case into the generic cases of a check."""
+
+    def check(subject: Subject, seed: int) -> Iterable[Case]:
+        return (Case(net, x, partial(judge, subject)) for net, x in generic(subject, seed))
+
+    return check
 
 
 @dataclass(frozen=True)

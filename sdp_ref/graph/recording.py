@@ -134,7 +134,7 @@ def record(
     one tensor; errors of the net itself are passed through.
     """
     random = torch.random.fork_rng([x.device] if x.device.type == "cuda" else [])
-    with _LOCK, random, _by_ordinary_ops():
+    with _LOCK, random, by_ordinary_ops():
         given = x.clone()
         recorder = _Recorder(given, known)
         try:
@@ -449,7 +449,7 @@ def by_ordinary_attention() -> Iterator[None]:
 
 
 @contextmanager
-def _by_ordinary_ops() -> Iterator[None]:
+def by_ordinary_ops() -> Iterator[None]:
     """Compute attention and recurrent layers by ordinary ops instead of fused inference kernels."""
     mkldnn = torch._C._get_mkldnn_enabled()
     # torch.backends.mkldnn.flags warns about settings that it does not change

@@ -26,7 +26,16 @@ from sdp_ref.graph.aten.call import Call
 from sdp_ref.graph.aten.table import KNOWN, builder_of
 from sdp_ref.graph.nonlinear import MAX_POOLS
 from sdp_ref.graph.ops import Unknown
-from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, leaves, record
+from sdp_ref.graph.recording import (
+    Entry,
+    Ref,
+    Span,
+    Tape,
+    UntraceableError,
+    by_ordinary_ops,
+    leaves,
+    record,
+)
 from sdp_ref.graph.replay import (
     Fusion,
     Layout,
@@ -294,8 +303,9 @@ def _check(steps: Sequence[Step], tape: Tape) -> None:
         return
     values = [tape.given]
     try:
-        for step in steps:
-            values.append(step.module(*(values[i] for i in step.inputs)))
+        with by_ordinary_ops():  # those of the tape, so that no net amplifies a difference of rounding
+            for step in steps:
+                values.append(step.module(*(values[i] for i in step.inputs)))
     except NoFormulaError:
         return  # a handler will report it with its path
     found, right, digits = values[-1].double(), tape.result.double(), torch.finfo(tape.result.dtype)

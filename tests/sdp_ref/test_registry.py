@@ -72,13 +72,6 @@ def test_a_class_is_found_by_its_file_and_nothing_else(package):
     assert found["b"] is package.module("wing.ant").B
 
 
-def test_rank_comes_before_the_order_of_modules(package):
-    package.write("ant.py", "from BASE import Working\nclass A(Working):\n    name = 'a'")
-    package.write("bee.py", "from BASE import Working\nclass B(Working):\n    name = 'b'\n    rank = 7")
-    package.write("cat.py", f"from {package.name} import bee\nclass C(bee.B):\n    name = 'c'")
-    assert list(package.members) == ["b", "c", "a"]
-
-
 def test_names_are_known_before_anything_is_imported(package):
     package.write(
         "ant.py", "from BASE import Working\nclass A(Working):\n    name = 'a'\nraise SystemError('read')"
@@ -100,12 +93,6 @@ def test_what_a_class_says_of_itself_is_known_before_it_is_imported(package):
         found.written("a", "colour", str)
     with pytest.raises(RegistryError, match=r"rank of Thing must be written out, as str"):
         found.written("a", "rank", str)
-
-
-def test_what_a_base_from_elsewhere_has_is_not_missed(package):
-    imports = "from types import SimpleNamespace\nfrom BASE import Thing\n"
-    package.write("ant.py", imports + "class A(SimpleNamespace, Thing):\n    name = 'a'")
-    assert list(package.members) == ["a"]
 
 
 def test_a_module_that_makes_no_object_is_not_imported(package):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
@@ -25,7 +24,7 @@ from sdp_ref.conformance.subject import (
     as_prediction,
     seed_globally,
 )
-from sdp_ref.conformance.trial import Case, Judge, Verdict
+from sdp_ref.conformance.trial import Case, Judge, Verdict, over_generic_cases
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.gaussian import AnyGaussian
@@ -68,24 +67,20 @@ _ASYMMETRY = 1e-10
 """Relative to the standard deviations: far above the rounding of J S J^T, far below an error in a formula."""
 
 
-def symmetry(subject: Subject, seed: int) -> Iterator[Case]:
-    def judge(net: nn.Module, x: Law) -> Verdict:
-        got = subject.predict(net, x).detached()
-        if not got.full:
-            raise NotApplicable("a marginal result has no off-diagonal entries")
-        gap = (got.covariance - got.covariance.mT).abs()
-        s = got.variance.clamp(min=0).sqrt().amax(-1)
-        share = gap.amax((-2, -1)) / (_ASYMMETRY * s.square()).clamp(min=1e-300)
-        worst = float(share.max())
-        if worst <= 1:
-            return Verdict(True, share=worst)
-        error = float(gap.max())
-        numbers = {"error": error, "tolerance": _ASYMMETRY * float(s.max()) ** 2}
-        text = f"C and its transpose differ by {error:.3g}"
-        return Verdict(False, text, numbers, worst)
-
-    for net, x in cases.generic(subject, seed):
-        yield Case(net, x, judge)
+@over_generic_cases
+def symmetry(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
+    got = subject.predict(net, x).detached()
+    if not got.full:
+        raise NotApplicable("a marginal result has no off-diagonal entries")
+    gap = (got.covariance - got.covariance.mT).abs()
+    s = got.variance.clamp(min=0).sqrt().amax(-1)
+    share = gap.amax((-2, -1)) / (_ASYMMETRY * s.square()).clamp(min=1e-300)
+    worst = float(share.max())
+    if worst <= 1:
+        return Verdict(True, share=worst)
+    error = float(gap.max())
+    numbers = {"error": error, "tolerance": _ASYMMETRY * float(s.max()) ** 2}
+    return Verdict(False, f"C and its transpose differ by {error:.3g}", numbers, worst)
 
 
 _INDEFINITE = 1e-5
@@ -192,32 +187,23 @@ def deficient_rank(subject: Subject, _seed: int) -> Iterator[Case]:
         yield Case(wide, DiagonalGaussian(tensor([[0.3, 0.3]]), tensor([[1.0, 1.0]])), judge)
 
 
-def inputs_kept(subject: Subject, seed: int) -> Iterator[Case]:
+@over_generic_cases
+def inputs_kept(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
     """The tensors of the input law keep values, gradients and flags."""
-
-    def judge(net: nn.Module, x: Law) -> Verdict:
-        tensors = {f.name: v for f in fields(x) if isinstance(v := getattr(x, f.name), Tensor)}
-        before = {name: (v.clone(), v.requires_grad, v.shape) for name, v in tensors.items()}
-        subject.predict(net, x)
-        for name, v in tensors.items():
-            value, flag, shape = before[name]
-            changed = [
-                text
-                for text, differs in (
-                    ("values", v.shape != shape or not torch.equal(v, value)),
-                    ("requires_grad", v.requires_grad != flag),
-                    (".grad", v.grad is not None),
-                )
-                if differs
-            ]
-            if getattr(x, name) is not v:
-                changed.append("identity")
-            if changed:
-                return Verdict(False, f"{name} of the input changed: {', '.join(changed)}")
-        return Verdict(True)
-
-    for net, x in cases.generic(subject, seed):
-        yield Case(net, x.to(torch.float64, copy=True), judge)
+    tensors = {f.name: v for f in fields(x) if isinstance(v := getattr(x, f.name), Tensor)}
+    before = {name: (v.clone(), v.requires_grad, v.shape) for name, v in tensors.items()}
+    subject.predict(net, x)
+    for name, v in tensors.items():
+        value, flag, shape = before[name]
+        differences = {
+            "values": v.shape != shape or not torch.equal(v, value),
+            "requires_grad": v.requires_grad != flag,
+            ".grad": v.grad is not None,
+            "identity": getattr(x, name) is not v,
+        }
+        if changed := [text for text, differs in differences.items() if differs]:
+            return Verdict(False, f"{name} of the input changed: {', '.join(changed)}")
+    return Verdict(True)
 
 
 def net_kept(subject: Subject, seed: int) -> Iterator[Case]:
@@ -271,23 +257,19 @@ def _equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def law(subject: Subject, seed: int) -> Iterator[Case]:
+@over_generic_cases
+def law(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
     """Samples have the reported mean and covariance, and the density integrates to one and to that mean."""
-
-    def judge(net: nn.Module, x: Law) -> Verdict:
-        seed_globally(0)
-        found = subject.rule.propagate(net, x)
-        got = as_prediction(found, x).detached()
-        if isinstance(found, Gaussian | DiagonalGaussian):
-            raise NotApplicable("its results are Gaussian, so mean and covariance determine them")
-        verdicts = [each for each in (_drawn(found, got), _integrated(found, got)) if each is not None]
-        if not verdicts:
-            raise NotApplicable("its results have neither samples nor a known density")
-        failed = [each for each in verdicts if not each.passed]
-        return failed[0] if failed else max(verdicts, key=lambda each: each.share)
-
-    for net, x in cases.generic(subject, seed):
-        yield Case(net, x, judge)
+    seed_globally(0)
+    found = subject.rule.propagate(net, x)
+    got = as_prediction(found, x).detached()
+    if isinstance(found, Gaussian | DiagonalGaussian):
+        raise NotApplicable("its results are Gaussian, so mean and covariance determine them")
+    verdicts = [each for each in (_drawn(found, got), _integrated(found, got)) if each is not None]
+    if not verdicts:
+        raise NotApplicable("its results have neither samples nor a known density")
+    failed = [each for each in verdicts if not each.passed]
+    return failed[0] if failed else max(verdicts, key=lambda each: each.share)
 
 
 def _drawn(found: Law, got: Prediction) -> Verdict | None:
@@ -334,15 +316,10 @@ def _integrated(found: Law, got: Prediction) -> Verdict | None:
     one[:, 0] = 1
     error = (integrand.mean(0) - one).abs()
     tolerance = compare.STANDARD_ERRORS * integrand.std(0) / (2 * DRAWS) ** 0.5 + compare.RELATIVE * one
-    share = _share(error, tolerance)
+    share = float((error / tolerance.clamp(min=1e-300)).nan_to_num(torch.inf, torch.inf).max())
     text = (
         f"its density integrates to {float(weights.mean()):.6g}, and the error of its mean is "
         f"{float(error[:, 1:].max()):.3g}"
     )
     numbers = {"error": float(error.max()), "tolerance": float(tolerance.max())}
     return Verdict(share <= 1, text, numbers, share)
-
-
-def _share(error: Tensor, tolerance: Tensor) -> float:
-    share = float((error / tolerance.clamp(min=1e-300)).max())
-    return float("inf") if math.isnan(share) else share

@@ -21,7 +21,7 @@ from sdp_ref.conformance.subject import (
     generators,
     seed_globally,
 )
-from sdp_ref.conformance.trial import Case, Verdict
+from sdp_ref.conformance.trial import Case, Verdict, over_generic_cases
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.gaussian import AnyGaussian
 
@@ -130,15 +130,10 @@ def _same(one: Prediction, other: Prediction) -> Verdict:
     return within(other, compare.expected(one.mean, one.covariance, relative=_ROUNDING))
 
 
-def determinism(subject: Subject, seed: int) -> Iterator[Case]:
+@over_generic_cases
+def determinism(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
     """Repeated calls return the same numbers."""
-
-    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-        one, other = (subject.predict(net, x).detached() for _ in range(2))
-        return _same(one, other)
-
-    for net, x in cases.generic(subject, seed):
-        yield Case(net, x, judge)
+    return _same(*(subject.predict(net, x).detached() for _ in range(2)))
 
 
 @dataclass(frozen=True)
@@ -153,17 +148,13 @@ class _Prepared:
         return predict(x)
 
 
-def prepare(subject: Subject, seed: int) -> Iterator[Case]:
+@over_generic_cases
+def prepare(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
     """`prepare(net)(x)` equals `propagate(net, x)`, including on repeated use of the function."""
     if not hasattr(subject.rule, "prepare"):
         raise NotApplicable("it has no `prepare`")
-
-    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-        want = compare.like(subject.estimate(net, x), compare.simulated(subject, net, x))
-        return within(subject.estimate(net, x, _Prepared), want)
-
-    for net, x in cases.generic(subject, seed):
-        yield Case(net, x, judge)
+    want = compare.like(subject.estimate(net, x), compare.simulated(subject, net, x))
+    return within(subject.estimate(net, x, _Prepared), want)
 
 
 def threads(subject: Subject, seed: int) -> Iterator[Case]:
@@ -185,25 +176,22 @@ def threads(subject: Subject, seed: int) -> Iterator[Case]:
     yield Case(wide, diagonal(inputs, seed), judge)
 
 
-def global_generators(subject: Subject, seed: int) -> Iterator[Case]:
+@over_generic_cases
+def global_generators(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
     """Predictions neither depend on nor change the global generators of torch, numpy and Python."""
 
-    def result(net: nn.Module, x: AnyGaussian) -> Prediction:
+    def result() -> Prediction:
         return as_prediction(subject.rule.propagate(net, x), x).detached()
 
-    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-        seed_globally(1)
-        before = generators()
-        one = result(net, x)
-        if generators() != before:
-            sources = ("torch", "numpy", "random")
-            moved = [s for s, a, b in zip(sources, before, generators(), strict=True) if a != b]
-            return Verdict(False, f"it moved the global generator of {' and '.join(moved)}", {}, 1.0)
-        seed_globally(1)
-        if not _same(one, result(net, x)).passed:
-            raise NotApplicable("it does not repeat itself under one global seed (see determinism)")
-        seed_globally(2)
-        return _same(one, result(net, x))
-
-    for net, x in cases.generic(subject, seed):
-        yield Case(net, x, judge)
+    seed_globally(1)
+    before = generators()
+    one = result()
+    if generators() != before:
+        sources = ("torch", "numpy", "random")
+        moved = [s for s, a, b in zip(sources, before, generators(), strict=True) if a != b]
+        return Verdict(False, f"it moved the global generator of {' and '.join(moved)}", {}, 1.0)
+    seed_globally(1)
+    if not _same(one, result()).passed:
+        raise NotApplicable("it does not repeat itself under one global seed (see determinism)")
+    seed_globally(2)
+    return _same(one, result())

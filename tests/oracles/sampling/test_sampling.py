@@ -10,10 +10,9 @@ from torch import nn
 
 from sdp_bench import oracles
 from sdp_bench.oracles.exact.stable import stable
-from sdp_bench.oracles.sampling import forward, noise
+from sdp_bench.oracles.sampling import forward
 from sdp_ref.activations import activation
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
-from tests.stand_in import StandIn
 
 MEAN = torch.tensor([[0.3, -1.2, 0.8]])
 
@@ -305,23 +304,3 @@ def test_importing_oracles_does_not_import_the_solvers() -> None:
     script = "import sys, oracles; print([m for m in ('ot', 'scipy.stats', 'sklearn') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_device_is_looked_at_when_the_next_block_is_there(threads: int) -> None:
-    """So it works while the CPU draws, which it does in as many threads as torch has."""
-    net, law, samples = network(3, 4, 2), diagonal(), 3 * noise.block_rows(3) + 5
-    torch.set_num_threads(threads)
-    expected = oracles.sample_outputs(net, law, samples, seed=3)
-    waited: list[int] = []
-    with StandIn() as stand_in:
-        net.to(stand_in.device).register_forward_pre_hook(
-            lambda *_: waited.append(len(stand_in.synchronisations))
-        )
-        found = oracles.sample_outputs(net, law.to(stand_in.device), samples, seed=3)
-        assert found.device == stand_in.device
-        assert torch.equal(found.cpu(), expected)
-        with pytest.raises(ValueError, match="non-finite outputs"):
-            oracles.sample_outputs(lambda x: x / 0, law.to(stand_in.device), samples, seed=3)
-    of_blocks = waited[-4:]  # earlier calls check the net
-    assert [count - of_blocks[0] for count in of_blocks] == [0, 0, 1, 2]

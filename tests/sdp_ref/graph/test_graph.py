@@ -387,6 +387,12 @@ class Parts(nn.Module):
         return self.op(x.reshape(b * 2, 1, h // 2, w)).reshape(b, 2, -1)
 
 
+def test_a_net_that_amplifies_rounding_is_traced():
+    torch.manual_seed(0)
+    depthwise = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten())
+    assert trace.trace(lambda x: torch.sin(1e7 * depthwise(x)), torch.randn(1, 3, 8, 8))
+
+
 @pytest.mark.parametrize("written", [written_by_numpy, written_by_another_name])
 def test_each_output_is_looked_at_by_itself(written):
     """However large the others are."""

@@ -204,24 +204,6 @@ def test_nets_that_no_trace_can_follow():
     assert torch.allclose(found, expected, rtol=1e-12)
 
 
-def test_a_scripted_net():
-    net = torch.jit.script(randomised(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))))
-    x = images().flatten(1)[:, :4].contiguous()
-    expected = by_torch(lambda v: net[2](torch.tanh(net[0](v))), x)
-    for _ in range(3):  # torch compiles it on the way
-        assert torch.allclose(jacobian_of(net, x)[1], expected, rtol=1e-12)
-
-
-def test_checkpointed_layers():
-    body = randomised(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)))
-
-    def net(v):
-        return torch.utils.checkpoint.checkpoint(body, v, use_reentrant=False)
-
-    x = images().flatten(1)[:, :4].contiguous()
-    assert torch.allclose(jacobian_of(net, x)[1], by_torch(body, x), rtol=1e-12)
-
-
 def test_inputs_and_outputs_that_have_no_part():
     x = images().flatten(1)
     _, found = jacobian_of(lambda v: v[:, 3:5] * 2, x)
@@ -426,17 +408,3 @@ def test_nets_and_their_gradients_are_left_as_they_are():
     jacobian_of(net, images())
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
     assert all(p.grad.eq(1).all() and p.requires_grad for p in net.parameters())
-
-
-@pytest.mark.parametrize(
-    "net",
-    [
-        lambda v: torch.dropout(v, 0.5, True),
-        lambda v: F.batch_norm(v, None, None, training=True),
-        lambda v: F.rrelu(v, training=True),
-        lambda v: torch.native_batch_norm(v, None, None, None, None, True, 0.1, 1e-5)[0],
-    ],
-)
-def test_random_and_batch_coupled_functions_are_refused(net):
-    with pytest.raises(sr.UnsupportedError):
-        sr.propagate(net, sr.DiagonalGaussian(torch.ones(2, 3), torch.ones(2, 3)), rule="sdp")

@@ -224,16 +224,6 @@ def test_the_pnn_loss_is_the_normal_density_without_its_constant():
     assert torch.autograd.gradcheck(losses.pnn_nll, at)
 
 
-def test_the_pnn_loss_is_finite_in_float32():
-    for raw in (-1e30, -200.0, 0.0, 1e30):
-        at = torch.tensor([raw], requires_grad=True)
-        mean = torch.tensor([1e15], requires_grad=True)
-        loss = losses.pnn_nll(mean, at, torch.zeros(1))
-        loss.backward()
-        for x in (loss, at.grad, mean.grad):
-            assert torch.isfinite(x).all()
-
-
 @pytest.mark.rounding
 def test_sdp_adds_its_variance_to_that_of_a_pnn():
     torch.manual_seed(0)

@@ -211,22 +211,6 @@ def test_a_point_is_mapped_by_the_net():
     assert torch.equal(law.sample(5), law.mean.expand(5, 1, 3))
 
 
-def test_laws_of_a_batch_are_worked_out_one_by_one():
-    net, x = mlp(2, 9, 2), diagonal(3, 2)
-    law = exact(net, x)
-    assert len(set(law.counts)) > 1
-    for row in range(3):
-        alone = exact(net, x[row])
-        assert torch.equal(law[row].covariance, alone.covariance)
-        assert torch.equal(
-            law[row].sample(9, torch.Generator().manual_seed(1)),
-            alone.sample(9, torch.Generator().manual_seed(1)),
-        )
-    assert law.sample(7).shape == (7, 3, 2)
-    again = joined([law[2], law[:2]])
-    assert again.counts == (law.counts[2], *law.counts[:2])
-
-
 def test_a_law_travels_and_keeps_what_it_is():
     law = exact(mlp(2, 9, 2), diagonal(1, 2))
     assert isinstance(law, PiecewiseGaussian)
