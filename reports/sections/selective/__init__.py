@@ -25,21 +25,14 @@ from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import GREY, LIGHT, Style, shade
 from sdp_bench.reports.tables.frame import by_kind
 
-
-class _Model(NamedTuple):
-    """Label of a model by training objective, and style of its curves."""
-
-    label: str
-    dashes: tuple[float, ...] = ()
-
-
-MODELS = {
-    "softmax": _Model("softmax"),
-    "dirichlet": _Model("Dirichlet", (4.0, 1.5)),
-    "pairwise_gaussian": _Model("PD loss Gauss"),
-    "pairwise_marginal": _Model("PD loss Gauss, marginal", (1.5, 1.5)),
-    "pairwise_cauchy": _Model("PD loss Cauchy", (6.0, 1.5, 1.5, 1.5)),
+MODELS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "softmax": ("softmax", ()),
+    "dirichlet": ("Dirichlet", (4.0, 1.5)),
+    "pairwise_gaussian": ("PD loss Gauss", ()),
+    "pairwise_marginal": ("PD loss Gauss, marginal", (1.5, 1.5)),
+    "pairwise_cauchy": ("PD loss Cauchy", (6.0, 1.5, 1.5, 1.5)),
 }
+"""Label of the model and dashes of its curves, by training objective."""
 SCORE_STYLES = {
     "softmax_entropy": Style("softmax entropy", "#d55e00", "s"),
     "orthonormal_certificates": Style("orthonormal certificates", "#8c564b", "X"),
@@ -55,6 +48,9 @@ READINGS = {
     for score, readings in study.READINGS.items()
 }
 """Readings of each score in the order of tables and rulings, the one closest to the paper's text first."""
+_PAIRWISE = ("pairwise_gaussian", "pairwise_cauchy")
+_BORROWED = "sd_"
+"""Prefix of readings of Cauchy pairs that use the scales of a propagated Gaussian."""
 _LABELS = {
     "orthonormal_certificates": "{} certificates",
     "law": "entropy of the law",
@@ -65,71 +61,60 @@ _LABELS = {
 
 def reading_label(score: str, reading: str) -> str:
     """Label of a reading of a score; empty if there is only one."""
-    if score in ("pairwise_gaussian", "pairwise_cauchy"):
-        return f"{reading[3:]}, Gaussian scales" if reading.startswith("sd_") else reading
+    if score in _PAIRWISE:
+        plain = reading.removeprefix(_BORROWED)
+        return reading if plain == reading else f"{plain}, Gaussian scales"
     return _LABELS.get(score, _LABELS.get(reading, "")).format(reading)
 
 
-@dataclass(frozen=True)
-class SeedStatistics:
-    """Mean and standard deviation over seeds (n - 1 in its denominator; NaN for one), in per cent."""
+class _Line(NamedTuple):
+    """Training objective and score, and the scale of the noise if it is not the objective's own."""
 
-    name: str
-    mean: float
-    sd: float
+    objective: str
+    score: str
+    scale: float | None = None
 
 
-@dataclass(frozen=True)
-class ScaleRow:
-    """The Dirichlet model trained at one scale, and its Dirichlet score.
+def _of_line(frame: pd.DataFrame, line: _Line) -> pd.DataFrame:
+    at_scale = frame["sigma"].isna() if line.scale is None else frame["sigma"] == line.scale
+    return frame[at_scale & (frame["objective"] == line.objective) & (frame["rule"] == line.score)]
 
-    `scale` is the standard deviation of the input noise. `areas` are RCAUC by reading, in the order of
-    `READINGS`, and `accuracy` is that on digits in per cent.
+
+def _areas(own: pd.DataFrame, reading: str) -> pd.Series:
+    """RCAUC of a line by seed, in one reading of its score."""
+    return own[(own["metric"] == "rcauc") & (own["component"] == reading)].set_index("seed")["value"]
+
+
+def _by_reading(own: pd.DataFrame, score: str) -> list[Context]:
+    """Mean area and standard deviation over seeds (NaN for one), in per cent, in the order of `READINGS`."""
+    areas = {reading: 100 * _areas(own, reading) for reading in READINGS[score]}
+    return [
+        {"name": reading_label(score, reading), "mean": float(area.mean()), "sd": float(area.std())}
+        for reading, area in areas.items()
+    ]
+
+
+def _accuracy(own: pd.DataFrame) -> float:
+    return 100 * float(own[own["metric"] == "accuracy"]["value"].mean())
+
+
+def _by_scale(frame: pd.DataFrame) -> list[Context]:
+    """Dirichlet models by ascending scale; empty if there is only the paper's.
+
+    Only seeds with all scales count. Otherwise the seeds of scales would be compared, too.
     """
-
-    scale: float
-    areas: tuple[SeedStatistics, ...]
-    accuracy: float
-    seeds: int
-
-
-def at_scale(frame: pd.DataFrame, scale: float | None = None) -> pd.DataFrame:
-    """Measurements of models trained at another scale; without one, at the objectives' own."""
-    return frame[frame["sigma"].isna() if scale is None else frame["sigma"] == scale]
-
-
-def by_reading(areas: pd.DataFrame, score: str) -> tuple[SeedStatistics, ...]:
-    """Areas of a score in each of its readings, in the order of `READINGS`."""
-    return tuple(
-        _statistics(reading_label(score, reading), areas[areas["component"] == reading]["value"])
-        for reading in READINGS[score]
-    )
-
-
-def by_scale(frame: pd.DataFrame) -> tuple[ScaleRow, ...]:
-    """Dirichlet models by ascending scale, for seeds with all scales; empty if there is only the paper's.
-
-    With other seeds the seeds of scales would be compared, too.
-    """
-    own = frame[(frame["objective"] == "dirichlet") & (frame["rule"] == "dirichlet")]
-    parts = {SCALE: at_scale(own)} | {scale: at_scale(own, scale) for scale in OTHER_SCALES}
-    parts = {scale: part for scale, part in sorted(parts.items()) if len(part)}
-    if len(parts) < 2:
-        return ()
-    seeds = set.intersection(*(set(part["seed"]) for part in parts.values()))
-    rows = (_scale_row(scale, part[part["seed"].isin(seeds)]) for scale, part in parts.items())
-    return tuple(rows) if seeds else ()
-
-
-def _scale_row(scale: float, part: pd.DataFrame) -> ScaleRow:
-    areas = part[part["metric"] == "rcauc"]
-    accuracy = 100 * float(part[part["metric"] == "accuracy"]["value"].mean())
-    return ScaleRow(scale, by_reading(areas, "dirichlet"), accuracy, int(areas["seed"].nunique()))
-
-
-def _statistics(name: str, values: pd.Series) -> SeedStatistics:
-    mean = 100 * float(values.mean()) if len(values) else math.nan
-    return SeedStatistics(name, mean, 100 * float(values.std()) if len(values) > 1 else math.nan)
+    parts = {
+        scale: _of_line(frame, _MATCHED._replace(scale=None if scale == SCALE else scale))
+        for scale in sorted((SCALE, *OTHER_SCALES))
+    }
+    parts = {scale: part for scale, part in parts.items() if len(part)}
+    seeds = set.intersection(*(set(part["seed"]) for part in parts.values())) if len(parts) > 1 else set()
+    rows: list[Context] = []
+    for scale, part in parts.items() if seeds else ():
+        own = part[part["seed"].isin(seeds)]
+        areas = _by_reading(own, "dirichlet")
+        rows.append({"scale": scale, "areas": areas, "accuracy": _accuracy(own), "seeds": len(seeds)})
+    return rows
 
 
 PERFECT = 100 * perfect(0.5).area
@@ -146,35 +131,40 @@ _RULES = {"dirichlet": "marginal_sdp", "pairwise_marginal": "marginal_sdp", "pai
 _PERFECT = Style("perfect", GREY)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ScoreRow:
     """A row of the table: a model, its propagation rule, and the score that ranks predictions.
 
-    `area` is the RCAUC of the first reading, and `others` those of other readings. `paper` is what the paper
-    prints, or empty. `best` marks the smallest of its half and those statistically tied with it, unless these
-    are all rows.
+    `area` is the RCAUC of the first reading, with its values by seed in `areas`, and `others` those of other
+    readings. `paper` is what the paper prints, or empty. `risk` is the mean risk by coverage (shares), with
+    the deviation over seeds. `best` marks the smallest of its half and those statistically tied with it,
+    unless these are all rows.
     """
 
-    objective: str
+    line: _Line
     method: str
-    score: str
-    area: SeedStatistics
-    others: tuple[SeedStatistics, ...]
+    area: Context
+    others: list[Context]
     seeds: int
     paper: str
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """A line, its areas by seed, and its mean risk by coverage (shares) with the deviation over seeds."""
-
-    objective: str
-    score: str
-    row: ScoreRow
     areas: pd.Series
     risk: pd.Series
     spread: pd.Series
+    best: bool = False
+
+    @property
+    def objective(self) -> str:
+        return MODELS[self.line.objective][0]
+
+    @property
+    def score(self) -> str:
+        return SCORE_STYLES[self.line.score].label
+
+    @property
+    def style(self) -> Style:
+        style = SCORE_STYLES[self.line.score]
+        label, dashes = MODELS[self.line.objective]
+        return replace(style, label=f"{style.label} ({label})", dashes=dashes)
 
 
 def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context | None:
@@ -183,147 +173,115 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context 
     `traits` are those of the rules (default: only the package's own).
     """
     every = frame[frame["experiment"] == EXPERIMENT.name]
-    own = at_scale(every)
-    if own.empty:
-        return None
-    printed = _printed()
-    halves, panels, all_measured = [], [], []
+    own = every[every["sigma"].isna()]  # at the scales of the objectives
+    halves = []
     for title, part, objectives in _HALVES:
-        measured = [
-            _measured(own, objective, score, printed, traits or RuleTraits())
-            for objective in objectives
-            for score in SCORES[objective]
-            if _is_measured(own, objective, score)
-        ]
-        if not measured:
-            continue
-        best = best_of({str(place): each.areas for place, each in enumerate(measured)})
-        rows = tuple(replace(each.row, best=str(place) in best) for place, each in enumerate(measured))
-        halves.append({"title": title, "part": part, "rows": rows})
-        panels.append((f"{part} {title}".strip(), measured))
-        all_measured += measured
+        lines = [_Line(objective, score) for objective in objectives for score in SCORES[objective]]
+        rows = [row for line in lines if (row := _row(_of_line(own, line), line, traits or RuleTraits()))]
+        best = best_of({str(place): row.areas for place, row in enumerate(rows)})
+        for place, row in enumerate(rows):
+            row.best = str(place) in best
+        if rows:
+            halves.append({"title": title, "part": part, "rows": rows})
     if not halves:
         return None
-    runs = tuple(
-        _model_run(own[own["objective"] == objective], objective)
-        for objective in SCORES
-        if (own["objective"] == objective).any()
-    )
+    trained = {objective: own[own["objective"] == objective] for objective in SCORES}
     return {
         "halves": halves,
-        "runs": runs,
-        "scales": by_scale(every),
-        "finding": _on_areas(all_measured),
-        "figure": _figure(panels),
+        "runs": [
+            {
+                "objective": MODELS[objective][0],
+                "seeds": int(models["seed"].nunique()),
+                "accuracy": _accuracy(models),
+                "recipe": "; ".join(dict.fromkeys(models["recipe"])),
+            }
+            for objective, models in trained.items()
+            if len(models)
+        ],
+        "scales": _by_scale(every),
+        "finding": _finding([row for half in halves for row in half["rows"]]),
+        "figure": _figure({f"{half['part']} {half['title']}".strip(): half["rows"] for half in halves}),
         "perfect": PERFECT,
     }
 
 
-def _is_measured(own: pd.DataFrame, objective: str, score: str) -> bool:
-    rows = (own["objective"] == objective) & (own["rule"] == score) & (own["metric"] == "rcauc")
-    return bool(rows.any())
-
-
-def _printed() -> dict[tuple[str, str], dict[str, str]]:
-    rows = experiment("rcauc_mnist").astype(str).to_dict("records")
-    return {(row["objective"], row["score"]): {str(k): v for k, v in row.items()} for row in rows}
-
-
-def _measured(
-    own: pd.DataFrame,
-    objective: str,
-    score: str,
-    printed: dict[tuple[str, str], dict[str, str]],
-    traits: RuleTraits,
-) -> _Measured:
-    part = own[(own["objective"] == objective) & (own["rule"] == score)]
-    areas = part[part["metric"] == "rcauc"]
-    numbers = by_reading(areas, score)
-    paper = printed.get((objective, score))
-    rule = paper["method"] if paper else _RULES[objective]
-    method = "–" if rule == "none" else traits.label(rule)
-    row = ScoreRow(
-        MODELS[objective].label,
-        method,
-        SCORE_STYLES[score].label,
-        numbers[0],
-        tuple(numbers[1:]),
-        int(areas["seed"].nunique()),
-        f"{paper['value']} ± {paper['sd']}" if paper else "",
-    )
-    risks = part[part["metric"] == "risk"]
+def _row(own: pd.DataFrame, line: _Line, traits: RuleTraits) -> ScoreRow | None:
+    measured = own[own["metric"] == "rcauc"]
+    if measured.empty:
+        return None
+    printed = experiment("rcauc_mnist").astype(str).set_index(["objective", "score"]).to_dict("index")
+    paper = printed.get((line.objective, line.score))
+    rule = paper["method"] if paper else _RULES[line.objective]
+    area, *others = _by_reading(own, line.score)
+    risks = own[own["metric"] == "risk"]
     by_coverage = risks.groupby(by_kind(risks["component"], float))["value"]
-    first = areas[areas["component"] == READINGS[score][0]].set_index("seed")["value"]
-    return _Measured(objective, score, row, first, by_coverage.mean(), by_coverage.std())
+    return ScoreRow(
+        line,
+        "–" if rule == "none" else traits.label(rule),
+        area,
+        others,
+        int(measured["seed"].nunique()),
+        f"{paper['value']} ± {paper['sd']}" if paper else "",
+        _areas(own, READINGS[line.score][0]),
+        by_coverage.mean(),
+        by_coverage.std(),
+    )
 
 
-def _model_run(part: pd.DataFrame, objective: str) -> Context:
-    """Number of seeds, mean accuracy on digits (per cent), and recipe of the models of an objective."""
-    accuracy = part[part["metric"] == "accuracy"]["value"].mean()
-    return {
-        "objective": MODELS[objective].label,
-        "seeds": int(part["seed"].nunique()),
-        "accuracy": 100 * float(accuracy),
-        "recipe": "; ".join(dict.fromkeys(part["recipe"])),
-    }
-
-
-def _on_areas(measured: Sequence[_Measured]) -> str:
+def _finding(rows: Sequence[ScoreRow]) -> str:
     """Smallest area, and the pairwise scores below the softmax entropy of the same model, in words."""
-    best = min((each.row for each in measured), key=lambda row: row.area.mean)
-    spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.2f}"
+    best = min(rows, key=lambda row: row.area["mean"])
+    spread = "" if math.isnan(best.area["sd"]) else f" ± {best.area['sd']:.2f}"
     text = (
-        f"Of {labels.plural(len(measured), 'pair')} of model and score, {best.score} on the "
-        f"{best.objective} model has the smallest area, {best.area.mean:.2f}{spread} %. Perfect is "
+        f"Of {labels.plural(len(rows), 'pair')} of model and score, {best.score} on the "
+        f"{best.objective} model has the smallest area, {best.area['mean']:.2f}{spread} %. Perfect is "
         f"{PERFECT:.1f} %; the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %."
     )
-    entropy = {each.objective: each.row.area.mean for each in measured if each.score == "softmax_entropy"}
-    pairs = [each for each in measured if each.score.startswith("pairwise") and each.objective in entropy]
+    entropy = {row.objective: row.area["mean"] for row in rows if row.line.score == "softmax_entropy"}
+    pairs = [row for row in rows if row.line.score in _PAIRWISE and row.objective in entropy]
     if pairs:
-        below = sum(each.row.area.mean < entropy[each.objective] for each in pairs)
-        some = sum(
-            any(n.mean < entropy[each.objective] for n in (each.row.area, *each.row.others)) for each in pairs
-        )
+        below = sum(row.area["mean"] < entropy[row.objective] for row in pairs)
+        some = sum(min(n["mean"] for n in (row.area, *row.others)) < entropy[row.objective] for row in pairs)
         text += (
             f" {below} of {labels.plural(len(pairs), 'pairwise score')} {'is' if below == 1 else 'are'} "
             f"below the softmax entropy of the same model, {some} under some reading."
         )
-    if min(each.row.seeds for each in measured) == 1:
+    if min(row.seeds for row in rows) == 1:
         text += " There is one seed, so no spread is known."
     return text
 
 
 @look()
-def _figure(parts: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
-    parts = [
-        (
-            title,
-            sorted(
-                (each for each in measured if len(each.risk)), key=lambda one: one.risk.mean(), reverse=True
-            ),
-        )
-        for title, measured in parts
-    ]
-    parts = [(title, curves) for title, curves in parts if curves]
+def _figure(halves: Mapping[str, Sequence[ScoreRow]]) -> Figure | None:
+    parts = {
+        title: sorted((row for row in rows if len(row.risk)), key=lambda row: row.risk.mean(), reverse=True)
+        for title, rows in halves.items()
+    }
+    parts = {title: rows for title, rows in parts.items() if rows}
     if not parts:
         return None
-    legend = dict.fromkeys(_style(each) for _, curves in parts for each in curves)
-    drawing, every = panels([title for title, _ in parts], [*legend, _PERFECT], height=2.1)
-    ideal = perfect(0.5)
-    for axes, (_, curves) in zip(every, parts, strict=True):
+    legend = dict.fromkeys(row.style for rows in parts.values() for row in rows)
+    drawing, every = panels(list(parts), [*legend, _PERFECT], height=2.1)
+    ideal, words = perfect(0.5), []
+    for axes, (title, rows) in zip(every, parts.items(), strict=True):
         axes.plot(100 * ideal.coverage, 100 * ideal.risk, **_PERFECT.line | {"linewidth": 2.2})
-        for each in curves:
+        for row in rows:
             coverage, risk, spread = (
-                100 * np.asarray(x, float) for x in (each.risk.index, each.risk, each.spread)
+                100 * np.asarray(x, float) for x in (row.risk.index, row.risk, row.spread)
             )
-            style = _style(each)
-            axes.plot(coverage, risk, **style.line | {"markersize": 3}, markevery=0.12)
+            axes.plot(coverage, risk, **row.style.line | {"markersize": 3}, markevery=0.12)
             if np.isfinite(spread).any():
-                axes.fill_between(
-                    coverage, risk - spread, risk + spread, color=style.colour, alpha=0.22, linewidth=0
-                )
+                around = risk - spread, risk + spread
+                axes.fill_between(coverage, *around, color=row.style.colour, alpha=0.22, linewidth=0)
         axes.set(xlabel="coverage (%)", ylabel="risk (%)", xlim=(0, 100))
         axes.set_ylim(bottom=0)
+        at_half = [
+            f"{row.score} on {row.objective} {100 * float(np.interp(0.5, row.risk.index, row.risk)):.1f} %"
+            for row in rows
+        ]
+        words.append(
+            f"Line chart for {title}: risk over coverage. Risk at half coverage: {'; '.join(at_half)}."
+        )
     return Figure(
         "figure-selective",
         "Risk over coverage",
@@ -332,23 +290,9 @@ def _figure(parts: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
         "all digits and abstains from all letters. Each score has its risks in one reading: 100 "
         "certificates, the entropy of the Dirichlet law, or the mean of pairwise probabilities. Names are in "
         "the order of the areas below the curves, the largest first.",
-        " ".join(_description(title, curves) for title, curves in parts),
+        " ".join(words),
         drawing,
     )
-
-
-def _style(measured: _Measured) -> Style:
-    score, model = SCORE_STYLES[measured.score], MODELS[measured.objective]
-    return replace(score, label=f"{score.label} ({model.label})", dashes=model.dashes)
-
-
-def _description(title: str, measured: Sequence[_Measured]) -> str:
-    at_half = [
-        f"{each.row.score} on {each.row.objective} "
-        f"{100 * float(np.interp(0.5, each.risk.index, each.risk)):.1f} %"
-        for each in measured
-    ]
-    return f"Line chart for {title}: risk over coverage. Risk at half coverage: {'; '.join(at_half)}."
 
 
 class SelectivePrediction(Section):
@@ -364,33 +308,9 @@ class SelectivePrediction(Section):
         return {"section": section} if section else None
 
 
-_BORROWED = "sd_"
-"""Prefix of readings of Cauchy pairs that use the scales of a propagated Gaussian."""
-_PAIRWISE = ("pairwise_gaussian", "pairwise_cauchy")
-
-
-class _Line(NamedTuple):
-    """Training objective and score, and the scale of the noise if it is not the objective's own."""
-
-    objective: str
-    score: str
-    scale: float | None = None
-
-
 def _words(line: _Line) -> str:
     at = f" at σ = {line.scale:g}" if line.scale else ""
-    return f"{SCORE_STYLES[line.score].label} on the {MODELS[line.objective].label} model{at}"
-
-
-def _areas(frame: pd.DataFrame, line: _Line, reading: str) -> pd.Series:
-    frame = at_scale(frame, line.scale)
-    own = frame[
-        (frame["objective"] == line.objective)
-        & (frame["rule"] == line.score)
-        & (frame["metric"] == "rcauc")
-        & (frame["component"] == reading)
-    ]
-    return own.set_index("seed")["value"]
+    return f"{SCORE_STYLES[line.score].label} on the {MODELS[line.objective][0]} model{at}"
 
 
 def _readings(lines: Iterable[_Line]) -> Iterator[Mapping[str, str]]:
@@ -415,19 +335,11 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
             convention = tuple(
                 f"{SCORE_STYLES[score].label} {each}" for score, each in reading.items() if each
             )
-            effects[convention] = [
-                Effect(
-                    f"RCAUC of {_words(worse)} less that of {_words(better)}, in points",
-                    finite(
-                        100
-                        * (
-                            _areas(frame, worse, reading[worse.score])
-                            - _areas(frame, better, reading[better.score])
-                        )
-                    ),
-                )
-                for better, worse in pairs
-            ]
+            effects[convention] = []
+            for better, worse in pairs:
+                high, low = (_areas(_of_line(frame, line), reading[line.score]) for line in (worse, better))
+                words = f"RCAUC of {_words(worse)} less that of {_words(better)}, in points"
+                effects[convention].append(Effect(words, finite(100 * (high - low))))
         seeds = labels.plural(int(frame["seed"].nunique()), "seed")
         fidelity = f"{seeds}, fewer images and epochs than the paper’s 10 runs"
         return Answer.of(effects, "seed", fidelity, "#selective")

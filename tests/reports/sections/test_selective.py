@@ -94,10 +94,10 @@ def test_methods_that_are_tied_with_the_best_are_best_too_unless_all_are():
 def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
     line = selective(whole)["halves"][0]["rows"][1]
     assert line.seeds == 2
-    assert line.area.name == "100 certificates"
-    assert line.area.mean == pytest.approx(30.0)
-    assert line.area.sd == pytest.approx(2 / 2**0.5)
-    assert [(other.name, round(other.mean, 6)) for other in line.others] == [
+    assert line.area["name"] == "100 certificates"
+    assert line.area["mean"] == pytest.approx(30.0)
+    assert line.area["sd"] == pytest.approx(2 / 2**0.5)
+    assert [(other["name"], round(other["mean"], 6)) for other in line.others] == [
         ("1000 certificates", 31.0),
         ("5000 certificates", 32.0),
     ]
@@ -119,7 +119,7 @@ def test_the_finding_names_the_best_and_counts_the_pairwise_scores(whole):
 
 
 def test_the_readings_closest_to_the_text_are_first_and_no_other_is_lost(whole):
-    first = {line.score: line.area.name for half in selective(whole)["halves"] for line in half["rows"]}
+    first = {line.score: line.area["name"] for half in selective(whole)["halves"] for line in half["rows"]}
     assert first["Dirichlet"] == "entropy of its mean"
     assert (first["PD Gauss"], first["PD Cauchy"]) == ("geometric", "geometric")
     assert {score: sorted(readings) for score, readings in READINGS.items()} == {
