@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from string import ascii_lowercase
 
 import numpy as np
@@ -20,16 +19,17 @@ from sdp_bench.reports.statistics.replicates import best_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 
+_ENSEMBLE = "ensemble:members=5"
 _LABELS = {
     "sdp": "SDP",
     "sdp_nll": "SDP, trained by its likelihood",
     "sdp+pnn": "SDP + PNN",
     "pnn": "PNN",
-    "ensemble:members=5": "five PNNs",
+    _ENSEMBLE: "five PNNs",
     "sqr_ends": "SQR",
     "sqr": "SQR, trained at all levels",
 }
-_OURS = ("sdp_nll", "ensemble:members=5", "sqr_ends", "sqr")
+_OURS = ("sdp_nll", _ENSEMBLE, "sqr_ends", "sqr")
 """Methods with a column if they were run; all others are the paper's."""
 READINGS = {
     "": "a scan for each seed and setting",
@@ -39,31 +39,14 @@ READINGS = {
 """Readings of the scan of input variances, by component; the first has its own tables."""
 CANDIDATES = {"set_scan": 165, "set_variance": 15, "": 285}
 """Candidates from which each seed selects: 15 settings, times the remaining variances."""
+_SAMPLES = ("monte_carlo:samples=10", "monte_carlo:samples=100")
+_EXTREMES = ("monte_carlo:samples=5", "monte_carlo:samples=1000")
+_BOTH = ("picp", "mpiw")
 _TABLES = (
-    (
-        "Coverage and width",
-        "Table 4",
-        ("sdp", "sdp_nll", "sdp+pnn", "pnn", "ensemble:members=5"),
-        ("picp", "mpiw"),
-    ),
-    (
-        "Coverage and width, samples and quantiles",
-        "Table 4",
-        ("monte_carlo:samples=10", "monte_carlo:samples=100", "sqr_ends", "sqr"),
-        ("picp", "mpiw"),
-    ),
-    (
-        "Coverage and width, fewest and most samples",
-        "Table 40",
-        ("monte_carlo:samples=5", "monte_carlo:samples=1000"),
-        ("picp", "mpiw"),
-    ),
-    (
-        "Negative log-likelihood",
-        "Table 38",
-        tuple(uci.METHODS),
-        ("nll",),
-    ),
+    ("Coverage and width", "Table 4", ("sdp", "sdp_nll", "sdp+pnn", "pnn", _ENSEMBLE), _BOTH),
+    ("Coverage and width, samples and quantiles", "Table 4", (*_SAMPLES, "sqr_ends", "sqr"), _BOTH),
+    ("Coverage and width, fewest and most samples", "Table 40", _EXTREMES, _BOTH),
+    ("Negative log-likelihood", "Table 38", tuple(uci.METHODS), ("nll",)),
 )
 """Title, the paper's table, methods and metrics of each table."""
 
@@ -75,26 +58,6 @@ _BEST = ("mpiw", "nll")
 
 Measured = dict[tuple[str, str, str], pd.Series]
 """Values by seed, of each set, method and metric."""
-
-
-@dataclass(frozen=True)
-class SeedStatistics:
-    """Mean and standard deviation over seeds, and the paper's number; NaN if missing."""
-
-    metric: str
-    mean: float
-    sd: float
-    paper: str
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A method on a set: its numbers, and the number of seeds with a qualifying setting."""
-
-    numbers: tuple[SeedStatistics, ...]
-    qualified: int
-    seeds: int
 
 
 class PredictionIntervals(Section):
@@ -115,34 +78,38 @@ def intervals(frame: pd.DataFrame, traits: RuleTraits) -> Context | None:
     measurements = frame[frame["experiment"] == EXPERIMENT.name]
     if measurements.empty:
         return None
-    measurements = measurements.assign(dataset=_dataset_names(measurements))
+    # A set that was run in several ways has a letter for each.
+    ways = measurements.groupby("dataset")["recipe"].unique()
+    names = {
+        (name, recipe): f"{name} ({letter})" if len(recipes) > 1 else str(name)
+        for name, recipes in ways.items()
+        for letter, recipe in zip(ascii_lowercase, recipes, strict=False)
+    }
+    pairs = zip(measurements["dataset"], measurements["recipe"], strict=True)
+    measurements = measurements.assign(dataset=[names[pair] for pair in pairs])
     components = set(measurements["component"])
     readings = [reading for reading in READINGS if reading in components]
     by_reading = {reading: by_seed(of_reading(measurements, reading)) for reading in readings}
     measured = by_reading[readings[0]]
-    sets = sorted(
-        measurements["dataset"].unique(), key=lambda name: (SETS.index(name.partition(" ")[0]), name)
-    )
+    sets = sorted(names.values(), key=lambda name: (SETS.index(name.partition(" ")[0]), name))
     run = {rule for _, rule, _ in measured}
     printed = _printed(run)
-    interval_tables = []
+    made = []
     for title, paper, asked, metrics in _TABLES:
         rules = [rule for rule in asked if rule in run or rule not in _OURS]
-        names = tuple(label(rule, traits) for rule in rules)
         rows = [{"dataset": name, "cells": _row(name, rules, metrics, measured, printed)} for name in sets]
-        interval_tables.append({"title": title, "paper": paper, "methods": names, "rows": rows})
-    scanned = _scanned(sets, by_reading, traits) if len(readings) > 1 else None
-    runs = []
-    for name in sets:
-        part = measurements[measurements["dataset"] == name]
-        runs.append((name, int(part["seed"].nunique()), "; ".join(part["recipe"].unique())))
-    sentences = (*_sentences(sets, measured, traits), *_selection_effect(by_reading))
+        methods = tuple(label(rule, traits) for rule in rules)
+        made.append({"title": title, "paper": paper, "methods": methods, "rows": rows})
     return {
-        "tables": interval_tables,
-        "scanned": scanned,
+        "tables": made,
+        "scanned": _scanned(sets, by_reading, traits) if len(readings) > 1 else None,
         "reading": READINGS[readings[0]],
-        "runs": runs,
-        "sentences": sentences,
+        "runs": [
+            (name, int(part["seed"].nunique()), "; ".join(part["recipe"].unique()))
+            for name in sets
+            for part in [measurements[measurements["dataset"] == name]]
+        ],
+        "sentences": (*_sentences(sets, measured, traits), *_selection_effect(by_reading)),
     }
 
 
@@ -167,18 +134,6 @@ def label(method: str, traits: RuleTraits) -> str:
     return _LABELS.get(method) or traits.label(method)
 
 
-def _dataset_names(measurements: pd.DataFrame) -> pd.Series:
-    """Set of each row, with a letter if it was run in several ways."""
-    recipes_of = measurements.groupby("dataset")["recipe"].unique()
-    suffixes = {
-        (name, recipe): f" ({letter})" if len(recipes) > 1 else ""
-        for name, recipes in recipes_of.items()
-        for letter, recipe in zip(ascii_lowercase, recipes, strict=False)
-    }
-    pairs = zip(measurements["dataset"], measurements["recipe"], strict=True)
-    return measurements["dataset"].astype(str) + [suffixes[pair] for pair in pairs]
-
-
 def _printed(run: Collection[str]) -> dict[tuple[str, str, str], str]:
     # The paper uses the evaluation code of SQR's authors, which trains two levels.
     quantiles = "sqr_ends" if "sqr_ends" in run else "sqr"
@@ -196,36 +151,43 @@ def _row(
     rules: Sequence[str],
     metrics: Sequence[str],
     measured: Measured,
-    printed: dict[tuple[str, str, str], str],
-) -> tuple[Cell | None, ...]:
-    cells = [_cell(name, rule, metrics, measured, printed) for rule in rules]
-    for column, metric in enumerate(metrics):
-        if metric not in _BEST:
-            continue
-        # A mean over the seeds with a qualifying setting is not comparable with a mean over all seeds.
-        rivals = [
-            rule for rule, cell in zip(rules, cells, strict=True) if cell and cell.qualified == cell.seeds
-        ]
-        known = {rule: measured[key] for rule in rivals if (key := (name, rule, metric)) in measured}
-        best = best_of(known)
-        cells = [
-            cell and _marked(cell, column, marked=rule in best)
-            for rule, cell in zip(rules, cells, strict=True)
-        ]
-    return tuple(cells)
+    printed: Mapping[tuple[str, str, str], str],
+    marked: Collection[str] = _BEST,
+) -> list[Context | None]:
+    """Numbers of methods on a set over seeds, with those of the paper; the best of `marked` metrics."""
+    seeds = {rule: own for rule in rules if (own := measured.get((name, rule, "qualified"))) is not None}
+    # A mean over the seeds with a qualifying setting is not comparable with a mean over all seeds.
+    rivals = [rule for rule, own in seeds.items() if (own > 0).all()]
+    best = {
+        metric: best_of({rule: measured[key] for rule in rivals if (key := (name, rule, metric)) in measured})
+        for metric in marked
+    }
+    cells: dict[str, Context] = {}
+    for rule, own in seeds.items():
+        numbers = []
+        for metric in metrics:
+            values = measured.get((name, rule, metric), pd.Series(dtype=float))
+            numbers.append(
+                {
+                    "metric": metric,
+                    "mean": float(values.mean()),
+                    "sd": float(values.std(ddof=0)) if len(values) > 1 else math.nan,
+                    "paper": printed.get((name.partition(" ")[0], rule, metric), ""),
+                    "best": rule in best.get(metric, ()),
+                }
+            )
+        cells[rule] = {"numbers": numbers, "qualified": int((own > 0).sum()), "seeds": len(own)}
+    return [cells.get(rule) for rule in rules]
 
 
 def _scanned(sets: Sequence[str], by_reading: Mapping[str, Measured], traits: RuleTraits) -> Context:
     """Effect of the scan on validation and test coverage, and on width: a column for each reading."""
     columns = [(rule, reading) for rule in _SCANNED for reading in by_reading]
     metrics = ("picp", "mpiw", "validation_picp")
-    rows = [
-        {
-            "dataset": name,
-            "cells": [_cell(name, rule, metrics, by_reading[reading], {}) for rule, reading in columns],
-        }
-        for name in sets
-    ]
+    rows = []
+    for name in sets:
+        cells = [_row(name, [rule], metrics, by_reading[reading], {}, ())[0] for rule, reading in columns]
+        rows.append({"dataset": name, "cells": cells})
     titles = tuple(f"{label(rule, traits)}, {READINGS[reading]}" for rule, reading in columns)
     return {"title": "Coverage in validation and test", "paper": "", "methods": titles, "rows": rows}
 
@@ -256,33 +218,6 @@ def _selection_effect(by_reading: Mapping[str, Measured]) -> list[str]:
     return [said]
 
 
-def _marked(cell: Cell, column: int, *, marked: bool) -> Cell:
-    numbers = list(cell.numbers)
-    numbers[column] = replace(numbers[column], best=marked)
-    return replace(cell, numbers=tuple(numbers))
-
-
-def _cell(
-    name: str,
-    rule: str,
-    metrics: Sequence[str],
-    measured: Measured,
-    printed: dict[tuple[str, str, str], str],
-) -> Cell | None:
-    seeds = measured.get((name, rule, "qualified"))
-    if seeds is None:
-        return None
-    numbers = []
-    for metric in metrics:
-        values = measured.get((name, rule, metric), pd.Series(dtype=float))
-        sd = float(values.std(ddof=0)) if len(values) > 1 else math.nan
-        mean = float(values.mean()) if len(values) else math.nan
-        numbers.append(
-            SeedStatistics(metric, mean, sd, printed.get((name.partition(" ")[0], rule, metric), ""))
-        )
-    return Cell(tuple(numbers), int((seeds > 0).sum()), len(seeds))
-
-
 def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> list[str]:
     """Sets on which a deterministic method is the narrowest, among methods that qualify for every seed."""
     methods = dict.fromkeys(rule for _, rule, _ in measured)
@@ -305,8 +240,6 @@ _LEAST = 0.925
 _BASELINES = ("pnn", "sqr_ends")
 _STAND_IN = {"sqr_ends": "sqr"}
 """Substitutes for methods that were not run on a set."""
-_ENSEMBLE = "ensemble:members=5"
-_SAMPLES = ("monte_carlo:samples=10", "monte_carlo:samples=100")
 _BOLD = {
     "sdp": ("concrete", "naval", "energy"),
     "sdp+pnn": ("power", "wine", "yacht", "boston", "kin8nm"),
@@ -323,9 +256,8 @@ class _Measured:
     def __init__(self, evidence: Evidence, reading: str = "") -> None:
         self.frame = of_reading(evidence.of(EXPERIMENT.name), reading)
         self.traits = evidence.results.traits
-        self._series = (
-            by_seed(self.frame) if len(self.frame) else {}
-        )  # otherwise the column of sets may not exist
+        # Without measurements the column of sets may not exist.
+        self._series = by_seed(self.frame) if len(self.frame) else {}
         self.run = {(name, method) for name, method, _ in self._series}
 
     @property
@@ -349,11 +281,12 @@ class _Measured:
         for other in (self.speaker(name, each) for each in others):
             both = (self.of(name, other, "mpiw") / self.of(name, method, "mpiw")).dropna()
             if other != method and len(both) >= _FEWEST:
-                words = (
-                    f"MPIW of {label(method, self.traits)} over that of {label(other, self.traits)} on {name}"
-                )
+                one, two = label(method, self.traits), label(other, self.traits)
                 yield Effect(
-                    words, finite(np.log(both)), shown=lambda effect: math.exp(-effect), choices=choices
+                    f"MPIW of {one} over that of {two} on {name}",
+                    finite(np.log(both)),
+                    shown=lambda effect: math.exp(-effect),
+                    choices=choices,
                 )
 
     def errors(self, method: str) -> pd.Series:
@@ -367,12 +300,9 @@ def _under_each_reading(effects_of: Callable[[_Measured], Iterable[Effect]]) -> 
 
     def rule(evidence: Evidence) -> Answer | None:
         components = evidence.of(EXPERIMENT.name)["component"].unique()
-        measured = {
-            words: _Measured(evidence, each) for each, words in READINGS.items() if each in components
-        }
-        effects: dict[Convention, Iterable[Effect]] = {
-            (words,): effects_of(one) for words, one in measured.items()
-        }
+        present = {words: component for component, words in READINGS.items() if component in components}
+        measured = {words: _Measured(evidence, component) for words, component in present.items()}
+        effects: dict[Convention, Iterable[Effect]] = {(w,): effects_of(one) for w, one in measured.items()}
         fidelities = {words: one.fidelity for words, one in measured.items()}
         if len(set(fidelities.values())) > 1:
             fidelities = {words: f"{words}: {each}" for words, each in fidelities.items()}
@@ -398,9 +328,8 @@ def _either(measured: _Measured) -> Iterator[Effect]:
     """On each set, the narrower of SDP and SDP + PNN against all other methods."""
     for name in measured.sets:
         widths = {method: measured.of(name, method, "mpiw").mean() for method in ("sdp", "sdp+pnn")}
-        best = min(
-            widths, key=lambda method: (math.isnan(widths[method]), widths[method])
-        )  # NaN: none qualified
+        # NaN if no seed qualified
+        best = min(widths, key=lambda method: (math.isnan(widths[method]), widths[method]))
         yield from measured.narrower(name, best, (*_BASELINES, *_SAMPLES), len(widths))
 
 
@@ -416,11 +345,6 @@ def _better_covered(others: Sequence[str]) -> Rule:
                 yield Effect(words, finite(lead))
 
     return _under_each_reading(effects)
-
-
-def _on_boston(measured: _Measured) -> Iterator[Effect]:
-    others = ("sdp", "sdp+pnn", *_BASELINES, _SAMPLES[0])
-    yield from measured.narrower("boston", _SAMPLES[1], others)
 
 
 def _few_samples(measured: _Measured) -> Iterator[Effect]:
@@ -445,7 +369,7 @@ RULES: Mapping[str, Rule] = {
     "uci-coverage": _better_covered(("sdp", *_BASELINES, *_SAMPLES)),
     "uci-either": _under_each_reading(_either),
     "uci-trend": _better_covered(("sdp", "pnn")),
-    "uci-boston": _under_each_reading(_on_boston),
+    "uci-boston": _narrowest({_SAMPLES[1]: ("boston",)}, ("sdp", "sdp+pnn", *_BASELINES, _SAMPLES[0])),
     "uci-complementary": _narrowest({"sdp+pnn": SETS}, ("pnn",)),
     "uci-few": _under_each_reading(_few_samples),
     "uci-ensemble": _ensemble,

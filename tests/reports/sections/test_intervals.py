@@ -52,21 +52,21 @@ def test_means_and_spreads_over_the_seeds_that_qualified(section):
     assert table["methods"][0] == "SDP"
     assert [row["dataset"] for row in table["rows"]] == ["concrete", "yacht"]
     cell = table["rows"][1]["cells"][0]
-    assert (cell.qualified, cell.seeds) == (2, 3)
-    coverage, width = cell.numbers
-    assert (coverage.mean, coverage.sd) == pytest.approx((0.95, 0.05))
-    assert (width.mean, width.sd) == pytest.approx((0.2, 0.1))
+    assert (cell["qualified"], cell["seeds"]) == (2, 3)
+    coverage, width = cell["numbers"]
+    assert (coverage["mean"], coverage["sd"]) == pytest.approx((0.95, 0.05))
+    assert (width["mean"], width["sd"]) == pytest.approx((0.2, 0.1))
 
 
 def test_the_papers_numbers_stand_beside(section):
-    coverage, width = section["tables"][0]["rows"][1]["cells"][0].numbers
-    assert (coverage.paper, width.paper) == ("0.93 ± 0.04", "0.06 ± 0.01")
+    coverage, width = section["tables"][0]["rows"][1]["cells"][0]["numbers"]
+    assert (coverage["paper"], width["paper"]) == ("0.93 ± 0.04", "0.06 ± 0.01")
     assert section["tables"][0]["paper"] == "Table 4"
 
 
 def test_the_narrowest_is_marked_and_named(section):
     sdp, _, pnn = section["tables"][0]["rows"][1]["cells"]
-    assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
+    assert (sdp["numbers"][1]["best"], pnn["numbers"][1]["best"]) == (False, True)
     (sentence,) = section["sentences"]
     assert sentence.endswith("every seed qualified: PNN on yacht.")
 
@@ -82,24 +82,24 @@ def test_none_is_marked_where_seeds_tell_none_from_the_narrowest():
         )
     ]
     sdp, _, pnn = intervals(frame(rows), TRAITS)["tables"][0]["rows"][0]["cells"]
-    assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, False)
+    assert (sdp["numbers"][1]["best"], pnn["numbers"][1]["best"]) == (False, False)
 
 
 def test_ways_of_running_a_set_are_not_mixed():
     few = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.5})])
     many = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.1})])
     section = intervals(pd.concat([few, many.assign(recipe="longer")]), TRAITS)
-    widths = {row["dataset"]: row["cells"][2].numbers[1].mean for row in section["tables"][0]["rows"]}
+    widths = {row["dataset"]: row["cells"][2]["numbers"][1]["mean"] for row in section["tables"][0]["rows"]}
     assert widths == {"yacht (a)": 0.5, "yacht (b)": 0.1}
     assert [run[2] for run in section["runs"]] == ["as published", "longer"]
-    paper = [row["cells"][2].numbers[1].paper for row in section["tables"][0]["rows"]]
+    paper = [row["cells"][2]["numbers"][1]["paper"] for row in section["tables"][0]["rows"]]
     assert paper == ["0.03 ± 0.01"] * 2
 
 
 def test_none_qualified_is_said_and_not_a_crash(section):
     cell = section["tables"][0]["rows"][0]["cells"][2]
-    assert (cell.qualified, cell.seeds) == (0, 2)
-    assert math.isnan(cell.numbers[0].mean)
+    assert (cell["qualified"], cell["seeds"]) == (0, 2)
+    assert math.isnan(cell["numbers"][0]["mean"])
     assert section["tables"][0]["rows"][0]["cells"][0] is None  # not run at all
 
 
@@ -107,7 +107,7 @@ def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
     rows = [(f"{name}", rule, "qualified", {0: 1}) for name in ("yacht",) for rule in ("sqr", "sqr_ends")]
     table = intervals(frame(rows), TRAITS)["tables"][1]
     published, text = table["rows"][0]["cells"][2:]
-    assert (published.numbers[0].paper, text.numbers[0].paper) == ("0.93 ± 0.06", "")
+    assert (published["numbers"][0]["paper"], text["numbers"][0]["paper"]) == ("0.93 ± 0.06", "")
     alone = intervals(frame([("yacht", "sqr", "qualified", {0: 1})]), TRAITS)["tables"][1]
     assert alone["methods"] == ("MC estimate k=10", "MC estimate k=100", "SQR, trained at all levels")
-    assert alone["rows"][0]["cells"][2].numbers[0].paper == "0.93 ± 0.06"
+    assert alone["rows"][0]["cells"][2]["numbers"][0]["paper"] == "0.93 ± 0.06"
