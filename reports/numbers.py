@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric
+from sdp_bench.bench.results.queries import keys
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 
@@ -87,8 +87,16 @@ MOST_BYTES = 4_000_000
 """Approximate total size of all lists of a report; fewer measurements are listed to stay below it."""
 _ROW_BYTES, _NUMBER_BYTES = 110, 135
 
-_NAMED = ("unit", "rule", "metric_spec")
-_SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", *_NAMED)
+_KEY = ("unit", "rule", "metric_spec")
+_VARIES: dict[str, Callable[[Metric, Any], str]] = {
+    "depth": lambda _, value: labels.plural(int(value), "layer"),
+    "rule": lambda _, label: label,
+    "sigma": lambda _, value: f"σ = {value:g}",
+    "component": lambda metric, value: f"{metric.component or 'component'} {value}" if value else "",
+    "samples": lambda _, value: f"{int(value):,} samples",
+}
+"""Formatters of the columns in which the measurements of a list may differ."""
+_SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", *_KEY)
 
 
 @dataclass(frozen=True)
@@ -135,159 +143,67 @@ def sheets(
     the size of all pages together; at least one measurement is listed for each number.
     """
     numbers = list(numbers)
-    columns = _Columns(frame, traits)
-    rows = _rows_per_number([len(number.rows) for number in numbers], _key_length(frame), most_bytes)
+    most = _rows_per_number([len(number.rows) for number in numbers], frame, most_bytes)
+    value, floor = (frame[name].to_numpy() for name in ("value", "floor"))
+    tops = []
+    for number in numbers:
+        rows, metric = np.asarray(number.rows, dtype=np.intp), number.group.metric
+        if not number.ordered:
+            own = value[rows]
+            error = metric.score(own, floor[rows]) if metric.better else np.abs(own)
+            rows = rows[np.argsort(-error, kind="stable")]
+        tops.append(rows[:most])
+    # Only the listed rows are decoded: as text all would take gigabytes.
+    known = [name for name in dict.fromkeys((*_SHOWN, *_VARIES)) if name in frame]
+    listed = frame[known].iloc[np.concatenate(tops)] if tops else frame[known]
+    listed = listed.assign(key=keys(listed).mask(listed["rule"].map(traits.is_reference).astype(bool), ""))
+    listed = listed.assign(rule=listed["rule"].astype(object).map(traits.label))
     varying = frozenset(number.group for number in numbers if number.varies)
     pages: dict[Page, dict[Group, list[Listing]]] = {}
-    for number in numbers:
-        several = number.group in varying
-        listing = _listing(number, np.asarray(number.rows, dtype=np.intp), columns, rows, drilled, several)
-        pages.setdefault(number.group.page, {}).setdefault(number.group, []).append(listing)
+    start = 0
+    for number, top in zip(numbers, tops, strict=True):
+        group, own = number.group, listed.iloc[start : start + len(top)]
+        start += len(top)
+        html = "\n".join(_html(group.metric, own, number.varies if group in varying else None, drilled))
+        listing = Listing(number.anchor, number.title, number.mean, len(number.rows), len(top), html)
+        pages.setdefault(group.page, {}).setdefault(group, []).append(listing)
     for page, groups in pages.items():
-        parts = tuple((group, tuple(own)) for group, own in groups.items())
+        parts = tuple((group, tuple(listings)) for group, listings in groups.items())
         yield Sheet(page, parts, varying, bool(drilled))
 
 
-class _Columns:
-    """Columns of the measurements, decoded only for the requested rows: as text all would take gigabytes."""
-
-    def __init__(self, frame: pd.DataFrame, traits: RuleTraits) -> None:
-        own = {name: frame[name] for name in {*_SHOWN, *_VARIES} if name in frame}
-        coded = {name: column.cat for name, column in own.items() if hasattr(column, "cat")}
-        self._texts = {name: list(column.categories) for name, column in coded.items()}
-        plain = own | {name: column.codes for name, column in coded.items()}
-        self._columns: dict[str, NDArray[Any]] = {name: column.to_numpy() for name, column in plain.items()}
-        self._traits = traits
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._columns
-
-    def numbers(self, name: str, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = self._columns[name][rows]
-        return values
-
-    def at(self, name: str, rows: NDArray[np.intp]) -> list[Any]:
-        """Values of some rows of a column; rules by their labels."""
-        values = self._columns[name][rows].tolist()
-        texts = [self._texts[name][code] for code in values] if name in self._texts else values
-        return list(map(self._traits.label, texts)) if name == "rule" else texts
-
-    def keys(self, rows: NDArray[np.intp]) -> list[str]:
-        """Drill-down keys of some rows; empty for references, which are not rules."""
-        if "unit" not in self:
-            return [""] * len(rows)
-        codes = (self._columns[name][rows].tolist() for name in _NAMED)
-        unit, rule, spec = (self._texts[name] for name in _NAMED)
-        return [
-            "" if self._traits.is_reference(rule[b]) else f"{unit[a]}/{rule[b]}/{spec[c]}"
-            for a, b, c in zip(*codes, strict=True)
-        ]
-
-
-def _key_length(frame: pd.DataFrame) -> float:
-    if "unit" not in frame or frame.empty:
-        return 0.0
-    lengths = sum(int(frame[name].map(len).astype(int).sum()) for name in _NAMED)
-    return lengths / len(frame) + len(_NAMED) - 1
-
-
-def _rows_per_number(counts: Sequence[int], key_length: float, most_bytes: int) -> int:
-    row, every = _ROW_BYTES + key_length, np.array(counts)
+def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int) -> int:
+    row, every = float(_ROW_BYTES), np.array(counts)
+    if "unit" in frame and len(frame):
+        row += len(_KEY) - 1 + sum(frame[name].map(len).astype(int).mean() for name in _KEY)
     for rows in range(MOST_ROWS, 1, -1):
         if _NUMBER_BYTES * len(every) + row * float(np.minimum(every, rows).sum()) <= most_bytes:
             return rows
     return 1
 
 
-def _listing(
-    number: Number,
-    positions: NDArray[np.intp],
-    columns: _Columns,
-    rows: int,
-    drilled: Mapping[str, str],
-    several: bool,
-) -> Listing:
-    metric = number.group.metric
-    if not number.ordered:
-        value, floor = (columns.numbers(name, positions) for name in ("value", "floor"))
-        positions = positions[np.argsort(-_error(metric, value, floor), kind="stable")]
-    top = positions[:rows]
-    value, floor, floor95 = (columns.numbers(name, top) for name in ("value", "floor", "floor95"))
-    shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
-    rest = (columns.numbers("seed", top), columns.numbers("input", top))
-    error = metric.known_error(columns.numbers("stderr", top))
-    measured = zip(*(column.tolist() for column in (*shown, *rest, error)), columns.keys(top), strict=True)
-    distinctions = _distinctions(metric, number.varies, columns, top) if several else [None] * len(top)
-    return Listing(
-        number.anchor,
-        number.title,
-        number.mean,
-        len(positions),
-        len(top),
-        "\n".join(
-            _html(metric, distinction, _Measurement(*numbers), drilled)
-            for distinction, numbers in zip(distinctions, measured, strict=True)
-        ),
-    )
-
-
-_VARIES: dict[str, Callable[[Metric, Any], str]] = {
-    "depth": lambda _, value: labels.plural(int(value), "layer"),
-    "rule": lambda _, label: label,
-    "sigma": lambda _, value: f"σ = {value:g}",
-    "component": lambda metric, value: f"{metric.component or 'component'} {value}" if value else "",
-    "samples": lambda _, value: f"{int(value):,} samples",
-}
-"""Formatters of the columns in which the measurements of a list may differ."""
-
-
-def _distinctions(
-    metric: Metric, varies: Sequence[str], columns: _Columns, rows: NDArray[np.intp]
-) -> list[str]:
-    """HTML that distinguishes each measurement from the others in its list."""
-    known = [name for name in varies if name in columns]
-    values = zip(*(columns.at(name, rows) for name in known), strict=True)
-    return [
-        escape(
-            ", ".join(
-                filter(None, (_VARIES[name](metric, one) for name, one in zip(known, own, strict=True)))
-            )
-        )
-        for own in values
-    ]
-
-
-def _error(metric: Metric, values: NDArray[np.float64], floor: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distance from exact, by which lists are sorted."""
-    return metric.score(values, floor) if metric.better else np.abs(values)
-
-
-class _Measurement(NamedTuple):
-    """One row of a list: value and floor on the metric's own scale."""
-
-    value: float
-    floor: float
-    indistinguishable: bool
-    seed: float
-    input: float
-    stderr: float
-    key: str
-
-
-def _html(metric: Metric, distinction: str | None, one: _Measurement, drilled: Mapping[str, str]) -> str:
-    level = " ≈" if metric.has_floor and one.indistinguishable else ""
-    cells = [
-        "–" if math.isnan(one.seed) else f"{one.seed:.0f}",
-        f"{one.input:.0f}",
-        *([] if distinction is None else [distinction]),
-        labels.number(one.value, metric.decimals) + level,
-        labels.number(one.floor, metric.decimals) if metric.has_floor else "–",
-        labels.number(one.stderr),
-        *([_link(drilled, one.key)] if drilled else []),
-        escape(one.key) or "–",
-    ]
-    return "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"
-
-
-def _link(drilled: Mapping[str, str], key: str) -> str:
-    return f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else ""
+def _html(
+    metric: Metric, own: pd.DataFrame, varies: Sequence[str] | None, drilled: Mapping[str, str]
+) -> Iterator[str]:
+    """Rows of a table; with `varies` they have a cell that distinguishes them."""
+    value, floor, floor95, stderr = (own[name].to_numpy() for name in ("value", "floor", "floor95", "stderr"))
+    level = metric.indistinguishable(value, floor, floor95) & metric.has_floor
+    columns = (metric.shown(value), metric.shown(floor), level, metric.known_error(stderr))
+    distinctions = [(name, own[name].tolist()) for name in varies or () if name in own]
+    for place, (seed, input_, key, value_, floor_, level_, error) in enumerate(
+        zip(own["seed"], own["input"], own["key"], *(column.tolist() for column in columns), strict=True)
+    ):
+        words = (_VARIES[name](metric, values[place]) for name, values in distinctions)
+        cells = [
+            "–" if math.isnan(seed) else f"{seed:.0f}",
+            f"{input_:.0f}",
+            *([] if varies is None else [escape(", ".join(filter(None, words)))]),
+            labels.number(value_, metric.decimals) + (" ≈" if level_ else ""),
+            labels.number(floor_, metric.decimals) if metric.has_floor else "–",
+            labels.number(error),
+        ]
+        if drilled:
+            link = f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else ""
+            cells.append(link)
+        cells.append(escape(key) or "–")
+        yield "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"

@@ -372,7 +372,8 @@ def _by_attack(evidence: Evidence) -> Answer | None:
             for one in _PROPOSED:
                 own = measured.of(one, "pgd_own", metric, _RADIUS)
                 other = measured.of(one, "pgd_ce", metric, _RADIUS)
-                gap = other[_best(own)] - _at_best(own) if own.size and other.size else []
+                both = own.size and other.size
+                gap = other[_best(own)] - _at_best(own) if both else pd.Series(dtype=float)
                 words = (
                     f"{_name(one)}: accuracy under PGD on cross-entropy less that on its own loss, in points"
                 )

@@ -174,7 +174,9 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context 
     """
     every = frame[frame["experiment"] == EXPERIMENT.name]
     own = every[every["sigma"].isna()]  # at the scales of the objectives
-    halves = []
+    if own.empty:
+        return None
+    halves: list[tuple[str, str, list[ScoreRow]]] = []
     for title, part, objectives in _HALVES:
         lines = [_Line(objective, score) for objective in objectives for score in SCORES[objective]]
         rows = [row for line in lines if (row := _row(_of_line(own, line), line, traits or RuleTraits()))]
@@ -182,12 +184,12 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context 
         for place, row in enumerate(rows):
             row.best = str(place) in best
         if rows:
-            halves.append({"title": title, "part": part, "rows": rows})
+            halves.append((title, part, rows))
     if not halves:
         return None
     trained = {objective: own[own["objective"] == objective] for objective in SCORES}
     return {
-        "halves": halves,
+        "halves": [{"title": title, "part": part, "rows": rows} for title, part, rows in halves],
         "runs": [
             {
                 "objective": MODELS[objective][0],
@@ -199,8 +201,8 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context 
             if len(models)
         ],
         "scales": _by_scale(every),
-        "finding": _finding([row for half in halves for row in half["rows"]]),
-        "figure": _figure({f"{half['part']} {half['title']}".strip(): half["rows"] for half in halves}),
+        "finding": _finding([row for _, _, rows in halves for row in rows]),
+        "figure": _figure({f"{part} {title}".strip(): rows for title, part, rows in halves}),
         "perfect": PERFECT,
     }
 
