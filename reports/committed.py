@@ -2,36 +2,110 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import importlib.metadata
 import io
-from collections.abc import Callable, Sequence
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import pandas as pd
 
 import sdp_ref
 from sdp_bench import bench, oracles, reports
 from sdp_bench.bench import experiments, files, metrics
 from sdp_bench.reports import section
-from sdp_bench.reports.folder import kept_pages
-from sdp_bench.reports.page import lists, parts
-from sdp_bench.reports.parts import (
-    COMMITTED_DATA,
-    Committed,
-    Data,
-    places,
-)
-from sdp_bench.reports.results import BASELINES, Results, committed_results
-from sdp_bench.reports.section import Section
+from sdp_bench.reports.folder import inside, kept_pages, write
+from sdp_bench.reports.numbers import FOLDER
+from sdp_bench.reports.page import KIND, Data, cover, lists, pages, parts, places, single, write_beside
+from sdp_bench.reports.results import BASELINES, COMMITTED_TITLE, Results, committed_results
+from sdp_bench.reports.section import Part, Section
 from sdp_bench.reports.section import sections as every_section
+from sdp_bench.reports.site import PAGE, SitePage, write_pages
 from sdp_bench.reports.tables.frame import csv_lines
 
+COMMITTED_DATA, _CONTENT = "results.csv.gz", "page.json"
 MOST = 3
 """Number of cached pages: those of the newest versions of code and results."""
 
 _SOURCES = {".py", ".html", ".css", ".js", ".csv", ".json", ".toml"}
 _LIBRARIES = ("jinja2", "numpy", "pandas", "scipy", "torch")
 _PLUG_INS = (section.GROUP, experiments.ENTRY_POINTS, metrics.ENTRY_POINTS)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The parts of the page, the lists behind its numbers by file name, and all measurements.
+
+    `finished` is the time of the newest measurement (ISO 8601), `beside` are files next to the page, and
+    `table` holds the measurements as compressed CSV for readers. `load` returns them as a frame.
+    """
+
+    finished: str
+    parts: Sequence[Part]
+    beside: Mapping[str, str]
+    lists: Mapping[str, str]
+    table: bytes
+    load: Callable[[], pd.DataFrame]
+
+    @functools.cached_property
+    def frame(self) -> pd.DataFrame:
+        """All measurements, validated for a report."""
+        return self.load()
+
+    def packed(self) -> bytes:
+        """Return all but the frame as a zip file, which has a checksum of each part."""
+        content = {name: getattr(self, name) for name in ("finished", "beside", "lists")}
+        content["parts"] = [asdict(part) for part in self.parts]
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            # a fixed time, so that the same page gives the same bytes
+            file.writestr(zipfile.ZipInfo(_CONTENT), json.dumps(content), zipfile.ZIP_DEFLATED)
+            file.writestr(zipfile.ZipInfo(COMMITTED_DATA), self.table)
+        return archive.getvalue()
+
+    @classmethod
+    def unpacked(cls, path: Path, load: Callable[[], pd.DataFrame]) -> Committed | None:
+        """Read what :meth:`packed` returned; None if the file does not exist or is damaged."""
+        try:
+            with zipfile.ZipFile(path) as file:
+                content, table = json.loads(file.read(_CONTENT)), file.read(COMMITTED_DATA)
+            parts = [Part(**{**part, "page": SitePage(**part["page"])}) for part in content.pop("parts")]
+            return cls(parts=parts, table=table, load=load, **content)
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            EOFError,
+            RuntimeError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ):
+            return None
+
+    def show(self, folder: Path, more: Sequence[Part] = (), links: Sequence[tuple[str, str]] = ()) -> Path:
+        """Write the page into the folder of a report, with lists and measurements, and return its path.
+
+        `more` are parts that the run on this machine adds; `links` are addresses and titles of other pages.
+        Raises RunFailedError if the folder is not writable.
+        """
+        write_pages(inside(folder, FOLDER), self.lists, FOLDER)
+        write(folder / COMMITTED_DATA, self.table)
+        write_beside(folder, self.beside)
+        around = cover(COMMITTED_TITLE, {"finished": self.finished}, Data(COMMITTED_DATA), links)
+        write_pages(folder, pages([*self.parts, *more], around), KIND)
+        return folder / PAGE
+
+    def show_single(self, folder: Path) -> Path:
+        """Write the results as a single page without other files, and return its path."""
+        around = cover(COMMITTED_TITLE, {"finished": self.finished}, Data(""))
+        return write(folder / PAGE, single(self.parts, around))
 
 
 def keep(results: Results, sections: Sequence[Section] | None = None) -> Committed:

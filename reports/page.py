@@ -4,45 +4,122 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sdp_bench.bench.files import writing
-from sdp_bench.bench.results.store import Store
+from sdp_bench.reports import site
 from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.folder import clear, inside, remove, replacing, write
 from sdp_bench.reports.numbers import FOLDER, Number, sheets
-from sdp_bench.reports.parts import (
-    COMMITTED,
-    COMMITTED_TITLE,
-    KIND,
-    PAGE,
-    Cover,
-    Data,
-    Part,
-    pages,
-    places,
-    shared,
-    single,
-    write_beside,
-)
-from sdp_bench.reports.results import Results, with_best_rules
-from sdp_bench.reports.section import Section, tabulated
+from sdp_bench.reports.results import COMMITTED_TITLE, Results, with_best_rules
+from sdp_bench.reports.section import Part, Section, tabulated
 from sdp_bench.reports.section import sections as every_section
-from sdp_bench.reports.site import address, pages_of, write_pages
+from sdp_bench.reports.site import PAGE, SitePage, address, pages_of, write_pages
 from sdp_bench.reports.statistics.ranking import Labels, labels_of
 from sdp_bench.reports.style.labels import plural
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import MOST_MEASUREMENTS, csv_lines
 from sdp_bench.reports.writing import environment
 
 if TYPE_CHECKING:
     from sdp_bench.reports.replication.page import Rulings
 
+KIND = "report"
+"""Kind in the tag that identifies pages of a report."""
 DATA = "results.csv"
+COMMITTED = "committed"
+"""Folder of the page of the committed results inside the report's."""
+SHARED = ("report.css", "report.js")
+"""Style sheet and script shared by all pages; inlined they would be most of many pages."""
 PAPERS_OWN = "paper"
 """Preset with the sizes of the paper."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Location of all measurements of a report.
+
+    `file` is the table next to the pages, empty if there are too many measurements for one. `count` is then
+    their number, and `command` exports them.
+    """
+
+    file: str
+    count: int = 0
+    command: str = ""
+
+    @property
+    def place(self) -> str:
+        return self.file or "the results file"
+
+
+def cover(
+    title: str, meta: Mapping[str, Any], data: Data, links: Sequence[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    """Variables of ``page.html`` that are the same on every page.
+
+    `title` is empty for a run. `meta` holds `preset` and `finished` if known. `links` are addresses and
+    titles of other reports.
+    """
+    meta = {"preset": "", "finished": "", "rules_left_out": ""} | dict(meta)
+    return {"title": title, "meta": meta, "data": data, "links": links, "kind": KIND}
+
+
+def places(parts: Sequence[Part]) -> dict[str, str]:
+    """Files by the anchors on their pages."""
+    return {anchor: part.page.file for part in parts for anchor in site.anchors(part.html)}
+
+
+def pages(parts: Sequence[Part], around: Mapping[str, Any]) -> dict[str, str]:
+    """HTML texts by file; `around` is from :func:`cover`."""
+    where = places(parts)
+    by_page: dict[SitePage, list[Part]] = {site.OVERVIEW: []}
+    for part in sorted(parts, key=lambda part: part.order):
+        by_page.setdefault(part.page, []).append(part)
+    template = environment(RuleTraits()).get_template("page.html")
+    made = {}
+    for page, own in by_page.items():
+        resolved = [site.resolved(part.html, where, page.file) for part in own]
+        sections, anchor, beside = site.untitled(resolved, page.title)
+        made[page.file] = template.render(
+            **around,
+            shared="",
+            page=page,
+            menu=site.menu(by_page),
+            navigation=[entry for part in own for entry in part.navigation],
+            sections=sections,
+            anchor=anchor,
+            beside=beside,
+        )
+    return made
+
+
+def single(parts: Sequence[Part], around: Mapping[str, Any]) -> str:
+    """HTML text of a single page that contains all parts and links to no other file."""
+    ordered = sorted(parts, key=lambda part: (part.page, part.order))
+    return (
+        environment(RuleTraits())
+        .get_template("page.html")
+        .render(
+            **around,
+            page=site.OVERVIEW,
+            menu=(),
+            navigation=[entry for part in ordered for entry in part.navigation],
+            sections=[site.alone(part.html) for part in ordered],
+        )
+    )
+
+
+def write_beside(folder: Path, files: Mapping[str, str]) -> None:
+    """Write style and script, and other text files by name, next to the pages."""
+    templates = environment(RuleTraits())
+    for name in SHARED:
+        write(folder / name, templates.get_template(name).render())
+    for name, text in files.items():
+        write(folder / name, text)
 
 
 def build(
@@ -62,7 +139,7 @@ def build(
     results, left = with_best_rules(results)
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
-        write_beside(folder, shared() | beside)
+        write_beside(folder, beside)
         links: tuple[tuple[str, str], ...] = ()
         if results.committed is not None:
             here = [part for part in made if part.beside]
@@ -77,7 +154,7 @@ def build(
         table = _write_table(full, folder)
         pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
         write_pages(inside(folder, FOLDER), pages_of_lists, FOLDER)
-        write_pages(folder, pages(made, Cover(results.title, results.meta, table, links)), KIND)
+        write_pages(folder, pages(made, cover(results.title, results.meta, table, links)), KIND)
     _tell(made, say, left)
     return folder / PAGE
 
@@ -97,7 +174,7 @@ def build_single(
     with writing(folder):
         made, _, _ = parts(results, every_section() if sections is None else sections)
         export = Data("", len(full.frame), _export(results)) if results.database else Data("")
-        page = write(folder / PAGE, single(made, Cover(results.title, results.meta, export)))
+        page = write(folder / PAGE, single(made, cover(results.title, results.meta, export)))
     _tell(made, say, left)
     if say and (old := pages_of(folder, KIND) - {page}):
         count = plural(len(old), "page")
@@ -145,28 +222,11 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
 def _rulings(results: Results) -> Rulings | None:
     """Verdicts on the paper's statements, if results have its sizes or its experiments were run."""
     from sdp_bench.reports.replication.claims import SUITES
-
-    claims = "experiment" in results.frame and results.frame["experiment"].isin(SUITES.keys()).any()
-    if not (results.published or results.meta.get("preset") == PAPERS_OWN or claims):
-        return None
     from sdp_bench.reports.replication.page import Rulings
 
-    return Rulings.of(results)
-
-
-def drill_downs(
-    store: Store,
-    keys: Sequence[str],
-    folder: Path,
-    progress: drilldown.Progress,
-    *,
-    trusted: bool = False,
-) -> list[Path]:
-    """Make drill-down pages in the folder of a report, to which :func:`build` then links; return their paths.
-
-    Arguments and errors are those of :func:`sdp_bench.reports.drilldown.page.make`.
-    """
-    return drilldown.make(store, keys, inside(folder, drilldown.FOLDER), progress, trusted=trusted)
+    claims = "experiment" in results.frame and results.frame["experiment"].isin(SUITES.keys()).any()
+    paper = results.published or results.meta.get("preset") == PAPERS_OWN
+    return Rulings.of(results) if paper or claims else None
 
 
 def _write_table(results: Results, folder: Path) -> Data:

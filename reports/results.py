@@ -18,12 +18,12 @@ from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.reports.parts import COMMITTED_TITLE, Committed
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import Style, styles
 from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, checked
 from sdp_bench.reports.tables.tables import Table, tables
 
+COMMITTED_TITLE = "Committed results"
 BASELINES = Path(__file__).with_name("baselines")
 """Exported results that come with the package; its README describes them."""
 
@@ -48,7 +48,8 @@ class Results:
     `title` is that of the page, unless it is the report of a run. `published` marks results that come with
     the package, whose page also has content that no run produces. `traits` are those of the rules (default:
     only the package's own). `database` is the results file with the nets' weights, for commands that continue
-    from it. `committed` are the package's results, shown in the same report. `untabled` are experiments with
+    from it. `committed` are the package's results, shown in the same
+    report (:class:`sdp_bench.reports.committed.Committed`). `untabled` are experiments with
     a display of their own instead of tables.
     """
 
@@ -60,7 +61,7 @@ class Results:
     published: bool = False
     traits: RuleTraits = field(default_factory=RuleTraits)
     database: Path | None = None
-    committed: Committed | None = None
+    committed: Any = None
     untabled: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:

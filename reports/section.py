@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,22 @@ GROUP = "sdp_bench.sections"
 
 Context = Mapping[str, Any]
 """Variables of a template."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a section made for one page.
+
+    Parts of a page are in ascending `order`. `navigation` holds anchors and titles, and `said` the lines that
+    the command prints. `beside` is that of :class:`sdp_bench.reports.section.Section`.
+    """
+
+    page: SitePage
+    order: int
+    navigation: Sequence[Sequence[str]]
+    html: str
+    beside: bool = False
+    said: Sequence[str] = ()
 
 
 class Section:

@@ -34,6 +34,8 @@ class SitePage:
 
 
 OVERVIEW = SitePage(0, "", "index.html", "Overview")
+PAGE = OVERVIEW.file
+"""File name of a report's first page."""
 CHOICE = SitePage(1, "", "choice.html", "Which rule")
 PAPER = SitePage(2, "", "paper.html", "The paper")
 CHARTS = SitePage(4, "", "charts.html", "Charts")

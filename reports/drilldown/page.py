@@ -20,7 +20,7 @@ from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
-from sdp_bench.reports.folder import tags, write
+from sdp_bench.reports.folder import inside, tags, write
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
@@ -212,14 +212,15 @@ def make(
     *,
     trusted: bool = False,
 ) -> list[Path]:
-    """Write the pages of some measurements and return their paths; notes give the expected time and failures.
+    """Write pages of measurements into a report's folder; notes give the expected time and failures.
 
     `requested` are keys, or prefixes that identify a single key. Beyond :data:`MOST_PAGES` the oldest pages
-    in `folder` are removed; other files stay. `trusted` allows stored code of plug-in rules to run. Raises
+    in its folder are removed; other files stay. `trusted` allows stored code of plug-in rules to run. Raises
     the errors of :func:`efforts` before any page is made, and RunFailedError if the folder is not writable.
     """
     from sdp_bench.bench.replay.drilldown import drill
 
+    folder = inside(folder, FOLDER)
     made: list[Path] = []
     traits = RuleTraits(store.rules())
     ordered = efforts(store, requested, trusted=trusted)

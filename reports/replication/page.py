@@ -25,12 +25,12 @@ from sdp_bench.bench.studies.two_moons import EXPERIMENT as TWO_MOONS
 from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
 from sdp_bench.reports.numbers import Number
 from sdp_bench.reports.paper import RESNETS, experiment, simulation_tables
-from sdp_bench.reports.parts import Part
 from sdp_bench.reports.replication import claims, computed, cost, simulation
 from sdp_bench.reports.replication.claims import MAIN_CONVENTION, SUITES, TV_SIGMAS, numbers_of_claims
 from sdp_bench.reports.replication.nearness import columns, nearer, nearness, table_28
 from sdp_bench.reports.replication.simulation import IMAGES
 from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Part
 from sdp_bench.reports.sections import introduction, robustness, selective, two_moons, uci
 from sdp_bench.reports.sections.robustness import SETS
 from sdp_bench.reports.site import PAPER, address

@@ -14,11 +14,11 @@ from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
 from sdp_bench.bench.text import public, table
 from sdp_bench.reports.folder import remove, write
 from sdp_bench.reports.page import DATA
-from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.answers import Answer, answers, verdict
 from sdp_bench.reports.scorecard.judging import Candidate, CostTable, Judged, Verdict, cost_tables, judge
 from sdp_bench.reports.sections.figures import figures
+from sdp_bench.reports.site import PAGE
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure
 from sdp_bench.reports.style.names import NetKind, RuleTraits

@@ -30,10 +30,10 @@ from sdp_bench.bench.runs.driver import Progress, Request, nets_of, run
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.folder import check
 from sdp_bench.reports.frames import described
-from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.results import Results, results_of
 from sdp_bench.reports.scorecard.judging import Candidate, Verdict
 from sdp_bench.reports.scorecard.page import FILES, Scorecard
+from sdp_bench.reports.site import PAGE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,9 +96,9 @@ def report(
     from sdp_bench.reports.committed import committed as kept
     from sdp_bench.reports.drilldown import page
     from sdp_bench.reports.folder import check
-    from sdp_bench.reports.page import DATA, build, build_single, drill_downs
-    from sdp_bench.reports.parts import COMMITTED, PAGE, SHARED
+    from sdp_bench.reports.page import COMMITTED, DATA, SHARED, build, build_single
     from sdp_bench.reports.results import results_of
+    from sdp_bench.reports.site import PAGE
 
     if leaderboard != bool(entries):
         raise click.UsageError("--leaderboard takes the results files or exports to rank: ENTRY...")
@@ -125,7 +125,7 @@ def report(
         keys = page.chosen(wanted, results.frame)
         if keys:
             with meter("drill-downs") as progress:
-                made = drill_downs(store, keys, output, progress, trusted=trust_code)
+                made = page.make(store, keys, output, progress, trusted=trust_code)
             missing = len(keys) - len(made)
             echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
     check_writable(output / PAGE)  # before the page of the committed results is made

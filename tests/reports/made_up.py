@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.oracles.exact.theorem import check_theorem
-from sdp_bench.reports.page import parts
-from sdp_bench.reports.parts import Cover, Data, pages
+from sdp_bench.reports.page import Data, cover, pages, parts
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.sections.relu import OneReLU
@@ -224,7 +223,7 @@ def results(data, failures=NO_FAILURES, **more):
 def page(results, sections=SECTIONS):
     """The pages of some results, one after the other, and their numbers."""
     made, numbers, _ = parts(results, sections)
-    return "\n".join(pages(made, Cover(results.title, results.meta, Data("results.csv"))).values()), numbers
+    return "\n".join(pages(made, cover(results.title, results.meta, Data("results.csv"))).values()), numbers
 
 
 def text_of(data):

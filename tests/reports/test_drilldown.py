@@ -15,7 +15,7 @@ from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.drilldown.page import verdict
 from sdp_bench.reports.folder import write
 from sdp_bench.reports.numbers import FOLDER, MOST_ROWS, sheets
-from sdp_bench.reports.page import build, drill_downs
+from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.tables import Tables
 from tests.bench.conftest import TINY, change, make_plan, run_all
 from tests.reports import made_up
@@ -44,11 +44,11 @@ def report(tmp_path_factory):
     frame = run_all(folder / "store.sqlite", make_plan(SETTINGS, ("iris-tv",)))
     said = Said()
     wanted = drilldown.chosen("worst:2", frame)
-    outdated = frame.loc[~frame["unit"].isin([key.partition("/")[0] for key in wanted]), "key"].iloc[0]
+    outdated = frame.loc[~frame["key"].isin(wanted), "key"].iloc[0]
     statement = "UPDATE records SET fingerprint = 'older' WHERE unit = ? AND rule = ? AND metric = ?"
     change(folder / "store.sqlite", statement, outdated.split("/", 2))
     with Store(folder / "store.sqlite", writing=True) as store:
-        made = drill_downs(store, [*wanted, outdated], folder / "html", said)
+        made = drilldown.make(store, [*wanted, outdated], folder / "html", said)
     build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.SECTIONS)
     return folder / "html", frame, wanted, made, said
 
@@ -83,7 +83,7 @@ def test_a_bad_key_is_told_before_any_page_is_made(report, tmp_path):
         Store(folder.parent / "store.sqlite") as store,
         pytest.raises(UserError, match=r"no drill-down of ffffffffffffffff/sdp: no measurement has a key"),
     ):
-        drill_downs(store, [*wanted, "ffffffffffffffff/sdp"], tmp_path, said)
+        drilldown.make(store, [*wanted, "ffffffffffffffff/sdp"], tmp_path, said)
     assert not said.notes
     assert not said.steps
     assert not any(tmp_path.iterdir())
@@ -131,7 +131,7 @@ def test_files_of_a_user_stay(report, monkeypatch):
     write(older, '<meta name="sdp-bench-numbers" content="of an older report">')
     monkeypatch.setattr(drilldown, "MOST_PAGES", 2)
     with Store(folder.parent / "store.sqlite") as store:
-        drill_downs(store, wanted, folder, Said())
+        drilldown.make(store, wanted, folder, Said())
     assert set(drilldown.current_pages(folder / drilldown.FOLDER, frame)) == set(wanted)
     build(made_up.results(frame, database=folder.parent / "store.sqlite"), folder, made_up.SECTIONS)
     for path in (*theirs, odd):

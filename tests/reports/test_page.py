@@ -9,11 +9,11 @@ import pytest
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.reports.committed import keep
+from sdp_bench.reports.committed import COMMITTED_DATA, keep
 from sdp_bench.reports.folder import MARKER
-from sdp_bench.reports.page import build, build_single
-from sdp_bench.reports.parts import COMMITTED_DATA, COMMITTED_TITLE, SHARED, Cover, Data, Part, single
-from sdp_bench.reports.results import Results
+from sdp_bench.reports.page import SHARED, Data, build, build_single, cover, single
+from sdp_bench.reports.results import COMMITTED_TITLE, Results
+from sdp_bench.reports.section import Part
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import COLUMNS
@@ -82,7 +82,7 @@ def site(quick, tmp_path_factory):
 
 def test_a_single_page_leads_to_no_other_file():
     part = Part(OVERVIEW, 1, (), '<a href="committed/numbers/a.html#b">SDP</a> <a href="#here">here</a>')
-    text = single([part], Cover("", {}, Data("")))
+    text = single([part], cover("", {}, Data("")))
     assert "SDP" in text
     assert re.findall(r'<a [^>]*href="([^"]*)"', text) == ["#here"]
 

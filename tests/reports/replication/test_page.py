@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from sdp_bench.reports.page import build
-from sdp_bench.reports.parts import Part
 from sdp_bench.reports.replication import page
 from sdp_bench.reports.replication.computed import RULES
 from sdp_bench.reports.replication.page import topics
+from sdp_bench.reports.section import Part
 from sdp_bench.reports.site import PAPER
 from sdp_bench.reports.statement import Answer
 from sdp_bench.reports.statistics.verdicts import Outcome
