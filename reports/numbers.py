@@ -162,9 +162,9 @@ def sheets(
     pages: dict[Page, dict[Group, list[Listing]]] = {}
     start = 0
     for number, top in zip(numbers, tops, strict=True):
-        group, own = number.group, listed.iloc[start : start + len(top)]
+        group, part = number.group, listed.iloc[start : start + len(top)]
         start += len(top)
-        html = "\n".join(_html(group.metric, own, number.varies if group in varying else None, drilled))
+        html = "\n".join(_html(group.metric, part, number.varies if group in varying else None, drilled))
         listing = Listing(number.anchor, number.title, number.mean, len(number.rows), len(top), html)
         pages.setdefault(group.page, {}).setdefault(group, []).append(listing)
     for page, groups in pages.items():

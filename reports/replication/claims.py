@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -80,9 +80,6 @@ _OVERFLOW = 700.0  # exp of more overflows
 _SMALL, _LARGE = (0.1, 1.0), (10.0, 100.0, 1000.0)
 
 
-# How values become effects --------------------------------------------------------------------------------
-
-
 def _shared_mass(value: NDArray[np.float64], _floor: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1 - value
 
@@ -100,37 +97,12 @@ def _abs_log(value: NDArray[np.float64], floor: NDArray[np.float64]) -> NDArray[
     return np.abs(_log(value, floor))
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Conversion of a metric's values to scores, before these are averaged within a net.
-
-    `metric` is empty for total variation, which is judged under each of `CONVENTIONS`. The effect is a sum of
-    scores, divided by their mean size on a `relative` scale.
-    """
-
-    metric: str
-    score: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
-    relative: bool = False
-
-
-def quantity(spec: str) -> str:
-    """Quantity for which a recorded metric is judged: its convention of total variation, or its bare name."""
-    recorded = recorded_metric(spec)
-    return recorded.convention or recorded.name
-
-
-SHARE = Scale("", _shared_mass)
-DISTANCE = Scale("w1", _distance, relative=True)
-LOG_SD = Scale("std_ratio", _log)
-ABS_LOG_SD = Scale("std_ratio", _abs_log)
-
-
-def _exponential(effect: float) -> float:
+def _factor(effect: float) -> float:
     return math.inf if effect > _OVERFLOW else math.exp(effect)
 
 
-def _reciprocal_exponential(effect: float) -> float:
-    return _exponential(-effect)
+def _reciprocal(effect: float) -> float:
+    return _factor(-effect)
 
 
 def _quotient(effect: float) -> float:
@@ -140,185 +112,165 @@ def _quotient(effect: float) -> float:
     return max(0.0, (2 - effect) / (2 + effect))
 
 
-@dataclass(frozen=True)
-class Part:
+class Scale(NamedTuple):
+    """How values become effects, and effects words.
+
+    `metric` is empty for total variation, which is judged under each of `CONVENTIONS`. `score` converts
+    values and floors before these are averaged within a net. The effect is a sum of scores, divided by their
+    mean size on a `relative` scale. `natural` is a monotone function that converts an effect to the number
+    shown to readers, `quantity` is the name of that number, and `words` is a sentence about it. In both,
+    ``{0}`` stands for the first term's rule and ``{1}`` for the second's; ``{sigma}`` and ``{other}`` are
+    their noise levels.
+    """
+
+    metric: str
+    score: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+    natural: Callable[[float], float]
+    quantity: str
+    words: str
+    relative: bool = False
+
+
+_OPPOSITE = (
+    "sd ratios: SDP × DVIA",
+    "ratio of SDP times ratio of DVIA is {value} at σ = {sigma} (1: exact opposites)",
+)
+_TRUE = ("sd: {0} / true", "sds of {0} are {value} times the true ones at σ = {sigma}")
+SHARE = Scale(
+    "",
+    _shared_mass,
+    float,
+    "1 − TV: {0} − {1}",
+    "1 − TV of {0} is {size} {side} that of {1} at σ = {sigma}",
+)
+DISTANCE = Scale(
+    "w1",
+    _distance,
+    _quotient,
+    "W1: {1} / {0}",
+    "W1 of {1} is {value} times that of {0} at σ = {sigma}",
+    relative=True,
+)
+LARGE, SMALL = Scale("std_ratio", _log, _factor, *_TRUE), Scale("std_ratio", _log, _reciprocal, *_TRUE)
+NEAR = Scale(
+    "std_ratio",
+    _abs_log,
+    _reciprocal,
+    "sd: factor by which {0} is off",
+    "sds of {0} are off by a factor of {value} at σ = {sigma}",
+)
+GROWTH = Scale(
+    "std_ratio",
+    _abs_log,
+    _factor,
+    "factor at the larger σ / at the smaller, {0}",
+    "the factor by which sds of {0} are off is {value} times as large at σ = {sigma} as at σ = {other}",
+)
+
+
+class Part(NamedTuple):
     """One statement: on nets of `depth`, the mean over nets of a sum of scores is above `threshold`.
 
-    `terms` are (coefficient, rule, sigma). `natural` is a monotone function that converts an effect to the
-    number shown to readers, `quantity` is the name of that number, and `words` is a sentence about it. In
-    both, ``{0}`` stands for the first term's rule and ``{1}`` for the second's.
+    `terms` are (coefficient, rule, sigma).
     """
 
     scale: Scale
     depth: int
     terms: tuple[tuple[float, str, float], ...]
-    threshold: float
-    natural: Callable[[float], float]
-    quantity: str
-    words: str
+    threshold: float = 0.0
 
-    @property
-    def cells(self) -> tuple[tuple[str, float], ...]:
-        """Rules and sigmas that must be measured."""
-        return tuple((rule, sigma) for _, rule, sigma in self.terms)
+    def cells(self, dvia: str = PUBLISHED) -> list[tuple[str, float]]:
+        """Rules and sigmas that must be measured, for a version of DVIA."""
+        return [(dvia if rule == PUBLISHED else rule, sigma) for _, rule, sigma in self.terms]
 
-    def actual(self, dvia: str) -> list[tuple[str, float]]:
-        """Rules and sigmas for a version of DVIA."""
-        return [(dvia if rule == PUBLISHED else rule, sigma) for rule, sigma in self.cells]
+    def effects(self, table: pd.DataFrame, dvia: str = PUBLISHED) -> NDArray[np.float64]:
+        """Effects by net, from a table of :meth:`Measured.table`; empty if a term was not measured.
 
-    @property
-    def sigmas(self) -> str:
-        return ", ".join(dict.fromkeys(f"{sigma:g}" for _, sigma in self.cells))
-
-    def combined(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Effects, shape (nets,), from mean scores, shape (nets, terms); not finite if a score is not."""
-        coefficients = np.array([coefficient for coefficient, _, _ in self.terms])
-        with np.errstate(invalid="ignore"):
-            effects: NDArray[np.float64] = scores @ coefficients
+        An effect is not finite if a score is not.
+        """
+        cells = self.cells(dvia)
+        if any(("value", *cell) not in table for cell in cells):
+            return np.empty(0)
+        scores = pd.DataFrame(index=table.index)
+        for place, cell in enumerate(cells):
+            value, floor = (table[(name, *cell)].to_numpy() for name in ("value", "floor"))
+            scores[place] = np.where(np.isnan(value), math.nan, self.scale.score(value, floor))
+        with np.errstate(invalid="ignore"):  # of opposite infinities
+            means = scores.dropna().groupby("net", observed=True).mean().to_numpy(float)
+            effects: NDArray[np.float64] = means @ np.array([coefficient for coefficient, _, _ in self.terms])
             if self.scale.relative:
-                size = scores.mean(1)
+                size = means.mean(1)
                 effects = np.divide(effects, size, out=np.zeros_like(effects), where=size != 0)
         return effects
 
-    def effects(self, table: pd.DataFrame, dvia: str = PUBLISHED) -> NDArray[np.float64]:
-        """Effects by net, from a table of :meth:`Measured.table`; empty if a term was not measured."""
-        cells = self.actual(dvia)
-        if any(("value", *cell) not in table for cell in cells):
-            return np.empty(0)
-        columns = [(table["value", *cell].to_numpy(), table["floor", *cell].to_numpy()) for cell in cells]
-        scores = pd.DataFrame(
-            {i: np.where(np.isnan(v), math.nan, self.scale.score(v, f)) for i, (v, f) in enumerate(columns)},
-            index=table.index,
-        ).dropna()
-        with np.errstate(invalid="ignore"):  # of opposite infinities
-            means = scores.groupby("net", observed=True).mean().to_numpy(float)
-        return self.combined(means)
 
-
-# Parts ----------------------------------------------------------------------------------------------------
-
-
-def _shared_mass_parts(
-    better: str, worse: str, sigmas: Iterable[float], margin: float = 0.0
-) -> tuple[Part, ...]:
+def _better(better: str, worse: str, sigmas: Iterable[float], margin: float = 0.0) -> tuple[Part, ...]:
     """1 - TV of one rule is above that of another, or at most `margin` below it."""
     return tuple(
-        Part(
-            SHARE,
-            4,
-            ((1.0, better, sigma), (-1.0, worse, sigma)),
-            0.0 - margin,
-            float,
-            "1 − TV: {0} − {1}",
-            f"1 − TV of {{0}} is {{size}} {{side}} that of {{1}} at σ = {sigma:g}",
-        )
-        for sigma in sigmas
+        Part(SHARE, 4, ((1.0, better, sigma), (-1.0, worse, sigma)), 0.0 - margin) for sigma in sigmas
     )
 
 
-def _distance_parts(depth: int, better: str, worse: str, factor: float = 1.0) -> tuple[Part, ...]:
+def _closer(depth: int, better: str, worse: str, factor: float = 1.0) -> tuple[Part, ...]:
     """W1 of one rule is below `factor` times that of another."""
+    threshold = 2 * (1 - factor) / (1 + factor)
     return tuple(
+        Part(DISTANCE, depth, ((1.0, worse, sigma), (-1.0, better, sigma)), threshold) for sigma in _W1_SIGMAS
+    )
+
+
+def _too_large(rule: str) -> tuple[Part, ...]:
+    return tuple(Part(LARGE, 4, ((1.0, rule, sigma),)) for sigma in _LARGE)
+
+
+def _too_small(rule: str, sigmas: Iterable[float] = _LARGE, factor: float = 1.0) -> tuple[Part, ...]:
+    """The predicted sd is below 1 / `factor` of the true one."""
+    return tuple(Part(SMALL, 4, ((-1.0, rule, sigma),), math.log(factor)) for sigma in sigmas)
+
+
+PARTS: Mapping[str, tuple[Part, ...]] = {
+    "tv-dvia": _better("sdp", "dvia", TV_SIGMAS, TV_MARGIN),
+    "tv-dvia-better": _better("sdp", "dvia", TV_SIGMAS),
+    "improves": _better("sdp", "dvia", TV_SIGMAS) + _closer(4, "sdp", "dvia", W1_MARGIN),
+    "tv-mc": _better("sdp", _MC, TV_SIGMAS),
+    "tv-marginal-small": _better("marginal_moment_matching", "marginal_sdp", (0.1,)),
+    "tv-marginal-large": _better("marginal_sdp", "marginal_moment_matching", TV_SIGMAS[1:]),
+    "tv-covariance": _better("sdp", "marginal_moment_matching", TV_SIGMAS),
+    **{f"w1-dvia-{depth}": _closer(depth, "sdp", "dvia", W1_MARGIN) for depth in (4, 6)},
+    **{
+        f"w1-marginal-{depth}": _closer(depth, "sdp", "marginal_moment_matching")
+        + _closer(depth, "dvia", "marginal_moment_matching")
+        for depth in (4, 6)
+    },
+    "sd-marginal": _too_small("marginal_sdp", TV_SIGMAS, LARGE_FACTOR)
+    + _too_small("marginal_moment_matching", TV_SIGMAS, LARGE_FACTOR),
+    "sd-good": tuple(Part(NEAR, 4, ((-1.0, rule, 0.1),), -SD_MARGIN) for rule in ("sdp", "dvia")),
+    "sd-small": tuple(
+        Part(GROWTH, 4, ((1.0, rule, large), (-1.0, rule, small)))
+        for rule, small, large in product(("sdp", "dvia"), _SMALL, _LARGE)
+    ),
+    "sd-sdp": _too_large("sdp"),
+    "sd-dvia": _too_small("dvia"),
+    "sd-opposite": _too_large("sdp")
+    + _too_small("dvia")
+    + tuple(
         Part(
-            DISTANCE,
-            depth,
-            ((1.0, worse, sigma), (-1.0, better, sigma)),
-            2 * (1 - factor) / (1 + factor),
-            _quotient,
-            "W1: {1} / {0}",
-            f"W1 of {{1}} is {{value}} times that of {{0}} at σ = {sigma:g}",
-        )
-        for sigma in _W1_SIGMAS
-    )
-
-
-def _deviation_parts(rule: str, sign: int, sigmas: Iterable[float], factor: float = 1.0) -> tuple[Part, ...]:
-    """The predicted sd is above `factor` times the true one (`sign` 1), or below 1/factor of it (-1)."""
-    return tuple(
-        Part(
-            LOG_SD,
-            4,
-            ((float(sign), rule, sigma),),
-            math.log(factor),
-            _exponential if sign > 0 else _reciprocal_exponential,
-            "sd: {0} / true",
-            f"sds of {{0}} are {{value}} times the true ones at σ = {sigma:g}",
-        )
-        for sigma in sigmas
-    )
-
-
-def _small_deviation(rule: str, sigma: float) -> Part:
-    return Part(
-        ABS_LOG_SD,
-        4,
-        ((-1.0, rule, sigma),),
-        -SD_MARGIN,
-        _reciprocal_exponential,
-        "sd: factor by which {0} is off",
-        f"sds of {{0}} are off by a factor of {{value}} at σ = {sigma:g}",
-    )
-
-
-def _growing_deviation(rule: str, small: float, large: float) -> Part:
-    return Part(
-        ABS_LOG_SD,
-        4,
-        ((1.0, rule, large), (-1.0, rule, small)),
-        0.0,
-        _exponential,
-        "factor at the larger σ / at the smaller, {0}",
-        f"the factor by which sds of {{0}} are off is {{value}} times as large "
-        f"at σ = {large:g} as at σ = {small:g}",
-    )
-
-
-def _inverse_deviations(sigma: float) -> tuple[Part, ...]:
-    """Ratios of SDP and DVIA are inverse to each other within `SIMILAR_FACTOR`."""
-    return tuple(
-        Part(
-            LOG_SD,
+            Scale("std_ratio", _log, _factor if sign > 0 else _reciprocal, *_OPPOSITE),
             4,
             ((sign, "sdp", sigma), (sign, "dvia", sigma)),
             -math.log(SIMILAR_FACTOR),
-            _exponential if sign > 0 else _reciprocal_exponential,
-            "sd ratios: SDP × DVIA",
-            f"ratio of SDP times ratio of DVIA is {{value}} at σ = {sigma:g} (1: exact opposites)",
         )
+        for sigma in _LARGE
         for sign in (1.0, -1.0)
-    )
-
-
-# Claims ---------------------------------------------------------------------------------------------------
-
-PARTS: Mapping[str, tuple[Part, ...]] = {
-    "tv-dvia": _shared_mass_parts("sdp", "dvia", TV_SIGMAS, TV_MARGIN),
-    "tv-dvia-better": _shared_mass_parts("sdp", "dvia", TV_SIGMAS),
-    "improves": _shared_mass_parts("sdp", "dvia", TV_SIGMAS) + _distance_parts(4, "sdp", "dvia", W1_MARGIN),
-    "tv-mc": _shared_mass_parts("sdp", _MC, TV_SIGMAS),
-    "tv-marginal-small": _shared_mass_parts("marginal_moment_matching", "marginal_sdp", (0.1,)),
-    "tv-marginal-large": _shared_mass_parts("marginal_sdp", "marginal_moment_matching", TV_SIGMAS[1:]),
-    "tv-covariance": _shared_mass_parts("sdp", "marginal_moment_matching", TV_SIGMAS),
-    **{f"w1-dvia-{depth}": _distance_parts(depth, "sdp", "dvia", W1_MARGIN) for depth in (4, 6)},
-    **{
-        f"w1-marginal-{depth}": _distance_parts(depth, "sdp", "marginal_moment_matching")
-        + _distance_parts(depth, "dvia", "marginal_moment_matching")
-        for depth in (4, 6)
-    },
-    "sd-marginal": _deviation_parts("marginal_sdp", -1, TV_SIGMAS, LARGE_FACTOR)
-    + _deviation_parts("marginal_moment_matching", -1, TV_SIGMAS, LARGE_FACTOR),
-    "sd-good": (_small_deviation("sdp", 0.1), _small_deviation("dvia", 0.1)),
-    "sd-small": tuple(_growing_deviation(*which) for which in product(("sdp", "dvia"), _SMALL, _LARGE)),
-    "sd-sdp": _deviation_parts("sdp", 1, _LARGE),
-    "sd-dvia": _deviation_parts("dvia", -1, _LARGE),
-    "sd-opposite": _deviation_parts("sdp", 1, _LARGE)
-    + _deviation_parts("dvia", -1, _LARGE)
-    + tuple(part for sigma in _LARGE for part in _inverse_deviations(sigma)),
+    ),
 }
 """Parts of the statements on the simulation tables, by key; their words are in ``statements.toml``."""
 
 
-# Measurements ---------------------------------------------------------------------------------------------
+def quantity(spec: str) -> str:
+    """Quantity for which a recorded metric is judged: its convention of total variation, or its bare name."""
+    recorded = recorded_metric(spec)
+    return recorded.convention or recorded.name
 
 
 class Measured:
@@ -362,7 +314,7 @@ def _answer(parts: Sequence[Part], evidence: Evidence) -> Answer | None:
                 values = part.effects(table, evidence.dvia)
                 effects.append(_effect(part, values, column, recipe, evidence.dvia, traits))
                 if not len(values):
-                    cells = part.actual(evidence.dvia)
+                    cells = part.cells(evidence.dvia)
                     absent = [cell for cell in cells if ("value", *cell) not in table]
                     # If both were measured, but never on the same input, both are named.
                     for rule, sigma in absent or cells:
@@ -382,32 +334,30 @@ def _answer(parts: Sequence[Part], evidence: Evidence) -> Answer | None:
 def _effect(
     part: Part, values: NDArray[np.float64], column: str, recipe: str, dvia: str, traits: RuleTraits
 ) -> Effect:
-    cells = part.actual(dvia)
-    names = [traits.label(rule) for rule, _ in cells]
-    words = {"value": "{value}", "size": "{size}", "side": "{side}"}
-    several = len({sigma for _, sigma in cells}) > 1
+    cells = part.cells(dvia)
+    names, sigmas = [traits.label(rule) for rule, _ in cells], [f"{sigma:g}" for _, sigma in cells]
+    words = {name: f"{{{name}}}" for name in ("value", "size", "side")}
+    page = f"{FOLDER}/{_file(recipe, part.depth)}"
     sources = {
-        name + (f" at σ = {sigma:g}" if several else ""): (
-            f"{FOLDER}/{_file(recipe, part.depth)}#{_anchor(part.scale.metric or column, sigma, rule)}"
+        name + (f" at σ = {sigma:g}" if len(set(sigmas)) > 1 else ""): (
+            f"{page}#{_anchor(part.scale.metric or column, sigma, rule)}"
         )
         for name, (rule, sigma) in zip(names, cells, strict=True)
     }
     return Effect(
-        part.quantity.format(*names),
+        part.scale.quantity.format(*names),
         values,
         part.threshold,
-        part.natural,
-        sentence=part.words.format(*names, **words),
+        part.scale.natural,
+        sentence=part.scale.words.format(*names, **words, sigma=sigmas[0], other=sigmas[-1]),
         ours=part.threshold != 0,
-        sigma=part.sigmas,
+        sigma=", ".join(dict.fromkeys(sigmas)),
         sources=tuple(sources.items()),
     )
 
 
 RULES: Mapping[str, Rule] = {key: partial(_answer, parts) for key, parts in PARTS.items()}
 
-
-# Lists of the measurements ----------------------------------------------------------------------------------
 
 _ABOUT = (
     "Scores are averaged over the inputs (and outputs) of a net first and over nets then; the number at each "
@@ -421,8 +371,8 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
         (measured, part.depth, sigma, actual)
         for parts in PARTS.values()
         for part in parts
-        for rule, sigma in part.cells
-        for actual in ((PUBLISHED, REGULAR) if rule == PUBLISHED else (rule,))
+        for dvia in (PUBLISHED, REGULAR)
+        for actual, sigma in part.cells(dvia)
         for measured in ((part.scale.metric,) if part.scale.metric else CONVENTIONS)
     }
     for recipe in dict.fromkeys(SUITES.values()):

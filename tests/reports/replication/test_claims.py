@@ -125,7 +125,7 @@ def test_claims_have_words_and_parts_of_their_own():
         assert one.quote
         assert one.reading
         assert len({(part.scale.metric, part.terms, part.threshold) for part in parts}) == len(parts)
-        assert one.dvia == any(rule == PUBLISHED for part in parts for rule, _ in part.cells)
+        assert one.dvia == any(rule == PUBLISHED for part in parts for rule, _ in part.cells())
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
