@@ -6,7 +6,8 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,8 +31,6 @@ from sdp_bench.reports.statistics.verdicts import (
 )
 from sdp_bench.reports.style import labels
 
-T = TypeVar("T")
-
 PUBLISHED, REGULAR = "dvia", "dvia:means=regular_covariance"
 """DVIA as published, and with its covariance at the means of the regular pass, as in the paper's numbers."""
 
@@ -46,14 +45,12 @@ Which = tuple[str, Convention]
 class Effect:
     """One part of a statement: the mean of an effect over replicates is above a threshold.
 
-    `name` is the measured quantity in `shown` units; `shown` is a monotone function from the effect to the
-    number for readers. `values` has the shape (replicates,); an effect with values that are not finite is not
-    tested. `choices` is the number of effects from which this one was chosen for its size (the best of
-    several scales, say); the statement is then that one of them is above the threshold. `against` is the
-    number of alternatives from which the best was chosen for comparison, which makes the effect smaller.
-    `sentence` is the finding in words, with ``{value}``, or ``{size}`` and ``{side}`` (default: the name).
-    `ours` says whether the threshold is a margin of ours around 0. `sigma` are noise levels that are not part
-    of the name. `sources` are names and addresses of the lists of measurements.
+    `shown` is a monotone function from the effect to the number for readers. An effect with `values` that are
+    not finite is not tested. `choices` is the number of effects from which this one was chosen for its size
+    (the best of several scales, say), and `against` the number of alternatives from which the best was chosen
+    for comparison. `sentence` is the finding in words, with ``{value}``, or ``{size}`` and ``{side}``
+    (default: the name). `ours` says whether the threshold is a margin of ours around 0. `sigma` are noise
+    levels that are not part of the name. `sources` are names and addresses of the lists of measurements.
     """
 
     name: str
@@ -69,8 +66,8 @@ class Effect:
 
     @functools.cached_property
     def tests(self) -> MeanTests | None:
-        """Tests of the mean; None without two finite replicates."""
-        if len(self.values) < 2 or not np.isfinite(self.values).all():
+        """Tests of the mean; None with too few replicates, or some that are not finite."""
+        if len(self.values) < MIN_NETS or not np.isfinite(self.values).all():
             return None
         return mean_tests(self.values, self.threshold)
 
@@ -80,7 +77,7 @@ class Effect:
         # By noise alone the largest of several effects is above zero, and an effect is below zero if it is
         # compared with the best of several alternatives. Each p-value is multiplied by the number of choices
         # that favour it (Bonferroni). Choices on the other side make it larger.
-        if self.tests is None or len(self.values) < MIN_NETS:
+        if self.tests is None:
             return 1.0, 1.0
         above, below = float(self.tests.above), float(self.tests.below)
         return min(1.0, self.choices * above), min(1.0, self.against * below)
@@ -88,13 +85,13 @@ class Effect:
     @property
     def range(self) -> tuple[float, float, float]:
         """Mean and ends of its 95 % interval as shown to readers; NaN without an interval."""
-        mean = (
-            float(np.mean(self.values)) if len(self.values) and np.isfinite(self.values).all() else math.nan
-        )
-        if self.tests is None or len(self.values) < MIN_NETS:
-            return self.shown(mean) if math.isfinite(mean) else mean, math.nan, math.nan
+        if not len(self.values) or not np.isfinite(self.values).all():
+            return math.nan, math.nan, math.nan
+        mean = self.shown(float(np.mean(self.values)))
+        if self.tests is None:
+            return mean, math.nan, math.nan
         low, high = sorted((self.shown(float(self.tests.low)), self.shown(float(self.tests.high))))
-        return self.shown(mean), low, high
+        return mean, low, high
 
     @property
     def interval(self) -> str:
@@ -130,26 +127,24 @@ class Effect:
     @property
     def leaning(self) -> str:
         """Side of the threshold on which the 95 % interval lies: "above", "below", or empty."""
-        if self.tests is None or len(self.values) < MIN_NETS:
+        if self.tests is None:
             return ""
         if self.tests.low > self.threshold:
             return "above"
         return "below" if self.tests.high < self.threshold else ""
 
-    def compared(self, other: str) -> str:
-        """A difference in words: ``0.20 (0.19 to 0.21) above that of`` the `other`."""
-        mean, low, high = self.range
-        size = labels.interval(-mean, -high, -low) if mean < 0 else self.interval
-        return f"{size} {'below' if mean < 0 else 'above'} that of {other}"
-
     @property
     def found(self) -> str:
+        return self._filled(self.sentence or f"{self.name}: {{value}}")
+
+    def compared(self, other: str) -> str:
+        """A difference in words: ``0.20 (0.19 to 0.21) above that of`` the `other`."""
+        return self._filled(f"{{size}} {{side}} that of {other}")
+
+    def _filled(self, sentence: str) -> str:
         mean, low, high = self.range
-        if not self.sentence:
-            return f"{self.name}: {self.interval}"
         size = labels.interval(-mean, -high, -low) if mean < 0 else self.interval
         words = {"{value}": self.interval, "{size}": size, "{side}": "below" if mean < 0 else "above"}
-        sentence = self.sentence
         for name, text in words.items():  # rule labels may contain braces
             sentence = sentence.replace(name, text)
         return sentence
@@ -180,11 +175,6 @@ class Trial:
         """Smallest number of replicates of an effect."""
         return min(len(effect.values) for effect in self.effects)
 
-    @property
-    def most(self) -> int:
-        """Largest number of replicates of an effect: a single one can refute the statement."""
-        return max(len(effect.values) for effect in self.effects)
-
     @functools.cached_property
     def uncorrected(self) -> tuple[float, float]:
         """p-values of "every effect is above" and "some effect is below", not corrected over statements."""
@@ -202,9 +192,8 @@ class Trial:
         """Mean of the effects over their noise levels; None if they have different replicates."""
         if len({len(effect.values) for effect in self.effects}) != 1:
             return None
-        return replace(
-            self.effects[0], values=np.mean([effect.values for effect in self.effects], 0), sigma=""
-        )
+        mean = np.mean([effect.values for effect in self.effects], 0)
+        return replace(self.effects[0], values=mean, sigma="")
 
     @property
     def found(self) -> str:
@@ -227,11 +216,8 @@ class Trial:
         # They depend only on the numbers of replicates: if even these do not decide, they are too small.
         def least(count: int) -> float:
             scatter = np.linspace(-1, 1, count)
-            return (
-                float(mean_tests(1 + 0.01 * scatter / scatter.std(ddof=1)).above)
-                if count >= MIN_NETS
-                else 1.0
-            )
+            tests = count >= MIN_NETS and mean_tests(1 + 0.01 * scatter / scatter.std(ddof=1))
+            return float(tests.above) if tests else 1.0
 
         above = max(effect.choices for effect in self.effects) * least(self.fewest)
         below = min(effect.against * least(len(effect.values)) for effect in self.effects)
@@ -258,7 +244,7 @@ class Answer:
         replicate: str,
         fidelity: str = "",
         address: str = "",
-        lacking: Mapping[Convention, str] | None = None,
+        lacking: Mapping[Convention, str] = MappingProxyType({}),
     ) -> Answer | None:
         """Trials of the conventions for which every effect was measured; None without any.
 
@@ -269,7 +255,7 @@ class Answer:
             for convention, own in effects.items()
             if (parts := tuple(own)) and all(len(effect.values) for effect in parts)
         ]
-        for convention, words in (lacking or {}).items():
+        for convention, words in lacking.items():
             trials.append(Trial((), replicate, convention, Verdict.NOT_MEASURED, reason=words))
         return cls(tuple(trials), fidelity, address) if trials else None
 
@@ -297,10 +283,6 @@ class Answer:
         return f"{shown.name}: {shown.found}" if len(self.trials) > 1 else shown.found
 
     @property
-    def measured(self) -> bool:
-        return self.verdicts.outcome is not Outcome.NOT_MEASURED
-
-    @property
     def why(self) -> str:
         """Reasons why it is undecided, each with its conventions; empty if it is decided."""
         if self.verdicts.outcome is not Outcome.UNDECIDED:
@@ -321,12 +303,11 @@ class Evidence:
         self.results, self.dvia = results, dvia
         self._made: dict[Hashable, Any] = {}
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Cache something made from the results."""
         if key not in self._made:
             self._made[key] = make()
-        made: T = self._made[key]
-        return made
+        return self._made[key]
 
     def of(self, experiment: str, **where: object) -> pd.DataFrame:
         """Measurements of an experiment with given values in some columns."""
@@ -337,10 +318,9 @@ class Evidence:
         return own
 
     def timed(self, architecture: str, method: str, phase: str = "forward") -> Row | None:
-        for row in self.results.runtime:
-            if (row.architecture, row.method, row.phase) == (architecture, method, phase):
-                return row
-        return None
+        wanted = (architecture, method, phase)
+        rows = (row for row in self.results.runtime if (row.architecture, row.method, row.phase) == wanted)
+        return next(rows, None)
 
 
 Rule = Callable[[Evidence], "Answer | None"]
@@ -389,33 +369,37 @@ class Topic:
 
 def judged(topic: Topic, evidence: Evidence) -> Topic:
     """Judge every statement of a topic; statements about DVIA for both versions."""
-    answers = _answers(topic, evidence)
-    regular: dict[str, Answer] = {}
-    if any(statement.dvia for statement in topic.statements):
-        every = _answers(topic, Evidence(evidence.results, REGULAR))
-        regular = {
-            one.key: every[one.key] for one in topic.statements if one.dvia and every[one.key].measured
-        }
-    return replace(
-        topic,
-        statements=tuple(
-            replace(one, answer=answers[one.key], regular=regular.get(one.key)) for one in topic.statements
-        ),
-    )
+    answers, regular = _answers(topic, evidence), dict[str, Answer]()
+    if any(one.dvia for one in topic.statements):
+        regular = _answers(topic, Evidence(evidence.results, REGULAR))
+    statements = []
+    for one in topic.statements:
+        other = regular[one.key] if one.dvia else None
+        measured = other and other.verdicts.outcome is not Outcome.NOT_MEASURED
+        statements.append(replace(one, answer=answers[one.key], regular=other if measured else None))
+    return replace(topic, statements=tuple(statements))
 
 
 def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
     """Answers with verdicts, corrected over the statements tried under each convention (Holm)."""
-    answers = {one.key: (one.rule and one.rule(evidence)) or _unmeasured(one) for one in topic.statements}
-    open_ = {
-        (key, trial.convention): trial
+    answers = {}
+    for one in topic.statements:
+        reason = one.reason or "not measured in these results"
+        nothing = Answer((Trial(verdict=Verdict.NOT_MEASURED, reason=reason),))
+        answers[one.key] = (one.rule and one.rule(evidence)) or nothing
+    raw = {
+        (key, trial.convention): trial.uncorrected
         for key, answer in answers.items()
         for trial in answer.trials
-        if trial.verdict is None
+        # A single effect with enough replicates can refute the statement.
+        if trial.verdict is None and max(len(effect.values) for effect in trial.effects) >= MIN_NETS
     }
-    enough = {which: trial for which, trial in open_.items() if trial.most >= MIN_NETS}
-    raw = {which: trial.uncorrected for which, trial in enough.items()}
-    families = _families(enough)
+    # A convention may settle less than another. A trial under it belongs to the family of each convention
+    # that settles as much and more.
+    families = [
+        [which for which in raw if set(which[1]) <= set(convention)]
+        for convention in {each for _, each in raw}
+    ]
     corrected = _corrected(raw, families)
 
     def decided(which: Which, trial: Trial) -> Trial:
@@ -425,7 +409,7 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
         verdict, reason = decide(*p), ""
         if verdict is Verdict.UNDECIDED:
             best = (1.0, 1.0)
-            if which in enough:
+            if which in raw:
                 best = _corrected(raw | {which: trial.attainable()}, families)[which]
             family = max((len(each) for each in families if which in each), default=1)
             reason = _undecided(trial, min(best) <= LEVEL, family)
@@ -435,22 +419,6 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
         key: replace(answer, trials=tuple(decided((key, trial.convention), trial) for trial in answer.trials))
         for key, answer in answers.items()
     }
-
-
-def _unmeasured(statement: Statement) -> Answer:
-    reason = statement.reason or "not measured in these results"
-    return Answer((Trial(verdict=Verdict.NOT_MEASURED, reason=reason),))
-
-
-def _families(tried: Iterable[Which]) -> list[list[Which]]:
-    """Trials that are corrected together, for each convention."""
-    # A convention may settle less than another. A trial under it belongs to the family of each convention
-    # that settles as much and more.
-    every = list(tried)
-    return [
-        [which for which in every if set(which[1]) <= set(convention)]
-        for convention in {each for _, each in every}
-    ]
 
 
 def _corrected(
