@@ -7,19 +7,18 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from sdp_bench.bench.badge import Badge
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.problem_set import DIGEST, NAME, problem_set
 from sdp_bench.bench.files import writing
-from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.exchange import opened
@@ -29,7 +28,7 @@ from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.folder import check, inside, write
 from sdp_bench.reports.site import PAGE
 from sdp_bench.reports.statistics.ranking import Ranking, rank
-from sdp_bench.reports.statistics.replicates import Overall, Score
+from sdp_bench.reports.statistics.replicates import Overall
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.writing import environment
@@ -39,12 +38,7 @@ _WORST = math.log(100.0)
 """Bound on |log ratio|: the ratio is 0 for events that were predicted to be impossible."""
 
 
-def _bounded(metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.minimum(np.asarray(metric.score(values, floors)), _WORST)
-
-
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """A use of predictions, judged by one of several metrics.
 
     `most` is the largest possible score, and `shown` converts a mean score for display.
@@ -52,68 +46,35 @@ class Use:
 
     name: str
     title: str
-    about: str
     unit: str
     metrics: tuple[str, ...]
+    about: str
     heavy: bool = False
     most: float = 1.0
     shown: Callable[[float], float] = float
-    score: Score = _bounded
 
 
 USES = (
-    Use(
-        "law",
-        "Whole distribution",
+    Use("law", "Whole distribution", "TV", ("tv_headline", "tv_principal"),
         "Total variation between the predicted and the true joint distribution of all outputs, in 128 cells "
-        "of equal mass. For ten outputs: the largest over pairs of principal axes.",
-        "TV",
-        ("tv_headline", "tv_principal"),
-    ),
-    Use(
-        "decision",
-        "Class decision",
+        "of equal mass. For ten outputs: the largest over pairs of principal axes."),
+    Use("decision", "Class decision", "TV", ("tv_class",),
         "Total variation between the predicted and the true distribution of the class (arg max of the "
-        "outputs).",
-        "TV",
-        ("tv_class",),
-    ),
-    Use(
-        "intervals",
-        "Prediction intervals",
+        "outputs)."),
+    Use("intervals", "Prediction intervals", "|difference|", ("coverage",),
         "Absolute difference between the true and the nominal coverage of the predicted central intervals of "
-        "single outputs (50 %, 90 %, 95 %).",
-        "|difference|",
-        ("coverage",),
-    ),
-    Use(
-        "deviations",
-        "Standard deviations",
+        "single outputs (50 %, 90 %, 95 %)."),
+    Use("deviations", "Standard deviations", "factor", ("std_ratio",),
         "Error factor of the standard deviation of an output, up or down (geometric mean); 1 is exact.",
-        "factor",
-        ("std_ratio",),
-        most=_WORST,
-        shown=math.exp,
-    ),
-    Use(
-        "tails",
-        "Tails",
+        most=_WORST, shown=math.exp),
+    Use("tails", "Tails", "factor", ("tails",),
         "Error factor of the predicted probability that an output exceeds its true 90 %, 99 %, 99.9 % and "
         "99.99 % quantiles, up or down, at most 100 (geometric mean); 1 is exact.",
-        "factor",
-        ("tails",),
-        most=_WORST,
-        shown=math.exp,
-    ),
-    Use(
-        "heavy",
-        "Heavy tails",
+        most=_WORST, shown=math.exp),
+    Use("heavy", "Heavy tails", "TV", ("tv_joint",),
         "Cauchy noise: total variation between the predicted and the true joint distribution of all outputs.",
-        "TV",
-        ("tv_joint",),
-        heavy=True,
-    ),
-)
+        heavy=True),
+)  # fmt: skip
 """Uses in the order of the page; the first one orders the table of all rules."""
 
 
@@ -143,23 +104,14 @@ class Entry:
 @functools.cache
 def problems() -> pd.DataFrame:
     """Return the problems with the key of their oracle, setting, net, input, noise, sigma and metrics."""
-    frozen = problem_set()
-    return pd.DataFrame(
-        [
-            {
-                "unit": key,
-                "setting": setting.name,
-                "net": setting.net,
-                "input": row,
-                "noise": setting.noise,
-                "sigma": setting.scale,
-                "metric_spec": metric,
-            }
-            for setting in frozen.settings
-            for key, row in zip(setting.keys, setting.rows, strict=True)
-            for metric in setting.metrics
-        ]
-    )
+    rows = [
+        (key, setting.name, setting.net, row, setting.noise, setting.scale, metric)
+        for setting in problem_set().settings
+        for key, row in zip(setting.keys, setting.rows, strict=True)
+        for metric in setting.metrics
+    ]
+    columns = ["unit", "setting", "net", "input", "noise", "sigma", "metric_spec"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def read(paths: Sequence[Path]) -> list[Entry]:
@@ -181,7 +133,7 @@ def read(paths: Sequence[Path]) -> list[Entry]:
     rules = [entry.rule for entry in distinct.values()]
     names = [e.rule if rules.count(e.rule) == 1 else f"{e.rule} ({e.file})" for e in distinct.values()]
     return [
-        Entry(**{**vars(entry), "name": name if names.count(name) == 1 else f"{name} {number}"})
+        replace(entry, name=name if names.count(name) == 1 else f"{name} {number}")
         for number, (name, entry) in enumerate(zip(names, distinct.values(), strict=True), 1)
     ]
 
@@ -204,9 +156,8 @@ def _entries(store: Queries, file: str) -> Iterator[Entry]:
         if traits[name].reference:
             continue
         run = next(run for run in reversed(runs) if run.id in set(own["run"]))
-        left_out = tuple(
-            dict.fromkeys(line.reason for each in runs for line in each.left_out if line.rule == name)
-        )
+        reasons = (line.reason for each in runs for line in each.left_out if line.rule == name)
+        left_out = tuple(dict.fromkeys(reasons))
         plugin = plugin_of(name, Settings.from_dict(run.settings).plugins)
         yield Entry(name, name, file, traits[name], own, run, left_out, plugin)
 
@@ -255,7 +206,13 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
     kind = every["metric_spec"].str.partition(":")[0].isin(use.metrics)
     asked = every[kind & ((every["noise"] == CAUCHY.family) == use.heavy)]
     frame = pd.concat([entry.frame.assign(rule=entry.name) for entry in entries])
-    frame = _scored(frame.merge(asked[["unit", "metric_spec"]], on=["unit", "metric_spec"]), use)
+    frame = frame.merge(asked[["unit", "metric_spec"]], on=["unit", "metric_spec"])
+    scores, floors = frame["value"].to_numpy(float, copy=True), frame["floor"].to_numpy(float)
+    for name in frame["metric"].unique():
+        scored = (frame["metric"] == name).to_numpy()
+        own = recorded_metric(name).score(scores[scored], floors[scored])
+        scores[scored] = np.minimum(own, _WORST)
+    frame = frame.assign(value=scores)
     # A measurement counts if it has every component that any entry has.
     components = frame.groupby("unit")["component"].nunique()
     solved: dict[str, frozenset[str]] = {}
@@ -268,7 +225,7 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
     for units in {solved[entry.name] for entry in taken}:
         rivals = [entry.name for entry in taken if solved[entry.name] >= units]
         part = frame[frame["unit"].isin(units) & frame["rule"].isin(rivals)]
-        overall = Overall.measured(part, _own_values, traits, setting=(), least=1)
+        overall = Overall.measured(part, lambda _, values, __: values, traits, setting=(), least=1)
         if overall is not None:
             rankings[units] = overall, rank(overall, overall.rules)
     standings = []
@@ -277,16 +234,14 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
         mean, half = overall.mean(entry.name), overall.half_width(entry.name)
         low, high = map(use.shown, np.clip((mean - half, mean + half), 0.0, use.most).tolist())
         own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(solved[entry.name])]
+        settings = own.groupby("setting", sort=False)["value"].mean().map(use.shown)
         standings.append(
             Standing(
                 entry,
                 use.shown(mean),
                 low,
                 high,
-                {
-                    str(name): use.shown(value)
-                    for name, value in own.groupby("setting", sort=False)["value"].mean().items()
-                },
+                settings.to_dict(),
                 len(solved[entry.name]),
                 asked["unit"].nunique(),
                 1 + sum(overall.mean(name) < mean for name in overall.rules),
@@ -299,23 +254,6 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
     seconds = {entry.name: seconds_of(entry.frame) for entry in entries}
     name = everything[1].cheapest(seconds) if everything else ""
     return Table(use, tuple(standings), next((entry for entry in entries if entry.name == name), None))
-
-
-def _scored(frame: pd.DataFrame, use: Use) -> pd.DataFrame:
-    """Return measurements with their scores as values."""
-    scores = frame["value"].to_numpy(dtype=float, copy=True)
-    floors = frame["floor"].to_numpy(dtype=float)
-    for name in frame["metric"].unique():
-        own = (frame["metric"] == name).to_numpy()
-        scores[own] = use.score(recorded_metric(name), scores[own], floors[own])
-    return frame.assign(value=scores)
-
-
-def _own_values(
-    metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    del metric, floors
-    return values
 
 
 def seconds_of(frame: pd.DataFrame) -> float:
@@ -338,7 +276,10 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
     first = tables[0]
     # In the order of the first use; entries without any of its problems come last.
     ordered = list(dict.fromkeys((*(standing.entry for standing in first.standings), *entries)))
-    slugs = _slugs(ordered)
+    slugs: dict[Entry, str] = {}  # distinct names for files and links
+    for entry in ordered:
+        slug = re.sub(r"[^a-z0-9]+", "-", entry.name.lower()).strip("-")[:80] or "rule"
+        slugs[entry] = slug if slug not in slugs.values() else f"{slug}-{len(slugs) + 1}"
     check(folder, (PAGE, DATA))
     with writing(folder):
         for entry in ordered:
@@ -353,12 +294,10 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
             entries=ordered,
             slugs=slugs,
             tables=tables,
-            found={
-                (each.use.name, standing.entry): standing for each in tables for standing in each.standings
-            },
+            found={(t.use.name, standing.entry): standing for t in tables for standing in t.standings},
             columns={
-                each.use.name: list(dict.fromkeys(s for own in each.standings for s in own.settings))
-                for each in tables
+                t.use.name: list(dict.fromkeys(s for own in t.standings for s in own.settings))
+                for t in tables
             },
             seconds={entry: seconds_of(entry.frame) for entry in entries},
             data=DATA,
@@ -367,24 +306,12 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
         return write(folder / PAGE, page)
 
 
-def _slugs(entries: Sequence[Entry]) -> dict[Entry, str]:
-    """Distinct names of entries for files and links."""
-    slugs: dict[Entry, str] = {}
-    for entry in entries:
-        slug = re.sub(r"[^a-z0-9]+", "-", entry.name.lower()).strip("-")[:80] or "rule"
-        slugs[entry] = slug if slug not in slugs.values() else f"{slug}-{len(slugs) + 1}"
-    return slugs
-
-
 def as_data(entries: Sequence[Entry], tables: Sequence[Table], slugs: dict[Entry, str]) -> dict[str, Any]:
     """Return the content of ``leaderboard.json``."""
     return {
         "digest": DIGEST,
         "problem_set": NAME,
-        "uses": {
-            each.use.name: {"title": each.use.title, "unit": each.use.unit, "about": each.use.about}
-            for each in tables
-        },
+        "uses": {use.name: {"title": use.title, "unit": use.unit, "about": use.about} for use in USES},
         "standings": {
             each.use.name: [
                 {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,6 @@ import pandas as pd
 
 from sdp_bench.bench.environment import LIBRARIES, version
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.files import check_writable
 from sdp_bench.bench.text import code, markdown
 from sdp_bench.reports.folder import check, inside, remove, write
@@ -25,7 +24,7 @@ from sdp_bench.reports.style.labels import escaped, number, spread, typed
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import styles
 from sdp_bench.reports.tables.over_noise import over_noise
-from sdp_bench.reports.tables.tables import Cell, Row, Table
+from sdp_bench.reports.tables.tables import Cell, Row, Table, by_experiment, suite_title
 from sdp_bench.reports.writing import TEMPLATES
 
 SOFTWARE, PAPER = "sdp-bench", "petersen2024uncertainty"
@@ -37,46 +36,28 @@ def bibliography() -> str:
     return (TEMPLATES / "paper.bib").read_text(encoding="utf-8").replace("VERSION", version("sdp-bench"))
 
 
-@dataclass(frozen=True)
-class Plot:
-    """One metric of one experiment over noise levels, on several kinds of nets."""
+def plots(tables: Iterable[Table]) -> dict[tuple[str, ...], list[Table]]:
+    """Tables that share a figure, by words that distinguish it from others.
 
-    tables: tuple[Table, ...]
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Words that distinguish this figure from others."""
-        first = self.tables[0]
-        return (first.experiment, first.metric.name, first.under, first.variant, first.recipe)
-
-    @property
-    def caption(self) -> str:
-        first = self.tables[0]
-        band = (
-            " The band spans the numbers of Monte Carlo samples."
-            if any("monte_carlo" in r for r in first.rules)
-            else ""
-        )
-        return escaped(
-            f"{first.title}, mean over nets and inputs, against the noise level ({first.scale}).{band}"
-        )
-
-    @look()
-    def figure(self, traits: RuleTraits) -> Figure:
-        first = self.tables[0]
-        styled = styles((rule for table in self.tables for rule in table.rules), traits)
-        drawing, words = over_noise([(table.nets_label, table) for table in self.tables], styled)
-        return Figure("-".join(filter(None, self.words)), first.title, "", words, drawing)
-
-
-def plots(tables: Iterable[Table]) -> Iterator[Plot]:
-    """Figures of tables with several noise levels and a single component."""
+    A figure is one metric of one experiment over several noise levels, on several kinds of nets.
+    """
     together: dict[tuple[str, ...], list[Table]] = {}
     for table in tables:
         if not table.has_components and len({row.sigma for row in table.rows}) > 1:
-            together.setdefault(Plot((table,)).words, []).append(table)
-    for own in together.values():
-        yield Plot(tuple(own))
+            words = (table.experiment, table.metric.name, table.under, table.variant, table.recipe)
+            together.setdefault(words, []).append(table)
+    return together
+
+
+@look()
+def _figure(words: tuple[str, ...], tables: Sequence[Table], traits: RuleTraits) -> Figure:
+    styled = styles((rule for table in tables for rule in table.rules), traits)
+    drawing, said = over_noise([(table.nets_label, table) for table in tables], styled)
+    first = tables[0]
+    sampled = any("monte_carlo" in rule for rule in first.rules)
+    band = " The band spans the numbers of Monte Carlo samples." if sampled else ""
+    caption = f"{first.title}, mean over nets and inputs, against the noise level ({first.scale}).{band}"
+    return Figure("-".join(filter(None, words)), first.title, caption, said, drawing)
 
 
 KEY = (
@@ -100,16 +81,8 @@ class Tabular:
     def words(self) -> tuple[str, ...]:
         """Words that distinguish this table from others."""
         table = self.table
-        nets = (table.activation, str(table.depth))
-        return (
-            table.experiment,
-            *nets,
-            table.metric.name,
-            table.under,
-            table.variant,
-            table.recipe,
-            self.component,
-        )
+        nets = (table.experiment, table.activation, str(table.depth))
+        return (*nets, table.metric.name, table.under, table.variant, table.recipe, self.component)
 
     @property
     def caption(self) -> str:
@@ -126,10 +99,10 @@ class Tabular:
         head = escaped(table.label) + (f" [{escaped(unit)}]" if unit else "")
         by_rule: dict[str, list[str]] = {}
         if table.has_floor:
-            floors = [
-                _NOT_MEASURED if math.isnan(row.floor) else self._number(row.floor) for row in self.rows
+            floors = [row.floor for row in self.rows]
+            by_rule["floor" if table.metric.better == "lower" else "exact law"] = [
+                _NOT_MEASURED if math.isnan(floor) else self._number(floor) for floor in floors
             ]
-            by_rule["floor" if table.metric.better == "lower" else "exact law"] = floors
         for place, rule in enumerate(table.rules):
             cells = [row.cells[place] for row in self.rows]
             if any(cells):
@@ -170,12 +143,6 @@ def tabulars(tables: Iterable[Table]) -> Iterator[Tabular]:
             yield Tabular(table, tuple(rows), component)
 
 
-_SEEDS = (
-    "Samples of oracles, predictions and floors are drawn from seeds that are hashes of what they are of, so "
-    "that no number depends on the order of the work, on the number of workers, or on what else was measured."
-)
-
-
 @dataclass(frozen=True)
 class Reproducibility:
     """Sentences on what was run and how, and commands to repeat it."""
@@ -212,31 +179,25 @@ def reproducibility(results: Results, again: str) -> Reproducibility:
 
 
 def _sentences(results: Results) -> Iterator[str]:
-    meta = results.meta
-    environment = meta.get("environment", {})
+    frame, environment = results.frame, results.meta.get("environment", {})
     names = ("sdp-bench", "commit", "python", *LIBRARIES, "platform")
     software = ", ".join(f"{name} {environment[name]}" for name in names if environment.get(name))
-    if len(results.frame):
-        yield from what_ran(results.frame, results)
+    if len(frame):
+        yield from what_ran(frame, results)
     yield from missing(results)
     if software:
         yield f"Software: {software}."
-    yield from _seeds(results)
-
-
-def _seeds(results: Results) -> Iterator[str]:
-    seeds = sorted({int(seed) for seed in results.frame["seed"].dropna().unique()})
+    seeds = sorted({int(seed) for seed in frame["seed"].dropna().unique()})
     if seeds:
         yield f"Nets and repetitions have the seed{'s' * (len(seeds) > 1)} {_spans(seeds)}."
-    samples = _numbers(results, "samples")
+    samples = [float(count) for count in frame.get("samples", pd.Series()).dropna().unique() if count]
     if samples:
         yield f"Oracles have {labels.span(samples, 0)} samples."
-    yield _SEEDS
-
-
-def _numbers(results: Results, column: str) -> list[float]:
-    frame = results.frame
-    return [] if column not in frame else [float(each) for each in frame[column].dropna().unique() if each]
+    yield (
+        "Samples of oracles, predictions and floors are drawn from seeds that are hashes of what they are "
+        "of, so that no number depends on the order of the work, on the number of workers, or on what else "
+        "was measured."
+    )
 
 
 def _spans(numbers: Iterable[int]) -> str:
@@ -279,54 +240,34 @@ def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
     if not results.tables:
         raise UserError("there are no results to tabulate; measure some with `sdp-bench run`")
     files: dict[Path, str] = {}
-    figures: dict[Path, Plot] = {}
+    figures: dict[Path, Figure] = {}
     document = [f"\\noindent {escaped(KEY)}\n"]
-    tables = _in_order(results.tables)
-    for name, own in tables.items():
-        document.append(f"\\clearpage\n\\section*{{{escaped(_title(name))}}}\n")
-        for plot in plots(own):
-            path = _free(figures, FIGURES, plot.words, KINDS[0])
-            figures[path] = plot
-            document.append(_FIGURE % (path.as_posix(), plot.caption))
+    for name, own in by_experiment(results.tables).items():
+        document.append(f"\\clearpage\n\\section*{{{escaped(suite_title(name))}}}\n")
+        for words, tables in plots(own).items():
+            path = _free(figures, FIGURES, words, KINDS[0])
+            figures[path] = _figure(words, tables, results.traits)
+            document.append(_FIGURE % (path.as_posix(), escaped(figures[path].caption)))
         for tabular in tabulars(own):
             path = _free(files, TABLES, tabular.words, "tex")
             files[path] = tabular.latex(results.traits)
             document.append(_TABLE % (tabular.caption, path.as_posix()))
-    words = reproducibility(results, again)
-    files |= {Path(LATEX): words.latex, Path(MARKDOWN): words.markdown, Path(BIBLIOGRAPHY): bibliography()}
-    files[Path(MAIN)] = (
-        (TEMPLATES / "paper.tex").read_text(encoding="utf-8").replace("CONTENT", "".join(document))
-    )
-    _make_sure(folder, [*files, *(path.with_suffix(f".{kind}") for path in figures for kind in KINDS)])
-    written = []
-    for path, plot in figures.items():
-        figure = plot.figure(results.traits)
-        written += [write(folder / path.with_suffix(f".{kind}"), figure.content(kind)) for kind in KINDS]
+    said = reproducibility(results, again)
+    files |= {Path(LATEX): said.latex, Path(MARKDOWN): said.markdown, Path(BIBLIOGRAPHY): bibliography()}
+    frame = (TEMPLATES / "paper.tex").read_text(encoding="utf-8")
+    files[Path(MAIN)] = frame.replace("CONTENT", "".join(document))
+    drawn = {
+        path.with_suffix(f".{kind}"): (figure, kind) for path, figure in figures.items() for kind in KINDS
+    }
+    for name in (TABLES, FIGURES):
+        inside(folder, name)
+    check(folder, map(str, [*files, *drawn]))
+    check_writable(folder / MAIN)
+    written = [write(folder / path, figure.content(kind)) for path, (figure, kind) in drawn.items()]
     written += [write(folder / path, content) for path, content in files.items()]
     for old in {path for name in (TABLES, FIGURES) for path in (folder / name).glob("*")} - set(written):
         remove(old)
     return written
-
-
-def _make_sure(folder: Path, paths: Iterable[Path]) -> None:
-    """Raise UserError if foreign files are in the way, before anything is drawn."""
-    for name in (TABLES, FIGURES):
-        inside(folder, name)
-    check(folder, map(str, paths))
-    check_writable(folder / MAIN)
-
-
-def _in_order(tables: tuple[Table, ...]) -> dict[str, list[Table]]:
-    """Tables by experiment, in the order of the page."""
-    by_name: dict[str, list[Table]] = {}
-    for table in tables:
-        by_name.setdefault(table.experiment, []).append(table)
-    return {name: by_name[name] for name in (*experiments(), *sorted(by_name)) if name in by_name}
-
-
-def _title(name: str) -> str:
-    known = experiments().get(name)
-    return (known.title if known else "") or name
 
 
 def _free(taken: Container[Path], folder: str, words: tuple[str, ...], kind: str) -> Path:

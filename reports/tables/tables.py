@@ -436,7 +436,7 @@ def told_apart(tables: Sequence[Table]) -> list[str]:
     names = [table.nets_label for table in tables]
     distinctions: tuple[Callable[[Table], str], ...] = (
         lambda table: table.network.removeprefix(f"{table.activation} "),
-        _suite,
+        lambda table: suite_title(table.experiment),
         lambda table: table.label,
     )
     for words in distinctions:
@@ -451,9 +451,17 @@ def told_apart(tables: Sequence[Table]) -> list[str]:
     return names
 
 
-def _suite(table: Table) -> str:
-    known = experiments().get(table.experiment)
-    return (known.title if known else "") or table.experiment
+def suite_title(experiment: str) -> str:
+    known = experiments().get(experiment)
+    return (known.title if known else "") or experiment
+
+
+def by_experiment(tables: Iterable[Table]) -> dict[str, list[Table]]:
+    """Tables by experiment, in the order of the page."""
+    by_name: dict[str, list[Table]] = {}
+    for table in tables:
+        by_name.setdefault(table.experiment, []).append(table)
+    return {name: by_name[name] for name in (*experiments(), *sorted(by_name)) if name in by_name}
 
 
 def headline(tables: Sequence[Table]) -> list[Table]:

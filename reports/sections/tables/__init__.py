@@ -12,7 +12,7 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import SitePage, suite
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.tables.tables import Table
+from sdp_bench.reports.tables.tables import Table, by_experiment, suite_title
 
 MOST_CELLS = 3000
 """Number of table cells on one page, some 700 kB."""
@@ -32,21 +32,15 @@ class Tables(Section):
         """Yield a page for each experiment, or for each kind of net if it has too many cells for one page."""
         for experiment in context["experiments"]:
             title, kinds = experiment["title"], experiment["kinds"]
-            if (
-                sum(len(row.cells) for kind in kinds for table in kind["tables"] for row in table.rows)
-                <= MOST_CELLS
-            ):
+            tables = [table for kind in kinds for table in kind["tables"]]
+            if sum(len(row.cells) for table in tables for row in table.rows) <= MOST_CELLS:
                 yield suite(experiment["name"], title), {"experiments": [experiment]}
                 continue
             for number, kind in enumerate(kinds):
                 # the first page is the target of links to the whole experiment
                 anchor = f"{kind['anchor']}-tables" if number else experiment["anchor"]
-                part = {
-                    **experiment,
-                    "anchor": anchor,
-                    "title": f"{title}: {kind['network']}",
-                    "kinds": [kind],
-                }
+                own = {"anchor": anchor, "title": f"{title}: {kind['network']}", "kinds": [kind]}
+                part = {**experiment, **own}
                 yield suite(slug(kind["anchor"]), part["title"]), {"experiments": [part]}
 
     def navigation(self, context: Context) -> list[tuple[str, str]]:
@@ -61,12 +55,8 @@ class Tables(Section):
                 small=table.experiment,
                 section=table.experiment,
             )
-            group = Group(
-                page,
-                slug(table.metric.name, table.under, table.variant, table.recipe),
-                table.title,
-                table.metric,
-            )
+            anchor = slug(table.metric.name, table.under, table.variant, table.recipe)
+            group = Group(page, anchor, table.title, table.metric)
             for row in table.rows:
                 for cell in filter(None, row.cells):
                     title = f"{results.traits.label(cell.rule)}, {table.scale} = {row.sigma:g}"
@@ -78,24 +68,20 @@ class Tables(Section):
 
 def _experiments(tables: Sequence[Table], traits: RuleTraits) -> list[Context]:
     """Tables by experiment and kind of net, with notes on indefinite predicted covariances."""
-    by_name: dict[str, dict[tuple[str, int, str], list[Table]]] = {}
-    for table in tables:
-        kind = (table.activation, table.depth, table.network)
-        by_name.setdefault(table.experiment, {}).setdefault(kind, []).append(table)
     made: list[Context] = []
-    for name in (*experiments(), *sorted(set(by_name) - set(experiments()))):
-        if name in by_name:
-            known = experiments().get(name)
-            kinds = [_kind(own, traits) for own in by_name[name].values()]
-            made.append(
-                {
-                    "name": name,
-                    "anchor": name,
-                    "title": (known.title if known else "") or name,
-                    "about": known.about if known else "",
-                    "kinds": kinds,
-                }
-            )
+    for name, own in by_experiment(tables).items():
+        kinds: dict[tuple[str, int, str], list[Table]] = {}
+        for table in own:
+            kinds.setdefault((table.activation, table.depth, table.network), []).append(table)
+        made.append(
+            {
+                "name": name,
+                "anchor": name,
+                "title": suite_title(name),
+                "about": experiments()[name].about if name in experiments() else "",
+                "kinds": [_kind(of_kind, traits) for of_kind in kinds.values()],
+            }
+        )
     return made
 
 
