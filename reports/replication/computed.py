@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 from scipy import stats
@@ -38,12 +37,8 @@ def _theorem(chosen: Callable[[Optimality], bool]) -> Rule:
         if beaten:
             lead = number(-min(check.gap for check in beaten))
             found = f"in {len(beaten)} of {len(checks)} cases another law is nearer, by {lead} at most"
-        return Answer.certain(
-            holds=not beaten,
-            found=found,
-            fidelity="quadrature, |median| ≤ 3 scales",
-            address="#relu",
-        )
+        fidelity = "quadrature, |median| ≤ 3 scales"
+        return Answer.certain(holds=not beaten, found=found, fidelity=fidelity, address="#relu")
 
     return rule
 
@@ -70,10 +65,8 @@ def _location(_: Evidence) -> Answer:
     net, x = _net()
     with torch.no_grad():
         values = net(x.mean)
-        apart = max(
-            float((rule_named(name).propagate(net, x).mean - values).abs().max())
-            for name in ("sdp", "marginal_sdp")
-        )
+        means = [rule_named(name).propagate(net, x).mean for name in ("sdp", "marginal_sdp")]
+        apart = max(float((mean - values).abs().max()) for mean in means)
     scale = float(values.abs().max())
     return Answer.certain(
         holds=apart <= _ROUNDING * scale,
@@ -86,17 +79,15 @@ def _location(_: Evidence) -> Answer:
 def _jacobian(_: Evidence) -> Answer:
     net, x = _net()
     covariance = rule_named("sdp").propagate(net, x).covariance
-    product = torch.diag_embed(x.variance)
-    value = x.mean
+    product, value = torch.diag_embed(x.variance), x.mean
     with torch.no_grad():
         for layer in net:  # the Jacobian of each layer
             if isinstance(layer, nn.Linear):
                 product = layer.weight @ product @ layer.weight.T
-                value = layer(value)
             else:
                 slope = (value > 0).double()
                 product = slope[:, :, None] * product * slope[:, None, :]
-                value = layer(value)
+            value = layer(value)
         apart = float((covariance - product).abs().max() / product.abs().max())
     return Answer.certain(
         holds=apart <= _ROUNDING,
@@ -135,24 +126,16 @@ _SIGMA = 1e-8
 """So small that no ReLU changes its side: the true covariance is that of SDP, up to rounding."""
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Relative errors of estimates (Frobenius, root mean square over repeats), shape (nets, len(INPUTS)).
-
-    `covariance` is that of the outputs, and `gradient` that of its trace with respect to all weights and
-    biases.
-    """
-
-    covariance: Tensor
-    gradient: Tensor
-
-
 @functools.cache
-def errors() -> Errors:
-    """Errors of Monte Carlo estimates on nets of the simulation's width, by number of inputs."""
+def errors() -> dict[str, Tensor]:
+    """Relative errors of Monte Carlo estimates (Frobenius, root mean square over repeats).
+
+    They have the shape (nets, len(INPUTS)). `covariance` is that of the outputs, and `gradient` that of its
+    trace with respect to all weights and biases.
+    """
     found = [[_errors(inputs, seed) for inputs in INPUTS] for seed in range(_NETS)]
-    both = torch.tensor(found, dtype=torch.float64)
-    return Errors(both[..., 0], both[..., 1])
+    covariance, gradient = torch.tensor(found, dtype=torch.float64).unbind(-1)
+    return {"covariance": covariance, "gradient": gradient}
 
 
 def example(inputs: int, seed: int) -> tuple[nn.Sequential, DiagonalGaussian]:
@@ -171,9 +154,8 @@ def _errors(inputs: int, seed: int) -> tuple[float, float]:
     squares = torch.zeros(2, dtype=torch.float64)
     for repeat in range(_REPEATS):
         estimate = MonteCarlo(samples=_SAMPLES, seed=seed * _REPEATS + repeat)
-        for place, (one, true) in enumerate(
-            zip(_derived(estimate.propagate(net, x), net), truth, strict=True)
-        ):
+        derived = _derived(estimate.propagate(net, x), net)
+        for place, (one, true) in enumerate(zip(derived, truth, strict=True)):
             squares[place] += ((one - true).norm() / true.norm()) ** 2
     covariance, gradient = (squares / _REPEATS).sqrt().tolist()
     return covariance, gradient
@@ -192,7 +174,7 @@ def _derived(law: Law, net: nn.Module) -> tuple[Tensor, Tensor]:
 
 def _deteriorates(name: str, what: str) -> Rule:
     def rule(_: Evidence) -> Answer | None:
-        by_inputs: Tensor = getattr(errors(), name)
+        by_inputs = errors()[name]
         worse = Effect(
             f"relative error of {what} with {INPUTS[-1]} inputs over that with {INPUTS[0]}",
             (by_inputs[:, -1] / by_inputs[:, 0]).log().numpy(),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
@@ -93,64 +92,29 @@ def _fraction(evidence: Evidence) -> Answer | None:
     return Answer.of({(): [effect]}, "net", design, "#choice")
 
 
-@dataclass(frozen=True)
-class _Scan:
-    """Multiples of a pass by number of inputs or outputs, and the best line in relative errors."""
-
-    named: str
-    counts: tuple[int, ...]
-    full: NDArray[np.float64]
-    marginal: NDArray[np.float64]
-
-    @property
-    def line(self) -> NDArray[np.float64]:
-        ones = np.ones(len(self.counts))
-        design = np.stack([ones, self.counts], 1) / self.full[:, np.newaxis]
-        return np.asarray(np.linalg.lstsq(design, ones, rcond=None)[0])
-
-    @property
-    def off(self) -> NDArray[np.float64]:
-        """Ratios of the measurements to the line."""
-        start, slope = self.line
-        fitted = start + slope * np.array(self.counts, dtype=float)
-        return np.asarray(self.full / fitted)
-
-    @property
-    def holds(self) -> bool:
-        """Whether SDP is on the line, which rises, and marginal SDP is constant."""
-        near = (self.off > 1 / _SIMILAR).all() and (self.off < _SIMILAR).all()
-        return bool(near and self.line[1] > 0 and self.marginal.max() / self.marginal.min() <= _SIMILAR)
-
-    @property
-    def found(self) -> str:
-        start, slope = self.line
-        counts, ratios = ", ".join(map(str, self.counts)), ", ".join(map(number, self.full))
-        return (
-            f"with {counts} {self.named} SDP takes {ratios} passes, {span(self.off)} times "
-            f"{number(start)} + {number(slope)} of their number, and marginal SDP {span(self.marginal)}"
-        )
-
-
 def _linear(evidence: Evidence) -> Answer | None:
-    """SDP linear and marginal SDP constant, by outputs and by inputs."""
-    scans, rows = [], []
+    """SDP linear and marginal SDP constant, by outputs and by inputs; lines have the best relative errors."""
+    holds, found, row = True, [], None
     for nets, named in ((BY_OUTPUTS, "outputs"), (BY_INPUTS, "inputs")):
-        full, marginal = (
-            [row for net in nets if (row := evidence.timed(net.name, method))]
-            for method in ("sdp", "marginal_sdp")
-        )
-        if len(full) < len(nets) or len(marginal) < len(nets):
+        rows = [evidence.timed(net.name, method) for method in ("sdp", "marginal_sdp") for net in nets]
+        timed = [row for row in rows if row]
+        if len(timed) < len(rows):
             return None
-        counts = tuple(min(net.inputs, net.outputs) for net in nets)
-        ratios = (np.array([row.ratio for row in own]) for own in (full, marginal))
-        scans.append(_Scan(named, counts, *ratios))
-        rows += full
-    return Answer.certain(
-        holds=all(scan.holds for scan in scans),
-        found="; ".join(scan.found for scan in scans),
-        fidelity=_design(rows[0]),
-        address=_ADDRESS,
-    )
+        row = timed[0]
+        full, marginal = np.array([row.ratio for row in timed]).reshape(2, -1)
+        counts = np.array([min(net.inputs, net.outputs) for net in nets])
+        design = np.stack([np.ones(len(counts)), counts], 1)
+        start, slope = np.linalg.lstsq(design / full[:, np.newaxis], np.ones(len(counts)), rcond=None)[0]
+        off = full / (start + slope * counts)
+        level = marginal.max() / marginal.min() <= _SIMILAR
+        holds &= bool(level and slope > 0 and (off > 1 / _SIMILAR).all() and (off < _SIMILAR).all())
+        found.append(
+            f"with {', '.join(map(str, counts))} {named} SDP takes {', '.join(map(number, full))} passes, "
+            f"{span(off)} times {number(start)} + {number(slope)} of their number, and marginal SDP "
+            f"{span(marginal)}"
+        )
+    design_of = _design(row) if row else ""
+    return Answer.certain(holds=holds, found="; ".join(found), fidelity=design_of, address=_ADDRESS)
 
 
 def _dvia(evidence: Evidence) -> Answer | None:
@@ -181,26 +145,17 @@ def _extrapolated(narrow: Mapping[int, Row], wide: int) -> tuple[float, str]:
 
 RULES: Mapping[str, Rule] = {
     "cost-marginal": _multiples(
-        "forward",
-        "marginal_sdp",
-        "regular",
-        "marginal SDP over a regular pass",
+        *("forward", "marginal_sdp", "regular", "marginal SDP over a regular pass"),
         lambda ratio: 2 / _SIMILAR <= ratio <= 2 * _SIMILAR,
     ),
     "cost-marginal-small": _multiples(
-        "training_step",
-        "marginal_sdp",
-        "regular",
-        "a training step of marginal SDP over a regular one",
+        *("training_step", "marginal_sdp", "regular", "a training step of marginal SDP over a regular one"),
         lambda ratio: ratio <= _SIMILAR,
         nets=("cnn3",),  # the small one
     ),
     "cost-moment-matching": _moment_matching,
     "cost-sdp": _multiples(
-        "forward",
-        "sdp",
-        "regular",
-        "SDP over a regular pass",
+        *("forward", "sdp", "regular", "SDP over a regular pass"),
         lambda ratio: _OUTPUTS / _SIMILAR <= ratio <= _OUTPUTS * _SIMILAR,
     ),
     "cost-fraction": _fraction,

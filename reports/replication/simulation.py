@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,15 +16,7 @@ from sdp_bench.bench.nets.architectures import NETWORKS
 from sdp_bench.reports.paper import RESNETS
 from sdp_bench.reports.replication.claims import CONVENTIONS, TV_MARGIN
 from sdp_bench.reports.sections.oracle import ONCE, TENFOLD
-from sdp_bench.reports.statement import (
-    Answer,
-    Convention,
-    Effect,
-    Evidence,
-    Rule,
-    finite,
-    paired,
-)
+from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite, paired
 from sdp_bench.reports.style import labels
 
 _SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -45,49 +38,47 @@ _POOR = 0.05
 def _slopes(frame: pd.DataFrame) -> NDArray[np.float64]:
     """Growth of a value per doubling of the depth (columns), by seed (rows) with at least two depths."""
     x = np.log2(frame.columns.to_numpy(float))
-    slopes = []
-    for row in frame.to_numpy(float):
-        known = np.isfinite(row)
-        if known.sum() > 1:
-            slopes.append(float(np.polyfit(x[known], row[known], 1)[0]))
-    return np.array(slopes)
+    rows = [(row, np.isfinite(row)) for row in frame.to_numpy(float)]
+    slopes = [np.polyfit(x[known], row[known], 1)[0] for row, known in rows if known.sum() > 1]
+    return np.array(slopes, dtype=float)
+
+
+def _by_noise(
+    cases: Mapping[str, Callable[[float], Effect | None]], depths: Iterable[float], paper: str, address: str
+) -> Answer | None:
+    """Trials with an effect at each noise level; a case that lacks some levels is not measured."""
+    trials: dict[Convention, list[Effect]] = {}
+    lacking: dict[Convention, str] = {}
+    for name, effect_at in cases.items():
+        effects = {sigma: effect_at(sigma) for sigma in _SIGMAS}
+        absent = [f"{sigma:g}" for sigma, effect in effects.items() if effect is None]
+        if 0 < len(absent) < len(effects):
+            lacking[name,] = f"lacks σ = {', '.join(absent)}"
+        else:
+            trials[name,] = [effect for effect in effects.values() if effect]
+    return Answer.of(trials, "seed", f"nets of {labels.layers(depths)}{paper}", address, lacking)
 
 
 def _lead_by_depth(evidence: Evidence) -> Answer | None:
     """Growth with depth of SDP's lead over DVIA in 1 - TV, by convention and noise."""
-    names = [name for name in ("iris-tv", "iris-tv-deep") if len(evidence.of(name))]
-    if not names:
+    parts = [own for name in ("iris-tv", "iris-tv-deep") if len(own := evidence.of(name))]
+    if not parts:
         return None
-    frame = pd.concat([evidence.of(name) for name in names])
+    frame = pd.concat(parts)
     frame = frame[frame["rule"].isin(("sdp", evidence.dvia))]
     conventions = frame["metric_spec"].map(lambda spec: recorded_metric(str(spec)).convention)
-    trials: dict[Convention, list[Effect]] = {}
-    lacking: dict[Convention, str] = {}
-    for name in CONVENTIONS:
-        own = frame[(conventions == name).to_numpy()]
-        if own.empty:
-            continue
-        effects, absent = [], []
-        for sigma in _SIGMAS:
-            means = paired(own[own["sigma"] == sigma], ("seed", "depth"))
-            if means.shape[1] < 2:
-                absent.append(sigma)
-                continue
-            # TV is smaller for better rules.
-            slopes = _slopes((means[evidence.dvia] - means["sdp"]).unstack("depth"))
-            effects.append(
-                Effect(f"growth of SDP’s lead in 1 − TV a doubling of depth, σ = {sigma:g}", slopes)
-            )
-        if effects and absent:
-            lacking[name,] = _lacks(absent)
-        else:
-            trials[name,] = effects
-    design = f"nets of {labels.layers(frame['depth'])}; the paper: 1 to 24"
-    return Answer.of(trials, "seed", design, "#iris-tv", lacking)
 
+    def lead(name: str, sigma: float) -> Effect | None:
+        own = frame[(conventions == name).to_numpy() & (frame["sigma"] == sigma).to_numpy()]
+        means = paired(own, ("seed", "depth"))
+        if means.shape[1] < 2:
+            return None
+        # TV is smaller for better rules.
+        slopes = _slopes((means[evidence.dvia] - means["sdp"]).unstack("depth"))
+        return Effect(f"growth of SDP’s lead in 1 − TV a doubling of depth, σ = {sigma:g}", slopes)
 
-def _lacks(sigmas: list[float]) -> str:
-    return f"lacks σ = {', '.join(f'{sigma:g}' for sigma in sigmas)}"
+    cases = {name: partial(lead, name) for name in CONVENTIONS}
+    return _by_noise(cases, frame["depth"], "; the paper: 1 to 24", "#iris-tv")
 
 
 def _decay(evidence: Evidence) -> Answer | None:
@@ -97,47 +88,31 @@ def _decay(evidence: Evidence) -> Answer | None:
     for sigma in _SIGMAS:
         own = frame[frame["sigma"] == sigma]
         means = np.log(own["value"]).groupby([own["seed"], own["depth"]]).mean()
-        effects.append(
-            Effect(
-                f"factor of marginal SDP’s sd over the true one a doubling of depth, σ = {sigma:g}",
-                -_slopes(means.unstack("depth")),
-                shown=lambda effect: math.exp(-effect),
-            )
-        )
+        words = f"factor of marginal SDP’s sd over the true one a doubling of depth, σ = {sigma:g}"
+        effects.append(Effect(words, -_slopes(means.unstack("depth")), shown=lambda x: math.exp(-x)))
     return Answer.of({(): effects}, "seed", f"nets of {labels.layers(frame['depth'])}", "#iris-std")
 
 
 def _accumulate(evidence: Evidence) -> Answer | None:
     """Whether deep layers add as much to the logarithm of a rule's error factor as the first ones."""
     frame = evidence.of("iris-std", metric="std_ratio")
-    trials: dict[Convention, list[Effect]] = {}
-    lacking: dict[Convention, str] = {}
-    for name, label in _LAYERWISE.items():
-        own = frame[frame["rule"] == name]
-        if own.empty:
-            continue
-        effects, absent = [], []
-        for sigma in _SIGMAS:
-            at = own[own["sigma"] == sigma]
-            means = np.log(at["value"]).abs().groupby([at["seed"], at["depth"]]).mean().unstack("depth")
-            if not set(_FIRST + _LAST) <= set(means.columns):
-                absent.append(sigma)
-                continue
-            first, last = ((means[high] - means[low]) / (high - low) for low, high in (_FIRST, _LAST))
-            effects.append(
-                Effect(
-                    f"growth of |log ratio| a layer from {_LAST[0]} to {_LAST[1]} less half of that from "
-                    f"{_FIRST[0]} to {_FIRST[1]}, {label}, σ = {sigma:g}",
-                    finite(last - first / 2),
-                )
-            )
-        if effects and absent:
-            lacking[label,] = _lacks(absent)
-        else:
-            trials[label,] = effects
     if frame.empty:
         return None
-    return Answer.of(trials, "seed", f"nets of {labels.layers(frame['depth'])}", "#iris-std", lacking)
+
+    def growth(rule: str, label: str, sigma: float) -> Effect | None:
+        own = frame[(frame["rule"] == rule) & (frame["sigma"] == sigma)]
+        means = np.log(own["value"]).abs().groupby([own["seed"], own["depth"]]).mean().unstack("depth")
+        if not set(_FIRST + _LAST) <= set(means.columns):
+            return None
+        first, last = ((means[high] - means[low]) / (high - low) for low, high in (_FIRST, _LAST))
+        return Effect(
+            f"growth of |log ratio| a layer from {_LAST[0]} to {_LAST[1]} less half of that from "
+            f"{_FIRST[0]} to {_FIRST[1]}, {label}, σ = {sigma:g}",
+            finite(last - first / 2),
+        )
+
+    cases = {label: partial(growth, rule, label) for rule, label in _LAYERWISE.items()}
+    return _by_noise(cases, frame["depth"], "", "#iris-std")
 
 
 def _tenfold(evidence: Evidence) -> Answer | None:
@@ -145,10 +120,8 @@ def _tenfold(evidence: Evidence) -> Answer | None:
     keys = ["net", "input", "sigma", "rule", "metric_spec"]
 
     def values(name: str) -> pd.Series:
-        own = evidence.of(name)
-        own = own[
-            own["metric"].isin(("tv_paper", "tv_headline", "tv_class")) & (own["rule"] != "oracle_again")
-        ]
+        own, metrics = evidence.of(name), ("tv_paper", "tv_headline", "tv_class")
+        own = own[own["metric"].isin(metrics) & (own["rule"] != "oracle_again")]
         return own.set_index(keys)["value"]
 
     once, tenfold = values(ONCE), values(TENFOLD)
@@ -180,16 +153,10 @@ def _resolution(evidence: Evidence) -> Answer | None:
     keys = ("rule", "sigma", "net")
     one, other = (part.groupby(list(keys), observed=True)["value"].mean() for part in (coarse, fine))
     moved = (other - one).dropna().abs().groupby("net").mean()
-    effects = [
-        Effect(
-            "change of 1 − TV with 20 bins an axis for 10, mean size over rules and σ",
-            -moved.to_numpy(float),
-            -TV_MARGIN,
-            lambda effect: -effect,
-        )
-    ]
+    words = "change of 1 − TV with 20 bins an axis for 10, mean size over rules and σ"
+    effect = Effect(words, -moved.to_numpy(float), -TV_MARGIN, lambda effect: -effect)
     fidelity = "nets of five recipes, quantile bins; the paper does not state the range of its own"
-    return Answer.of({(): effects}, "net", fidelity, "#sensitivity")
+    return Answer.of({(): [effect]}, "net", fidelity, "#sensitivity")
 
 
 def _pretrained(evidence: Evidence) -> Answer | None:

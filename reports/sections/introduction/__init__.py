@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,8 +26,7 @@ _LEVEL = 0.5
 """Points within which an accuracy is tied with the best."""
 
 
-@dataclass(frozen=True)
-class LayerRow:
+class LayerRow(NamedTuple):
     """A layer: its best accuracy (per cent), the scales tied with it, and the accuracies at both ends."""
 
     layer: int
@@ -56,7 +55,11 @@ def introduction(frame: pd.DataFrame) -> Context | None:
     own = own.assign(layer=own["objective"].astype(str).map(layer_of))
     means = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="mean", observed=True)
     spreads = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="std", observed=True)
-    rows = tuple(_row(int(layer), means[layer].dropna()) for layer in means.columns.tolist())
+    rows = []
+    for layer in means.columns.tolist():
+        curve = means[layer].dropna().sort_index()
+        ends = float(curve.iloc[0]), float(curve.iloc[-1])
+        rows.append(LayerRow(int(layer), float(curve.max()), *optimum(curve), *ends))
     recipes = list(dict.fromkeys(own.sort_values(["layer", "sigma"])["recipe"]))
     scales = float(means.index.min()), float(means.index.max())
     runs = int(own["seed"].nunique())
@@ -70,15 +73,7 @@ def introduction(frame: pd.DataFrame) -> Context | None:
     }
 
 
-def _row(layer: int, accuracies: pd.Series) -> LayerRow:
-    low, high = optimum(accuracies)
-    ordered = accuracies.sort_index()
-    return LayerRow(
-        layer, float(accuracies.max()), low, high, float(ordered.iloc[0]), float(ordered.iloc[-1])
-    )
-
-
-def _finding(rows: tuple[LayerRow, ...], scales: tuple[float, float], runs: int) -> str:
+def _finding(rows: list[LayerRow], scales: tuple[float, float], runs: int) -> str:
     inner = [row for row in rows if scales[0] < row.low and row.high < scales[1]]
     text = (
         f"For {len(inner)} of {labels.plural(len(rows), 'layer')} the accuracy is largest at a scale between "
@@ -97,20 +92,15 @@ def _finding(rows: tuple[LayerRow, ...], scales: tuple[float, float], runs: int)
 
 @look()
 def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
-    looks = {layer: _LOOKS[int(layer) % len(_LOOKS)] for layer in means.columns}
-    styles = {
-        layer: Style(f"k = {layer}", shade(colour, LIGHT), marker)
-        for layer, (colour, marker) in looks.items()
-    }
-    lines = [
-        Line(style, style.label, means[layer].dropna(), spreads.get(layer)) for layer, style in styles.items()
-    ]
+    lines, ends = [], []
+    for layer in means.columns:
+        colour, marker = _LOOKS[int(layer) % len(_LOOKS)]
+        style, curve = Style(f"k = {layer}", shade(colour, LIGHT), marker), means[layer].dropna()
+        lines.append(Line(style, style.label, curve, spreads.get(layer)))
+        ends.append((float(curve.sort_index().iloc[-1]), style.label, style.colour))
     drawing, (axes,) = panels(["MNIST"], width=4.6, height=2.6, right=0.7)
     words = draw_over_scale(axes, lines)
-    label_ends(
-        axes,
-        [(float(line.values.sort_index().iloc[-1]), line.style.label, line.style.colour) for line in lines],
-    )
+    label_ends(axes, ends)
     return Figure(
         "figure-introduction",
         "Accuracy over the scale of the law",
@@ -180,9 +170,7 @@ def _falls(evidence: Evidence) -> Answer | None:
     if len(curves) < _FEWEST:
         return None
     decades = pd.DataFrame({layer: _middles(table) for layer, table in curves.items()}).dropna()
-    slopes = [
-        -float(np.polyfit(decades.columns.to_numpy(float), row, 1)[0]) for row in decades.to_numpy(float)
-    ]
+    slopes = -np.polyfit(decades.columns.to_numpy(float), decades.to_numpy(float).T, 1)[0]
     effect = Effect("decades by which the best scale falls with each layer before the law", finite(slopes))
     return _ruling([effect], curves)
 
@@ -193,9 +181,8 @@ def _deeper(evidence: Evidence) -> Answer | None:
     if not {0, 4} <= set(curves):
         return None
     gap = (_middles(curves[0]) - _middles(curves[4])).dropna()
-    return _ruling(
-        [Effect("decades from the best scale before one layer to that before five", finite(gap))], curves
-    )
+    effect = Effect("decades from the best scale before one layer to that before five", finite(gap))
+    return _ruling([effect], curves)
 
 
 RULES: Mapping[str, Rule] = {

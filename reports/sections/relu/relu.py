@@ -6,10 +6,9 @@ The section imports this module where it is shown, since it imports torch.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -65,7 +64,7 @@ def densities(relu: SingleReLU) -> Figure | None:
     """Exact and predicted distributions at one ReLU: densities as lines, point masses as stems."""
     if not relu.images:
         return None
-    styled = styles(dict.fromkeys(name for image in relu.images for name in image.predictions), RuleTraits())
+    styled = styles(RULES, RuleTraits())
     titles = [f"ReLU(X), X ~ N({number(image.mean)}, {number(image.sigma**2)})" for image in relu.images]
     drawing, every = panels(
         titles, [_INPUT, _TRUE, *styled.values()], columns=2, width=3.6, height=2.3, above=0.62
@@ -75,7 +74,22 @@ def densities(relu: SingleReLU) -> Figure | None:
         told = [
             f"{styled[rule].label}: TV {tv:.3f}, W1 {w1:.3f}" for rule, (tv, w1) in image.distances.items()
         ]
-        _draw(axes, image, styled)
+        x = image.mean + image.sigma * np.linspace(-_REACH, _REACH, 241)
+        laws = [
+            (Mixed.location_scale(NORMAL, image.mean, image.sigma), _INPUT, 1.4),
+            (image.exact, _TRUE, 2.4),
+        ]
+        laws += [(image.predictions[rule], style, 1.4) for rule, style in styled.items()]
+        for law, style, width in laws:
+            if law.pieces:
+                density = np.sum([piece.density(x) for piece in law.pieces], axis=0)
+                line = style.line | {"marker": "", "linewidth": width}
+                axes.plot(x, np.where(density > 0, density, np.nan), **line)
+            for position, mass in law.atoms:
+                axes.vlines(position, 0, mass, color=style.colour, linewidth=1.2)
+                axes.plot([position], [mass], **style.line)
+        axes.set(xlim=(x[0], x[-1]), xlabel="x", ylabel="density, mass")
+        axes.set_ylim(bottom=0)
         axes.set_title(title, pad=6 + 9.5 * len(told))
         axes.text(
             0, 1.02, "\n".join(told), transform=axes.transAxes, fontsize=SMALL, va="bottom", linespacing=1.3
@@ -83,31 +97,6 @@ def densities(relu: SingleReLU) -> Figure | None:
         words.append(f"Densities and point masses for {title}. {'; '.join(told)}.")
     caption = "Lines are densities; a stem is a point mass, as high as the mass. Exact, by formulas."
     return Figure("figure-relu-laws", "One ReLU: distributions", caption, " ".join(words), drawing)
-
-
-def _draw(axes: Any, image: Image, styled: dict[str, Style]) -> None:
-    x = image.mean + image.sigma * np.linspace(-_REACH, _REACH, 241)
-    laws = [
-        (Mixed.location_scale(NORMAL, image.mean, image.sigma), _INPUT, 1.4),
-        (image.exact, _TRUE, 2.4),
-        *(
-            (image.predictions[rule], style, 1.4)
-            for rule, style in styled.items()
-            if rule in image.predictions
-        ),
-    ]
-    for law, style, width in laws:
-        if law.pieces:
-            density = np.sum([piece.density(x) for piece in law.pieces], axis=0)
-            axes.plot(
-                x, np.where(density > 0, density, np.nan), **style.line | {"marker": "", "linewidth": width}
-            )
-        for position, mass in law.atoms:
-            axes.vlines(position, 0, mass, color=style.colour, linewidth=1.2)
-            axes.plot([position], [mass], **style.line)
-    axes.set_xlim(x[0], x[-1])
-    axes.set_ylim(bottom=0)
-    axes.set(xlabel="x", ylabel="density, mass")
 
 
 SIGMA = 0.1  # as in the paper's figure
@@ -118,12 +107,8 @@ MEANS = (-0.5, 0.5)
 _WIDTHS = 5.0  # the figure reaches this many sigma to either side; the paper does not say how far
 
 
-@dataclass(frozen=True)
-class Nearer:
-    """Intervals of the input mean in which one rule has the smaller W1 of two.
-
-    Within `intervals`, a subset of the means considered, `rule` is closer to ReLU(X) than `other`.
-    """
+class Nearer(NamedTuple):
+    """Intervals of the input mean, among those considered, in which `rule` has a smaller W1 than `other`."""
 
     rule: str
     other: str
@@ -131,12 +116,8 @@ class Nearer:
     intervals: tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Image:
-    """ReLU(X) for one normal X with `mean` and `sigma`, and the predictions of rules.
-
-    `distances` are the total variation and W1 between each prediction and the exact distribution.
-    """
+class Image(NamedTuple):
+    """ReLU(X) for one normal X, the predictions of rules, and their total variation and W1 by rule."""
 
     mean: float
     sigma: float
@@ -147,11 +128,7 @@ class Image:
 
 @dataclass(frozen=True, eq=False)
 class SingleReLU:
-    """Content of the section on a single ReLU.
-
-    `w1` is from :func:`wasserstein_over_mean`, `nearer` says where moment matching has the smaller W1, and
-    `images` are for a negative and a positive mean.
-    """
+    """Content of the section: `w1` over the mean, where moment matching is nearer, and two drawn images."""
 
     w1: pd.DataFrame
     nearer: Nearer
@@ -167,15 +144,15 @@ class SingleReLU:
 @functools.lru_cache
 def single_relu() -> SingleReLU:
     """Content of the section, cached; it takes about ten seconds."""
-    images = tuple(image(mean) for mean in MEANS)
+    images = tuple(map(_image, MEANS))
     return SingleReLU(wasserstein_over_mean(), nearer(), tuple(check_theorem()), images)
 
 
-def image(mean: float, sigma: float = 1.0, rules: Iterable[str] = RULES) -> Image:
-    """ReLU(X) for X ~ N(mean, sigma^2), and the rules' predictions (the paper's figure has two)."""
+def _image(mean: float, sigma: float = 1.0) -> Image:
+    """ReLU(X) for X ~ N(mean, sigma^2), and the predictions of two rules, as in the paper's figure."""
     x = _normal([mean], sigma)
     exact = Mixed.of(x).relu()
-    predictions = {name: Mixed.of(rule_named(name).propagate(nn.ReLU(), x)) for name in rules}
+    predictions = {name: Mixed.of(rule_named(name).propagate(nn.ReLU(), x)) for name in RULES}
     distances = {
         name: (exact_total_variation(exact, one), exact_wasserstein(exact, one))
         for name, one in predictions.items()
@@ -189,9 +166,7 @@ def wasserstein_over_mean(
     """W1 between ReLU(X), X ~ N(mu, sigma^2), and each rule's prediction, over mu (the paper's figure).
 
     `means` are 121 values from -5 sigma to 5 sigma by default. `rules` are specs; the rules themselves run on
-    a net with one ReLU. The frame has the columns `rule`, `mean`, `sigma` and `w1` (in the units of X, to
-    1e-10 sigma). Raises ValueError if sigma is not positive and finite, a mean is not finite, or a rule does
-    not exist.
+    a net with one ReLU. The frame has the columns `rule`, `mean`, `sigma` and `w1` (to 1e-10 sigma).
     """
     chosen = _grid(sigma) if means is None else [float(mean) for mean in means]
     x = _normal(chosen, sigma)
@@ -250,8 +225,6 @@ def _sentence_on_theorem(checks: tuple[Optimality, ...]) -> str:
 
 
 def _normal(means: Sequence[float], sigma: float) -> DiagonalGaussian:
-    if not (math.isfinite(sigma) and sigma > 0):
-        raise ValueError(f"sigma must be positive and finite, got {sigma}")
     mean = torch.tensor(means, dtype=torch.float64).reshape(-1, 1)
     return DiagonalGaussian(mean, torch.full_like(mean, sigma**2))
 

@@ -24,7 +24,10 @@ from sdp_bench.reports.statistics.ranking import Labels
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.frame import by_kind, places
 
-DVIA = ("dvia", "dvia:means=regular_covariance")
+DVIA = {
+    "dvia": "as published",
+    "dvia:means=regular_covariance": "with its covariance at the regular pass",
+}
 RULES = ("sdp", *DVIA, "moment_matching", "monte_carlo:samples=100")
 AGREEMENT = ("sdp", "marginal_sdp")
 
@@ -46,11 +49,6 @@ class Variant:
     accuracy: float = math.nan
     agreement: float = math.nan
 
-    def lead(self, sigma: float, dvia: str) -> float:
-        """Difference of shared mass between SDP and a version of DVIA; NaN if one was not measured."""
-        sdp, other = (self.values.get((sigma, rule), math.nan) for rule in ("sdp", dvia))
-        return sdp - other
-
 
 @dataclass(frozen=True)
 class Sensitivity:
@@ -64,16 +62,18 @@ class Sensitivity:
 
     @property
     def sentences(self) -> list[str]:
-        said = []
+        said, last = [], self.sigmas[-1]
         for title, variants in (("kinds of TV, bins and cells", self.metrics), ("recipes", self.recipes)):
             if len(variants) < 2:
                 continue
-            for dvia, version in zip(
-                DVIA, ("as published", "with its covariance at the regular pass"), strict=True
-            ):
+            for dvia, version in DVIA.items():
                 parts = []
                 for sigma in self.sigmas:
-                    leads = [lead for v in variants if not math.isnan(lead := v.lead(sigma, dvia))]
+                    leads = [
+                        v.values[sigma, "sdp"] - v.values[sigma, dvia]
+                        for v in variants
+                        if {(sigma, "sdp"), (sigma, dvia)} <= v.values.keys()
+                    ]
                     if leads:
                         ahead = sum(lead > 0 for lead in leads)
                         parts.append(f"{ahead} of {len(leads)} at σ\u00a0=\u00a0{sigma:g}")
@@ -81,17 +81,14 @@ class Sensitivity:
                     said.append(
                         f"Over {len(variants)} {title}, SDP is ahead of DVIA {version} in {', '.join(parts)}."
                     )
-            low, high = self._range(variants, "sdp")
-            if low:
+            values = [(v.values[last, "sdp"], v.name) for v in variants if (last, "sdp") in v.values]
+            if values:
+                (low, lowest), (high, highest) = min(values), max(values)
                 said.append(
-                    f"1 − TV of SDP at σ\u00a0=\u00a0{self.sigmas[-1]:g} ranges from {low[0]:.3f} ({low[1]}) "
-                    f"to {high[0]:.3f} ({high[1]})."
+                    f"1 − TV of SDP at σ\u00a0=\u00a0{last:g} ranges from {low:.3f} ({lowest}) to {high:.3f} "
+                    f"({highest})."
                 )
         return said
-
-    def _range(self, variants: tuple[Variant, ...], rule: str) -> tuple[tuple[float, str], tuple[float, str]]:
-        values = [(v.values[key], v.name) for v in variants if (key := (self.sigmas[-1], rule)) in v.values]
-        return (min(values), max(values)) if values else ((), ())  # type: ignore[return-value]
 
 
 class WhatIsOpen(Section):
@@ -142,12 +139,9 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
         for spec in specs
     ]
     headline = _headline([str(spec) for spec in specs])
+    in_headline = tv[tv["metric_spec"] == headline]
     recipes = [
-        _variant(
-            name,
-            tv[(tv["metric_spec"] == headline) & (tv["recipe"] == name)],
-            own[own["recipe"] == name],
-        )
+        _variant(name, in_headline[in_headline["recipe"] == name], own[own["recipe"] == name])
         for name in names
     ]
     return Sensitivity(
@@ -182,18 +176,10 @@ def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -
 
 def _agreement(whole: pd.DataFrame) -> float:
     ratios = whole[(whole["metric"] == StandardDeviationRatio.name) & whole["rule"].isin(AGREEMENT)]
+    cells = ratios.groupby(["activation", "depth", "sigma", "rule", "component"], observed=True)
     gaps = []
-    for _, part in ratios.groupby(["activation", "depth", "sigma", "rule", "component"]):
-        first = part.iloc[0]
-        theirs = printed(
-            StandardDeviationRatio.published,
-            str(first["activation"]),
-            int(first["depth"]),
-            float(first["sigma"]),
-            str(first["rule"]),
-            str(first["component"]),
-        )
-        ours = float(part["value"].mean())
+    for cell, ours in cells["value"].mean().items():
+        theirs = printed(StandardDeviationRatio.published, *cell)  # type: ignore[misc]
         if theirs and ours > 0:
             gaps.append(math.log(ours / theirs.mean) ** 2)
     return math.sqrt(sum(gaps) / len(gaps)) if gaps else math.nan

@@ -109,18 +109,18 @@ def test_errors_of_estimates_are_those_of_a_wishart_matrix():
     found = errors()
     for place, inputs in enumerate(INPUTS):
         squares = []
-        for seed in range(len(found.covariance)):
+        for seed in range(len(found["covariance"])):
             net, x = example(inputs, seed)
             jacobian = torch.func.jacrev(net)(x.location[0]).detach()
             covariance = jacobian @ jacobian.T
             squares.append(float(1 + covariance.trace() ** 2 / (covariance @ covariance).trace()) / 99)
-        ratio = (found.covariance[:, place] ** 2 / torch.tensor(squares)).numpy()
+        ratio = (found["covariance"][:, place] ** 2 / torch.tensor(squares)).numpy()
         stderr = ratio.std(ddof=1) / np.sqrt(len(ratio))
         assert abs(ratio.mean() - 1) < 4 * stderr < 0.5
     # Of the first layer's weights the gradient's error is sqrt((n + 1) / (s - 1)), the largest of all.
     bound = np.sqrt((np.array(INPUTS) + 1) / 99)
-    assert (found.gradient.square().mean(0).sqrt().numpy()[-2:] < bound[-2:]).all()
-    assert (found.gradient[:, -1] > 5 * found.gradient[:, 0]).sum() > 25
+    assert (found["gradient"].square().mean(0).sqrt().numpy()[-2:] < bound[-2:]).all()
+    assert (found["gradient"][:, -1] > 5 * found["gradient"][:, 0]).sum() > 25
 
 
 def row(architecture, method, seconds, phase="forward"):
