@@ -39,17 +39,3 @@ def test_texts_of_figures_can_be_read(large_report, window, width):
     sizes = page.evaluate(f"""() => [...document.querySelectorAll("{FIGURE} text")].map(
         each => each.getBoundingClientRect().height)""")
     assert min(sizes) >= 7
-
-
-def test_without_javascript_figures_are_there(report, plain_window):
-    page = plain_window.open(report)
-    assert page.locator(f"{FIGURE} .chart").is_visible()
-    assert page.locator(f"{FIGURE} button").count() == 0
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_charts_are_accessible(report, window, scheme):
-    audit = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
-    page = window.open(report, 390, scheme)
-    found = audit.run(page, context={"include": [["figure.charts"]]}).response["violations"]
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []

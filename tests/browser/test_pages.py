@@ -5,6 +5,7 @@ import re
 import pytest
 
 from sdp_bench.reports.page import build
+from sdp_bench.reports.style.theme import contrast
 from tests.browser.test_tables import NETS
 from tests.reports import made_up
 
@@ -143,18 +144,6 @@ def test_every_heading_leads_to_itself(report, plain_window):
     assert {link.get_attribute("aria-label") for link in links.all()} == {"Link to this heading"}
 
 
-def test_a_permalink_is_seen_at_the_pointer_and_at_the_focus(report, window):
-    page = window.open(report)
-    link = page.locator("h2:not(.unseen) > .permalink").first
-    assert link.evaluate("each => getComputedStyle(each).opacity") == "0"
-    page.locator("h2:not(.unseen)").first.hover()
-    assert link.evaluate("each => getComputedStyle(each).opacity") == "1"
-    page.mouse.move(0, 0)
-    page.keyboard.press("Tab")  # from the keyboard, as far as the browser is concerned
-    link.focus()
-    assert link.evaluate("each => getComputedStyle(each).opacity") == "1"
-
-
 def test_without_javascript_a_page_is_read_as_with_it(report, window, plain_window):
     texts = []
     for one in (window, plain_window):
@@ -177,19 +166,8 @@ def test_colours_of_text_and_of_lines_with_a_meaning_stand_out(report, window):
             ["page", "tint", *wanted],
         )
         for ground in ("page", "tint"):
-            found = {name: _contrast(colours[name], colours[ground]) for name in wanted}
+            found = {name: contrast(colours[name], colours[ground]) for name in wanted}
             assert {name: ratio for name, ratio in found.items() if ratio < wanted[name]} == {}
-
-
-def _contrast(one, other):
-    low, high = sorted(map(_luminance, (one, other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(colour):
-    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 A4_LANDSCAPE = 1032  # CSS pixels between margins of 12 mm

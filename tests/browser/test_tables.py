@@ -92,14 +92,6 @@ def test_groups_are_sorted_below_their_titles(tables):
     assert column(page, 0) == ["ReLU", "σ = 0.1", "σ = 0.2", "σ = 0.3", "GELU", "σ = 0.5", "σ = 0.6"]
 
 
-def test_a_head_sorts_from_the_keyboard(tables):
-    page = tables(NETS)
-    page.get_by_role("button", name="σ", exact=True).focus()
-    page.keyboard.press("Enter")
-    page.wait_for_timeout(50)
-    assert column(page, 1)[0] == "0.5"
-
-
 def test_rows_are_filtered_by_words(tables):
     rows = "".join(f'<tr><th scope="row" class="text">net {k}</th><td>{k}</td></tr>' for k in range(20))
     head = '<thead><tr><th scope="col" class="text">net</th><th scope="col">seed</th></tr></thead>'
@@ -139,19 +131,3 @@ def test_heads_stay_in_view(tables):
     page.evaluate("scrollTo(0, 1000)")
     assert page.locator("thead th").first.bounding_box()["y"] == 0
     assert page.locator(".scroll").get_attribute("tabindex") is None
-
-
-def test_without_javascript_tables_stand_as_they_are(tables, plain_window):
-    page = tables(NETS, plain_window)
-    assert page.locator("tbody tr:visible").count() == 5
-    assert page.get_by_role("button").count() == 0
-    assert page.locator("thead th").first.inner_text() == "net"
-    assert page.locator("h2 .permalink").get_attribute("href") == "#first"
-
-
-def test_small_tables_have_no_tools(tables):
-    page = tables(
-        '{% call scrolled("S") %}<thead><tr><th scope="col">a</th><th scope="col">b</th></tr></thead>'
-        "<tbody><tr><td>1</td><td>2</td></tr></tbody>{% endcall %}"
-    )
-    assert page.get_by_role("button").count() == 0

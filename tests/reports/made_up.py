@@ -18,40 +18,15 @@ from sdp_bench.reports.writing import environment
 TRAITS = RuleTraits()
 """Of the package's own rules."""
 
-RULES = (
-    "sdp",
-    "dvia",
-    "moment_matching",
-    "marginal_sdp",
-    "marginal_moment_matching",
-    "monte_carlo:samples=5",
-    "monte_carlo:samples=10",
-    "monte_carlo:samples=100",
-    "monte_carlo:samples=1000",
-)
+DETERMINISTIC = ("sdp", "dvia", "moment_matching", "marginal_sdp", "marginal_moment_matching")
+RULES = (*DETERMINISTIC, *(f"monte_carlo:samples={count}" for count in (5, 10, 100, 1000)))
 FEW = ("sdp", "dvia", "monte_carlo:samples=100")
 TV_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 W1_SIGMAS = (0.01, 0.1, 1.0)
 
-_TV = {
-    "sdp": 0.01,
-    "dvia": 0.02,
-    "moment_matching": 0.012,
-    "marginal_sdp": 0.72,
-    "marginal_moment_matching": 0.7,
-    "monte_carlo:samples=5": 0.22,
-    "monte_carlo:samples=10": 0.15,
-    "monte_carlo:samples=100": 0.05,
-    "monte_carlo:samples=1000": 0.02,
-}
+_TV = dict(zip(RULES, (0.01, 0.02, 0.012, 0.72, 0.7, 0.22, 0.15, 0.05, 0.02), strict=True))
 _GROWTH = {"sdp": 0.06, "dvia": 0.055, "moment_matching": 0.045}
-_COST = {
-    "sdp": 2e-3,
-    "dvia": 9e-2,
-    "moment_matching": 4e-1,
-    "marginal_sdp": 8e-4,
-    "marginal_moment_matching": 1e-3,
-}
+_COST = dict(zip(DETERMINISTIC, (2e-3, 9e-2, 4e-1, 8e-4, 1e-3), strict=True))
 
 
 def frame(
@@ -72,17 +47,9 @@ def frame(
             net = hashlib.sha256(f"{network} {number}".encode()).hexdigest()[:16]
             accuracy = 0.87 if (depth, number) == (4, 1) else 0.98 - 0.005 * number
             for place in range(inputs):
-                subject = {
-                    "network": network,
-                    "activation": activation,
-                    "depth": depth,
-                    "net": net,
-                    "seed": number,
-                    "input": 7 + 31 * place + number,
-                    "accuracy": accuracy,
-                }
-                for row in _measurements(depth, rules, suites, rng):
-                    rows.append(subject | row)  # noqa: PERF401
+                subject = {"network": network, "activation": activation, "depth": depth, "net": net}
+                subject |= {"seed": number, "input": 7 + 31 * place + number, "accuracy": accuracy}
+                rows += [subject | row for row in _measurements(depth, rules, suites, rng)]
     return pd.DataFrame(rows)
 
 
@@ -95,9 +62,8 @@ def _measurements(depth, rules, suites, rng):
             for rule in rules:
                 floor = 0.3 * sigma * depth
                 value = floor * (1 + 8 * _TV.get(rule, 0.3)) * float(np.exp(rng.normal(0, 0.1)))
-                yield _record(
-                    "iris-w1", sigma, rule, "w1", "", value, floor, floor * 1.12, 0.02 * value, "output"
-                )
+                errors = floor, floor * 1.12, 0.02 * value
+                yield _record("iris-w1", sigma, rule, "w1", "", value, *errors, "output")
     if "iris-std" in suites:
         for sigma in TV_SIGMAS:
             yield from _moments(depth, sigma, rules, rng)
@@ -127,14 +93,10 @@ def _moments(depth, sigma, rules, rng):
             value = float(ratio * np.exp(rng.normal(0, 0.05)))
             yield _record("iris-std", sigma, rule, "std_ratio", str(output), value, 1.0, 1.0014, 7e-4, "1")
         bures = sigma * depth * (2.0 if marginal else 0.1) * float(np.exp(rng.normal(0, 0.1)))
-        yield _record(
-            "iris-std", sigma, rule, "bures", "", bures, 0.002 * sigma, 0.003 * sigma, 0.01 * bures, "output"
-        )
-        kl = (
-            np.inf
-            if rule == "monte_carlo:samples=5" and sigma == 1000
-            else 0.1 * (np.log10(sigma) + 1.5) * depth
-        )
+        errors = 0.002 * sigma, 0.003 * sigma, 0.01 * bures
+        yield _record("iris-std", sigma, rule, "bures", "", bures, *errors, "output")
+        infinite = rule == "monte_carlo:samples=5" and sigma == 1000
+        kl = np.inf if infinite else 0.1 * (np.log10(sigma) + 1.5) * depth
         yield _record("iris-std", sigma, rule, "gaussian_kl", "", kl, 1e-5, 2e-5, 1e-4, "nat")
         low = -1e-3 if rule == "dvia" and depth == 4 and sigma >= 10 else 1e-4
         yield _record("iris-std", sigma, rule, "min_eigenvalue", "", low, 0.0, 0.0, 0.0, "1")
@@ -162,33 +124,22 @@ def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr
     return own | traits | errors | {"value": float(value), "seconds": _COST.get(rule, 2e-4 + 2e-6 * samples)}
 
 
+_ERROR = "ValueError: <covariance> is not finite & cannot be sampled"
 FAILURES = pd.DataFrame(
-    {
-        "group": ["iris-tv 4-100x4-3 net 3f2a sigma 1000"],
-        "rule": ["dvia"],
-        "error": ["ValueError: <covariance> is not finite & cannot be sampled"],
-        "seconds": [0.21],
-    }
+    [("iris-tv 4-100x4-3 net 3f2a sigma 1000", "dvia", _ERROR, 0.21)],
+    columns=["group", "rule", "error", "seconds"],
 )
 NO_FAILURES = FAILURES.iloc[:0]
 
 
 def meta(data=None):
     """What a run says of itself."""
-    rows = [] if data is None or data.empty else data.dropna(subset="net").drop_duplicates("net").itertuples()
-    nets = [
-        {
-            "network": row.network,
-            "activation": row.activation,
-            "depth": row.depth,
-            "seed": row.seed,
-            "digest": row.net,
-            "accuracy": row.accuracy,
-            "recipe": '{"optimizer": "sgd", "learning_rate": 0.01, "epochs": 5000, "features": "raw"}',
-            "source": "trained",
-        }
-        for row in rows
-    ]
+    columns = ["network", "activation", "depth", "seed", "net", "accuracy"]
+    nets = []
+    if data is not None and not data.empty:
+        own = data.dropna(subset="net").drop_duplicates("net")[columns].rename(columns={"net": "digest"})
+        recipe = '{"optimizer": "sgd", "learning_rate": 0.01, "epochs": 5000, "features": "raw"}'
+        nets = own.assign(recipe=recipe, source="trained").to_dict("records")
     return {
         "command": "sdp-bench run iris-tv iris-w1 iris-std --preset quick",
         "preset": "quick",

@@ -216,15 +216,6 @@ def test_a_rule_that_solved_heavy_tails_alone_is_on_the_page(page):
     assert "#mine" not in part
 
 
-def test_it_is_written_again_but_not_over_files_of_others(first, tmp_path):
-    for _ in range(2):
-        build([first], tmp_path)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "leaderboard.json").write_text('{"mine": 1}')
-    with pytest.raises(UserError, match="was not written by sdp-bench"):
-        build([first], tmp_path / "other")
-
-
 def test_the_command_writes_the_page(first, tmp_path):
     done = CliRunner().invoke(report, ["--leaderboard", str(first), "--output", str(tmp_path / "page")])
     assert done.exit_code == 0, done.output

@@ -6,9 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.metrics.references import references
-from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.reports.committed import COMMITTED_DATA, keep
 from sdp_bench.reports.folder import MARKER
 from sdp_bench.reports.page import SHARED, Data, build, build_single, cover, single
@@ -137,15 +136,6 @@ def test_pages_and_lists_share_style_and_script(site):
     assert all((folder / shared).stat().st_size > 5_000 for shared in SHARED)
 
 
-@pytest.mark.parametrize("name", SHARED)
-def test_style_and_script_of_others_are_not_overwritten(tmp_path, name):
-    (tmp_path / name).write_text("mine")
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",))
-    with pytest.raises(UserError, match=f"{name} was not written by sdp-bench"):
-        build(Results(frame), tmp_path, made_up.SECTIONS)
-    assert (tmp_path / name).read_text() == "mine"
-
-
 def test_every_page_leads_to_every_other(site):
     _, pages = site
     for text in pages.values():
@@ -252,21 +242,6 @@ def test_cells_hold_mean_spread_and_paper(quick):
     assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (tied )?(≈ ./4 )?paper 6\.4090", said)
 
 
-def test_misprints_are_told(quick):
-    said = told(quick[1])
-    assert "Table 21 has those of 4 layers" in said
-    assert "Table 17 has k=100" in said
-
-
-def test_best_of_a_row_is_bold(quick):
-    frame, text, _ = quick
-    here = frame[(frame["metric"] == "tv_headline") & (frame["depth"] == 1) & (frame["sigma"] == 1000)]
-    best = 1 - here.groupby("rule")["value"].mean()
-    text = re.sub(r"</?a\b[^>]*>", "", text)
-    assert f"<strong>{best.max():.4f}</strong>" in text
-    assert f"<strong>{best['marginal_sdp']:.4f}</strong>" not in text
-
-
 def test_failures_weak_nets_and_indefinite_covariances_are_told(quick):
     text = quick[1]
     said = told(text)
@@ -286,10 +261,6 @@ def test_settings_and_environment_are_told(quick):
     assert "optimizer sgd, learning_rate 0.01, epochs 5000, features raw" in said
 
 
-def test_infinite_divergences_are_counted(quick):
-    assert "∞ in 4 of 4" in told(quick[1])
-
-
 @pytest.mark.parametrize("frame", [pd.DataFrame(), made_up.frame(depths=(1,), nets=1, inputs=1).iloc[:0]])
 def test_empty_frame_says_how_to_run(tmp_path, frame):
     text = built(tmp_path, frame)
@@ -300,23 +271,12 @@ def test_empty_frame_says_how_to_run(tmp_path, frame):
     assert (tmp_path / "results.csv").read_text().startswith("experiment,network,")
 
 
-def test_empty_frame_with_failures_lists_them(tmp_path):
-    assert "cannot be sampled" in told(built(tmp_path, pd.DataFrame(), made_up.FAILURES))
-
-
 def test_single_measurement_has_no_spread(tmp_path):
     frame = made_up.frame(depths=(2,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-tv",))
     said = told(built(tmp_path, frame))
     assert "1 net × 1 input" in said
     assert "nan" not in said.lower()
     assert "± –" not in said
-
-
-@pytest.mark.parametrize("suite", ["iris-tv", "iris-w1", "iris-std"])
-def test_each_suite_stands_alone(tmp_path, suite):
-    text = built(tmp_path, made_up.frame(depths=(4,), nets=1, rules=made_up.FEW, suites=(suite,)))
-    assert outline(text).wrong == []
-    assert [name for name in ("iris-tv", "iris-w1", "iris-std") if f'<section id="{name}"' in text] == [suite]
 
 
 def test_missing_rules_and_floors(tmp_path):
@@ -326,13 +286,6 @@ def test_missing_rules_and_floors(tmp_path):
     assert 'title="not measured"' in text
     assert "exact law</th>" not in text
     assert "nan" not in told(text).lower()
-
-
-def test_only_sampling_rules(tmp_path):
-    text = built(
-        tmp_path, made_up.frame(depths=(1,), rules=("monte_carlo:samples=5", "monte_carlo:samples=10"))
-    )
-    assert "MC estimate k=10" in told(text)
 
 
 def test_names_and_errors_are_escaped(tmp_path):
@@ -346,18 +299,6 @@ def test_names_and_errors_are_escaped(tmp_path):
     assert rule in told(text)
     assert "'<b>'" in told(text)
     assert outline(text).wrong == []
-
-
-def test_bare_meta_is_enough(tmp_path):
-    text = built(tmp_path, made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW), meta={})
-    assert outline(text).wrong == []
-    assert "All reach a training accuracy of 0.9 or more" in told(text)
-
-
-def test_other_columns_are_kept_in_the_data(tmp_path):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",)).assign(key="a/b")
-    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
-    assert set(pd.read_csv(tmp_path / "results.csv")["key"]) == {"a/b"}
 
 
 def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
@@ -384,14 +325,6 @@ def test_folder_that_is_a_file_is_refused(tmp_path):
 def test_same_results_give_the_same_page(tmp_path):
     frame = made_up.frame(depths=(1,), nets=1, rules=made_up.FEW, suites=("iris-tv",))
     assert built(tmp_path / "a", frame) == built(tmp_path / "b", frame)
-
-
-def test_what_other_runs_made_is_said(tmp_path):
-    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",)).assign(run=2)
-    meta = {**made_up.meta(frame), "run": 2}
-    assert "made by other runs" not in told(built(tmp_path, frame, meta=meta))
-    frame.loc[frame.index[:7], "run"] = 1
-    assert "7 of them by earlier runs" in told(built(tmp_path, frame, meta=meta))
 
 
 def test_committed_results_get_a_page_of_their_own(tmp_path):
@@ -431,14 +364,6 @@ def test_the_page_of_the_committed_results_is_not_changed_by_being_shown(tmp_pat
     build(made_up.results(frame, committed=committed), tmp_path / "run", made_up.SECTIONS)
     assert committed.packed() == before
     assert committed.show(tmp_path / "alone").read_text(encoding="utf-8") == alone
-
-
-def test_what_was_left_out_is_said_once(tmp_path):
-    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
-    asked = (("dvia", "gelu"), ("dvia", "leaky_relu"), ("moment_matching", "silu"))
-    left_out = [LeftOut(rule, where, "no") for rule, where in asked]
-    text = told(built(tmp_path, frame, meta=made_up.meta(frame) | {"left_out": left_out}))
-    assert "too slow): DVIA on Leaky-ReLU, GELU; moment matching (full) on SiLU." in text
 
 
 def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, monkeypatch):
@@ -501,10 +426,18 @@ ONE = {"depths": (1,), "rules": ("sdp",)}
         made_up.frame(**ONE),
         made_up.frame(**ONE, suites=("iris-w1",)),
         made_up.frame(depths=(1,), nets=1, inputs=1, rules=("mine:a=1", "theirs")),
+        made_up.frame(depths=(1,), rules=("monte_carlo:samples=5", "monte_carlo:samples=10")),
         intervals([("yacht", "sdp", "qualified", {0: 3}), ("yacht", "sdp", "mpiw", {0: 0.1})]),
         pd.DataFrame(),
     ],
-    ids=["one rule", "one rule and metric", "rules from outside alone", "no oracle", "failures alone"],
+    ids=[
+        "one rule",
+        "one rule and metric",
+        "rules from outside alone",
+        "sampling rules alone",
+        "no oracle",
+        "failures alone",
+    ],
 )
 def test_no_page_of_an_odd_run_is_an_empty_shell(tmp_path, frame):
     build(made_up.results(frame, failures=made_up.FAILURES), tmp_path, made_up.SECTIONS)

@@ -52,14 +52,6 @@ def test_the_colours_are_those_of_the_style_sheet():
         assert re.search(rf"--{name}: (#[0-9a-f]{{6}});", sheet)[1] == colour
 
 
-def test_a_colour_declared_by_one_rule_is_given_to_no_other():
-    first = styles(["a"], RuleTraits({"a": Traits("a")}))["a"].colour
-    traits = RuleTraits({"a": Traits("a", colour=first), "b": Traits("b"), "c": Traits("c", colour=first)})
-    styled = styles(["a", "b", "c"], traits)
-    assert styled["a"].colour == first
-    assert len({style.colour for style in styled.values()}) == 3
-
-
 def test_a_declared_text_that_is_not_a_colour_is_ignored():
     """Results of others may hold any text, and it would be part of the pages' style."""
     for text in ("red", "#12345", "#12345g", "#000000;}</style><script>", "", "url(#a)", "#１２３４５６"):

@@ -40,14 +40,6 @@ def test_means_and_sds_are_of_one_minus_tv():
     assert (table.nets, table.units, table.design) == (2, 4, "2 nets × 2 inputs")
 
 
-def test_best_is_the_highest_overlap():
-    _, row, cells = only_row(
-        measured({"sdp": [0.10, 0.12], "dvia": [0.20, 0.21], "marginal_sdp": [0.7, 0.8]})
-    )
-    assert [rule for rule, cell in cells.items() if cell.best] == ["sdp"]
-    assert row.winner.rule == row.leader.rule == "sdp"
-
-
 def test_best_ratio_is_nearest_one_on_the_log_scale():
     # 0.5 is further from 1 than 1.9 is, though the differences say otherwise.
     _, _, cells = only_row(measured({"sdp": [1.9, 1.9], "dvia": [0.5, 0.5]}, metric="std_ratio"))
@@ -276,12 +268,6 @@ def test_the_largest_distance_stands_beside_the_mean_of_the_same_output(frame):
         assert sdp.best
     assert {table.scale for table in shown.values()} == {"γ"}
     assert not any(table.sources for table in shown.values())
-
-
-def test_a_second_oracle_is_never_the_best(frame):
-    for table in tables.tables(frame, TRAITS):
-        for row in table.rows:
-            assert [cell.rule for cell in row.cells if cell and cell.best] == ["sdp"]
 
 
 def test_families_of_noise_are_never_put_together():
