@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -129,34 +130,29 @@ class Row:
     floor: float
     floor95: float
 
-    @property
-    def winner(self) -> Cell | None:
-        """Cell with the lowest score; None if rules are not ranked."""
-        return _lowest([cell for cell in self.cells if cell])
-
-    @property
-    def leader(self) -> Cell | None:
-        """Cell with the lowest score among rules that do not sample."""
-        return _lowest([cell for cell in self.cells if cell and not cell.sampling])
+    def ranked(self, *, sampling: bool = True) -> list[Cell]:
+        """Cells of rules that are ranked, best first; without `sampling`, of those that do not sample."""
+        cells = [cell for cell in self.cells if cell and not math.isnan(cell.score)]
+        return sorted((cell for cell in cells if sampling or not cell.sampling), key=lambda cell: cell.score)
 
     @property
     def shown_best(self) -> frozenset[str]:
         """Rules tied for the lowest score; empty if all of several rules are tied."""
-        ranked = [cell for cell in self.cells if cell and not math.isnan(cell.score)]
+        ranked = self.ranked()
         best = [cell.rule for cell in ranked if cell.best]
         return frozenset(best if len(best) < len(ranked) or len(ranked) == 1 else ())
 
     @property
     def shown_leading(self) -> frozenset[str]:
         """Like `shown_best`, among rules that do not sample."""
-        ranked = [cell for cell in self.cells if cell and not (cell.sampling or math.isnan(cell.score))]
+        ranked = self.ranked(sampling=False)
         leading = [cell.rule for cell in ranked if cell.leads]
         return frozenset(leading if len(leading) < len(ranked) or len(ranked) == 1 else ())
 
     @property
     def is_level(self) -> bool:
         """Whether several rules are ranked and all are tied."""
-        return not self.shown_best and self.winner is not None
+        return not self.shown_best and bool(self.ranked())
 
 
 @dataclass(frozen=True)
@@ -250,42 +246,34 @@ def tables(
         own = with_brackets(with_largest(own.assign(row=own.index)))
         for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
             several = kind["recipe"].nunique() > 1
+            under: dict[tuple[str, str], dict[str, NDArray[np.intp]]] = {}
+            for (recipe, family, spec), rows in places(kind, ("recipe", "noise", "metric_spec")):
+                under.setdefault((recipe, family), {})[spec] = rows
             found = [
-                replace(table, recipe=str(recipe)) if several else table
-                for recipe, measured in _by_spec(kind)
-                for table in _tables(measured, companions, traits)
+                replace(table, recipe=recipe) if several else table
+                for (recipe, _), rows_of in under.items()
+                for table in _tables(kind, rows_of, companions, traits)
             ]
             # families of noise next to each other
             yield from sorted(found, key=lambda table: (table.recipe, table.metric.rank, table.metric.name))
 
 
-def _by_spec(kind: pd.DataFrame) -> Iterator[tuple[str, dict[str, pd.DataFrame]]]:
-    """Measurements of nets of one kind, by recipe and noise, and by metric spec in order of appearance."""
-    found: dict[tuple[str, str], dict[str, NDArray[np.intp]]] = {}
-    for (recipe, family, spec), rows in places(kind, ("recipe", "noise", "metric_spec")):
-        found.setdefault((recipe, family), {})[spec] = rows
-    for (recipe, _), own in found.items():
-        met = sorted(own, key=lambda spec: own[spec][0])
-        yield recipe, {spec: kind.iloc[own[spec]] for spec in met}
-
-
 def _tables(
-    measured: Mapping[str, pd.DataFrame], companions: set[str], traits: RuleTraits
+    kind: pd.DataFrame, rows_of: Mapping[str, NDArray[np.intp]], companions: set[str], traits: RuleTraits
 ) -> Iterator[Table]:
-    """Tables of nets of one kind and recipe under one noise family, from measurements by metric spec."""
+    """Tables of nets of one kind and recipe under one noise family, from rows by metric spec."""
     by_name: dict[str, list[str]] = {}
-    for spec, own in measured.items():
-        by_name.setdefault(str(own["metric"].iloc[0]), []).append(spec)
+    for spec in sorted(rows_of, key=lambda spec: rows_of[spec][0]):  # in order of appearance
+        by_name.setdefault(str(kind["metric"].iloc[rows_of[spec][0]]), []).append(spec)
     specs = {name: variants(own) for name, own in by_name.items()}
-    names = sorted(specs.keys() - companions, key=lambda name: (recorded_metric(name).rank, name))
-    for name in names:
+    nets = NetKind(str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0]))
+    for name in sorted(specs.keys() - companions, key=lambda name: (recorded_metric(name).rank, name)):
         for spec, variant in specs[name].items():
-            chosen = measured[spec]
-            nets = NetKind(str(chosen["activation"].iloc[0]), int(chosen["depth"].iloc[0]))
             metric = displayed(spec if variant else name, nets)
             # Only the first variant of a companion is shown: a cell has room for one.
             companion = next(iter(specs.get(metric.companion, ())), "")
-            yield replace(_table(metric, nets, chosen, measured.get(companion), traits), variant=variant)
+            beside = kind.iloc[rows_of[companion]] if companion else None
+            yield replace(_table(metric, nets, kind.iloc[rows_of[spec]], beside, traits), variant=variant)
 
 
 def _table(
@@ -294,14 +282,37 @@ def _table(
     experiment, network, family = (str(chosen[name].iloc[0]) for name in ("experiment", "network", "noise"))
     rules = tuple(traits.in_order(chosen["rule"].unique()))
     found = dict(places(chosen, _PLACE))
-    scores = Scores.of_rows(metric, chosen, rules, list(found.values()))
-    cells = _statistics(metric, chosen, _companions(metric, companions))
-    paper = (
-        None
-        if noise_words(family) or not metric.published
-        else (metric.published, nets.activation, nets.depth)
-    )
-    rows = [_row(metric, place, own, cells, traits, paper) for place, own in zip(found, scores, strict=True)]
+    statistics_of = _statistics(metric, chosen, _companions(metric, companions))
+    compared = metric.published and not noise_words(family)  # with the paper
+    rows = []
+    for place, scores in zip(found, Scores.of_rows(metric, chosen, rules, list(found.values())), strict=True):
+        sigma, component = place
+        ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
+        replicates = Replicates.of_scores(metric, scores, traits)
+        best = _best(replicates, ranked)
+        leads = _best(replicates, [rule for rule in ranked if not traits.is_sampling(rule)])
+        cells: list[Cell | None] = []
+        floors = []
+        for rule in rules:
+            known = dict(statistics_of.get((*place, rule), {}))
+            if not known:
+                cells.append(None)
+                continue
+            floors.append((known.pop("floor"), known.pop("floor95")))
+            cells.append(
+                Cell(
+                    **known,
+                    sampling=traits.is_sampling(rule),
+                    score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
+                    best=rule in best,
+                    leads=rule in leads,
+                    printed=printed(metric.published, nets.activation, nets.depth, sigma, rule, component)
+                    if compared
+                    else None,
+                )
+            )
+        floor, floor95 = (_usual(metric, values) for values in zip(*floors, strict=True))
+        rows.append(Row(sigma, component, tuple(cells), floor, floor95))
     net, input_ = (pd.factorize(chosen[name])[0] for name in UNIT)
     return Table(
         experiment=experiment,
@@ -371,41 +382,6 @@ def _statistics(
     }
 
 
-def _row(
-    metric: Metric,
-    place: tuple[Any, ...],
-    scores: Scores,
-    statistics_of: Mapping[tuple[Any, ...], Mapping[str, Any]],
-    traits: RuleTraits,
-    paper: tuple[str, str, int] | None,
-) -> Row:
-    """One row of a table; `paper` are metric, activation and depth of the paper's numbers."""
-    sigma, component = place
-    ranked = [rule for rule in scores.rules if metric.better and not traits.is_reference(rule)]
-    replicates = Replicates.of_scores(metric, scores, traits)
-    best = _best(replicates, ranked)
-    leads = _best(replicates, [rule for rule in ranked if not traits.is_sampling(rule)])
-    cells: list[Cell | None] = []
-    floors: dict[str, list[float]] = {"floor": [], "floor95": []}
-    for rule in scores.rules:
-        known = dict(statistics_of.get((*place, rule), {}))
-        for name, values in floors.items():
-            values.append(known.pop(name, math.nan))
-        cells.append(
-            Cell(
-                **known,
-                sampling=traits.is_sampling(rule),
-                score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
-                best=rule in best,
-                leads=rule in leads,
-                printed=printed(*paper, sigma, rule, component) if paper else None,
-            )
-            if known
-            else None
-        )
-    return Row(sigma, component, tuple(cells), *(_usual(metric, values) for values in floors.values()))
-
-
 def _best(replicates: Replicates, rules: Sequence[str]) -> tuple[str, ...]:
     ranking = replicates.contest(rules)
     return ranking.best if ranking else ()
@@ -417,15 +393,6 @@ def _usual(metric: Metric, floors: Iterable[float]) -> float:
     if not (known and metric.has_floor):
         return math.nan
     return float(metric.shown(np.array(statistics.median_low(known))))
-
-
-def first_variants(tables: Iterable[Table]) -> list[Table]:
-    """Return the tables without those of further variants of a metric on the same nets."""
-    met: dict[tuple[object, ...], Table] = {}
-    for table in tables:
-        nets = (table.experiment, table.network, table.activation, table.depth, table.recipe, table.noise)
-        met.setdefault((table.metric.name, *nets), table)
-    return list(met.values())
 
 
 def told_apart(tables: Sequence[Table]) -> list[str]:
@@ -465,18 +432,20 @@ def by_experiment(tables: Iterable[Table]) -> dict[str, list[Table]]:
 
 
 def headline(tables: Sequence[Table]) -> list[Table]:
-    """Tables that decide which rule is best: headline, else paper-like metric; Gaussian noise if present."""
+    """Tables that decide which rule is best: headline, else paper-like metric; Gaussian noise if present.
+
+    Of several variants of a metric on the same nets, the first counts.
+    """
     tables = [table for table in tables if not noise_words(table.noise)] or tables
     for kind in (HeadlineTotalVariation, AxisTotalVariation):
-        chosen = [table for table in first_variants(tables) if isinstance(table.metric, kind)]
-        if chosen:
-            return sorted(chosen, key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
+        first: dict[tuple[object, ...], Table] = {}
+        for table in tables:
+            if isinstance(table.metric, kind):
+                nets = (table.experiment, table.network, table.activation, table.depth)
+                first.setdefault((table.metric.name, *nets, table.recipe, table.noise), table)
+        if first:
+            return sorted(first.values(), key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
     return []
-
-
-def _lowest(cells: list[Cell]) -> Cell | None:
-    ranked = [cell for cell in cells if not math.isnan(cell.score)]
-    return min(ranked, key=lambda cell: cell.score, default=None)
 
 
 @dataclass(frozen=True)
@@ -512,8 +481,7 @@ class Difference:
         return text
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """The best of the paper's own rules in one setting, in the paper and in the run."""
 
     table: Table
@@ -542,21 +510,16 @@ def differences(tables: Sequence[Table]) -> list[Difference]:
 
 def orders(tables: Sequence[Table]) -> list[Order]:
     """Compare the best rules of rows with two or more deterministic rules that the paper has too."""
-    ranked = []
-    for table in tables:
-        for row in table.rows:
-            both = [
-                Difference(table, row, cell, cell.printed)
-                for cell in row.cells
-                if cell and cell.printed and not cell.sampling
-            ]
-            if len(both) > 1:
-                paper = min(both, key=lambda each: _score(table.metric, each.printed.mean))
-                run = min(both, key=lambda each: each.cell.score)
-                ranked.append(Order(table, row, paper, run))
-    return ranked
 
+    def printed_score(one: Difference) -> float:
+        metric, unknown = one.table.metric, np.array(math.nan)
+        shown = metric.shown(np.array(one.printed.mean))  # 1 - (1 - TV) is the TV again
+        return float(metric.score(shown, unknown))
 
-def _score(metric: Metric, printed: float) -> float:
-    unknown = np.array(math.nan)
-    return float(metric.score(metric.shown(np.array(printed)), unknown))  # 1 - (1 - TV) is the TV again
+    found = []
+    for (_, rows), group in itertools.groupby(differences(tables), lambda one: (one.table, one.row)):
+        both = [one for one in group if not one.cell.sampling]
+        if len(both) > 1:
+            paper, run = min(both, key=printed_score), min(both, key=lambda one: one.cell.score)
+            found.append(Order(paper.table, rows, paper, run))
+    return found
