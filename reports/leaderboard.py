@@ -210,8 +210,7 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
     scores, floors = frame["value"].to_numpy(float, copy=True), frame["floor"].to_numpy(float)
     for name in frame["metric"].unique():
         scored = (frame["metric"] == name).to_numpy()
-        own = recorded_metric(name).score(scores[scored], floors[scored])
-        scores[scored] = np.minimum(own, _WORST)
+        scores[scored] = np.minimum(recorded_metric(name).score(scores[scored], floors[scored]), _WORST)
     frame = frame.assign(value=scores)
     # A measurement counts if it has every component that any entry has.
     components = frame.groupby("unit")["component"].nunique()

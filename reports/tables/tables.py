@@ -444,7 +444,9 @@ def headline(tables: Sequence[Table]) -> list[Table]:
                 nets = (table.experiment, table.network, table.activation, table.depth)
                 first.setdefault((table.metric.name, *nets, table.recipe, table.noise), table)
         if first:
-            return sorted(first.values(), key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
+            return sorted(
+                first.values(), key=lambda t: (activation_rank(t.activation), t.activation, t.depth)
+            )
     return []
 
 

@@ -58,27 +58,15 @@ def _family(activation: str) -> str:
 
 
 def _by_family(tables: Sequence[Table], traits: RuleTraits) -> Iterator[Figure]:
-    named = [
-        (name, table)
-        for name, table in zip(told_apart(tables), tables, strict=True)
-        if len({row.sigma for row in table.rows}) > 1
-    ]
     families: dict[str, list[tuple[str, Table]]] = {}
-    for name, table in named:
-        families.setdefault(_family(table.activation), []).append((name, table))
+    for name, table in zip(told_apart(tables), tables, strict=True):
+        if len({row.sigma for row in table.rows}) > 1:
+            families.setdefault(_family(table.activation), []).append((name, table))
     for family, own in families.items():
-        title = (
-            "Over input noise"
-            if len(families) == 1
-            else f"Over input noise: {family[0].lower() + family[1:]}"
-        )
-        if family.startswith("ReLU"):
-            title = title.replace("reLU", "ReLU")
-        anchor = (
-            "figure-sigma"
-            if own is named or len(families) == 1
-            else f"figure-sigma-{family.split()[0].lower()}"
-        )
+        anchor, title = "figure-sigma", "Over input noise"
+        if len(families) > 1:
+            anchor += f"-{family.split()[0].lower()}"
+            title += f": {family if family.startswith('ReLU') else family[0].lower() + family[1:]}"
         yield _over_sigma(anchor, title, own[:_MOST], traits, len(own) - _MOST)
 
 
@@ -108,43 +96,30 @@ def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
     if not kinds:
         return None
     own = max(kinds.values(), key=lambda own: len({table.metric.name for table in own}))
+    # Of several tables of a metric, the one with most rules.
     first = {
         (table.metric.name, table.variant): table for table in sorted(own, key=lambda table: len(table.rules))
     }
     chosen = sorted(first.values(), key=lambda table: (table.metric.rank, table.variant))[:_MOST]
     if len(chosen) < 2:
         return None
-    named = [(_short(table), table) for table in chosen]
+    named = []
+    for table in chosen:
+        component = f"{table.metric.component or 'component'} {table.rows[0].component}"
+        words = (table.metric.title, table.variant, component if table.has_components else "")
+        named.append((textwrap.shorten(", ".join(filter(None, words)), 42, placeholder=" …"), table))
     return _over_sigma("figure-metrics", f"Other metrics: {chosen[0].kind.label}", named, traits)
 
 
-def _short(table: Table) -> str:
-    component = (
-        f"{table.metric.component or 'component'} {table.rows[0].component}" if table.has_components else ""
-    )
-    return textwrap.shorten(
-        ", ".join(filter(None, (table.metric.title, table.variant, component))), 42, placeholder=" …"
-    )
-
-
 def _cells(tables: Sequence[Table]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "family": _family(table.activation),
-                "activation": table.activation,
-                "depth": table.depth,
-                "beside": name.removeprefix(table.kind.label).removeprefix(", "),
-                "sigma": row.sigma,
-                "rule": cell.rule,
-                "value": cell.mean,
-            }
-            for name, table in zip(told_apart(tables), tables, strict=True)
-            for row in table.rows
-            for cell in row.cells
-            if cell
-        ]
-    )
+    columns = ["family", "activation", "depth", "beside", "sigma", "rule", "value"]
+    rows = []
+    for name, table in zip(told_apart(tables), tables, strict=True):
+        beside = name.removeprefix(table.kind.label).removeprefix(", ")
+        net = (_family(table.activation), table.activation, table.depth, beside)
+        for row in table.rows:
+            rows += [(*net, row.sigma, cell.rule, cell.mean) for cell in row.cells if cell]
+    return pd.DataFrame(rows, columns=columns)
 
 
 @look()
@@ -156,9 +131,7 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
     order = {"ReLU nets": 0, "Other nets": 1, "Images and sequences": 2}
     ranks = cells.assign(rank=cells["family"].map(order) * 1000 + cells["activation"].map(activation_rank))
     rows = ranks[["rank", *nets]].drop_duplicates().sort_values(["rank", *nets[1:]])[nets]
-    several = cells.groupby("rule")[["activation", "depth", "beside"]].apply(
-        lambda own: len(own.drop_duplicates())
-    )
+    several = cells[["rule", *nets]].drop_duplicates()["rule"].value_counts()
     often = several[several >= max(1, len(rows) / 4)].index
     rules = [rule for rule in traits.in_order(often) if not traits.is_reference(rule)]
     plain = [rule for rule in rules if is_plain(rule)]
@@ -166,7 +139,11 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
     if len(rows) < 2 or not rules:
         return None
     sigmas = sorted(cells["sigma"].unique())
-    names = [_net_name(*net[1:]) for net in rows.itertuples(index=False)]
+    names = []
+    for _, activation, depth, beside in rows.itertuples(index=False):
+        label = activation_label(activation) + ("" if activation in NETWORKS else f" {depth:g}")
+        shape = beside.partition(" to ")[0]  # of the inputs; all classifiers have ten classes
+        names.append(", ".join(filter(None, (label, shape))))
     height, width = _ROW * len(rows), max(_COLUMN * len(sigmas), 1.45)
     left = 0.055 * max(map(len, names)) + 0.1
     columns = max(1, min(6, int((10.2 - left) / (width + 0.12))))
@@ -225,12 +202,6 @@ def _heat_axes(
     return drawing, every
 
 
-def _net_name(activation: str, depth: int, beside: str) -> str:
-    label = activation_label(activation)
-    shape = beside.partition(" to ")[0]  # of the inputs; all classifiers have ten classes
-    return ", ".join(filter(None, (label if activation in NETWORKS else f"{label} {depth:g}", shape)))
-
-
 @look()
 def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Series) -> Figure | None:
     styled = styles(cells["rule"], traits)
@@ -240,9 +211,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         spans = part.groupby("rule")["value"].agg(["mean", "min", "max"])
         spans["seconds"] = [costs.get((activation, depth, rule), np.nan) for rule in spans.index]
         # references need the oracle itself, and have no cost
-        spans = spans.loc[
-            [rule for rule in spans[spans["seconds"] > 0].index if not traits.is_reference(rule)]
-        ]
+        spans = spans[(spans["seconds"] > 0) & ~spans.index.map(traits.is_reference).astype(bool)]
         if len(spans):
             parts.append((", ".join(filter(None, (NetKind(activation, int(depth)).label, beside))), spans))
     if not parts:
@@ -279,10 +248,8 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
 def time_axis(axes: Any) -> None:
     """Write times at the powers of ten of a logarithmic axis."""
     low, high = axes.get_xlim()
-    powers = [
-        10.0**power
-        for power in range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
-    ]
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    powers = [10.0**power for power in range(first, last + 1)]
     every = math.ceil(len(powers) / 4) or 1
     axes.set_xticks(powers[::every], [labels.duration(power) for power in powers[::every]])
     axes.set_xticks([], minor=True)
