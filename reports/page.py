@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -147,9 +148,8 @@ def build(
             links = ((f"{COMMITTED}/{PAGE}", COMMITTED_TITLE),)
         elif (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
             clear(inside(folder, COMMITTED))
-        drilled = drilldown.hrefs(
-            drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
-        )
+        drilled = drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame)
+        drilled = {key: escape(f"../{drilldown.FOLDER}/{name}") for key, name in drilled.items()}
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
         table = _write_table(full, folder)
         pages_of_lists = lists(results, numbers, places(made), table, drilled, command)

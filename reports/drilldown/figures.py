@@ -16,7 +16,6 @@ from scipy.special import ndtri
 
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
-from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.partitions.quantiles import LEVELS
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, label_ends, look, panels
@@ -243,10 +242,11 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Figure:
 
 
 @look()
-def covariances(moments: Moments, prediction: Prediction) -> Figure | None:
+def covariances(oracle: Oracle, prediction: Prediction) -> Figure | None:
     """Covariance matrices in units of the true standard deviations; None if there are too many outputs."""
     import seaborn as sns
 
+    moments = oracle.moments
     size = len(moments.mean)
     if size > _LARGEST_MATRIX:
         return None

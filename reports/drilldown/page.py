@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape, unescape
+from collections.abc import Iterable, Sequence
+from html import unescape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -31,6 +32,8 @@ from sdp_ref.errors import UnsupportedError
 if TYPE_CHECKING:
     from sdp_bench.bench.replay.drilldown import Drilldown
     from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
+    from sdp_bench.bench.runs.driver import Meter
+    from sdp_bench.reports.style.figure import Figure
 
 
 _BY = {
@@ -127,8 +130,7 @@ def _layers(shares: Sequence[float], names: Sequence[str]) -> str:
 
 FOLDER = "drill-down"
 MOST_PAGES = 100
-"""Number of pages kept in a folder; with :data:`MOST_BYTES` each they take at most 18 MB."""
-MOST_BYTES = 180_000
+"""Number of pages kept in a folder; they take some 0.1 MB each."""
 DATABASE, REPORT = Path("sdp-bench.sqlite"), Path("reports/html")
 """Default paths of the commands."""
 
@@ -136,16 +138,6 @@ _TEMPLATE = Path(__file__).with_name("template.html")
 
 _PERCENT = "\u00a0%"
 _SUBJECT = r"[0-9a-f]{16}(?:/|$|,)"  # start of a key
-
-
-class Progress(Protocol):
-    """Receiver of progress reports; see :mod:`sdp_bench.commands.progress`."""
-
-    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
-        """Report that `count` of `total` pages are finished, the last one for `text`."""
-
-    def note(self, text: str) -> None:
-        """Print a line that stays on the screen."""
 
 
 def chosen(text: str, frame: pd.DataFrame) -> list[str]:
@@ -189,18 +181,11 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
         raise UserError(
             "worst:n compares total variations of rules, and none was measured; name keys instead"
         )
-    rows = (
-        rows.assign(key=keys_of(rows))
-        .drop_duplicates("key")
-        .assign(excess=lambda f: f["value"] - f["floor95"])
-    )
+    rows = rows.assign(key=keys_of(rows), excess=rows["value"] - rows["floor95"]).drop_duplicates("key")
     rows = rows.sort_values(["excess", "key"], ascending=[False, True])
     rows["rank_at_noise"] = rows.groupby(["rule", "sigma"]).cumcount()
-    rows = rows.sort_values(["rank_at_noise", "excess", "key"], ascending=[True, False, True])
     rows["rank_over_noise"] = rows.groupby(["rule", "rank_at_noise"]).cumcount()
-    rows = rows.sort_values(
-        ["rank_at_noise", "rank_over_noise", "excess", "key"], ascending=[True, True, False, True]
-    )
+    rows = rows.sort_values(["rank_at_noise", "rank_over_noise"], kind="stable")
     return [str(key) for key in rows["key"].head(count)]
 
 
@@ -208,7 +193,7 @@ def make(
     store: Store,
     requested: Sequence[str],
     folder: Path,
-    progress: Progress,
+    progress: Meter,
     *,
     trusted: bool = False,
 ) -> list[Path]:
@@ -309,17 +294,14 @@ def _pages(folder: Path) -> dict[Path, dict[str, str]]:
 
 
 def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str:
-    """Return the HTML text of one measurement's page, of at most :data:`MOST_BYTES` in UTF-8.
-
-    If the figures are too large, the largest are omitted, and the page says which. `database` is the results
-    file for the command that makes the page again. Raises ValueError if the page is too large without
-    figures.
-    """
+    """HTML text of one measurement's page; `database` is in the command that makes the page again."""
     from sdp_bench.reports.drilldown import figures as drawings
 
     rule = str(drilldown.record["rule"])
     kind = NetKind(drilldown.net["activation"], drilldown.net["depth"])
     metric = displayed(str(drilldown.record["metric"]).partition(":")[0], kind)
+    options = [] if database == DATABASE else ["--database", str(database)]
+    options += ["--trust-code"] if is_address(rule) else []
     context: dict[str, Any] = {
         "drilldown": drilldown,
         "kind": kind,
@@ -331,78 +313,37 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
         "verdict": "",
         "errors": drilldown.errors,
         "names": [],
-        "figures": [],
-        "dropped": [],
         "output": None,
         "scale": "",
-        "command": _replay(drilldown, database),
+        "command": shlex.join(["sdp-bench", "replay", drilldown.key, *options]),
     }
-    drawn: list[Callable[[], Any]] = []
+    oracle, prediction = drilldown.oracle, drilldown.prediction
+    drawn: list[Figure | None] = []
     if (errors := drilldown.errors) is not None:
         output, scale = errors_as_seen(metric, errors)
-        context |= _by_layer(errors, output, scale, sampling=traits.is_sampling(rule))
-        drawn.append(lambda: drawings.by_layer(errors, output, scale))
-    oracle, prediction = drilldown.oracle, drilldown.prediction
-    if _has_moments(drilldown):
+        names = drawings.layer_names(errors)
+        said = verdict(output, names, sampling=traits.is_sampling(rule))
+        said = CONSTANT if errors.layers[-1].constant else said.replace(" %", _PERCENT)
+        context |= {"names": names, "output": output, "scale": scale, "verdict": said}
+        drawn.append(drawings.by_layer(errors, output, scale))
+    moments = None
+    with contextlib.suppress(ValueError):  # heavy tails have none
+        moments = prediction.gaussian, oracle.moments
+    if moments:
         style = drawings.style_beside_oracle(rule, traits)
-        drawn.append(lambda: drawings.projections(oracle, prediction, style))
-    drawn.append(lambda: drawings.quantile_differences(oracle, prediction))
-    if _has_moments(drilldown):
-        drawn.append(lambda: drawings.covariances(oracle.moments, prediction))
-    context["figures"] = [figure for draw in drawn if (figure := draw()) is not None]
-    return _bounded(context, traits)
-
-
-def _by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str, *, sampling: bool) -> dict[str, Any]:
-    from sdp_bench.reports.drilldown.figures import layer_names
-
-    names = layer_names(errors)
-    if errors.layers[-1].constant:
-        said = CONSTANT
-    else:
-        said = verdict(output, names, sampling=sampling).replace(" %", _PERCENT)
-    return {"names": names, "output": output, "scale": scale, "verdict": said}
-
-
-def _bounded(context: dict[str, Any], traits: RuleTraits) -> str:
-    template = environment(traits).get_template(str(_TEMPLATE))
-    while len((text := template.render(context)).encode()) > MOST_BYTES:
-        figures = context["figures"]
-        if not figures:
-            raise ValueError(f"its page would take {len(text.encode()):,} bytes, more than {MOST_BYTES:,}")
-        # Omit the first one last: it belongs to the numbers by layer.
-        largest = max(figures[1:] or figures, key=lambda figure: len(figure.svg))
-        context |= {
-            "figures": [figure for figure in figures if figure is not largest],
-            "dropped": [*context["dropped"], largest.title],
-        }
-    return text
-
-
-def _has_moments(drilldown: Drilldown) -> bool:
-    try:
-        drilldown.prediction.gaussian  # noqa: B018
-        drilldown.oracle.moments  # noqa: B018
-    except ValueError:
-        return False
-    return True
+        drawn.append(drawings.projections(oracle, prediction, style))
+    drawn.append(drawings.quantile_differences(oracle, prediction))
+    if moments:
+        drawn.append(drawings.covariances(oracle, prediction))
+    context["figures"] = [figure for figure in drawn if figure is not None]
+    return environment(traits).get_template(str(_TEMPLATE)).render(context)
 
 
 def command(key: str, database: Path, folder: Path) -> str:
     """Command that makes a drill-down for the report in a folder; options with default values are omitted."""
-    options = [*_option("--database", database, DATABASE), *_option("--output", folder, REPORT)]
+    options = [] if database == DATABASE else ["--database", str(database)]
+    options += [] if folder == REPORT else ["--output", str(folder)]
     return shlex.join(["sdp-bench", "report", "--drill-down", key, *options])
-
-
-def _replay(drilldown: Drilldown, database: Path) -> str:
-    trust = ["--trust-code"] if is_address(str(drilldown.record["rule"])) else []
-    return shlex.join(
-        ["sdp-bench", "replay", drilldown.key, *_option("--database", database, DATABASE), *trust]
-    )
-
-
-def _option(name: str, path: Path, default: Path) -> list[str]:
-    return [] if path == default else [name, str(path)]
 
 
 @functools.cache
@@ -419,8 +360,3 @@ def code() -> str:
 def _results_hash(components: Iterable[tuple[Any, Any]]) -> str:
     """Hash of a measurement's results, by which outdated pages are recognised."""
     return identity.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]
-
-
-def hrefs(pages: Mapping[str, str], up: str = "") -> dict[str, str]:
-    """Addresses of pages by key; `up` leads to the report's folder."""
-    return {key: escape(f"{up}{FOLDER}/{name}") for key, name in pages.items()}
