@@ -17,7 +17,7 @@ from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.runtime.table import Row, load
-from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import Style, styles
 from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, checked
@@ -68,38 +68,30 @@ class Results:
         object.__setattr__(self, "frame", checked(self.frame))
 
     @functools.cached_property
+    def _failures(self) -> list[dict[str, Any]]:
+        """Failures, with empty text for unknown fields."""
+        frame = self.failures
+        return frame.astype(object).where(frame.notna(), "").to_dict("records")  # type: ignore[return-value]
+
+    @property
     def failed(self) -> list[dict[str, Any]]:
-        """Failures except undefined metrics, with empty text for unknown fields."""
+        """Failures except undefined metrics."""
         return [row for row in self._failures if not row["error"].startswith(NOT_DEFINED)]
 
-    @functools.cached_property
+    @property
     def undefined(self) -> list[Reason]:
         """Metrics that are undefined for the distributions of some rules, and the reasons."""
         return _reasons(row for row in self._failures if row["error"].startswith(NOT_DEFINED))
 
-    @functools.cached_property
+    @property
     def failed_together(self) -> list[Reason]:
         return _reasons(self.failed)
 
-    @functools.cached_property
-    def _failures(self) -> list[dict[str, Any]]:
-        frame = self.failures
-        return [
-            {str(key): value for key, value in row.items()}
-            for row in frame.astype(object).where(frame.notna(), "").to_dict("records")
-        ]
-
-    # Not cached: usually nearly all of the frame, whose memory it would take again.
-    @property
-    def with_oracle(self) -> pd.DataFrame:
-        return self.columns_with_oracle(self.frame.columns)
-
     def columns_with_oracle(self, names: Collection[str]) -> pd.DataFrame:
         """The existing columns among `names` of measurements against an oracle."""
-        without = [name for name, known in experiments().items() if not known.has_oracle]
         chosen = [name for name in self.frame if name in names]
         # Select columns first, without copying; `loc` with both would copy the rows of every column.
-        return self.frame[chosen][~self.frame["experiment"].isin(without)]
+        return self.frame[chosen][~self.frame["experiment"].isin(_without_oracle())]
 
     def once_a_unit(self, names: Collection[str], apart: Collection[str] = ()) -> pd.DataFrame:
         """Return columns of measurements against an oracle, with one row per unit and value of `apart`.
@@ -117,20 +109,21 @@ class Results:
     @property
     def tabled(self) -> pd.DataFrame:
         """Measurements shown in tables, with the columns that the report needs."""
-        return self.frame[[*COLUMNS, *VARIANTS]][self.frame["experiment"].isin(self._tabled)]
-
-    @property
-    def _tabled(self) -> list[str]:
-        without = {name for name, known in experiments().items() if not known.has_oracle} | self.untabled
-        return sorted(set(self.frame["experiment"].unique()) - without)
+        elsewhere = self.frame["experiment"].isin([*_without_oracle(), *self.untabled])
+        return self.frame[[*COLUMNS, *VARIANTS]][~elsewhere]
 
     @functools.cached_property
     def tables(self) -> tuple[Table, ...]:
-        return tuple(tables(self.frame, self.traits, self._tabled))
+        tabled = set(self.frame["experiment"].unique()).difference(_without_oracle(), self.untabled)
+        return tuple(tables(self.frame, self.traits, sorted(tabled)))
 
     @functools.cached_property
     def styles(self) -> Mapping[str, Style]:
         return styles(self.columns_with_oracle(["rule"])["rule"].unique(), self.traits)
+
+
+def _without_oracle() -> list[str]:
+    return [name for name, known in experiments().items() if not known.has_oracle]
 
 
 MOST_RULES = 200
@@ -219,7 +212,12 @@ def results_of(store: Queries, numbers: Sequence[int] = (), runtime: tuple[Row, 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:
     """Settings by name of their options, formatted."""
     design = asdict(replace(settings.design, noise=None))
-    sizes = {name: _size(size) for name, size in settings.sizes.items() if name in experiments}
+    sizes = {}
+    for name, size in settings.sizes.items():
+        if name in experiments:
+            counts = ((getattr(size, unit), unit) for unit in ("nets", "inputs", "samples", "epochs"))
+            words = [f"{count} {unit}" for count, unit in counts if count is not None]
+            sizes[name] = ", ".join([*words, *(size.datasets or ())])
     return {
         **design,
         "noise": settings.design.noise and settings.design.noise.text,
@@ -231,9 +229,3 @@ def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]
         "plugins": [plugin.address for plugin in settings.plugins] or None,
         "slow_rules": settings.slow_rules,
     }
-
-
-def _size(size: Size) -> str:
-    """Size in words: ``2 nets, 1 inputs``."""
-    counts = [f"{getattr(size, name)} {name}" for name in ("nets", "inputs", "samples", "epochs")]
-    return ", ".join([*(each for each in counts if not each.startswith("None")), *(size.datasets or ())])

@@ -84,7 +84,7 @@ def _own() -> list[str]:
 
     results = committed_results()
     traits, names = results.traits, set(sdp_ref.rules())
-    known = (str(rule) for rule in results.with_oracle["rule"].unique())
+    known = (str(rule) for rule in results.columns_with_oracle(["rule"])["rule"].unique())
     return traits.in_order(
         rule for rule in known if rule.partition(":")[0] in names and not traits.is_reference(rule)
     )
