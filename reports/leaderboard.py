@@ -234,13 +234,14 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
         low, high = map(use.shown, np.clip((mean - half, mean + half), 0.0, use.most).tolist())
         own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(solved[entry.name])]
         settings = own.groupby("setting", sort=False)["value"].mean().map(use.shown)
+        by_setting = {str(name): value for name, value in settings.items()}
         standings.append(
             Standing(
                 entry,
                 use.shown(mean),
                 low,
                 high,
-                settings.to_dict(),
+                by_setting,
                 len(solved[entry.name]),
                 asked["unit"].nunique(),
                 1 + sum(overall.mean(name) < mean for name in overall.rules),

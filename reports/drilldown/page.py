@@ -130,7 +130,7 @@ def _layers(shares: Sequence[float], names: Sequence[str]) -> str:
 
 FOLDER = "drill-down"
 MOST_PAGES = 100
-"""Number of pages kept in a folder; they take some 0.1 MB each."""
+"""Number of pages kept in a folder; a page takes some 0.1 MB."""
 DATABASE, REPORT = Path("sdp-bench.sqlite"), Path("reports/html")
 """Default paths of the commands."""
 

@@ -211,7 +211,8 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         spans = part.groupby("rule")["value"].agg(["mean", "min", "max"])
         spans["seconds"] = [costs.get((activation, depth, rule), np.nan) for rule in spans.index]
         # references need the oracle itself, and have no cost
-        spans = spans[(spans["seconds"] > 0) & ~spans.index.map(traits.is_reference).astype(bool)]
+        ranked = [not traits.is_reference(rule) for rule in spans.index]
+        spans = spans[(spans["seconds"] > 0) & ranked]
         if len(spans):
             parts.append((", ".join(filter(None, (NetKind(activation, int(depth)).label, beside))), spans))
     if not parts:
