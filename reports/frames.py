@@ -14,9 +14,8 @@ import pandas as pd
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.results.exchange import Export
+from sdp_bench.bench.results.exchange import opened
 from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.results.tables import texts
 from sdp_bench.bench.text import shown
 from sdp_bench.reports import results
@@ -28,11 +27,9 @@ COMMITTED = "committed"
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the frame that :func:`load` returns.
+    """One column of the frame that :func:`load` returns; `unit` is empty for a column without a unit.
 
-    `dtype` is ``category`` for text, ``Int64`` for integers that may be missing, ``int64``, ``float64`` or
-    ``bool``. `unit` is empty for a column without a unit; the column `unit_of_measure` holds the units of
-    values.
+    The column `unit_of_measure` holds the units of values.
     """
 
     name: str
@@ -84,14 +81,13 @@ def load(
     >>> frame = sdp_bench.load("committed", suite="iris-tv")
     >>> frame.groupby(["rule", "sigma"])["value"].mean()  # doctest: +SKIP
     """
-    suites = _texts(suite)
-    numbers = _numbers(runs)
-    place = _place(path)
-    if place.is_dir():
-        frame = _table(Export(place), numbers)
-    else:
-        with Store(place) as store:
-            frame = _table(store, numbers)
+    suites = [suite] if isinstance(suite, str) else suite
+    if suites is not None and not _several(suites, str):
+        raise UserError(f"suite is the name of an experiment, or several of them, got {shown(suite)}")
+    if runs is not None and not _several(runs, int):
+        raise UserError(f"runs are numbers of runs, (1, 2), got {shown(runs)}")
+    with opened(_place(path)) as store:
+        frame = _table(store, sorted(set(runs or ())))
     return frame if suites is None else _of_suites(frame, suites, path)
 
 
@@ -110,28 +106,16 @@ def _place(path: object) -> Path:
     return place
 
 
-def _texts(suite: object) -> tuple[str, ...] | None:
-    if suite is None:
-        return None
-    given = [suite] if isinstance(suite, str) else list(suite) if isinstance(suite, Collection) else []
-    if not given or not all(isinstance(each, str) for each in given):
-        raise UserError(f"suite is the name of an experiment, or several of them, got {shown(suite)}")
-    return tuple(given)
-
-
-def _numbers(runs: object) -> tuple[int, ...]:
-    if runs is None:
-        return ()
-    is_some = isinstance(runs, Collection) and not isinstance(runs, str | bytes) and len(runs) > 0
-    if not is_some or not all(type(each) is int for each in runs):  # type: ignore[attr-defined]
-        raise UserError(f"runs are numbers of runs, (1, 2), got {shown(runs)}")
-    return tuple(sorted(set(runs)))  # type: ignore[call-overload]
+def _several(values: object, kind: type) -> bool:
+    is_some = isinstance(values, Collection) and not isinstance(values, str | bytes) and len(values) > 0
+    return is_some and all(type(value) is kind for value in values)  # type: ignore[attr-defined]
 
 
 def described(frame: pd.DataFrame) -> pd.DataFrame:
     """Convert measurements of experiments (none: no columns are needed) to the columns of :func:`load`."""
-    once = frame.reindex(columns=[each.name for each in COLUMNS]) if frame.empty else _once(frame)
-    return once[[each.name for each in COLUMNS]].astype({each.name: each.dtype for each in COLUMNS})
+    types = {column.name: column.dtype for column in COLUMNS}
+    once = frame.reindex(columns=[*types]) if frame.empty else _once(frame)
+    return once[[*types]].astype(types)
 
 
 def _table(store: Queries, numbers: Sequence[int]) -> pd.DataFrame:
@@ -156,7 +140,7 @@ def _once(frame: pd.DataFrame) -> pd.DataFrame:
     return once.assign(suites=texts(kind[place[first]], names), stderr=once["stderr"].mask(vary))
 
 
-def _of_suites(frame: pd.DataFrame, suites: Sequence[str], path: object) -> pd.DataFrame:
+def _of_suites(frame: pd.DataFrame, suites: Collection[str], path: object) -> pd.DataFrame:
     """Rows of some experiments, without unused categories."""
     together = frame["suites"].cat
     known = {name for text in together.categories for name in text.split(", ")}

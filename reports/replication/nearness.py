@@ -79,27 +79,6 @@ class Convention(NamedTuple):
     place: float
 
 
-class Unreached(NamedTuple):
-    """A cell of the paper that no convention reaches; `low` and `high` are the extremes of its means.
-
-    `gap` is the distance from the printed number to the closest convention, in the units of :class:`Gap`.
-    """
-
-    kind: str
-    label: str
-    sigma: float
-    rule: str
-    component: str
-    printed: float
-    low: float
-    high: float
-    gap: float
-
-    @property
-    def here(self) -> str:
-        return labels.span((self.low, self.high))
-
-
 def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Compare every convention with the paper, each kind of number in the cells that all conventions have.
 
@@ -108,7 +87,7 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     """
     means = _means(frame)
     gaps: dict[str, dict[tuple[str, str], Gap]] = {}
-    unreached: list[Unreached] = []
+    unreached: list[dict[str, Any]] = []
     for kind, own in means.groupby("kind", sort=False) if len(means) else ():
         gaps[str(kind)], missed = _compared(str(kind), own)
         unreached += missed
@@ -118,46 +97,36 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     recipes = {recipe for recipe, _ in partitions}
     conventions = []
     for recipe, partition in partitions:
-        known = {
-            kind: gap
-            for kind, own in gaps.items()
-            if (gap := own.get((recipe, partition)) or own.get((recipe, "")))
-        }
-        places = [
-            np.mean([other.size < gap.size for other in gaps[kind].values()])
-            for kind, gap in known.items()
-            if {other for other, _ in gaps[kind]} >= recipes
-        ]
+        known, places = {}, []
+        for kind, own in gaps.items():
+            if gap := own.get((recipe, partition)) or own.get((recipe, "")):
+                known[kind] = gap
+                if {other for other, _ in own} >= recipes:
+                    places.append(np.mean([other.size < gap.size for other in own.values()]))
         conventions.append(Convention(recipe, partition, known, float(np.mean(places))))
     cells = {kind: next(iter(own.values())).cells for kind, own in gaps.items() if own}
     return {
         "nets": KIND.label,
         "kinds": [kind for kind in KINDS if kind in cells],
         "conventions": sorted(conventions, key=lambda one: (one.place, one.gaps["1-tv"].size)),
-        "unreached": sorted(unreached, key=lambda cell: -cell.gap),
+        "unreached": sorted(unreached, key=lambda cell: -cell["gap"]),
         "cells": cells,
     }
 
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
     """Means over inputs of each net for printed quantities: columns of `_CELL`, recipe, partition."""
-    own = frame[
-        frame["experiment"].isin([suite.name for suite in SUITES])
-        & (frame["activation"] == KIND.activation)
-        & (frame["depth"] == KIND.depth)
-        & (frame["noise"] == GAUSSIAN.family)
-    ]
+    own = frame[frame["experiment"].isin([suite.name for suite in SUITES]) & (frame["depth"] == KIND.depth)]
+    own = own[(own["activation"] == KIND.activation) & (own["noise"] == GAUSSIAN.family)]
     specs = {spec: recorded_metric(str(spec)) for spec in own["metric_spec"].unique()}
     # Any partition of the outputs is a reading of the paper's total variation.
     kinds = {
-        s: "1-tv" if m.convention else m.published if m.published in KINDS else "" for s, m in specs.items()
+        spec: ("1-tv", metric.variant) if metric.convention else (metric.published, "")
+        for spec, metric in specs.items()
     }
-    partitions = {spec: metric.variant if metric.convention else "" for spec, metric in specs.items()}
-    own = own.assign(
-        kind=own["metric_spec"].map(kinds).astype(str),
-        partition=own["metric_spec"].map(partitions).astype(str),
-    )
-    own = own[own["kind"] != ""]
+    for place, name in enumerate(("kind", "partition")):
+        own = own.assign(**{name: [kinds[spec][place] for spec in own["metric_spec"]]})
+    own = own[own["kind"].isin(KINDS)]
     own = own.assign(value=own["value"].where(own["kind"] != "1-tv", 1 - own["value"]))
     own = own.drop_duplicates([*_CELL, "recipe", "kind", "partition", "net", "input"])
     own = own.astype(dict.fromkeys(("rule", "component", "recipe"), str))
@@ -165,10 +134,11 @@ def _means(frame: pd.DataFrame) -> pd.DataFrame:
     return own.groupby(keys, observed=True)["value"].mean().reset_index()
 
 
-def _compared(kind: str, means: pd.DataFrame) -> tuple[dict[tuple[str, str], Gap], list[Unreached]]:
-    """Gap of every convention in the printed cells that all of them have, and cells outside their range.
+def _compared(kind: str, means: pd.DataFrame) -> tuple[dict[tuple[str, str], Gap], list[dict[str, Any]]]:
+    """Gap of every convention in the printed cells that all of them have, and cells that none reaches.
 
-    A cell is outside if its distance from the range of all conventions exceeds its printed spread.
+    The distance of such a cell from the range of all conventions exceeds its printed spread. `gap` is the
+    distance to the closest one, in the units of :class:`Gap`.
     """
     by = {
         (str(recipe), str(partition)): own.pivot(index="seed", columns=_CELL, values="value")
@@ -190,16 +160,17 @@ def _compared(kind: str, means: pd.DataFrame) -> tuple[dict[tuple[str, str], Gap
         spread = one.spread if math.isfinite(one.spread) else 0.0
         if not low - spread <= one.mean <= high + spread:
             gap = min(abs(float(_scaled(kind, end) - _scaled(kind, one.mean))) for end in (low, high))
-            unreached.append(Unreached(kind, one.label, sigma, rule, component, one.mean, low, high, gap))
+            where = {"kind": kind, "label": one.label, "sigma": sigma, "rule": rule, "component": component}
+            here = labels.span((low, high))
+            unreached.append(where | {"printed": one.mean, "here": here, "gap": gap})
     return {key: _gap(kind, own, paper) for key, own in values.items()}, unreached
 
 
 def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> Gap:
     """Gap of the means over nets (rows) of some cells (columns), with its interval over nets."""
 
-    def size(means: NDArray[np.float64]) -> NDArray[np.float64]:
-        square: NDArray[np.float64] = np.mean((_scaled(kind, means) - _scaled(kind, paper)) ** 2, axis=-1)
-        return np.sqrt(square)
+    def size(means: NDArray[np.float64]) -> Any:
+        return np.sqrt(np.mean((_scaled(kind, means) - _scaled(kind, paper)) ** 2, axis=-1))
 
     low = high = math.nan
     if len(values) > 2:
@@ -214,8 +185,7 @@ def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64
     if kind == "1-tv":
         return np.asarray(value)
     with np.errstate(divide="ignore"):
-        scaled: NDArray[np.float64] = np.asarray(np.log(np.maximum(value, 0)))
-    return scaled
+        return np.asarray(np.log(np.maximum(value, 0)))
 
 
 _LOCATED = "dvia:means=regular"
@@ -262,8 +232,10 @@ def table_28(frame: pd.DataFrame) -> dict[str, Any] | None:
     }
 
 
-def _convention(spec: str) -> str:
-    return recorded_metric(spec).convention
+def _by_convention(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(
+        convention=by_kind(frame["metric_spec"], lambda spec: recorded_metric(spec).convention)
+    )
 
 
 def _deviation(measured: pd.Series, paper: pd.Series) -> float:
@@ -278,7 +250,7 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
     Deviations are root mean squares over the noise levels, of logarithms for W1.
     """
     shared = {}
-    frame = frame.assign(convention=by_kind(frame["metric_spec"], _convention))
+    frame = _by_convention(frame)
     for name, metric in CONVENTIONS.items():
         if metric.published:
             own = 1 - pd.concat(
@@ -299,12 +271,10 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
     for kind, title, means, scaled in kinds:
         if not {REGULAR, _LOCATED} <= set(means):
             continue
-        known = means.dropna(subset=[REGULAR, _LOCATED])
-        for depth in sorted(set(known.index.get_level_values("depth"))):
-            own = known[known.index.get_level_values("depth") == depth]
+        for depth, own in means.dropna(subset=[REGULAR, _LOCATED]).groupby("depth"):
             paper = _paper(kind, PUBLISHED, own.index).map(scaled)
             deviations = {key: _deviation(own[rule].map(scaled), paper) for key, rule in _VERSIONS.items()}
-            rows.append({"name": f"{title}, {labels.layers([depth])}"} | deviations)
+            rows.append({"name": f"{title}, {labels.layers([float(str(depth))])}"} | deviations)
     return {
         "rows": rows,
         "nearer": sum(row["regular"] < row["located"] for row in rows),
@@ -314,18 +284,15 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
 
 def columns(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Distance of each convention of total variation from Table 9, column by column."""
-    own = frame[(frame["experiment"] == "iris-tv") & (frame["depth"] == _DEPTH)]
-    own = own.assign(convention=by_kind(own["metric_spec"], _convention))
+    own = _by_convention(frame[(frame["experiment"] == "iris-tv") & (frame["depth"] == _DEPTH)])
     conventions = [name for name, metric in CONVENTIONS.items() if metric.published]
     rows = []
     for column, rule in _COLUMNS:
-        deviations = []
-        for name in conventions:
-            means = 1 - _means_by_level(own, "iris-tv", convention=name)
-            if rule not in means:
-                deviations.append(math.nan)
-                continue
-            deviations.append(_deviation(means[rule], _paper("1-tv", column, means.index)))
+        tables = [1 - _means_by_level(own, "iris-tv", convention=name) for name in conventions]
+        deviations = [
+            _deviation(means[rule], _paper("1-tv", column, means.index)) if rule in means else math.nan
+            for means in tables
+        ]
         known = [value for value in deviations if not math.isnan(value)]
         if known:
             rows.append({"column": column, "rule": rule, "deviations": deviations, "least": min(known)})

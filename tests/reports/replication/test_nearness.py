@@ -74,9 +74,9 @@ def test_a_number_outside_of_all_conventions_by_more_than_its_spread_is_told():
     spreads = {(s, r): sd for (s, r, _), (_, sd) in paper("1-tv").items() if r in ("sdp", "dvia")}
     limit = float(np.median(list(spreads.values())))
     found = nearness(pd.concat([measured(RAW, JOINT, limit), measured(RAW, FINE, 2 * limit)]))
-    told = {(one.sigma, one.rule) for one in found["unreached"]}
+    told = {(one["sigma"], one["rule"]) for one in found["unreached"]}
     assert told == {where for where, sd in spreads.items() if sd < limit}
-    assert [one.gap for one in found["unreached"]] == pytest.approx([limit] * len(told))
+    assert [one["gap"] for one in found["unreached"]] == pytest.approx([limit] * len(told))
     around = pd.concat([measured(RAW, JOINT, limit), measured(RAW, FINE, -2 * limit)])
     assert not nearness(around)["unreached"]
 
