@@ -34,22 +34,17 @@ _LETTER = 0.53  # mean width of a letter, relative to the font size
 _PAGE = {INK: "currentColor", QUIET: "var(--quiet)", LINE: "var(--line)", LIGHT: "var(--page)"}
 _COLOUR = re.compile("#[0-9a-f]{6}")
 _ZOOM = 1.2  # of figures on pages
-_SLIMMER: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
-    (re.compile(pattern), by)
-    for pattern, by in (
-        (r'<g id="[^"]*"/>\s*', ""),
-        (r'<g id="[^"]*">', "<g>"),
-        (
-            r"font: (?:(\d+) )?([\d.]+px) [^;\"]*",
-            lambda m: f"font-size: {m[2]}" + (f"; font-weight: {m[1]}" if m[1] else ""),
-        ),
-        (r"font-family: [^;\"]*; ", ""),
-        (r' transform="rotate\(-0 [^"]*"', ""),
-        (r"; stroke-linecap: square|; stroke-linejoin: miter|stroke-dashoffset: 0; ", ""),
-        (r'<path d="[^"]*" style="fill: none"/>\s*', ""),
-        (r" ?\n(?=[A-Zz])", " "),
-        (r"\s+(?=\"\s)|[ \n]+(?=\"/>)", ""),
-    )
+_SLIMMER: tuple[tuple[str, Any], ...] = (
+    (r'<g id="[^"]*"/>\s*', ""),
+    (r'<g id="[^"]*">', "<g>"),
+    (r"font: (\d+) ([\d.]+px) [^;\"]*", r"font-size: \2; font-weight: \1"),
+    (r"font: ([\d.]+px) [^;\"]*", r"font-size: \1"),
+    (r"font-family: [^;\"]*; ", ""),
+    (r' transform="rotate\(-0 [^"]*"', ""),
+    (r"; stroke-linecap: square|; stroke-linejoin: miter|stroke-dashoffset: 0; ", ""),
+    (r'<path d="[^"]*" style="fill: none"/>\s*', ""),
+    (r" ?\n(?=[A-Zz])", " "),
+    (r"\s+(?=\"\s)|[ \n]+(?=\"/>)", ""),
 )
 """Patterns in matplotlib's SVG, and shorter text for them: ids, fonts and zero rotations."""
 _TAG, _DIGITS = re.compile(r"<[^>]+>"), re.compile(r"-?\d+\.\d{3,}")
@@ -89,25 +84,20 @@ class Figure:
         text = self.content("svg").decode()
         text = text[text.index("</defs>") + len("</defs>") :]  # its style sheet would be that of the page
         for pattern, by in _SLIMMER:
-            text = pattern.sub(by, text)
-        text = _TAG.sub(lambda tag: _DIGITS.sub(_rounded, tag[0]), text)
+            text = re.sub(pattern, by, text)
+        # coordinates to a tenth of a point
+        text = _TAG.sub(
+            lambda tag: _DIGITS.sub(lambda x: f"{float(x[0]):.1f}".removesuffix(".0"), tag[0]), text
+        )
         if self.cells:
             text = _BLANK.sub("", text)
             text = _CELL.sub(r'<path class="cell" d="\1" fill="\2"/>', text)
-        text = _COLOUR.sub(self._themed, _without_groups(text))
+        themed = (lambda colour: colour) if self.cells else css
+        text = _COLOUR.sub(lambda found: _PAGE.get(found[0]) or themed(found[0]), _without_groups(text))
         width, height = self.drawing.get_size_inches() * 72
         size = f'viewBox="0 0 {width:g} {height:g}" style="width:{_ZOOM * width / 72:.2f}in"'
         words = escape(printable(public(self.alt)))
         return f'<svg class="chart" role="img" aria-label="{words}" {size}>\n{text}'
-
-    def _themed(self, found: re.Match[str]) -> str:
-        colour = found[0]
-        return _PAGE.get(colour) or (colour if self.cells else css(colour))
-
-
-def _rounded(digits: re.Match[str]) -> str:
-    """A coordinate to a tenth of a point."""
-    return f"{float(digits[0]):.1f}".removesuffix(".0")
 
 
 def _without_groups(text: str) -> str:
@@ -137,27 +127,12 @@ def look(salt: str = "sdp-bench") -> Iterator[None]:
         },
         **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), FONT - 0.5),
         **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
-        **{
-            "axes.edgecolor": QUIET,
-            "axes.facecolor": "none",
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-        },
-        **{
-            "axes.grid": True,
-            "grid.color": LINE,
-            "grid.linewidth": 0.6,
-            "axes.axisbelow": True,
-            "axes.linewidth": 0.6,
-        },
+        **{"axes.edgecolor": QUIET, "axes.facecolor": "none", "axes.linewidth": 0.6, "axes.axisbelow": True},
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+        **{"axes.grid": True, "grid.color": LINE, "grid.linewidth": 0.6, "axes.unicode_minus": True},
         **{"xtick.major.size": 0, "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0},
-        **{
-            "lines.linewidth": 1.4,
-            "lines.markersize": 4.2,
-            "lines.markeredgewidth": 0,
-            "legend.frameon": False,
-        },
-        **{"axes.unicode_minus": True, "legend.handlelength": 2.4, "legend.columnspacing": 1.4},
+        **{"lines.linewidth": 1.4, "lines.markersize": 4.2, "lines.markeredgewidth": 0},
+        **{"font.size": FONT, "legend.handlelength": 2.4, "legend.columnspacing": 1.4},
     }
     with mpl.rc_context(settings), warnings.catch_warnings():
         # The text of an SVG is shown by the reader's fonts, which may have a character that ours lack.
@@ -197,10 +172,8 @@ def panels(
     every = []
     for place, title in enumerate(titles):
         row, column = divmod(place, columns)
-        x, y = (
-            margin + column * (left + width + right) + left,
-            tall - row * (above + height + below) - above - height,
-        )
+        x = margin + column * (left + width + right) + left
+        y = tall - row * (above + height + below) - above - height
         axes = drawing.add_axes((x / wide, y / tall, width / wide, height / tall))
         axes.set_title(clean(title))
         every.append(axes)
@@ -227,15 +200,14 @@ def log_scale(axis: Any) -> None:
     """Make an axis logarithmic, with plain numbers at some powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+    def power(value: float, _: Any) -> str:
+        return f"{value:g}" if 1e-3 <= value < 1e4 else f"1e{round(math.log10(value))}".replace("-", "−")
+
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_locator(LogLocator(numticks=6))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+    axis.set_major_formatter(FuncFormatter(power))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
-
-
-def _power(value: float) -> str:
-    return f"{value:g}" if 1e-3 <= value < 1e4 else f"1e{round(math.log10(value))}".replace("-", "−")
 
 
 def label_ends(axes: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
@@ -246,10 +218,8 @@ def label_ends(axes: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
     ordered = sorted(ends)
     gap = 1.25 * SMALL / 72 * axes.figure.dpi
     box = axes.get_window_extent()
-    heights = [
-        float(axes.transData.transform((0 if axes.get_xscale() == "linear" else 1, y))[1])
-        for y, _, _ in ordered
-    ]
+    x = 0 if axes.get_xscale() == "linear" else 1
+    heights = [float(axes.transData.transform((x, y))[1]) for y, _, _ in ordered]
     for place in range(1, len(heights)):
         heights[place] = max(heights[place], heights[place - 1] + gap)
     for place in reversed(range(len(heights))):
@@ -257,9 +227,16 @@ def label_ends(axes: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
         heights[place] = min(heights[place], above)
     for height, (_, text, colour) in zip(heights, ordered, strict=True):
         share = (height - box.y0) / box.height
-        axes.text(
-            1.02, share, clean(text), color=colour, fontsize=SMALL, va="center", transform=axes.transAxes
-        )
+        where: dict[str, Any] = {"va": "center", "transform": axes.transAxes}
+        axes.text(1.02, share, clean(text), color=colour, fontsize=SMALL, **where)
+
+
+_SIDES = {"center": (-0.5, 0), "right": (-1, -1), "left": (0, 1)}
+_AROUND = (
+    *(("center", 1.8), ("center", -1.8), ("right", 0), ("left", 0), ("left", 1.8), ("left", -1.8)),
+    *(("right", 1.8), ("right", -1.8), ("center", 3.6), ("left", 3.6), ("center", -3.6)),
+)
+"""Places of a name around its point, in order of preference: side and height."""
 
 
 def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) -> list[str]:
@@ -278,19 +255,9 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
         if not text:
             continue
         wide, tall, away = _LETTER * SMALL * len(text) * scale, 1.4 * SMALL * scale, 5 * scale
-        for anchor, across, dx, dy in (
-            ("center", -0.5, 0, 1.8 * away),
-            ("center", -0.5, 0, -1.8 * away),
-            ("right", -1, -away, 0),
-            ("left", 0, away, 0),
-            ("left", 0, away, 1.8 * away),
-            ("left", 0, away, -1.8 * away),
-            ("right", -1, -away, 1.8 * away),
-            ("right", -1, -away, -1.8 * away),
-            ("center", -0.5, 0, 3.6 * away),
-            ("left", 0, away, 3.6 * away),
-            ("center", -0.5, 0, -3.6 * away),
-        ):
+        for anchor, up in _AROUND:
+            across, right = _SIDES[anchor]
+            dx, dy = right * away, up * away
             x0, y0 = x + dx + across * wide, y + dy - tall / 2
             own = (x0, y0, x0 + wide, y0 + tall)
             inside = own[0] >= box.x0 and own[2] <= box.x1 and own[1] >= box.y0 and own[3] <= box.y1
