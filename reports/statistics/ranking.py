@@ -13,9 +13,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
@@ -71,13 +72,19 @@ UNIT = ["net", "input"]
 """Columns over which means are taken and rules are paired."""
 
 
-class Comparison(Protocol):
+class Comparison(ABC):
     """Mean scores of rules, lower is better, and tests of their paired differences."""
 
+    @abstractmethod
     def mean(self, rule: str) -> float: ...
 
+    @abstractmethod
     def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
         """One-sided p-values of "`one` is better than the other"."""
+
+    def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
+        """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
+        return bool(self.p_better(one, [other])[0] <= LEVEL / comparisons)
 
 
 @dataclass(frozen=True)

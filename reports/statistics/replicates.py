@@ -15,7 +15,7 @@ from scipy.special import ndtr, stdtr, stdtrit
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.distances import StandardDeviationRatio
-from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Ranking, Scores, rank
+from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Comparison, Ranking, Scores, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 
@@ -24,7 +24,7 @@ MIN_LEVELS = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Replicates:
+class Replicates(Comparison):
     """Scores, lower is better, of rules that were all measured on the same pairs of net and input.
 
     Nets and inputs are each treated as a random sample if there are at least :data:`MIN_LEVELS`. Fewer are
@@ -148,10 +148,6 @@ class Replicates:
             ]
         return rank(self, known) if known else None
 
-    def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
-        """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
-        return bool(self.p_better(one, [other])[0] <= LEVEL / comparisons)
-
     def _column(self, rule: str) -> NDArray[np.float64]:
         return self.values[:, self.rules.index(rule)]
 
@@ -217,7 +213,7 @@ COVERAGE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class Overall:
+class Overall(Comparison):
     """Mean scores, lower is better, of rules that were all measured in the same settings, best first.
 
     All settings have the same weight, however many nets and inputs they have. Nets and inputs are random;
@@ -260,30 +256,44 @@ class Overall:
         References are skipped, then rules measured in less than :data:`COVERAGE` of the settings, and finally
         settings in which a remaining rule is missing. Return None if fewer than `least` rules remain.
         """
-        rules, names = pd.factorize(frame["rule"])
-        ranked = np.array([not traits.is_reference(str(name)) for name in names], dtype=bool)
-        frame = frame[ranked[rules]]
+        frame = frame[~frame["rule"].map(traits.is_reference).astype(bool)]
         if frame.empty:
             return None
-        units, first = numbered(frame, (*setting, *UNIT))
-        rules, names = pd.factorize(frame["rule"])
-        scores = _table(units, rules, _scores(frame, score))
-        places = numbered(frame.iloc[first], setting)[0]
-        whole = _whole(scores, places)
-        common = whole.mean(0) >= COVERAGE
-        kept: NDArray[np.bool_] = np.logical_and.reduce(whole[:, common], axis=1)
+        metrics = [(frame["metric"] == name, recorded_metric(str(name))) for name in frame["metric"].unique()]
+        scores = pd.Series(math.nan, index=frame.index)
+        for own, metric in metrics:
+            scores[own] = score(metric, frame["value"][own].to_numpy(), frame["floor"][own].to_numpy())
+        # An unknown score is infinite, so that no mean skips it.
+        grouped = scores.fillna(math.inf).groupby(
+            [frame[name] for name in (*setting, *UNIT, "rule")], observed=True, sort=False
+        )
+        table = grouped.mean().unstack("rule", sort=False)
+        index = table.index.to_frame(index=False)
+        places = (
+            index.groupby(list(setting), sort=False).ngroup().to_numpy()
+            if setting
+            else np.zeros(len(index), int)
+        )
+        table = table.reset_index(drop=True)
+        whole = np.isfinite(table).groupby(places).all()
+        common = (whole.mean() >= COVERAGE).to_numpy()
+        kept = whole.loc[:, common].all(axis=1).to_numpy()
         if common.sum() < least or not kept.any():
             return None
         rows = kept[places]
-        scores, of_units = scores[rows][:, common], frame.iloc[first[rows]]
-        places = pd.factorize(places[rows])[0]
-        means = _means(scores, places)
+        table, index, places = table.loc[rows, common], index[rows], pd.factorize(places[rows])[0]
+        means = table.groupby(places).mean()
+        means = means[means.mean().sort_values(kind="stable").index]
         counts = np.bincount(places)
-        deviations = (scores - means[places]) / (counts[places] * len(counts))[:, np.newaxis]
-        order = np.argsort(means.mean(0), kind="stable")
-        nets, inputs = (_replicated(pd.factorize(of_units[name])[0], places) for name in UNIT)
-        known = np.array(names, dtype=object)[common][order]
-        return cls(tuple(known), means[:, order], deviations[:, order], nets, inputs, len(whole))
+        deviations = table[means.columns].to_numpy() - means.to_numpy()[places]
+        deviations /= (counts[places] * len(counts))[:, np.newaxis]
+        levels = []
+        for name in UNIT:
+            own = pd.factorize(index[name])[0]
+            # With one net in each setting the deviations are 0, which does not mean that nets are equal.
+            replicated = pd.Series(own).groupby(places).nunique().max() > 1
+            levels.append(own if replicated else np.zeros_like(own))
+        return cls(tuple(means.columns), means.to_numpy(), deviations, *levels, len(whole))
 
     @property
     def places(self) -> int:
@@ -296,10 +306,6 @@ class Overall:
         """Half the width of the 95 % interval of the mean score; NaN with too few nets and inputs."""
         error, freedom = self._error(self.deviations[:, self.rules.index(rule)])
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
-
-    def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
-        """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
-        return bool(self.p_better(one, [other])[0] <= LEVEL / comparisons)
 
     def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
         """One-sided p-values of "`one` is better than the other"; 1 with too few nets and inputs."""
@@ -324,56 +330,3 @@ class Overall:
         if not squares:
             return math.nan, math.inf
         return math.sqrt(sum(squares)), float(min(levels) - 1)
-
-
-def _replicated(levels: NDArray[np.intp], places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the levels of nets or inputs, or a single level if no setting has two of them.
-
-    With one net in each setting the deviations are 0, which does not mean that nets are equal.
-    """
-    pairs = np.unique(np.stack([places, levels]), axis=1)
-    return levels if np.bincount(pairs[0]).max() > 1 else np.zeros_like(levels)
-
-
-def numbered(frame: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Number the distinct rows of some columns (missing values are equal); return their first places too."""
-    codes = np.zeros(len(frame), dtype=np.int64)
-    for name in names:
-        own = pd.factorize(frame[name])[0]
-        codes = pd.factorize(codes * (own.max() + 2) + own + 1)[0]
-    first = np.full(codes.max() + 1, len(frame))
-    np.minimum.at(first, codes, np.arange(len(frame)))
-    return codes, first
-
-
-def _scores(frame: pd.DataFrame, score: Score) -> NDArray[np.float64]:
-    value, floor = frame["value"].to_numpy(), frame["floor"].to_numpy()
-    scores = np.full(len(frame), math.nan)
-    codes, names = pd.factorize(frame["metric"])
-    for code, name in enumerate(names):
-        own = codes == code
-        scores[own] = score(recorded_metric(str(name)), value[own], floor[own])
-    return scores
-
-
-def _table(
-    units: NDArray[np.int64], rules: NDArray[np.int64], scores: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Mean score by unit and rule; NaN if not measured."""
-    shape = units.max() + 1, rules.max() + 1
-    cells = units * shape[1] + rules
-    size = shape[0] * shape[1]
-    with np.errstate(invalid="ignore"):
-        means: NDArray[np.float64] = np.bincount(cells, scores, size) / np.bincount(cells, minlength=size)
-    return means.reshape(shape)
-
-
-def _whole(scores: NDArray[np.float64], places: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether a rule has a finite score for every unit of a setting, by setting and rule."""
-    missing = ~np.isfinite(scores)
-    return ~np.array([np.bincount(places, own) > 0 for own in missing.T]).T
-
-
-def _means(scores: NDArray[np.float64], places: NDArray[np.int64]) -> NDArray[np.float64]:
-    counts = np.bincount(places)
-    return np.array([np.bincount(places, own) / counts for own in scores.T]).T
