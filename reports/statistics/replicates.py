@@ -264,16 +264,13 @@ class Overall(Comparison):
         for own, metric in metrics:
             scores[own] = score(metric, frame["value"][own].to_numpy(), frame["floor"][own].to_numpy())
         # An unknown score is infinite, so that no mean skips it.
-        grouped = scores.fillna(math.inf).groupby(
-            [frame[name] for name in (*setting, *UNIT, "rule")], observed=True, sort=False
-        )
-        table = grouped.mean().unstack("rule", sort=False)
+        keys = [frame[name] for name in (*setting, *UNIT, "rule")]
+        means_of = scores.fillna(math.inf).groupby(keys, observed=True, sort=False).mean()
+        table = means_of.unstack("rule", sort=False)
         index = table.index.to_frame(index=False)
-        places = (
-            index.groupby(list(setting), sort=False).ngroup().to_numpy()
-            if setting
-            else np.zeros(len(index), int)
-        )
+        places = np.zeros(len(index), dtype=int)
+        if setting:
+            places = index.groupby(list(setting), observed=True, sort=False).ngroup().to_numpy()
         table = table.reset_index(drop=True)
         whole = np.isfinite(table).groupby(places).all()
         common = (whole.mean() >= COVERAGE).to_numpy()
