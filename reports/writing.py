@@ -47,7 +47,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
     HTML. `links` are addresses of the lists of measurements behind the page's numbers.
     """
     templates = Environment(
-        loader=FunctionLoader(_source),
+        loader=FunctionLoader(lambda name: ((path := TEMPLATES / name).read_text("utf-8"), str(path), None)),
         # entities would be visible in Markdown
         autoescape=select_autoescape(disabled_extensions=("md",), default=True),
         undefined=StrictUndefined,
@@ -75,11 +75,6 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
     templates.globals["inf"] = math.inf
     templates.globals["link"] = functools.partial(_link, links or {})
     return templates
-
-
-def _source(name: str) -> tuple[str, str, None]:
-    path = TEMPLATES / name
-    return path.read_text(encoding="utf-8"), str(path), None
 
 
 def _link(links: Links, rows: Sequence[int], text: Any) -> Any:
@@ -123,7 +118,13 @@ def permalinked(page: str) -> Markup:
         if known:
             anchor = known[0]
         else:
-            anchor = _anchor(above[max(upper for upper in above if upper < level)], heading["text"], taken)
+            # from its text, without small print, and the id above
+            words = html.unescape(re.sub(r"<small>.*?</small>|<[^>]+>", "", heading["text"], flags=re.DOTALL))
+            words = f"{above[max(upper for upper in above if upper < level)]} {words}".lower()
+            named = re.sub(r"[^\w.]+", "-", words).strip("-") or "heading"
+            names = itertools.chain([named], (f"{named}-{count}" for count in itertools.count(2)))
+            anchor = next(name for name in names if name not in taken)
+            taken.add(anchor)
             attributes += f' id="{anchor}"'
         for lower in range(level, 5):
             above.pop(lower, None)
@@ -134,16 +135,6 @@ def permalinked(page: str) -> Markup:
         return f"<h{level}{attributes}>{heading['text']}{inside}</h{level}>{after}"
 
     return Markup(_HEADING.sub(linked, page))  # noqa: S704  as it was
-
-
-def _anchor(above: str, text: str, taken: set[str]) -> str:
-    """Choose an id for a heading from its text, without small print, and the id above; mark it as taken."""
-    words = html.unescape(re.sub(r"<small>.*?</small>|<[^>]+>", "", text, flags=re.DOTALL))
-    named = re.sub(r"[^\w.]+", "-", f"{above} {words}".lower()).strip("-") or "heading"
-    names = itertools.chain([named], (f"{named}-{count}" for count in itertools.count(2)))
-    anchor = next(name for name in names if name not in taken)
-    taken.add(anchor)
-    return anchor
 
 
 def value(setting: Any) -> str:

@@ -24,13 +24,11 @@ _OTHER = "other nets, inputs, settings, rules or metrics"
 
 @dataclass(frozen=True)
 class Agreement:
-    """Measurements of one experiment, or of all, compared with the committed ones.
+    """Measurements of one experiment, or of all (no name), compared with the committed ones.
 
-    The same measurement has the same net, input, noise, samples, seed, rule and metric. `experiment` is empty
-    for all experiments. `compared` of the `measured` ones are among the committed ones. `apart` has those
-    that disagree by more than rounding, largest first, with the columns `experiment`, `network`,
-    `activation`, `seed`, `input`, `sigma`, `rule`, `metric_spec`, `component`, `value`, `committed` and
-    `gap`, in standard errors of the committed value (infinite if it has none).
+    `compared` of the `measured` ones are among the committed ones. `apart` has those that disagree by more
+    than rounding, largest first, with the columns `committed` and `gap`, in standard errors of the committed
+    value (infinite if it has none).
     """
 
     experiment: str
@@ -94,10 +92,11 @@ def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, l
 
     Both frames are those of `Results`, with the keys of their units. Experiments are in order of appearance.
     """
-    identities, known = _identities(here, committed)
-    place = pd.Index(known[~known.duplicated()]).get_indexer(identities)
+    identities, known = (pd.MultiIndex.from_frame(frame[MEASUREMENT]) for frame in (here, committed))
+    first = ~known.duplicated()
+    place = known[first].get_indexer(identities)
     found = place >= 0
-    counterpart = committed[~known.duplicated().to_numpy()].iloc[place[found]]
+    counterpart = committed[first].iloc[place[found]]
     value, theirs = here["value"].to_numpy()[found], counterpart["value"].to_numpy()
     error = counterpart["stderr"].to_numpy()
     differs = value != theirs
@@ -109,27 +108,13 @@ def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, l
     rows = np.flatnonzero(found)[differs]
     gap = pd.Series(gap[differs]).fillna(math.inf).to_numpy()
     apart = here.iloc[rows].assign(committed=theirs[differs], gap=gap)
-    once = ~identities.duplicated().to_numpy()
+    once = ~identities.duplicated()
     whole = _of("", once, found, apart[once[rows]])
     return whole, [
         _of(str(name), own, found, apart[own[rows]])
         for name in here["experiment"].unique()
         for own in [(here["experiment"] == name).to_numpy()]
     ]
-
-
-def _identities(*frames: pd.DataFrame) -> list[pd.Series]:
-    """Numbers that are equal for the same measurement."""
-    parts = [pd.Series(0, index=range(len(frame))) for frame in frames]
-    for name in MEASUREMENT:
-        columns = [frame[name].astype("category").array for frame in frames]
-        known = columns[0].categories
-        for column in columns[1:]:
-            known = known.union(column.categories)
-        for part, column in zip(parts, columns, strict=True):
-            part *= len(known)
-            part += known.get_indexer(column.categories)[column.codes]
-    return parts
 
 
 def _of(experiment: str, own: NDArray[np.bool_], found: NDArray[np.bool_], apart: pd.DataFrame) -> Agreement:

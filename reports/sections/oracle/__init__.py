@@ -87,7 +87,7 @@ def oracle_errors(frame: pd.DataFrame) -> list[Context]:
                 "rms": float(np.sqrt((moves["z"] ** 2).mean())) if len(moves) else math.nan,
                 "shift": float(moves["shift"].abs().max()) if len(moves) else math.nan,
                 "again_rows": Labels(again.index),
-                "moved_rows": _by_pairs(moves),
+                "moved_rows": tuple(moves[["row_1", "row_10"]].to_numpy().ravel().tolist()),
             }
         )
     return errors
@@ -103,25 +103,21 @@ def precision(frame: pd.DataFrame) -> Context:
         filled(frame[name]) if name in frame else pd.Series("", index=frame.index)
         for name in ("noise", "precision", "samples")
     )
-    oracles = (
-        frame.assign(noise=family, samples=samples, double=told == "float64", told=told != "")
-        .groupby(_LAW)[["double", "told"]]
-        .any()
-        .reset_index()
-    )
+    drawn = frame.assign(noise=family, samples=samples, double=told == "float64", told=told != "")
+    oracles = drawn.groupby(_LAW)[["double", "told"]].any().reset_index()
     counts = oracles.groupby(_LAW[:4])["double"].agg(["sum", "size"]).reset_index()
-    counts = counts[counts["sum"] > 0]
-    places = sorted(
-        counts.itertuples(index=False, name=None), key=lambda place: (activation_rank(place[0]), *place[1:4])
-    )
+    places = counts[counts["sum"] > 0].itertuples(index=False, name=None)
     double = []
-    for activation, depth, noise, sigma, needed, drawn in places:
+    for activation, depth, noise, sigma, needed, of in sorted(
+        places, key=lambda place: (activation_rank(place[0]), *place[1:4])
+    ):
         scale = f"{sigma:g}" if noise in ("", "gaussian") else f"{sigma:g} ({noise})"
-        double.append((NetKind(activation, int(depth)).label, scale, f"{needed} of {drawn}"))
+        double.append((NetKind(activation, int(depth)).label, scale, f"{needed} of {of}"))
     return {"oracles": len(oracles), "untold": int((~oracles["told"]).sum()), "double": double}
 
 
 def _moves(part: pd.DataFrame) -> pd.DataFrame:
+    """Measurements with both sample counts, the largest change in standard errors first."""
     measurement = ["net", "input", "sigma", "rule", "component"]
     named = part.assign(row=part.index)
     columns = ["value", "stderr", "row"]
@@ -129,11 +125,5 @@ def _moves(part: pd.DataFrame) -> pd.DataFrame:
     both = sides[0].join(sides[1], lsuffix="_1", rsuffix="_10", how="inner")
     shift = both["value_10"] - both["value_1"]
     error = np.hypot(both["stderr_1"], both["stderr_10"])
-    known = error > 0
-    moved = both[["row_1", "row_10"]].assign(shift=shift)[known]
-    return moved.assign(z=shift[known] / error[known])
-
-
-def _by_pairs(moves: pd.DataFrame) -> tuple[int, ...]:
-    ranked = moves.iloc[np.argsort(-moves["z"].abs().to_numpy(), kind="stable")]
-    return tuple(int(row) for row in ranked[["row_1", "row_10"]].to_numpy().ravel())
+    moved = both[["row_1", "row_10"]].assign(shift=shift, z=shift / error)[error > 0]
+    return moved.iloc[np.argsort(-moved["z"].abs().to_numpy(), kind="stable")]
