@@ -99,44 +99,17 @@ _VARIES: dict[str, Callable[[Metric, Any], str]] = {
 _SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", *_KEY)
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The measurements behind one number, `shown` of `count`; `rows` are HTML rows of a table."""
-
-    anchor: str
-    title: str
-    mean: float
-    count: int
-    shown: int
-    rows: str
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """One page of lists, by group.
-
-    `varying` are the groups with lists whose measurements differ in more than net and input; `drilled` says
-    whether any measurement has a drill-down page.
-    """
-
-    page: Page
-    parts: tuple[tuple[Group, tuple[Listing, ...]], ...]
-    varying: frozenset[Group]
-    drilled: bool
-
-    @property
-    def cut(self) -> bool:
-        return any(listing.shown < listing.count for _, listings in self.parts for listing in listings)
-
-
 def sheets(
     numbers: Iterable[Number],
     frame: pd.DataFrame,
     drilled: Mapping[str, str],
     traits: RuleTraits,
     most_bytes: int = MOST_BYTES,
-) -> Iterator[Sheet]:
+) -> Iterator[dict[str, Any]]:
     """Yield pages with the measurements behind numbers, in the order in which the numbers name their pages.
+
+    A page has its groups in `parts`, each with its lists: `shown` of `count` measurements as HTML `rows`.
+    `varying` are groups of measurements that differ in more than net and input.
 
     `frame` holds all measurements; numbers refer to its rows by position. `drilled` maps keys of measurements
     to addresses of drill-down pages, relative to the pages' folder. `most_bytes` is an approximate bound on
@@ -159,17 +132,19 @@ def sheets(
     listed = listed.assign(key=keys(listed).mask(listed["rule"].map(traits.is_reference).astype(bool), ""))
     listed = listed.assign(rule=listed["rule"].astype(object).map(traits.label))
     varying = frozenset(number.group for number in numbers if number.varies)
-    pages: dict[Page, dict[Group, list[Listing]]] = {}
+    pages: dict[Page, dict[Group, list[dict[str, Any]]]] = {}
     start = 0
     for number, top in zip(numbers, tops, strict=True):
         group, part = number.group, listed.iloc[start : start + len(top)]
         start += len(top)
         html = "\n".join(_html(group.metric, part, number.varies if group in varying else None, drilled))
-        listing = Listing(number.anchor, number.title, number.mean, len(number.rows), len(top), html)
+        listing = {"anchor": number.anchor, "title": number.title, "mean": number.mean}
+        listing |= {"count": len(number.rows), "shown": len(top), "rows": html}
         pages.setdefault(group.page, {}).setdefault(group, []).append(listing)
     for page, groups in pages.items():
-        parts = tuple((group, tuple(listings)) for group, listings in groups.items())
-        yield Sheet(page, parts, varying, bool(drilled))
+        cut = any(one["shown"] < one["count"] for listings in groups.values() for one in listings)
+        parts = list(groups.items())
+        yield {"page": page, "parts": parts, "varying": varying, "drilled": bool(drilled), "cut": cut}
 
 
 def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int) -> int:

@@ -254,10 +254,9 @@ def lists(
 ) -> dict[str, str]:
     """Pages of lists by file; each links back to the page with its numbers."""
     template = environment(results.traits).get_template("numbers.html")
-    made = sheets(numbers, results.frame, drilled, results.traits)
-    return {
-        one.page.file: template.render(
-            sheet=one, data=table, command=command, back=address(one.page.section, where), shared="../"
-        )
-        for one in made
-    }
+    made = {}
+    for sheet in sheets(numbers, results.frame, drilled, results.traits):
+        page = sheet["page"]
+        around = {"data": table, "command": command, "back": address(page.section, where), "shared": "../"}
+        made[page.file] = template.render(sheet=sheet, **around)
+    return made

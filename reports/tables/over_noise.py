@@ -63,21 +63,29 @@ def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> str:
         axes.plot(*zip(*points, strict=True), **styled[rule].line)
         shown += [mean for _, mean in points]
         words.append(f"{styled[rule].label} {number(points[0][1])} to {number(points[-1][1])}")
-    sampled = [points for rule in table.rules if is_plain(rule) and (points := _points(table, rows, rule))]
-    if sampled:
-        shown += [mean for points in sampled for _, mean in points]
-        by_sigma: dict[float, list[float]] = {}
-        for sigma, mean in (point for points in sampled for point in points):
-            by_sigma.setdefault(sigma, []).append(mean)
+    by_sigma: dict[float, list[float]] = {}
+    for sigma, mean in (p for rule in table.rules if is_plain(rule) for p in _points(table, rows, rule)):
+        by_sigma.setdefault(sigma, []).append(mean)
+        shown.append(mean)
+    if by_sigma:
         sigmas = sorted(by_sigma)
-        ends = [min(by_sigma[sigma]) for sigma in sigmas], [max(by_sigma[sigma]) for sigma in sigmas]
+        ends = [[end(by_sigma[sigma]) for sigma in sigmas] for end in (min, max)]
         axes.fill_between(sigmas, *ends, color=GREY, alpha=0.35, linewidth=0)
         for end in ends:  # visible even if all sample counts are equally accurate
             axes.plot(sigmas, end, color=GREY, linewidth=0.7)
     floors = sorted((row.sigma, row.floor95) for row in rows if math.isfinite(row.floor95))
     if floors:
         axes.plot(*zip(*floors, strict=True), color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    _scaled(axes, table, rows, shown)
+    sigmas = sorted({row.sigma for row in rows})
+    if all(sigma > 0 for sigma in sigmas):
+        axes.set_xscale("log")
+    axes.set_xticks(sigmas, [f"{sigma:g}" for sigma in sigmas])
+    axes.set_xticks([], minor=True)
+    axes.set(xlabel=f"noise level {table.scale}", ylabel=table.metric.label)
+    if table.metric.complement:
+        axes.set_ylim(0, 1.02)
+    elif shown and min(shown) > 0 and max(shown) >= _DECADE * min(shown):
+        log_scale(axes.yaxis)
     return "; ".join(words)
 
 
@@ -91,17 +99,3 @@ def _points(table: Table, rows: Iterable[Row], rule: str) -> list[tuple[float, f
     place = table.rules.index(rule)
     cells = ((row.sigma, row.cells[place]) for row in rows)
     return [(sigma, cell.mean) for sigma, cell in cells if cell and math.isfinite(cell.mean)]
-
-
-def _scaled(axes: Axes, table: Table, rows: Sequence[Row], shown: Sequence[float]) -> None:
-    sigmas = sorted({row.sigma for row in rows})
-    if all(sigma > 0 for sigma in sigmas):
-        axes.set_xscale("log")
-    axes.set_xticks(sigmas, [f"{sigma:g}" for sigma in sigmas])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel(f"noise level {table.scale}")
-    axes.set_ylabel(table.metric.label)
-    if table.metric.complement:
-        axes.set_ylim(0, 1.02)
-    elif shown and min(shown) > 0 and max(shown) >= _DECADE * min(shown):
-        log_scale(axes.yaxis)

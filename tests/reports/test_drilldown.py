@@ -190,16 +190,16 @@ def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
     results = made_up.results(made_up.frame(depths=(1,), nets=5, inputs=6, suites=("iris-tv",)))
     frame, numbers = results.frame, made_up.page(results, [Tables()])[1]
     (sheet,) = sheets(numbers, frame, {}, TRAITS)
-    listing = sheet.parts[0][1][0]
-    assert (listing.count, listing.shown) == (30, MOST_ROWS)
-    assert listing.rows.count("<tr>") == MOST_ROWS
+    listing = sheet["parts"][0][1][0]
+    assert (listing["count"], listing["shown"]) == (30, MOST_ROWS)
+    assert listing["rows"].count("<tr>") == MOST_ROWS
     (small,) = sheets(numbers, frame, {}, TRAITS, most_bytes=200_000)
-    sizes = [len(each.rows) for _, listings in small.parts for each in listings]
-    assert sum(sizes) < 200_000
-    assert min(each.shown for _, listings in small.parts for each in listings) >= 1
-    assert small.cut
+    listings = [each for _, listings in small["parts"] for each in listings]
+    assert sum(len(each["rows"]) for each in listings) < 200_000
+    assert min(each["shown"] for each in listings) >= 1
+    assert small["cut"]
     path = build(results, tmp_path, [Tables()])
-    text = (path.parent / FOLDER / sheet.page.file).read_text()
+    text = (path.parent / FOLDER / sheet["page"].file).read_text()
     assert "20 of 30 " in told(text)
     assert "All measurements with their keys are in results.csv" in told(text)
 

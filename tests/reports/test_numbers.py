@@ -26,7 +26,7 @@ def numbers_of(frame):
 def listed(numbers, frame):
     """Anchors and what stands at them, by file."""
     return {
-        sheet.page.file: {each.anchor: each for _, listings in sheet.parts for each in listings}
+        sheet["page"].file: {each["anchor"]: each for _, listings in sheet["parts"] for each in listings}
         for sheet in sheets(numbers, frame, {}, TRAITS)
     }
 
@@ -54,7 +54,7 @@ def test_every_section_leads_to_lists_that_are_there(everything, section):
     found = linked(text, section)
     assert len(found) > 3
     for file, anchor in found:
-        assert files[file][anchor].rows.count("<tr>") >= 1
+        assert files[file][anchor]["rows"].count("<tr>") >= 1
 
 
 def test_the_mean_of_a_list_is_the_number_that_leads_there(everything):

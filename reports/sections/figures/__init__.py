@@ -15,7 +15,7 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CHARTS
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
+from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label, activation_rank
 from sdp_bench.reports.style.theme import GREY, LIGHT, Style, is_plain, styles
 from sdp_bench.reports.tables.over_noise import over_noise
@@ -146,8 +146,9 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
         names.append(", ".join(filter(None, (label, shape))))
     height, width = _ROW * len(rows), max(_COLUMN * len(sigmas), 1.45)
     left = 0.055 * max(map(len, names)) + 0.1
-    columns = max(1, min(6, int((10.2 - left) / (width + 0.12))))
-    drawing, every = _heat_axes([traits.label(rule) for rule in rules], columns, width, height, left)
+    columns = max(1, min(6, len(rules), int((10.2 - left) / (width + 0.12))))
+    size = {"width": width, "height": height, "left": 0, "right": 0.12, "below": 0.1, "above": 0.45}
+    drawing, every = panels([traits.label(rule) for rule in rules], columns=columns, margin=left, **size)
     families = rows["family"].tolist()
     edges = [place for place in range(1, len(families)) if families[place] != families[place - 1]]
     for place, (axes, rule) in enumerate(zip(every, rules, strict=True)):
@@ -156,6 +157,7 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
         text = grid.map(
             lambda value: "" if math.isnan(value) else f"{value:.2f}".lstrip("0") if value < 1 else "1"
         )
+        axes.set_title(axes.get_title(loc="left"), pad=14, fontsize=SMALL)
         axes.grid(visible=False)
         sns.heatmap(
             grid.to_numpy(), annot=text.to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis", cbar=False,
@@ -180,26 +182,6 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
         drawing,
         cells=True,
     )
-
-
-def _heat_axes(
-    titles: Sequence[str], columns: int, width: float, height: float, left: float
-) -> tuple[Any, list[Any]]:
-    """Axes side by side of which only the first in each row has names, on the left."""
-    from matplotlib.figure import Figure as Drawing
-
-    columns = min(columns, len(titles))
-    gap, above, rows = 0.12, 0.45, math.ceil(len(titles) / columns)
-    wide, tall = left + columns * (width + gap), rows * (above + height + 0.1)
-    drawing = Drawing(figsize=(wide, tall))
-    every = []
-    for place, title in enumerate(titles):
-        row, column = divmod(place, columns)
-        x, y = left + column * (width + gap), tall - row * (above + height + 0.1) - above - height
-        axes = drawing.add_axes((x / wide, y / tall, width / wide, height / tall))
-        axes.set_title(clean(title), pad=14, fontsize=SMALL)
-        every.append(axes)
-    return drawing, every
 
 
 @look()
