@@ -6,6 +6,8 @@ import hashlib
 import numpy as np
 import pandas as pd
 
+from sdp_bench.bench.results.record import RunDescription
+from sdp_bench.bench.settings import Settings
 from sdp_bench.oracles.exact.theorem import check_theorem
 from sdp_bench.reports.page import Data, cover, pages, parts
 from sdp_bench.reports.results import Results
@@ -161,6 +163,12 @@ def little_on_one_relu():
     """A few cases of the section on one ReLU, whose quadrature takes seconds."""
     checks = tuple(check_theorem(ratios=(0.0,)))
     return SingleReLU(wasserstein_over_mean((-0.1, 0.0, 0.1)), Nearer("a", "b", 0.1, ()), checks)
+
+
+def description(experiments=None, **more):
+    """What is stored of a run."""
+    plain = {"command": "sdp-bench run", "preset": "quick", "left_out": (), "environment": {}}
+    return RunDescription(settings=Settings().as_dict(), experiments=experiments or {}, **plain | more)
 
 
 SECTIONS = [OneReLU(little_on_one_relu) if section.name == "relu" else section for section in sections()]

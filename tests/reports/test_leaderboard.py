@@ -13,13 +13,14 @@ from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.experiments.problem_set import NAME
 from sdp_bench.bench.nets.net import stored
 from sdp_bench.bench.results.exchange import export
-from sdp_bench.bench.results.record import Record, RunDescription, Selection
+from sdp_bench.bench.results.record import Record, Selection
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
 from sdp_bench.commands.report import report
 from sdp_bench.reports.leaderboard import USES, build, problems, read, table
 from sdp_ref.rules import Traits
+from tests.reports import made_up
 
 HOSTILE = '<script>alert(1)</script>"&\x1b[31m'
 RULES = {"sdp": 0.2, "unscented": 0.3, "marginal_sdp": 0.4}
@@ -39,14 +40,8 @@ def entry_file(path, plan, rules, solved=lambda problem: True, labels=(), second
     rows = problems()[problems()["metric_spec"].str.partition(":")[0].isin(METRICS)]
     rng = np.random.default_rng(5)
     noise = dict(zip(rows["unit"], rng.uniform(0.9, 1.1, len(rows)), strict=True))
-    about = RunDescription(
-        command="sdp-bench run",
-        preset="quick",
-        settings=Settings().as_dict(),
-        experiments={NAME: Selection(tuple(rows["metric_spec"].unique()), tuple(rules))},
-        left_out=(),
-        environment={"cpu": "a processor"},
-    )
+    asked = {NAME: Selection(tuple(rows["metric_spec"].unique()), tuple(rules))}
+    about = made_up.description(asked, environment={"cpu": "a processor"})
     traits = {rule: Traits(dict(labels).get(rule, rule)) for rule in rules}
     with Store(path, writing=True) as store:
         run = store.begin_run(
@@ -223,14 +218,7 @@ def test_the_command_writes_the_page(first, tmp_path):
 
 
 def test_a_file_without_the_problems_is_refused(tmp_path, first):
-    about = RunDescription(
-        command="sdp-bench run",
-        preset="smoke",
-        settings=Settings().as_dict(),
-        experiments={"iris-tv": Selection((), ())},
-        left_out=(),
-        environment={},
-    )
+    about = made_up.description({"iris-tv": Selection((), ())})
     with Store(tmp_path / "other.sqlite", writing=True) as store:
         store.finish_run(store.begin_run(about, nets=(), units=(), rules={}, members=()), 1.0)
     with pytest.raises(UserError, match="no measurement of sdp-bench-1"):

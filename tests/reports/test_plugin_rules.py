@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from sdp_bench.bench.results.record import Record, RunDescription, Selection, StoredNet, Unit
+from sdp_bench.bench.results.record import Record, Selection, StoredNet, Unit
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.drilldown.page import chosen
 from sdp_bench.reports.results import results_of
 from sdp_bench.reports.scorecard.answers import answers
@@ -13,6 +12,7 @@ from sdp_bench.reports.scorecard.judging import Candidate, judge
 from sdp_bench.reports.sections.choice import choice
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_ref.rules import Traits
+from tests.reports import made_up
 
 METRIC = "tv_headline:cells=512,pilot_samples=131072"
 TRAITS = {
@@ -39,14 +39,7 @@ def stored(path, nets):
         for unit in units
         for rule, value in DISTANCES.items()
     ]
-    run = RunDescription(
-        command="sdp-bench run iris-tv",
-        preset="quick",
-        settings=Settings().as_dict(),
-        experiments={"iris-tv": Selection((METRIC,), tuple(TRAITS))},
-        left_out=(),
-        environment={},
-    )
+    run = made_up.description({"iris-tv": Selection((METRIC,), tuple(TRAITS))})
     with Store(path, writing=True) as store:
         members = [("iris-tv", unit.key) for unit in units]
         number = store.begin_run(run, nets=kept, units=units, rules=TRAITS, members=members)

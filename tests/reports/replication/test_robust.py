@@ -16,11 +16,10 @@ from sdp_bench.reports.statement import Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome
 from tests.reports import made_up
 from tests.reports.sections.test_introduction import frame as introduced
+from tests.reports.sections.test_robustness import COLUMNS, SCALED
 
 SCALES = (1e-4, 1e-2, 1.0, 100.0, 1e4)
 RUNS = 24
-SCALED = ("dirichlet", "pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy")
-COLUMNS = ["experiment", "dataset", "objective", "sigma", "seed", "rule", "metric", "component", "value"]
 
 
 def hill(scale, best):
@@ -38,26 +37,15 @@ def measured(left, noise, square=None, ce=0.05, clean=0.95, best=1.0, best_noise
             attack = left[objective] + away
             noisy = noise[objective] + (hill(scale, best_noise) if scaled else 0.0)
             known = [
-                ("clean", METRICS[0], "", clean + (0.005 if scaled else 0.0)),
+                ("clean", METRICS[0], "", clean + 0.005 * scaled),
                 ("noise", METRICS[0], "0.5", noisy),
                 ("square", METRICS[0], "16/255", (square or left)[objective] + away),
-                *(("pgd_ce", name, "16/255", attack + (ce if scaled else 0.0)) for name in METRICS),
+                *(("pgd_ce", name, "16/255", attack + ce * scaled) for name in METRICS),
+                *(("pgd_own", name, "16/255", attack) for name in METRICS if scaled),
             ]
-            if scaled:
-                known += [("pgd_own", name, "16/255", attack) for name in METRICS]
-            found += [
-                (
-                    "robustness",
-                    "mnist",
-                    objective,
-                    scale,
-                    seed,
-                    *where,
-                    value + 1e-3 * draws.standard_normal(),
-                )
-                for *where, value in known
-            ]
-    return pd.DataFrame(found, columns=COLUMNS)
+            model = ("robustness", "mnist", objective, scale, seed)
+            found += [(*model, *where, value + 1e-3 * draws.standard_normal()) for *where, value in known]
+    return pd.DataFrame(found, columns=COLUMNS[:-1])
 
 
 PAPER = dict(zip(("softmax", *SCALED), (0.14, 0.14, 0.85, 0.6, 0.7), strict=True))

@@ -13,6 +13,7 @@ from sdp_bench.reports.replication.page import RULES, counterparts, topics
 from sdp_bench.reports.statement import Answer, Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up
+from tests.reports.sections.test_intervals import frame as intervals_of
 
 
 def evidence(frame, **options):
@@ -230,22 +231,26 @@ OWN = ("a scan for each seed and setting",)
 
 def uci(widths, coverage, component=""):
     """Measurements of methods on one set, ten seeds with a little spread."""
-    rows = [
-        {"experiment": "uci", "dataset": "concrete", "rule": rule, "metric": metric, "seed": float(seed)}
-        | {"value": value * (1 + 1e-3 * seed), "component": component}
-        for values, metric in ((widths, "mpiw"), (coverage, "picp"))
-        for rule, value in values.items()
-        for seed in range(10)
-    ]
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1)
-    return pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)
+    return intervals_of(
+        [
+            ("concrete", rule, metric, {seed: value * (1 + 1e-3 * seed) for seed in range(10)})
+            for values, metric in ((widths, "mpiw"), (coverage, "picp"))
+            for rule, value in values.items()
+        ],
+        component,
+    )
+
+
+def of_frame(name, frame):
+    """Evidence with measurements of one experiment."""
+    own = evidence(made_up.frame(depths=(1,), nets=1, inputs=1))
+    own._made[name] = frame
+    return own
 
 
 def test_intervals_are_compared_seed_by_seed():
     widths = {"sdp": 0.2, "pnn": 0.3, "sqr_ends": 0.25, "sdp+pnn": 0.19}
-    own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
-    own._made["uci"] = uci(widths, dict.fromkeys(widths, 0.93)).query("experiment == 'uci'")
-    tried = RULES["uci-sdp"](own)
+    tried = RULES["uci-sdp"](of_frame("uci", uci(widths, dict.fromkeys(widths, 0.93))))
     found = {effect.name: effect.values for effect in tried.trials[0].effects}
     assert set(found) == {
         "MPIW of SDP over that of PNN on concrete",
@@ -256,22 +261,19 @@ def test_intervals_are_compared_seed_by_seed():
 
 def test_the_best_coverage_is_the_best_of_all_methods():
     methods = ("sdp", "pnn", "sqr_ends", "sdp+pnn", "monte_carlo:samples=10", "monte_carlo:samples=100")
-    own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     coverage = dict.fromkeys(methods, 0.9) | {"sqr_ends": 0.949, "sdp+pnn": 0.94}
-    own._made["uci"] = uci({}, coverage).query("experiment == 'uci'")
-    (trial,) = RULES["uci-coverage"](own).trials
+    (trial,) = RULES["uci-coverage"](of_frame("uci", uci({}, coverage))).trials
     assert len(trial.effects) == len(methods) - 1
     assert "SQR" in trial.deciding.name
 
 
 def test_intervals_are_ruled_on_under_each_reading_of_the_scan():
-    own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     each = [
         uci({"sdp": 0.2}, {}, "set_scan"),
         uci({"sdp": 0.4}, {}, "set_variance"),
         uci({"sdp": 0.1, "pnn": 0.3, "ensemble:members=5": 0.6}, {}),
     ]
-    own._made["uci"] = pd.concat(each).query("experiment == 'uci'")
+    own = of_frame("uci", pd.concat(each))
     trials = RULES["uci-sdp"](own).trials
     assert [trial.convention for trial in trials] == [OWN, ("one scan a set",), ("one variance a set",)]
     factors = [np.exp(trial.effects[0].values[0]) for trial in trials]
@@ -290,9 +292,7 @@ def selected(areas, seeds=10):
         for seed in range(seeds)
     ]
     columns = ["experiment", "objective", "rule", "metric", "component", "seed", "sigma", "value"]
-    own = evidence(made_up.frame(depths=(1,), nets=1, inputs=1))
-    own._made["selective"] = pd.DataFrame(found, columns=columns)
-    return own
+    return of_frame("selective", pd.DataFrame(found, columns=columns))
 
 
 def outcome_of(key, found):

@@ -11,18 +11,8 @@ from sdp_bench.reports.sections.robustness import Robustness, robustness
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
-COLUMNS = [
-    "experiment",
-    "dataset",
-    "objective",
-    "sigma",
-    "seed",
-    "rule",
-    "metric",
-    "component",
-    "value",
-    "recipe",
-]
+COLUMNS = ["experiment", "dataset", "objective", "sigma", "seed", "rule", "metric", "component"]
+COLUMNS += ["value", "recipe"]
 SCALED = ("dirichlet", "pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy")
 
 
