@@ -27,8 +27,7 @@ from sdp_bench.bench.results.record import Run
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.folder import check, inside, write
 from sdp_bench.reports.site import PAGE
-from sdp_bench.reports.statistics.ranking import Ranking, rank
-from sdp_bench.reports.statistics.replicates import Overall
+from sdp_bench.reports.statistics.ranking import Overall, Ranking, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.writing import environment

@@ -15,8 +15,7 @@ from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.reports.scorecard.comparisons import one_number
 from sdp_bench.reports.scorecard.judging import CostTable, Line, Verdict
 from sdp_bench.reports.statistics.costs import plain_samples
-from sdp_bench.reports.statistics.ranking import Ranking
-from sdp_bench.reports.statistics.replicates import Replicates
+from sdp_bench.reports.statistics.ranking import Ranking, Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits, noise_symbol, noise_words
 

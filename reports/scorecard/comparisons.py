@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Scores
-from sdp_bench.reports.statistics.replicates import Replicates
+from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Replicates, Scores
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.frame import by_kind
 

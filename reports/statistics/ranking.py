@@ -1,7 +1,8 @@
-"""Which rule is best: the ranking of rules by paired differences, and marks of ties in tables.
+"""Which rule is best: rules compared over nets and inputs, in one setting and over many, and ranked.
 
 References
 ----------
+Cameron, Gelbach and Miller, "Robust inference with multiway clustering", J. Bus. Econ. Statist. 29, 2011.
 Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6, 1979.
 Gupta, "On some multiple decision (selection and ranking) rules", Technometrics 7, 1965.
 Hsu, "Constrained simultaneous confidence intervals for multiple comparisons with the best", Ann. Statist. 12,
@@ -14,15 +15,19 @@ import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.special import ndtr, stdtr, stdtrit
 
-from sdp_bench.bench.metrics import Metric
+from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics.distances import StandardDeviationRatio
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.names import RuleTraits
 
 
 class Labels(Sequence[int]):
@@ -203,9 +208,8 @@ class Scores:
 def _numbered(row: NDArray[np.intp], codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
     """Renumber codes within each row, in order of first appearance."""
     met: NDArray[np.intp] = pd.factorize(row * (codes.max() + 1) + codes)[0]
-    first = np.unique(row, return_index=True)[
-        1
-    ]  # at the start of a row, all codes so far are those of earlier rows
+    # At the start of a row, all codes so far are those of earlier rows.
+    first = np.unique(row, return_index=True)[1]
     return met - met[first][row]
 
 
@@ -218,3 +222,304 @@ def means_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
     for row in np.flatnonzero(known.any(1) & ~whole):
         means[row] = values[row, known[row]].mean()
     return means
+
+
+MIN_LEVELS = 3
+"""Smallest number of nets, or inputs, whose spread is estimated; fewer are treated as fixed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates(Comparison):
+    """Scores, lower is better, of rules that were all measured on the same pairs of net and input.
+
+    Nets and inputs are each treated as a random sample if there are at least :data:`MIN_LEVELS`. Fewer are
+    treated as fixed, and conclusions hold for these alone. If all nets share their inputs (a crossed design),
+    the squared standard error of a mean is that of the net means plus that of the input means. This is
+    slightly too large; the degrees of freedom are the smaller count less 1. If nets have inputs of their own,
+    it is that of the net means. If both are fixed, only the errors of the measurements remain.
+
+    With effects a of n nets, b of m inputs and c of pairs, the net means have the variance a + c / m, since
+    all nets share b, and the input means have b + c / n. Divided by their numbers, they add up to a / n + b /
+    m + 2 c / (n m), which is c / (n m) more than the variance of the mean. This is the two-way clustered
+    variance of Cameron, Gelbach and Miller without the term that they subtract, which can make it negative.
+
+    `values` and `errors` (standard errors, with the spread over draws of a sampling rule) have the shape
+    (pairs, rules); `nets` and `inputs` number the net and input of each pair. `sampling` names the rules that
+    sample, among these and others.
+    """
+
+    rules: tuple[str, ...]
+    values: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    nets: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    sampling: frozenset[str]
+
+    @classmethod
+    def of(cls, metric: Metric, measured: pd.DataFrame, traits: RuleTraits) -> Replicates:
+        """Compare rules by the measurements of one metric; rules not measured on every pair are skipped."""
+        rules = tuple(traits.in_order(measured["rule"].unique()))
+        return cls.of_scores(metric, Scores.of(metric, measured, rules), traits)
+
+    @classmethod
+    def of_scores(cls, metric: Metric, scores: Scores, traits: RuleTraits) -> Replicates:
+        """Compare the rules that have a finite score on every pair."""
+        whole = np.isfinite(scores.values).all(0)
+        rules = tuple(np.array(scores.rules, dtype=object)[whole])
+        draws = [spread_of_draws(metric, traits[rule].sampling) for rule in rules]
+        return cls(
+            rules,
+            scores.values[:, whole],
+            np.hypot(scores.errors[:, whole], draws),
+            scores.nets,
+            scores.inputs,
+            frozenset(filter(traits.is_sampling, scores.rules)),
+        )
+
+    @functools.cached_property
+    def net_count(self) -> int:
+        return int(self.nets.max()) + 1
+
+    @functools.cached_property
+    def input_count(self) -> int:
+        """Number of distinct inputs of all nets together."""
+        return int(self.inputs.max()) + 1
+
+    @property
+    def crossed(self) -> bool:
+        """Whether nets share their inputs (some pairs may be missing) instead of having their own."""
+        return 2 * len(self.nets) > self.net_count * self.input_count
+
+    @property
+    def fixed(self) -> bool:
+        """Whether nets and inputs are both too few for an estimate of spread."""
+        return self.net_count < MIN_LEVELS and self.input_count < MIN_LEVELS
+
+    @property
+    def design(self) -> str:
+        nets = labels.plural(self.net_count, "net")
+        if len(self.nets) == self.net_count * self.input_count:
+            return f"{nets} × {labels.plural(self.input_count, 'input')}"
+        return f"{nets}, {labels.plural(len(self.nets), 'input')} in all"
+
+    def mean(self, rule: str) -> float:
+        return float(self._column(rule).mean())
+
+    def half_width(self, rule: str) -> float:
+        """Half the width of the 95 % interval of a rule's mean score; NaN if unknown."""
+        error, freedom = self._error(self._column(rule))
+        if self.fixed:
+            error = float(np.sqrt((self.errors[:, self.rules.index(rule)] ** 2).sum())) / len(self.values)
+        return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+
+    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """One-sided p-values of "`one` is better than the other"; the null hypothesis is "as good or worse".
+
+        If all replicates show the same difference, the sign test replaces t. If nets and inputs are fixed,
+        the errors of the measurements are used, and p is 1 if one of them is unknown.
+        """
+        first, columns = self.rules.index(one), [self.rules.index(other) for other in others]
+        ahead = self.values[:, columns] - self.values[:, [first]]
+        means = ahead.mean(0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.fixed:
+                # Errors of measurements stem from many samples and count as known: a normal test, not t.
+                squares = self.errors[:, columns] ** 2 + self.errors[:, [first]] ** 2
+                error = np.sqrt(squares.sum(0)) / len(ahead)
+                return np.where(error > 0, ndtr(-means / error), 1.0)
+            error, freedom = self._error(ahead)
+            # The sign test has one sign for each level of the factor with the fewest levels, all equal.
+            signs = np.where(means > self._negligible, 0.5 ** (freedom + 1), 1.0)
+            return np.where(error <= self._negligible, signs, stdtr(freedom, -means / error))
+
+    @functools.cached_property
+    def _negligible(self) -> float:
+        """Smaller differences are float64 rounding; t would divide rounding errors by rounding errors."""
+        return 1e-12 * float(np.abs(self.values).max())
+
+    def contest(self, rules: Sequence[str]) -> Ranking | None:
+        """Rank those of `rules` that were measured on every pair; None if there are none.
+
+        If nets and inputs are fixed, sampling rules with an unknown spread over draws are skipped.
+        """
+        known = [rule for rule in self.rules if rule in rules]
+        if self.fixed:
+            known = [
+                rule for rule in known if rule not in self.sampling or not math.isnan(self.half_width(rule))
+            ]
+        return rank(self, known) if known else None
+
+    def _column(self, rule: str) -> NDArray[np.float64]:
+        return self.values[:, self.rules.index(rule)]
+
+    def _error(self, values: NDArray[np.float64]) -> tuple[Any, float]:
+        """Standard errors of means over pairs, and degrees of freedom; infinite freedom if all is fixed."""
+        by_net, by_input = _group_means(values, self.nets), _group_means(values, self.inputs)
+        if not self.crossed:
+            means = [by_net] if len(by_net) >= MIN_LEVELS else [values]
+        else:
+            means = [by_net, by_input]
+        random = [each for each in means if len(each) >= MIN_LEVELS]
+        if not random:
+            return math.nan, math.inf
+        squares = [each.var(0, ddof=1) / len(each) for each in random]
+        return np.sqrt(sum(squares)), float(min(len(each) for each in random) - 1)
+
+
+def _group_means(values: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Means over the pairs of each group, along the first axis."""
+    counts = np.bincount(groups)
+    member = (groups == np.arange(len(counts))[:, np.newaxis]) / counts[:, np.newaxis]
+    means: NDArray[np.float64] = member @ values
+    return means
+
+
+def spread_of_draws(metric: Metric, draws: int | None) -> float:
+    """Bound of the standard deviation of a score over the draws of a sampling rule; 0 for other rules.
+
+    One of k draws changes a total variation by at most 1 / k, so its standard deviation is at most 1 / (2
+    sqrt(k)) (Efron and Stein 1981, Popoviciu's inequality). A standard deviation of k nearly Gaussian draws
+    has the relative error 1 / sqrt(2 k). NaN for other metrics, or if the number of draws is unknown.
+    """
+    if draws is None:
+        return 0.0
+    if draws and metric.complement:
+        return 0.5 / math.sqrt(draws)
+    if draws and metric.name == StandardDeviationRatio.name:
+        return 1 / math.sqrt(2 * draws)
+    return math.nan
+
+
+def best_of(values: Mapping[str, pd.Series]) -> set[str]:
+    """Return the column with the lowest mean and those tied with it; the index (seeds, say) pairs values.
+
+    The result is empty if all of several columns are tied.
+    """
+    columns = {name: column for name, column in values.items() if len(column)}
+    if not columns:
+        return set()
+    known = pd.concat(columns, axis=1, join="inner").to_numpy(dtype=float)
+    nets, inputs = np.arange(len(known)), np.zeros(len(known), dtype=np.int64)
+    paired = Replicates(tuple(columns), known, np.full(known.shape, math.nan), nets, inputs, frozenset())
+    ranking = rank(paired, tuple(columns)) if len(known) else None
+    return set(ranking.best) if ranking and (ranking.worse or len(columns) == 1) else set()
+
+
+SETTING = ("activation", "depth", "network", "recipe", "noise", "sigma")
+"""Columns that identify a setting."""
+Score = Callable[[Metric, NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+"""Compute scores, lower is better, from a metric, values and floors."""
+COVERAGE = 0.8
+"""Share of the settings in which a rule must have been measured."""
+
+
+@dataclass(frozen=True, eq=False)
+class Overall(Comparison):
+    """Mean scores, lower is better, of rules that were all measured in the same settings, best first.
+
+    All settings have the same weight, however many nets and inputs they have. Nets and inputs are random;
+    settings are fixed, because they were chosen. The squared standard error of a mean is that over nets plus
+    that over inputs, which is slightly too large (see :class:`Replicates`). A net (or input) contributes the
+    sum of its deviations in all settings.
+
+    `at_places` holds the mean scores, shape (settings, rules), and `of` is the number of settings in which
+    any rule was measured. `deviations`, shape (units, rules), is the contribution to the overall mean of each
+    pair of net and input in a setting, relative to the mean of that setting. `nets` and `inputs` number the
+    nets and inputs of these units.
+    """
+
+    rules: tuple[str, ...]
+    at_places: NDArray[np.float64]
+    deviations: NDArray[np.float64]
+    nets: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    of: int
+
+    @classmethod
+    def measured(
+        cls,
+        frame: pd.DataFrame,
+        score: Score,
+        traits: RuleTraits,
+        setting: Sequence[str] = SETTING,
+        least: int = 2,
+    ) -> Overall | None:
+        """Compare rules by the measurements of one metric; components of a measurement are averaged.
+
+        `setting` names the columns that identify a setting. Nets that differ in these columns are not
+        replicates of each other, so that their differences are no part of the intervals.
+
+        References are skipped, then rules measured in less than :data:`COVERAGE` of the settings, and finally
+        settings in which a remaining rule is missing. Return None if fewer than `least` rules remain.
+        """
+        frame = frame[~frame["rule"].map(traits.is_reference).astype(bool)]
+        if frame.empty:
+            return None
+        metrics = [(frame["metric"] == name, recorded_metric(str(name))) for name in frame["metric"].unique()]
+        scores = pd.Series(math.nan, index=frame.index)
+        for own, metric in metrics:
+            scores[own] = score(metric, frame["value"][own].to_numpy(), frame["floor"][own].to_numpy())
+        # An unknown score is infinite, so that no mean skips it.
+        keys = [frame[name] for name in (*setting, *UNIT, "rule")]
+        means_of = scores.fillna(math.inf).groupby(keys, observed=True, sort=False).mean()
+        table = means_of.unstack("rule", sort=False)
+        index = table.index.to_frame(index=False)
+        places = np.zeros(len(index), dtype=int)
+        if setting:
+            places = index.groupby(list(setting), observed=True, sort=False).ngroup().to_numpy()
+        table = table.reset_index(drop=True)
+        whole = np.isfinite(table).groupby(places).all()
+        common = (whole.mean() >= COVERAGE).to_numpy()
+        kept = whole.loc[:, common].all(axis=1).to_numpy()
+        if common.sum() < least or not kept.any():
+            return None
+        rows = kept[places]
+        table, index, places = table.loc[rows, common], index[rows], pd.factorize(places[rows])[0]
+        means = table.groupby(places).mean()
+        means = means[means.mean().sort_values(kind="stable").index]
+        counts = np.bincount(places)
+        deviations = table[means.columns].to_numpy() - means.to_numpy()[places]
+        deviations /= (counts[places] * len(counts))[:, np.newaxis]
+        levels = []
+        for name in UNIT:
+            own = pd.factorize(index[name])[0]
+            # With one net in each setting the deviations are 0, which does not mean that nets are equal.
+            replicated = pd.Series(own).groupby(places).nunique().max() > 1
+            levels.append(own if replicated else np.zeros_like(own))
+        return cls(tuple(means.columns), means.to_numpy(), deviations, *levels, len(whole))
+
+    @property
+    def places(self) -> int:
+        return len(self.at_places)
+
+    def mean(self, rule: str) -> float:
+        return float(self.at_places[:, self.rules.index(rule)].mean())
+
+    def half_width(self, rule: str) -> float:
+        """Half the width of the 95 % interval of the mean score; NaN with too few nets and inputs."""
+        error, freedom = self._error(self.deviations[:, self.rules.index(rule)])
+        return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+
+    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """One-sided p-values of "`one` is better than the other"; 1 with too few nets and inputs."""
+        p = np.ones(len(others))
+        first = self.rules.index(one)
+        for place, other in enumerate(others):
+            error, freedom = self._error(
+                self.deviations[:, self.rules.index(other)] - self.deviations[:, first]
+            )
+            if error > 0:
+                p[place] = stdtr(freedom, -(self.mean(other) - self.mean(one)) / error)
+        return p
+
+    def _error(self, deviations: NDArray[np.float64]) -> tuple[float, float]:
+        """Standard error of a mean and its degrees of freedom; NaN if nets and inputs are all fixed."""
+        squares, levels = [], []
+        for groups in (self.nets, self.inputs):
+            count = int(groups.max()) + 1
+            if count >= MIN_LEVELS:
+                squares.append(float((np.bincount(groups, deviations) ** 2).sum()) * count / (count - 1))
+                levels.append(count)
+        if not squares:
+            return math.nan, math.inf
+        return math.sqrt(sum(squares)), float(min(levels) - 1)

@@ -21,8 +21,7 @@ from sdp_bench.bench.metrics.total_variation import (
     HeadlineTotalVariation,
 )
 from sdp_bench.reports.paper import Printed, printed
-from sdp_bench.reports.statistics.ranking import UNIT, Labels, Scores, means_of_rows
-from sdp_bench.reports.statistics.replicates import Replicates
+from sdp_bench.reports.statistics.ranking import UNIT, Labels, Replicates, Scores, means_of_rows
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_rank, noise_symbol, noise_words
 from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, own_noises, places, with_brackets, with_largest

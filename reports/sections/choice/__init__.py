@@ -21,8 +21,7 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.figures import time_axis
 from sdp_bench.reports.site import CHOICE
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
-from sdp_bench.reports.statistics.ranking import UNIT, Labels, Ranking
-from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Overall, Replicates
+from sdp_bench.reports.statistics.ranking import MIN_LEVELS, UNIT, Labels, Overall, Ranking, Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
 from sdp_bench.reports.style.names import (

@@ -39,8 +39,7 @@ from sdp_bench.reports.sections.choice import (
 )
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
-from sdp_bench.reports.statistics.ranking import Ranking, rank
-from sdp_bench.reports.statistics.replicates import SETTING, Overall, Score
+from sdp_bench.reports.statistics.ranking import SETTING, Overall, Ranking, Score, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, label_points, look, panels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label

@@ -15,7 +15,7 @@ from sdp_bench.reports.paper import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
-from sdp_bench.reports.statistics.replicates import best_of
+from sdp_bench.reports.statistics.ranking import best_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 

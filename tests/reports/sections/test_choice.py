@@ -22,8 +22,7 @@ from sdp_bench.reports.sections.choice import (
     names,
 )
 from sdp_bench.reports.statistics.costs import Costs, SamplingTime
-from sdp_bench.reports.statistics.ranking import Ranking
-from sdp_bench.reports.statistics.replicates import Replicates
+from sdp_bench.reports.statistics.ranking import Ranking, Replicates
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS

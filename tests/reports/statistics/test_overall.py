@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sdp_bench.reports.statistics.replicates import Overall
+from sdp_bench.reports.statistics.ranking import Overall
 from tests.reports.made_up import TRAITS
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.reports.statistics.ranking import Labels, Scores, rank
-from sdp_bench.reports.statistics.replicates import Replicates
+from sdp_bench.reports.statistics.ranking import Labels, Replicates, Scores, rank
 
 RULES = ("sdp", "dvia", "monte_carlo:samples=100")
 
