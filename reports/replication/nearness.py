@@ -97,12 +97,13 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     recipes = {recipe for recipe, _ in partitions}
     conventions = []
     for recipe, partition in partitions:
-        known, places = {}, []
-        for kind, own in gaps.items():
-            if gap := own.get((recipe, partition)) or own.get((recipe, "")):
+        known: dict[str, Gap] = {}
+        places: list[Any] = []
+        for kind, of_kind in gaps.items():
+            if gap := of_kind.get((recipe, partition)) or of_kind.get((recipe, "")):
                 known[kind] = gap
-                if {other for other, _ in own} >= recipes:
-                    places.append(np.mean([other.size < gap.size for other in own.values()]))
+                if {other for other, _ in of_kind} >= recipes:
+                    places.append(np.mean([other.size < gap.size for other in of_kind.values()]))
         conventions.append(Convention(recipe, partition, known, float(np.mean(places))))
     cells = {kind: next(iter(own.values())).cells for kind, own in gaps.items() if own}
     return {

@@ -225,7 +225,7 @@ def means_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 MIN_LEVELS = 3
-"""Smallest number of nets, or inputs, whose spread is estimated; fewer are treated as fixed."""
+"""Smallest number of nets, or inputs, for an estimate of their spread; fewer are treated as fixed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +235,7 @@ class Replicates(Comparison):
     Nets and inputs are each treated as a random sample if there are at least :data:`MIN_LEVELS`. Fewer are
     treated as fixed, and conclusions hold for these alone. If all nets share their inputs (a crossed design),
     the squared standard error of a mean is that of the net means plus that of the input means. This is
-    slightly too large; the degrees of freedom are the smaller count less 1. If nets have inputs of their own,
+    slightly too large; the degrees of freedom are the smaller count less 1. If nets have separate inputs,
     it is that of the net means. If both are fixed, only the errors of the measurements remain.
 
     With effects a of n nets, b of m inputs and c of pairs, the net means have the variance a + c / m, since
@@ -447,7 +447,7 @@ class Overall(Comparison):
         """Compare rules by the measurements of one metric; components of a measurement are averaged.
 
         `setting` names the columns that identify a setting. Nets that differ in these columns are not
-        replicates of each other, so that their differences are no part of the intervals.
+        replicates of each other, so that their differences are not part of the intervals.
 
         References are skipped, then rules measured in less than :data:`COVERAGE` of the settings, and finally
         settings in which a remaining rule is missing. Return None if fewer than `least` rules remain.
@@ -468,7 +468,7 @@ class Overall(Comparison):
         if setting:
             places = index.groupby(list(setting), observed=True, sort=False).ngroup().to_numpy()
         table = table.reset_index(drop=True)
-        whole = np.isfinite(table).groupby(places).all()
+        whole = table.abs().lt(math.inf).groupby(places).all()
         common = (whole.mean() >= COVERAGE).to_numpy()
         kept = whole.loc[:, common].all(axis=1).to_numpy()
         if common.sum() < least or not kept.any():
@@ -486,7 +486,8 @@ class Overall(Comparison):
             # With one net in each setting the deviations are 0, which does not mean that nets are equal.
             replicated = pd.Series(own).groupby(places).nunique().max() > 1
             levels.append(own if replicated else np.zeros_like(own))
-        return cls(tuple(means.columns), means.to_numpy(), deviations, *levels, len(whole))
+        nets, inputs = levels
+        return cls(tuple(means.columns), means.to_numpy(), deviations, nets, inputs, len(whole))
 
     @property
     def places(self) -> int:

@@ -69,9 +69,9 @@ def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> str:
         shown.append(mean)
     if by_sigma:
         sigmas = sorted(by_sigma)
-        ends = [[end(by_sigma[sigma]) for sigma in sigmas] for end in (min, max)]
-        axes.fill_between(sigmas, *ends, color=GREY, alpha=0.35, linewidth=0)
-        for end in ends:  # visible even if all sample counts are equally accurate
+        low, high = ([end(by_sigma[sigma]) for sigma in sigmas] for end in (min, max))
+        axes.fill_between(sigmas, low, high, color=GREY, alpha=0.35, linewidth=0)
+        for end in (low, high):  # visible even if all sample counts are equally accurate
             axes.plot(sigmas, end, color=GREY, linewidth=0.7)
     floors = sorted((row.sigma, row.floor95) for row in rows if math.isfinite(row.floor95))
     if floors:

@@ -147,7 +147,7 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
     height, width = _ROW * len(rows), max(_COLUMN * len(sigmas), 1.45)
     left = 0.055 * max(map(len, names)) + 0.1
     columns = max(1, min(6, len(rules), int((10.2 - left) / (width + 0.12))))
-    size = {"width": width, "height": height, "left": 0, "right": 0.12, "below": 0.1, "above": 0.45}
+    size: Any = {"width": width, "height": height, "left": 0, "right": 0.12, "below": 0.1, "above": 0.45}
     drawing, every = panels([traits.label(rule) for rule in rules], columns=columns, margin=left, **size)
     families = rows["family"].tolist()
     edges = [place for place in range(1, len(families)) if families[place] != families[place - 1]]
@@ -193,7 +193,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         spans = part.groupby("rule")["value"].agg(["mean", "min", "max"])
         spans["seconds"] = [costs.get((activation, depth, rule), np.nan) for rule in spans.index]
         # references need the oracle itself, and have no cost
-        ranked = [not traits.is_reference(rule) for rule in spans.index]
+        ranked = np.array([not traits.is_reference(rule) for rule in spans.index])
         spans = spans[(spans["seconds"] > 0) & ranked]
         if len(spans):
             parts.append((", ".join(filter(None, (NetKind(activation, int(depth)).label, beside))), spans))
