@@ -6,21 +6,19 @@ from collections.abc import Callable, Mapping
 import pytest
 import torch
 
-from sdp_bench.bench.environment import cpu_name
+from sdp_bench.bench import environment
 from sdp_bench.bench.runtime.timing import Ratio, by_turns, clock
 
 
 def pytest_report_header() -> str:
-    return f"processor: {cpu_name()}, torch {torch.__version__}"
+    return f"processor: {environment.cpu_name()}, torch {torch.__version__}"
 
 
 @pytest.fixture(params=(1, 2), ids=("one thread", "two threads"))
 def threads(request: pytest.FixtureRequest):
     """Threads of torch during a test: one, then two."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with environment.threads(request.param):
+        yield request.param
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench import oracles
+from sdp_bench.bench.environment import threads
 from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.manifests import oracles as oracles_of
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
@@ -23,10 +24,8 @@ POINTS = 1000
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with threads(1):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,19 @@
 """The project as git knows it, for tests that change or build it."""
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+
+
+def python(*words, cwd=ROOT, path=ROOT, **environment):
+    """Run Python in a separate process that imports from `path`; returns the completed process."""
+    known = {**os.environ, "PYTHONPATH": str(path), **environment}
+    command = [sys.executable, *map(str, words)]
+    return subprocess.run(command, cwd=cwd, env=known, capture_output=True, text=True, check=False)
 
 
 def copy_of_project(target):

@@ -1,13 +1,10 @@
 """What docs/adding.md shows: one file each, and nothing else is touched."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.project import ROOT, copy_of_project
+from tests.project import ROOT, copy_of_project, python
 
 _FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 FILES = dict(_FILE.findall((ROOT / "docs" / "adding.md").read_text(encoding="utf-8")))
@@ -39,12 +36,8 @@ def test_each_is_one_file():
 
 
 def test_they_keep_the_rules_of_the_project(project):
-    done = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", *(name for name in FILES if name.endswith(".py"))],
-        cwd=project,
-        capture_output=True,
-        text=True,
-    )
+    names = [name for name in FILES if name.endswith(".py")]
+    done = python("-m", "ruff", "check", *names, cwd=project)
     assert done.returncode == 0, done.stdout
 
 
@@ -64,13 +57,7 @@ def run(project, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
 
     def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(project)},
-            capture_output=True,
-            text=True,
-        )
+        done = python(*arguments, cwd=folder, path=project)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -7,16 +7,13 @@ there is one, since rounding differs between CPUs; all else must be equal.
 
 import contextlib
 import io
-import os
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 import types
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from pathlib import Path
 
 import click
 import pytest
@@ -29,8 +26,8 @@ from sdp_bench.bench.experiments import chosen, preset
 from sdp_bench.cli import cli
 from tests.attacks.calls import leaves
 from tests.cells import run_cell
+from tests.project import ROOT, python
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 TEXTS = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
@@ -355,14 +352,8 @@ class Assets(HTMLParser):
 def site(tmp_path_factory):
     pytest.importorskip("mkdocs")
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("-m", "mkdocs", "build", "--strict", "--site-dir", folder)
+    done = python(*words, NO_MKDOCS_2_WARNING="1", PYTHONDONTWRITEBYTECODE="1")
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import models
-from tests.project import ROOT
+from tests.project import python
 
 TORCHVISION = "torchvision==0.28.0"
 CLASSIFIERS = ("alexnet", "densenet121", "googlenet", "mnasnet0_5", "regnet_y_400mf", "shufflenet_v2_x0_5")
@@ -97,9 +97,7 @@ def test_rows_are_appended_to_the_file(tmp_path):
 @pytest.mark.slow
 def test_torchvision_without_its_compiled_ops(torchvision):
     asked = json.dumps([CLASSIFIERS, COMPARED])
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK, torchvision, asked], cwd=ROOT, capture_output=True, text=True
-    )
+    done = python("-c", LOOK, torchvision, asked)
     assert done.returncode == 0, done.stderr
     found, rows = json.loads(done.stdout)
     assert set(found) == set(CLASSIFIERS)

@@ -1,17 +1,14 @@
 """The picture of two moons: short, by the public face only, and showing what its page says."""
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[1]
+from tests.project import ROOT, python
+
 SCRIPT = ROOT / "docs" / "examples" / "two_moons.py"
 SOURCE = SCRIPT.read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "learning.md").read_text(encoding="utf-8")
@@ -52,14 +49,7 @@ def test_uncertainty_is_the_entropy_of_a_cauchy_score(example):
 @pytest.mark.slow
 def test_it_runs_as_printed(tmp_path):
     picture = tmp_path / "moons.png"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(picture)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(SCRIPT, picture, cwd=tmp_path, OMP_NUM_THREADS="1", MPLBACKEND="Agg")
     assert done.returncode == 0, done.stderr
     committed = (ROOT / "docs" / "two_moons.png").read_bytes()
     # matplotlib versions may lay a pixel out differently

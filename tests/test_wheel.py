@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import ROOT, copy_of_project
+from tests.project import ROOT, copy_of_project, python
 
 DATA = ("reports/baselines", "bench/**.safetensors", "reports/**.html", "bench/**.csv", "bench/**.json")
 NAMES = ("bench", "oracles", "reports", "benchmarks", "tests")
@@ -39,13 +39,7 @@ def command(wheel, tmp_path_factory):
         archive.extractall(site)
 
     def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{folder}"},
-            capture_output=True,
-            text=True,
-        )
+        done = python(*arguments, cwd=folder, path=f"{site}{os.pathsep}{folder}")
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -32,14 +32,6 @@ from sdp_bench.oracles.partitions.tree import EqualMassTree
 from tests.bench.conftest import TINY, begin
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def sources():
     """Two small oracles, of nets with one and four hidden layers."""

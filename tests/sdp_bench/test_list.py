@@ -1,8 +1,6 @@
 """What there is to run: `list` says all of it without what measures, and what cannot be read is one line."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -14,7 +12,7 @@ from sdp_bench.bench.metrics import metrics
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.noise import FORMS
 from sdp_bench.bench.rules import PEERS
-from tests.project import ROOT, copy_of_project
+from tests.project import ROOT, copy_of_project, python
 
 LISTED = """
 import sys
@@ -25,17 +23,6 @@ try:
 finally:
     print(*sorted({"torch", "scipy", "pandas", "sklearn", "ot"} & set(sys.modules)), file=sys.stderr)
 """
-
-
-def python(*words, path=ROOT, folder=None):
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder or path,
-        env={**os.environ, "PYTHONPATH": str(path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_everything_is_listed_and_nothing_that_measures_is_imported():
@@ -84,7 +71,7 @@ CASES = [
 def test_a_file_that_cannot_be_taken_is_one_line(project, file, text, word):
     (project / file).write_text(text)
     try:
-        done = python("-m", "sdp_bench", "list", path=project)
+        done = python("-m", "sdp_bench", "list", path=project, cwd=project)
     finally:
         (project / file).unlink()
     (line,) = done.stderr.splitlines()
@@ -105,7 +92,7 @@ def test_an_entry_point_that_cannot_be_taken_is_one_line(tmp_path, group, point,
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (installed / "entry_points.txt").write_text(f"[{group}]\n{point}\n")
-    done = python("-m", "sdp_bench", "list", path=f"{ROOT}{os.pathsep}{tmp_path}", folder=tmp_path)
+    done = python("-m", "sdp_bench", "list", path=f"{ROOT}{os.pathsep}{tmp_path}", cwd=tmp_path)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 3
     assert f"the entry point '{point.split()[0]}' ({group}) of the package theirs" in line

@@ -2,7 +2,6 @@
 
 import json
 import linecache
-import os
 import subprocess
 import sys
 
@@ -20,6 +19,7 @@ from sdp_bench.bench.plugins.code import Code
 from sdp_bench.bench.plugins.session import code_of
 from sdp_bench.reports import frames
 from tests.cells import run_cell
+from tests.project import python
 
 RULE = """
 import sdp_ref as sr
@@ -157,6 +157,7 @@ import sdp_ref as sr, torch
 from torch import nn
 from sdp_bench.bench.plugins.session import code_of
 from tests.cells import run_cell
+from tests.project import python
 space = {"__name__": "__main__"}
 run_cell(RULE, space)
 run_cell("NAMES = {'b', 'a', 'c'}\\ndef thing(): return NAMES, Wide, torch.arange(100)", space | globals())
@@ -167,14 +168,8 @@ for value in (space["Wide"], space["Wide"](2.0), nn.Sequential(nn.Linear(4, 99),
 
 
 def test_the_description_is_the_same_in_another_session():
-    ran = [
-        subprocess.run(
-            [sys.executable, "-c", f"RULE = {RULE!r}\n{SESSION}"],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]  # fmt: skip
+    words = ("-c", f"RULE = {RULE!r}\n{SESSION}")
+    ran = [python(*words, PYTHONHASHSEED=seed).stdout for seed in ("1", "2")]
     assert ran[0] == ran[1]
     assert "class Wide" in ran[0]
 

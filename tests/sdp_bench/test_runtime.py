@@ -1,22 +1,11 @@
 """The command that times rules: its table."""
 
-import pytest
-import torch
 from click.testing import CliRunner
 
 from sdp_bench.bench.runtime import table
 from sdp_bench.commands.run import runtime
 
 
-@pytest.fixture
-def threads():
-    """Puts torch's threads back, which the command sets."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("threads")
 def test_a_table_keeps_the_nets_that_were_not_timed_again(tmp_path, monkeypatch):
     monkeypatch.setitem(table.PRESETS, "one", table.Preset(1, 1, ("mlp-1x10", "mlp-1x20"), ("forward",)))
     monkeypatch.setitem(table.PRESETS, "other", table.Preset(2, 1, ("mlp-1x20", "mlp-1x30"), ("forward",)))
@@ -28,7 +17,6 @@ def test_a_table_keeps_the_nets_that_were_not_timed_again(tmp_path, monkeypatch)
     assert batches == {"mlp-1x10": 1, "mlp-1x20": 2, "mlp-1x30": 2}
 
 
-@pytest.mark.usefixtures("threads")
 def test_a_file_that_is_no_table_is_refused_before_anything_is_timed_and_stays(tmp_path):
     path = tmp_path / "runtime.csv"
     path.write_text("a,b\n1,2\n")
@@ -37,7 +25,6 @@ def test_a_file_that_is_no_table_is_refused_before_anything_is_timed_and_stays(t
     assert path.read_text() == "a,b\n1,2\n"
 
 
-@pytest.mark.usefixtures("threads")
 def test_timings_survive_an_error_at_a_later_net(tmp_path, monkeypatch):
     monkeypatch.setitem(table.PRESETS, "broken", table.Preset(1, 1, ("mlp-1x10", "no-net"), ("forward",)))
     path = tmp_path / "runtime.csv"

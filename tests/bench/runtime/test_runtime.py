@@ -38,15 +38,6 @@ class Clock:
         return run
 
 
-@pytest.fixture
-def one_thread():
-    """One thread of torch, given back afterwards."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def test_works_take_turns_and_each_round_is_kept():
     now, order = Clock(), []
     works = {"a": now.work(1, 2, 3), "b": now.work(10, 40, 30)}
@@ -208,7 +199,7 @@ GRIDS = [propagation.Forward, propagation.TrainingStep, propagation.Sizes, propa
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_benchmarks_run_on_every_method(grid, one_thread):
+def test_benchmarks_run_on_every_method(grid):
     assert len(grid.param_names) == len(grid.params)
     for net, method in itertools.product(grid.params[0], grid.params[1]):
         if net in ("resnet18", "mlp-4x1000"):
@@ -219,7 +210,7 @@ def test_benchmarks_run_on_every_method(grid, one_thread):
     assert np.isfinite(benchmark.timer())
 
 
-def test_covariances_of_images_are_carried_where_they_fit(one_thread, monkeypatch):
+def test_covariances_of_images_are_carried_where_they_fit(monkeypatch):
     monkeypatch.setattr(propagation, "WARMUP", 0)
     for method in propagation.FullCovariance.params[1]:
         propagation.FullCovariance().setup("cnn3-8x8", method, "cpu")
