@@ -191,20 +191,13 @@ def train(
 ) -> TrainedClassifier:
     """Train a classifier, resuming from the checkpoint if there is one; a damaged one is renamed.
 
-    `data` consists of the recipe's parts, and accuracy is measured on `test`. Other parts, or images that the
-    architecture does not take, raise a ValueError; other arguments and errors are those of `get_classifier`.
+    `data` consists of the recipe's parts, and accuracy is measured on `test`. Too many classes for the
+    architecture raise a ValueError; other arguments and errors are those of `get_classifier`.
 
     The checkpoint is written after every epoch, every two minutes, and when the time is up; it remains at the
     end. On one machine with a fixed number of threads, an interrupted run gives bitwise equal weights (on a
     GPU only if its kernels are deterministic).
     """
-    if data.parts != recipe.parts:
-        raise ValueError(f"the recipe is for {', '.join(recipe.parts)}, the images are {data.description}")
-    if not data.shape == test.shape == architecture.event:
-        raise ValueError(
-            f"{architecture.label} takes {data.noun} of shape {architecture.event}, got {data.shape}, "
-            f"{test.shape}"
-        )
     if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
         raise ValueError(f"{architecture.label} has too few classes for {data.title}")
 

@@ -223,15 +223,13 @@ def sample_layers(
     agree with the moments of the same samples up to rounding.
 
     `layers` are those of a whole net, in its precision, on the CPU, and `x` is the law of its input, on the
-    CPU. At least 64 `samples` are needed. Fewer than `samples` are drawn if the net has so many units that
+    CPU. Fewer than `samples` are drawn if the net has so many units that
     this would take long; see `sdp_bench.bench.experiments.costs.samples_by_layer`. With the same `seed` and
     `sampler`, the inputs are those of `sdp_bench.oracles.sampling.outputs.sample_outputs`.
 
     A ValueError is raised if the covariance matrices would take more than `max_bytes`, or the net gives NaN
     or infinity.
     """
-    if samples < 4 * BLOCKS:
-        raise ValueError(f"moments of layers need at least {4 * BLOCKS} samples, got {samples}")
     values = [x.location[:1]]
     for layer in layers:
         values.append(layer(values[-1].clone()))

@@ -112,8 +112,6 @@ class TrainingImages:
     network: str = "cnn3"
 
     def __post_init__(self) -> None:
-        if len(self.labels) != len(self.pixels) or not len(self.labels):
-            raise UserError(f"need one label for each image, got {len(self.labels)} and {len(self.pixels)}")
         check_labels(self.labels)
         if bool((self.labels == self.labels[0]).all()):
             raise UserError("the images are all of one class; a classifier needs two")
@@ -245,8 +243,8 @@ class ImageSplits:
     """Training and test images of a data set.
 
     At most `trained` and `tested` images are used, cycling through the classes, each in a fixed shuffle.
-    `network` is the one to train, as in `TrainingImages`. A UserError is raised if a number is not positive,
-    a label is out of range, or all training images have the same class.
+    `network` is the one to train, as in `TrainingImages`. A UserError is raised if a label is out of range or
+    all training images have the same class.
     """
 
     train: LabelledImages
@@ -256,12 +254,6 @@ class ImageSplits:
     network: str = "cnn3"
 
     def __post_init__(self) -> None:
-        for name, count in (("train", self.trained), ("test", self.tested)):
-            if count is not None and count < 1:
-                raise UserError(f"images to {name} on must be positive, got {count}")
-        if self.train.shape != self.test.shape:
-            shapes = f"{self.train.shape} and {self.test.shape}"
-            raise UserError(f"images to train and test on must have one shape, got {shapes}")
         check_labels(self.test.labels)
         _ = self.problem
 

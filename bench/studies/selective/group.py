@@ -14,7 +14,6 @@ from torch.distributions import Dirichlet
 import sdp_ref as sr
 from sdp_bench.bench.datasets.base import LabelledImages
 from sdp_bench.bench.datasets.sets import EMNIST_LETTERS, MNIST
-from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.replicates import Number
 from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.noise import CAUCHY
@@ -191,12 +190,6 @@ class Images(ImageSplits):
     """Training images, digits to predict, and equally many letters to abstain from."""
 
     letters: LabelledImages = field(kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.letters.shape != self.test.shape:
-            shapes = f"{self.test.shape} and {self.letters.shape}"
-            raise UserError(f"images of digits and letters must have one shape, got {shapes}")
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor]:

@@ -98,6 +98,18 @@ def test_a_mistake_of_the_project_is_no_failure_of_a_rule():
         run_group(group, group.cells)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metrics": "bures"}, "metrics must be a tuple, got 'bures'"),
+        ({"presets": {"quick": 2}}, "the preset quick must have a Size, got 2"),
+    ],
+)
+def test_what_is_no_experiment_is_one_line(changes, message):
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(experiment("iris-std"), **changes)
+
+
 def test_a_net_that_does_not_fit_its_data_set_is_refused_before_it_is_trained():
     other = dataclasses.replace(experiment("iris-std"), architectures=(Architecture(1, inputs=6, outputs=2),))
     with pytest.raises(UserError, match=r"takes 6 columns and tells 2 classes apart, .* 'iris' has 4 and 3"):
