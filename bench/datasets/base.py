@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,12 +52,13 @@ class RegressionTable:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledExamples(ABC):
+class LabelledExamples:
     """Images or sequences with labels, in memory as stored.
 
-    `title`, `split`: the publisher's names. `kept`, shape (N, *event): the stored examples; see `scaled`.
-    `labels`, shape (N,). `parts`: names of the files that were used. `published`: examples of the whole
-    published split; these may be a part of it. `note`: remark on missing examples.
+    `title`, `split`: the publisher's names. `kept`: the stored examples, images as bytes of shape
+    (N, C, H, W), sequences as float32 of shape (N, length, features). `labels`, shape (N,). `parts`: names of
+    the files that were used. `published`: examples of the whole published split; these may be a part of it.
+    `note`: remark on missing examples.
     """
 
     title: str
@@ -67,7 +68,6 @@ class LabelledExamples(ABC):
     parts: tuple[str, ...]
     published: int
     note: str = ""
-    noun: ClassVar[str]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -75,6 +75,10 @@ class LabelledExamples(ABC):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.kept.shape[1:])
+
+    @property
+    def noun(self) -> str:
+        return "images" if len(self.shape) == 3 else "sequences"
 
     @property
     def description(self) -> str:
@@ -86,9 +90,9 @@ class LabelledExamples(ABC):
         )
 
     @staticmethod
-    @abstractmethod
     def scaled(kept: Tensor) -> Tensor:
-        """Convert stored examples to the input of a net, float32."""
+        """Convert stored examples to the input of a net, float32; bytes become numbers in [0, 1]."""
+        return kept if kept.is_floating_point() else kept.float() / 255
 
     def in_turn(self, count: int | None = None) -> Tensor:
         """Return rows of `count` examples (default all) that cycle through the classes, each shuffled."""
@@ -101,30 +105,6 @@ class LabelledExamples(ABC):
     def batch(self, rows: Tensor | Sequence[int] | slice) -> Tensor:
         """Return the net inputs of `rows`, shape (B, *event), float32."""
         return self.scaled(self.kept[rows])
-
-
-class LabelledImages(LabelledExamples):
-    """Images, stored as bytes of shape (N, C, H, W); nets get numbers in [0, 1]."""
-
-    noun = "images"
-
-    @property
-    def pixels(self) -> Tensor:
-        return self.kept
-
-    @staticmethod
-    def scaled(kept: Tensor) -> Tensor:
-        return kept.float() / 255
-
-
-class LabelledSequences(LabelledExamples):
-    """Sequences, float32 of shape (N, length, features)."""
-
-    noun = "sequences"
-
-    @staticmethod
-    def scaled(kept: Tensor) -> Tensor:
-        return kept
 
 
 # Named sets ------------------------------------------------------------------------------------
@@ -252,7 +232,7 @@ class SequenceClassification(SplitClassification):
     def files(self) -> tuple[DataFile, ...]:
         return ()
 
-    def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledSequences:
+    def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledExamples:
         """Draw a split; its only part has the same name."""
         import torch
 
@@ -264,7 +244,7 @@ class SequenceClassification(SplitClassification):
         count = self.splits[split]
         values, classes = self.draw(split, count)
         labels = torch.from_numpy(classes).long()
-        return LabelledSequences(self.title, split, torch.from_numpy(values), labels, (split,), count)
+        return LabelledExamples(self.title, split, torch.from_numpy(values), labels, (split,), count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +263,7 @@ class ImageClassification(SplitClassification):
     def files(self) -> tuple[DataFile, ...]:
         return tuple(file for parts in self.splits.values() for part in parts for file in part.files)
 
-    def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledImages:
+    def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledExamples:
         import torch
 
         _require_split(self.splits, split)
@@ -316,7 +296,7 @@ class ImageClassification(SplitClassification):
         joined = np.concatenate(labels).astype(np.int64)
         is_whole = len(joined) == sum(part.images for part in chosen)
         published = sum(part.images for part in self.splits[split])
-        return LabelledImages(
+        return LabelledExamples(
             self.title,
             split,
             torch.from_numpy(np.concatenate(pixels)),

@@ -16,7 +16,7 @@ from sdp_bench.bench.errors import NOT_DEFINED, OutsideError, outside
 from sdp_bench.bench.experiments import costs, versions
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.predict import predict, prediction_of
-from sdp_bench.bench.identity import OracleKey, Sampling
+from sdp_bench.bench.identity import OracleKey, Sampling, digest
 from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference, references
@@ -66,6 +66,11 @@ class Subject:
         return tuple(dict.fromkeys(rule for each in self.asked for rule in each.rules))
 
 
+def oracle_key(net: Net, x: Tensor, noise: str, sampler: str, samples: int) -> OracleKey:
+    """Return the key of the law of a net's output at `x` under labelled noise, and of its sampling."""
+    return OracleKey(net.digest, digest(x)[:16], noise, sampler, samples)
+
+
 @dataclass(frozen=True, eq=False)
 class LawGroup(Group):
     """A net and a noise level with all inputs."""
@@ -76,6 +81,24 @@ class LawGroup(Group):
     locations: Tensor = field(repr=False)  # shape (number of subjects, *event), float32
     settings: Settings = field(repr=False)
     noise: Noise = GAUSSIAN
+
+    @classmethod
+    def of(
+        cls,
+        net: Net,
+        noise: Noise,
+        scale: float,
+        rows: Sequence[int],
+        locations: Tensor,
+        asked: Asked,
+        samples: int,
+        settings: Settings,
+    ) -> LawGroup:
+        """Return the group of one experiment, with oracles of `samples` samples at some rows' inputs."""
+        label, sampler = noise.label(scale), settings.sampling.sampler
+        keys = (oracle_key(net, x, label, sampler, samples) for x in locations)
+        subjects = tuple(Subject(key, row, (asked,)) for key, row in zip(keys, rows, strict=True))
+        return cls(net, scale, subjects, locations, settings, noise)
 
     @property
     def law(self) -> Law:
@@ -135,7 +158,7 @@ class LawGroup(Group):
         for group in groups:
             law = (group.net.digest, group.noise, group.sigma, group.settings.sampling)
             by_law.setdefault(law, []).append(group)
-        nets = {digest: place for place, (digest, *_) in reversed(list(enumerate(by_law)))}
+        nets = {net: place for place, (net, *_) in reversed(list(enumerate(by_law)))}
         laws = sorted(by_law, key=lambda law: (nets[law[0]], law[2]))
         return [own for law in laws for part in _joined(by_law[law]) for own in part.by_code()]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sdp_ref
-from sdp_bench.bench import identity
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import TabularClassification, stratified_rows
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion, Experiment
-from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.metrics import Metric, metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS, references
 from sdp_bench.bench.nets.architectures import Architecture, ClassifierArchitecture
@@ -23,8 +21,6 @@ from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.settings import Settings, Size
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from sdp_bench.bench.experiments.law_group import Asked, LawGroup
     from sdp_bench.bench.experiments.predict import Scope
     from sdp_bench.bench.nets.net import Net
@@ -117,19 +113,16 @@ class LawExperiment(Experiment):
                     activation=design.activation or own.activation,
                     width=design.width or own.width,
                 )
-                for recipe in self._recipes(architecture, design.training):
-                    found[architecture, recipe] = None
+                training = design.training
+                if self.recipes:  # which fix all but the epochs
+                    training = {key: value for key, value in training.items() if key == "epochs"}
+                for recipe in self.recipes or (recipe_for(architecture),):
+                    found[architecture, replace(recipe, **training)] = None
         return list(found)
 
     def _own_architectures(self, settings: Settings) -> list[Architecture]:
         depths = self.size(settings).depths
         return [each for each in self.architectures if depths is None or each.depth in depths]
-
-    def _recipes(self, architecture: Architecture, training: Mapping[str, Any]) -> list[Recipe]:
-        if not self.recipes:
-            return [replace(recipe_for(architecture), **training)]
-        epochs = {key: value for key, value in training.items() if key == "epochs"}
-        return [replace(recipe, **epochs) for recipe in self.recipes]
 
     def check(self, settings: Settings) -> None:
         canonical_rules(settings.rules or self.rules, settings.plugins)
@@ -169,27 +162,24 @@ class LawExperiment(Experiment):
                 continue
             for noise in self.families(settings):
                 refused = {rule: scope.left_out(rule, net, noise) for rule in rules}
-                undefined = self._undefined(noise, settings)
-                left_out |= dict.fromkeys(filter(None, (*refused.values(), *undefined.values())))
+                # metrics that are undefined for every prediction under this noise
+                undefined = {each: each.undefined(noise.example) for each in self.measures(settings)}
+                left_out |= dict.fromkeys(reason for reason in refused.values() if reason)
+                left_out |= dict.fromkeys(
+                    LeftOut(None, f"{each.title} ({noise.name} noise)", reason)
+                    for each, reason in undefined.items()
+                    if reason
+                )
                 usable = tuple(rule for rule, reason in refused.items() if not reason)
-                metrics = tuple(each.spec for each in self.measures(settings) if each not in undefined)
+                metrics = tuple(each.spec for each, reason in undefined.items() if not reason)
                 if usable and metrics:
                     asked = Asked(self.name, metrics, usable)
                     groups += self._groups(net, noise, asked, settings)
         return Expansion(groups, tuple(left_out))
 
-    def _undefined(self, noise: Noise, settings: Settings) -> dict[Metric, LeftOut]:
-        """Return the metrics undefined for every prediction under a family of noise, with reasons."""
-        reasons = {each: each.undefined(noise.example) for each in self.measures(settings)}
-        return {
-            each: LeftOut(None, f"{each.title} ({noise.name} noise)", reason)
-            for each, reason in reasons.items()
-            if reason
-        }
-
     def _groups(self, net: Net, noise: Noise, asked: Asked, settings: Settings) -> list[LawGroup]:
         """Return the groups of one net under one family of noise, one per scale."""
-        from sdp_bench.bench.experiments.law_group import LawGroup, Subject
+        from sdp_bench.bench.experiments.law_group import LawGroup
         from sdp_bench.bench.nets.net import inputs_of
 
         data, inputs, samples = inputs_of(net), self.size(settings).inputs or 0, self.samples(settings)
@@ -198,20 +188,8 @@ class LawExperiment(Experiment):
         rows = stratified_rows(data.labels, inputs, net.seed + 1 if self.own_inputs else 0)
         locations = data.batch(list(rows))  # a tuple would index several axes
         self.check_noise(tuple(locations.shape[1:]), settings, len(data.labels))
-        groups = []
-        for sigma in settings.design.sigmas or self.sigmas:
-            label, sampler = noise.label(sigma), settings.sampling.sampler
-            subjects = (
-                Subject(oracle_key(net, x, label, sampler, samples), row, (asked,))
-                for row, x in zip(rows, locations, strict=True)
-            )
-            groups.append(LawGroup(net, sigma, tuple(subjects), locations, settings, noise))
-        return groups
-
-
-def oracle_key(net: Net, x: Tensor, noise: str, sampler: str, samples: int) -> OracleKey:
-    """Return the key of the law of a net's output at `x` under labelled noise, and of its sampling."""
-    return OracleKey(net.digest, identity.digest(x)[:16], noise, sampler, samples)
+        scales = settings.design.sigmas or self.sigmas
+        return [LawGroup.of(net, noise, scale, rows, locations, asked, samples, settings) for scale in scales]
 
 
 def canonical_rules(specs: Sequence[str], plugins: Sequence[Plugin] = ()) -> tuple[str, ...]:

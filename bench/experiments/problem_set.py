@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion, Experiment
-from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, canonical_rules, oracle_key
+from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, canonical_rules
 from sdp_bench.bench.identity import Sampler, Sampling
 from sdp_bench.bench.noise import noise_of
 from sdp_bench.bench.results.record import LeftOut
@@ -137,7 +137,7 @@ class ProblemExperiment(Experiment):
 
     def expand(self, scope: Scope) -> Expansion:
         """Return a group for each setting, with the rules that support its net and noise."""
-        from sdp_bench.bench.experiments.law_group import Asked, LawGroup, Subject
+        from sdp_bench.bench.experiments.law_group import Asked, LawGroup
         from sdp_bench.bench.experiments.predict import Scope
 
         # An entry is measured in full: rules that are slow on some nets are not skipped.
@@ -147,27 +147,27 @@ class ProblemExperiment(Experiment):
         groups: list[LawGroup] = []
         left_out: dict[LeftOut, None] = {}
         for setting in frozen.settings:
-            net, noise, inputs = (
-                frozen.nets[setting.net],
-                noise_of(setting.noise),
-                frozen.inputs[setting.name],
-            )
+            net, noise = frozen.nets[setting.net], noise_of(setting.noise)
+            inputs = frozen.inputs[setting.name]
             refused = {rule: patient.left_out(rule, net, noise) for rule in rules}
             left_out |= dict.fromkeys(filter(None, refused.values()))
             usable = tuple(rule for rule, reason in refused.items() if not reason)
             if not usable:
                 continue
-            asked = (Asked(self.name, setting.metrics, usable),)
-            label = noise.label(setting.scale)
-            subjects = tuple(
-                Subject(oracle_key(net, x, label, setting.sampler, setting.samples), row, asked)
-                for row, x in zip(setting.rows, inputs, strict=True)
-            )
             sampling = Sampling(
                 setting.samples, setting.pilot_samples, setting.sampler, settings.sampling.device
             )
             groups.append(
-                LawGroup(net, setting.scale, subjects, inputs, replace(settings, sampling=sampling), noise)
+                LawGroup.of(
+                    net,
+                    noise,
+                    setting.scale,
+                    setting.rows,
+                    inputs,
+                    Asked(self.name, setting.metrics, usable),
+                    setting.samples,
+                    replace(settings, sampling=sampling),
+                )
             )
         return Expansion(groups, tuple(left_out))
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from sdp_bench.bench.datasets.base import stratified_rows
 from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.experiments.laws import LawExperiment, oracle_key
+from sdp_bench.bench.experiments.law_group import oracle_key
+from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.identity import Sampling
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import (

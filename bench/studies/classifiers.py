@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 import sdp_ref as sr
 from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
+from sdp_bench.bench.datasets.base import ImageClassification, LabelledExamples
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
@@ -247,8 +247,8 @@ class ImageSplits:
     all training images have the same class.
     """
 
-    train: LabelledImages
-    test: LabelledImages
+    train: LabelledExamples
+    test: LabelledExamples
     trained: int | None = None
     tested: int | None = None
     network: str = "cnn3"
@@ -268,13 +268,13 @@ class ImageSplits:
     @cached_property
     def problem(self) -> TrainingImages:
         rows = self.train.in_turn(self.trained)
-        return TrainingImages(self.train.pixels[rows], self.train.labels[rows], self.network)
+        return TrainingImages(self.train.kept[rows], self.train.labels[rows], self.network)
 
     @cached_property
     def tests(self) -> tuple[Tensor, Tensor]:
         """Test images, as bytes, and their labels."""
         rows = self.test.in_turn(self.tested)
-        return self.test.pixels[rows], self.test.labels[rows]
+        return self.test.kept[rows], self.test.labels[rows]
 
     @property
     def description(self) -> str:

@@ -16,7 +16,7 @@ from torch import nn
 import sdp_ref
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.experiments.laws import oracle_key
+from sdp_bench.bench.experiments.law_group import oracle_key
 from sdp_bench.bench.experiments.predict import predict
 from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.nets.architectures import Architecture

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Dirichlet
 
 import sdp_ref as sr
-from sdp_bench.bench.datasets.base import LabelledImages
+from sdp_bench.bench.datasets.base import LabelledExamples
 from sdp_bench.bench.datasets.sets import EMNIST_LETTERS, MNIST
 from sdp_bench.bench.experiments.replicates import Number
 from sdp_bench.bench.nets.training import numerics
@@ -189,7 +189,7 @@ _FIT = 120.0  # s, to fit certificates
 class Images(ImageSplits):
     """Training images, digits to predict, and equally many letters to abstain from."""
 
-    letters: LabelledImages = field(kw_only=True)
+    letters: LabelledExamples = field(kw_only=True)
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor]:
@@ -202,7 +202,7 @@ class Images(ImageSplits):
         """Test images, digits first, and their labels; letters have label -1, which is never predicted."""
         digits, letters = self._rows
         labels = [self.test.labels[digits], torch.full((len(letters),), -1)]
-        return torch.cat([self.test.pixels[digits], self.letters.pixels[letters]]), torch.cat(labels)
+        return torch.cat([self.test.kept[digits], self.letters.kept[letters]]), torch.cat(labels)
 
     @property
     def description(self) -> str:

@@ -151,11 +151,11 @@ def test_batches_of_a_folder_all_some_or_chosen_ones(local, cifar):
     for name, content in BATCHES.items():
         put(local, f"cifar10/{name}", content)
     data = cifar.load()
-    assert data.pixels.shape == (10, 3, 32, 32)
-    assert data.pixels.dtype == torch.uint8
+    assert data.kept.shape == (10, 3, 32, 32)
+    assert data.kept.dtype == torch.uint8
     assert data.labels.tolist() == [1, 9, 2, 9, 3, 9, 4, 9, 5, 9]
-    assert data.pixels[::2, 0, 0, 0].tolist() == [1, 2, 3, 4, 5]
-    assert data.pixels[0, 1, 1, 1] == 200
+    assert data.kept[::2, 0, 0, 0].tolist() == [1, 2, 3, 4, 5]
+    assert data.kept[0, 1, 1, 1] == 200
     chosen = ("data_batch_3", "data_batch_1")
     data = cifar.load("train", chosen)
     assert (data.labels.tolist(), data.parts) == ([3, 9, 1, 9], chosen)
@@ -177,7 +177,7 @@ def test_mnist(local):
     images = RNG.integers(0, 256, (6, 28, 28), dtype=np.uint8)
     labels = np.array([5, 0, 4, 1, 9, 2], np.uint8)
     data = put_arrays(local, MNIST, "test", (images, labels)).load("test")
-    assert torch.equal(data.pixels[:, 0], torch.from_numpy(images))
+    assert torch.equal(data.kept[:, 0], torch.from_numpy(images))
     assert data.labels.tolist() == labels.tolist()
     assert data.description == "MNIST test: 6 of 10000 images (t10k-images-idx3-ubyte.gz)"
 
@@ -188,13 +188,13 @@ DRAWN = RNG.integers(0, 256, (4, 28, 28), dtype=np.uint8)
 
 def test_letters_are_upright_and_a_copy_of_the_first_says_so(local):
     letters = put_arrays(local, EMNIST_LETTERS, "test", (DRAWN, LETTERS))
-    assert torch.equal(letters.load("test").pixels[:, 0], torch.from_numpy(DRAWN).mT)
+    assert torch.equal(letters.load("test").kept[:, 0], torch.from_numpy(DRAWN).mT)
     whole = local / letters.splits["test"][0].files[0].path
     put(local, "emnist/emnist-letters-test-images-some-idx3-ubyte.gz", idx(DRAWN[:3]))
     assert letters.load("test").labels.tolist() == [1, 1, 2, 26]
     whole.unlink()
     data = letters.load("test")
-    assert torch.equal(data.pixels[:, 0], torch.from_numpy(DRAWN[:3]).mT)
+    assert torch.equal(data.kept[:, 0], torch.from_numpy(DRAWN[:3]).mT)
     assert data.labels.tolist() == [1, 1, 2]
     assert data.description == (
         "EMNIST letters test: 3 of 20800 images (emnist-letters-test-images-some-idx3-ubyte.gz; "
@@ -277,7 +277,7 @@ def test_download_once(cache, cifar, server, capsys):
     cifar = served(cifar, address)
     first = cifar.load()
     assert first.parts == tuple(BATCHES)
-    assert torch.equal(cifar.load().pixels, first.pixels)
+    assert torch.equal(cifar.load().kept, first.kept)
     assert asked == ["/cifar.tar.gz"]
     assert (cache / "cifar10/cifar-10-python.tar.gz").read_bytes() == ARCHIVE
     output = capsys.readouterr()

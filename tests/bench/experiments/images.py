@@ -2,7 +2,7 @@
 
 import torch
 
-from sdp_bench.bench.datasets.base import LabelledImages
+from sdp_bench.bench.datasets.base import LabelledExamples
 
 
 def images(count, classes=10, *, first=0, seed=0, split="train", title="MNIST", channels=1):
@@ -13,4 +13,4 @@ def images(count, classes=10, *, first=0, seed=0, split="train", title="MNIST", 
     for label in range(classes):
         row, column = divmod(label % 12, 4)
         pixels[labels == label, :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] += 200
-    return LabelledImages(title, split, pixels, labels + first, ("made up",), count)
+    return LabelledExamples(title, split, pixels, labels + first, ("made up",), count)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
+from sdp_bench.bench.datasets.base import ImageClassification, LabelledExamples
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.nets import classifiers, storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
@@ -34,7 +34,7 @@ def images(count, seed=0):
     pixels = torch.randint(0, 60, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
     for place in range(3):
         pixels[labels == place, :, 2 : 5 + place, place : place + 3] += 150
-    return LabelledImages("Squares", "train", pixels, labels, ("made up",), 100)
+    return LabelledExamples("Squares", "train", pixels, labels, ("made up",), 100)
 
 
 DATA, TEST = images(40), images(30, seed=1)

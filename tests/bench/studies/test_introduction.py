@@ -7,7 +7,7 @@ from sdp_bench.bench.studies.classifiers import Trainer, TrainingImages
 from sdp_bench.bench.studies.introduction.group import OBJECTIVES, accuracy
 from tests.bench.studies.conftest import TRAIN
 
-PROBLEM = TrainingImages(TRAIN.pixels, TRAIN.labels, "mlp")
+PROBLEM = TrainingImages(TRAIN.kept, TRAIN.labels, "mlp")
 
 
 def at(objective, scale):
@@ -27,7 +27,7 @@ def test_the_net_is_the_paper_s_for_images_of_its_size():
 def test_the_law_enters_after_so_many_layers(layer):
     """What comes before is the plain net; what comes after propagates a Gaussian of the scale's variance."""
     net = PROBLEM.build(0)
-    pixels = TRAIN.pixels[:5].float() / 255
+    pixels = TRAIN.kept[:5].float() / 255
     law = at(OBJECTIVES[layer], 0.3).law(net, pixels)
     hidden = pixels.flatten(1)
     linear = [module for module in net if isinstance(module, torch.nn.Linear)]
@@ -51,4 +51,4 @@ def test_every_layer_learns_and_gives_the_same_bits_again():
             pass
         states = [trainer.net.state_dict() for trainer in (first, second)]
         assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-        assert accuracy(first.model, TRAIN.pixels, TRAIN.labels) > 0.2
+        assert accuracy(first.model, TRAIN.kept, TRAIN.labels) > 0.2

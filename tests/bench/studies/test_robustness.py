@@ -16,7 +16,7 @@ from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOI
 from sdp_bench.bench.studies.robustness.group import OBJECTIVES, Victim, evaluate
 from tests.bench.studies.conftest import TEST, TRAIN
 
-PROBLEM = TrainingImages(TRAIN.pixels[:40], TRAIN.labels[:40])
+PROBLEM = TrainingImages(TRAIN.kept[:40], TRAIN.labels[:40])
 TINY = Size(nets=1, inputs=10, epochs=1, datasets=("mnist",), sigmas=(0.1,), steps=2)
 SMALL = Settings(sizes={"robustness": TINY})
 BY_NAME = {objective.name: objective for objective in OBJECTIVES}
@@ -32,7 +32,7 @@ def at(name, scale):
     return found
 
 
-def measured(model, objective, methods, pixels=TEST.pixels, labels=TEST.labels, radii=(8, 16), steps=2):
+def measured(model, objective, methods, pixels=TEST.kept, labels=TEST.labels, radii=(8, 16), steps=2):
     numbers = evaluate(Victim(model, objective), methods, pixels, labels, radii, steps, SEEDS)
     return {(method, metric, component): value for method, metric, value, component in numbers}
 
@@ -50,7 +50,7 @@ def measured(model, objective, methods, pixels=TEST.pixels, labels=TEST.labels, 
     ],
 )
 def test_an_objective_propagates_the_noise_of_its_name(name, rule, kind):
-    net, pixels = PROBLEM.build(0), TRAIN.pixels[:3].float() / 255
+    net, pixels = PROBLEM.build(0), TRAIN.kept[:3].float() / 255
     law = at(name, 0.2).law(net, pixels)
     noise = (
         sr.Cauchy(pixels, torch.full_like(pixels, 0.2))
@@ -71,7 +71,7 @@ def test_models_of_extreme_scales_stay_finite_and_can_be_attacked(name, scale):
     trainer = Trainer(PROBLEM, at(name, scale), 0, 2)
     list(trainer.run())
     assert all(tensor.isfinite().all() for tensor in trainer.net.state_dict().values())
-    found = measured(trainer.model, at(name, scale), METHODS, TEST.pixels[:6], TEST.labels[:6])
+    found = measured(trainer.model, at(name, scale), METHODS, TEST.kept[:6], TEST.labels[:6])
     assert all(0 <= value <= 1 for value in found.values())
 
 
@@ -120,7 +120,7 @@ def test_no_attack_helps_and_stronger_ones_hurt_more(name):
     trainer = Trainer(PROBLEM, at(name, 0.1), 0, 10)
     list(trainer.run())
     methods = tuple(method for method in METHODS if name != "softmax" or method != "pgd_own")
-    found = measured(trainer.model, at(name, 0.1), methods, TEST.pixels[:10], TEST.labels[:10])
+    found = measured(trainer.model, at(name, 0.1), methods, TEST.kept[:10], TEST.labels[:10])
     clean = found["clean", "accuracy", None]
     for method in methods[2:]:
         small, large = (found[method, "accuracy", f"{radius}/255"] for radius in (8, 16))

@@ -26,7 +26,7 @@ from tests.bench.studies.conftest import LETTERS, TEST, TRAIN
 SMALL = Settings(sizes={"selective": Size(nets=1, epochs=1)})
 
 
-PROBLEM = TrainingImages(TRAIN.pixels, TRAIN.labels)
+PROBLEM = TrainingImages(TRAIN.kept, TRAIN.labels)
 
 
 def same(first, second):
@@ -56,7 +56,7 @@ def test_every_objective_learns_and_gives_the_same_bits_again(name):
     assert same(first.net.state_dict(), second.net.state_dict())
     before = PROBLEM.architecture.build(0)
     assert not same(first.net.state_dict(), before.state_dict())
-    pixels = TRAIN.pixels.float() / 255
+    pixels = TRAIN.kept.float() / 255
     first_loss, last_loss = (
         float(trainer.loss(pixels, TRAIN.labels).detach())
         for trainer in (Trainer(PROBLEM, OBJECTIVES[name], 0, 1), first)
@@ -95,7 +95,7 @@ class Steps(list):
 
 @pytest.mark.parametrize("name", ["softmax", "dirichlet"])
 def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, monkeypatch, steps):
-    problem = TrainingImages(TRAIN.pixels.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
+    problem = TrainingImages(TRAIN.kept.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
     whole = get_model(problem, OBJECTIVES[name], 0, 3)
     for file in cache.iterdir():
         file.unlink()
@@ -141,9 +141,9 @@ def test_a_linear_net_has_the_scores_of_its_exact_laws():
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)).eval()
     model = Model(net, 1e-3, 2e-3)
-    scored = evaluate(model, OBJECTIVES["softmax"], SCORES["softmax"], PROBLEM, TEST.pixels)
+    scored = evaluate(model, OBJECTIVES["softmax"], SCORES["softmax"], PROBLEM, TEST.kept)
     weight, bias = net[1].weight.detach().double(), net[1].bias.detach().double()
-    location = TEST.pixels.flatten(1).double() / 255 @ weight.T + bias
+    location = TEST.kept.flatten(1).double() / 255 @ weight.T + bias
     gaussian = sr.Gaussian(location, (0.01 * weight @ weight.T).expand(40, -1, -1))
     cauchy = sr.Cauchy(location, (0.1 * weight.abs().sum(1)).expand(40, -1))
     expected = {
@@ -162,8 +162,8 @@ def test_a_linear_net_has_the_scores_of_its_exact_laws():
     law = torch.distributions.Dirichlet(location.softmax(1) / total[:, None])
     torch.testing.assert_close(scored.uncertainty["dirichlet", "law"], law.entropy(), atol=1e-2, rtol=1e-4)
     assert torch.equal(scored.predicted, location.argmax(1))
-    alone = losses.OrthonormalCertificates.fit(TRAIN.pixels.flatten(1).float() / 255, 64)
-    everything = alone.score(TEST.pixels.flatten(1).float() / 255)
+    alone = losses.OrthonormalCertificates.fit(TRAIN.kept.flatten(1).float() / 255, 64)
+    everything = alone.score(TEST.kept.flatten(1).float() / 255)
     torch.testing.assert_close(
         scored.uncertainty["orthonormal_certificates", str(CERTIFICATES[-1])].float(), everything
     )
@@ -172,8 +172,8 @@ def test_a_linear_net_has_the_scores_of_its_exact_laws():
 @pytest.mark.rounding
 def test_cauchy_pairs_of_moment_matching_have_the_scales_of_marginal_sdp_or_its_deviations(trained):
     model = trained["dirichlet"]
-    scored = evaluate(model, OBJECTIVES["dirichlet"], ("pairwise_cauchy",), PROBLEM, TEST.pixels)
-    pixels = TEST.pixels.float() / 255
+    scored = evaluate(model, OBJECTIVES["dirichlet"], ("pairwise_cauchy",), PROBLEM, TEST.kept)
+    pixels = TEST.kept.float() / 255
     noisy = sr.Cauchy(pixels, torch.full_like(pixels, 1e-2))
     normal = sr.DiagonalGaussian(pixels, torch.full_like(pixels, 1e-4))
     cauchy = sr.propagate(model.net, noisy, "marginal_sdp").to(torch.float64)
@@ -193,8 +193,8 @@ def test_cauchy_pairs_of_moment_matching_have_the_scales_of_marginal_sdp_or_its_
 def test_both_kinds_of_pairs_have_laws_of_their_own_whichever_was_trained_with(name, rule, trained):
     """Gaussian pairs see Gaussian noise of standard deviation .1, Cauchy pairs Cauchy noise of scale .1."""
     model = trained[name]
-    scored = evaluate(model, OBJECTIVES[name], SCORES[name], PROBLEM, TEST.pixels)
-    pixels = TEST.pixels.float() / 255
+    scored = evaluate(model, OBJECTIVES[name], SCORES[name], PROBLEM, TEST.kept)
+    pixels = TEST.kept.float() / 255
     for score, noisy in (
         ("pairwise_gaussian", sr.DiagonalGaussian(pixels, torch.full_like(pixels, 0.01))),
         ("pairwise_cauchy", sr.Cauchy(pixels, torch.full_like(pixels, 0.1))),
