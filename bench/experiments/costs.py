@@ -7,8 +7,7 @@ factor common to all groups, so relative times remain valid.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 
 from sdp_bench.bench.nets.architectures import NETWORKS, Architecture, ClassifierArchitecture
@@ -20,11 +19,6 @@ _DRAW = 0.25e-6  # s per sample: an oracle's input noise, a rule's samples
 _RULE_PASSES = 40  # cost of a rule in forward passes, in float64
 _CALLS = 2 * 2  # of a rule, in forward passes of float32: one to warm up, one to time it
 _OF_COVARIANCES = ("moment_matching", "dvia")  # these take most of an input's time on images
-_PRODUCTS = 28e9  # flop/s of the products that sum a layer's covariances
-_LAYER_ERRORS = 0.15  # s: square roots of the covariances of one layer of 100 units, and their distances
-_CUT = 0.02  # s per rule for the net truncated after one layer
-_FINDING = 1.0  # s: loading a stored measurement's net and input, and the first use of the sampler
-_PAGE = 2.0  # s: the figures of a drill-down
 _REGIONS = 10.0  # s of the rule "exact" for one input, between .1 and 20 if supported
 _TRAINING = 1.2e-6  # s per epoch, net and hidden unit
 
@@ -65,48 +59,3 @@ def elapsed(work: Sequence[float], workers: int) -> float:
     for piece in work:
         ends[ends.index(min(ends))] += piece
     return max(ends)
-
-
-_MOST_PRODUCTS = 1.3e11
-
-
-def samples_by_layer(samples: int, units: Iterable[int]) -> int:
-    """Return how many of an oracle's samples a drill-down uses for the moments of layers.
-
-    The number is a power of two chosen so that the products take a few seconds, and at least 2^14: all of a
-    million for up to 12 hidden layers of 100 units, and half a million for 24. `units` are the sizes of the
-    layers.
-    """
-    most = max(2**14, int(_MOST_PRODUCTS / sum(n * n for n in units)))
-    return samples if samples <= most else 1 << (most.bit_length() - 1)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """Estimated time (s) of a drill-down on two cores."""
-
-    truth: float  # sampling of the net, shared by all rules
-    # the rule's errors, and the page
-    rule: float
-    page: float
-
-
-def of_drilldown(net: Net, samples: int, rule: str) -> Effort:
-    """Return the effort of a drill-down for an oracle with `samples` samples."""
-    architecture = net.architecture
-    page = _PAGE + 1e-6 * samples
-    if not isinstance(architecture, Architecture):  # there are no results by layer
-        return Effort(_FINDING, 0.0, page)
-    depth, units = architecture.depth, architecture.width
-    activation = ACTIVATIONS[architecture.activation]
-    flops = 2 * sum(n * m for n, m in pairwise(architecture.widths))
-    forward = flops / _FLOPS + activation.value_seconds * units * depth + _DRAW
-    drawn = samples_by_layer(samples, [units] * depth)
-    products = depth * 2 * units**2 / _PRODUCTS
-    of_layer = activation.layer_seconds * (units / 100) ** 2
-    # for each activation, the true laws and the rule's at all earlier ones
-    images = depth * (depth + 1) * of_layer
-    asked = depth * (depth + 1) * of_layer if rule.partition(":")[0] == "moment_matching" else 0.0
-    layers = (2 * depth + 1) * (_CUT + _LAYER_ERRORS * (units / 100) ** 3 / 2)
-    truth = _FINDING + (samples * forward + drawn * (forward + products)) / 2
-    return Effort(truth, asked + images / 2 + layers, page)

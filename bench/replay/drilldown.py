@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,8 @@ import torch
 from torch import nn
 
 from sdp_bench.bench.environment import threads
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import costs, predict, versions
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments import predict, versions
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
@@ -50,16 +51,14 @@ class Drilldown:
     own_reference: bool = False
 
 
-def effort(store: Queries, key: str, *, trusted: bool = False) -> costs.Effort:
-    """Estimate the effort of a drill-down; arguments as in `drill`.
+def check(store: Queries, key: str, *, trusted: bool = False) -> None:
+    """Raise a UserError if a measurement has no drill-down; arguments as in `drill`.
 
-    A UserError is raised if the key is unknown or ambiguous, or the measurement has no drill-down: a
-    reference, a user's net, a measurement without an oracle, or a rule with code that is not trusted. A
-    RunFailedError is raised if the weights are not stored.
+    That is so if the key is unknown or ambiguous, and for a reference, a user's net, a measurement without an
+    oracle, or a rule with code that is not trusted.
     """
-    found = stored_measurement(store, key, trusted=trusted)
-    _rule_of(found)
-    return costs.of_drilldown(found.net, found.first["samples"], found.first["rule"])
+    with suppress(RunFailedError, ValueError):  # reported when the drill-down is made
+        _rule_of(stored_measurement(store, key, trusted=trusted))
 
 
 def _rule_of(found: StoredMeasurement) -> Propagator:

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from sdp_bench.bench.experiments.costs import samples_by_layer
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_bench.oracles.sampling.noise import SCRAMBLES, Seed
@@ -41,6 +40,7 @@ MAX_BYTES = 2 * 2**30
 REFERENCE_SAMPLES = 2**17
 """Samples of a layer's output where its moments have no formula."""
 
+_MOST_PRODUCTS = 1.3e11  # products of samples at most, for all layers
 _BATCH = 8  # laws that a thread takes through a layer at once
 _ROWS = 1024  # a chunk whose activations stay in cache, in float64 too
 
@@ -215,7 +215,6 @@ def sample_layers(
     *,
     seed: Seed,
     sampler: Sampler = "mc",
-    max_bytes: int = MAX_BYTES,
 ) -> LayerMoments:
     """Return true moments of the input and of every layer's output, from the draws of `sample_outputs`.
 
@@ -223,25 +222,27 @@ def sample_layers(
     agree with the moments of the same samples up to rounding.
 
     `layers` are those of a whole net, in its precision, on the CPU, and `x` is the law of its input, on the
-    CPU. Fewer than `samples` are drawn if the net has so many units that
-    this would take long; see `sdp_bench.bench.experiments.costs.samples_by_layer`. With the same `seed` and
-    `sampler`, the inputs are those of `sdp_bench.oracles.sampling.outputs.sample_outputs`.
+    CPU. Fewer than `samples` are drawn if the net has so many units that this would take long. With the same
+    `seed` and `sampler`, the inputs are those of `sdp_bench.oracles.sampling.outputs.sample_outputs`.
 
-    A ValueError is raised if the covariance matrices would take more than `max_bytes`, or the net gives NaN
-    or infinity.
+    A ValueError is raised if the covariance matrices would take more than 2 GiB, or the net gives NaN or
+    infinity.
     """
     values = [x.location[:1]]
     for layer in layers:
         values.append(layer(values[-1].clone()))
     units = [value.numel() for value in values]
-    if (need := 8 * (BLOCKS + 2) * sum(count * count for count in units)) > max_bytes:
+    if (need := 8 * (BLOCKS + 2) * sum(count * count for count in units)) > MAX_BYTES:
         raise ValueError(
             f"the covariances of its layers would take {need / 1e9:.3g} GB (the widest has {max(units):,} "
-            f"units), more than {max_bytes / 1e9:.3g} GB"
+            f"units), more than {MAX_BYTES / 1e9:.3g} GB"
         )
     is_mapped = [False, *(layer.affine for layer in layers[:-1]), False]
     centres = [None if m else v.double().flatten() for v, m in zip(values, is_mapped, strict=True)]
-    samples = samples_by_layer(samples, [len(centre) for centre in centres if centre is not None])
+    # As many samples, or a power of two, that the products take a few seconds: all of a million for up to 12
+    # hidden layers of 100 units, and half a million for 24.
+    most = max(2**14, int(_MOST_PRODUCTS / sum(len(c) ** 2 for c in centres if c is not None)))
+    samples = samples if samples <= most else 1 << (most.bit_length() - 1)
     inputs = sample_outputs(nn.Flatten(), x, samples, seed=seed, sampler=sampler)
     blocks = [rows.reshape(-1, *x.event_shape) for rows in inputs.tensor_split(BLOCKS)]
     sums = list(in_threads(partial(_sums, layers, centres, block) for block in blocks))

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from sdp_bench.bench import errors, identity
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics import Metric, primary, recorded_metric
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.folder import inside, tags, write
-from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.tables import displayed
@@ -197,27 +196,27 @@ def make(
     *,
     trusted: bool = False,
 ) -> list[Path]:
-    """Write pages of measurements into a report's folder; notes give the expected time and failures.
+    """Write pages of measurements into a report's folder and return their paths; notes give failures.
 
     `requested` are keys, or prefixes that identify a single key. Beyond :data:`MOST_PAGES` the oldest pages
     in its folder are removed; other files stay. `trusted` allows stored code of plug-in rules to run. Raises
-    the errors of :func:`efforts` before any page is made, and RunFailedError if the folder is not writable.
+    UserError, before any page is made, if a key is unknown, ambiguous, or of a measurement that has no
+    drill-down, and RunFailedError if the folder is not writable.
     """
-    from sdp_bench.bench.replay.drilldown import drill
+    from sdp_bench.bench.replay.drilldown import check, drill
 
     folder = inside(folder, FOLDER)
     made: list[Path] = []
     traits = RuleTraits(store.rules())
-    ordered = efforts(store, requested, trusted=trusted)
-    finished, whole = 0.0, sum(ordered.values()) or 1.0
-    about = labels.duration(max(1, round(whole))).replace("\u00a0", " ")
-    progress.note(
-        f"{labels.plural(len(ordered), 'drill-down page')}: about {about} in all, on two free cores"
-    )
-
+    keys = sorted(set(requested))  # all rules of a unit in a row
+    for key in keys:
+        try:
+            check(store, key, trusted=trusted)
+        except UserError as error:
+            raise UserError(f"no drill-down of {key}: {error}") from error
     drilldown: Drilldown | None = None
-    for done, (key, seconds) in enumerate(ordered.items()):  # all rules of a unit in a row
-        progress.done(done, len(ordered), key, finished / whole)
+    for done, key in enumerate(keys):
+        progress.done(done, len(keys), key)
         try:
             drilldown = drill(store, key, trusted=trusted, previous=drilldown)
             text = page(drilldown, traits, store.path)
@@ -226,35 +225,12 @@ def make(
             progress.note(f"no drill-down of {key}: {line}")
         else:
             made.append(write(folder / file_name(drilldown.key), text))
-        finished += seconds
-        progress.done(done + 1, len(ordered), key, finished / whole)
+        progress.done(done + 1, len(keys), key)
     pages = sorted(_pages(folder), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in pages[MOST_PAGES:]:
         progress.note(f"more than {MOST_PAGES} drill-downs: {path.name} is taken away")
         path.unlink(missing_ok=True)
     return made
-
-
-def efforts(store: Store, requested: Iterable[str], *, trusted: bool = False) -> dict[str, float]:
-    """Estimate the time (s on two idle cores) of each page, by key and in the order in which pages are made.
-
-    Reference samples of a net, an input and a noise level are drawn once for all rules, and counted for the
-    first page. The time is 0 if a page cannot be made. Raises UserError if a key is unknown, ambiguous, or of
-    a measurement that has no drill-down.
-    """
-    from sdp_bench.bench.replay.drilldown import effort
-
-    found, unit = {}, ""
-    for key in sorted(set(requested)):
-        found[key], last, unit = 0.0, unit, key.partition("/")[0]
-        try:
-            work = effort(store, key, trusted=trusted)
-            found[key] = work.rule + work.page + (work.truth if unit != last else 0.0)
-        except (RunFailedError, ValueError):
-            continue  # reported when the page is due
-        except UserError as error:
-            raise UserError(f"no drill-down of {key}: {error}") from error
-    return found
 
 
 def file_name(key: str) -> str:
