@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
@@ -234,8 +234,19 @@ def get_model(
     return trained(path, lambda: Trainer(images, objective, seed, epochs, device), steps).model
 
 
+_ROWS = 250
 _PUBLISHED = 60_000
 """Approximate number of training images in the published sets."""
+
+
+@torch.no_grad()
+def accuracy_of(scores: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> float:
+    """Return the share of images, shape (N, C, H, W), in [0, 1], that are classified correctly."""
+    right = [
+        scores(rows).argmax(1) == true.to(rows.device)
+        for rows, true in zip(images.split(_ROWS), labels.split(_ROWS), strict=True)
+    ]
+    return float(torch.cat(right).double().mean())
 
 
 @dataclass(frozen=True, eq=False)

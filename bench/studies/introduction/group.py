@@ -6,12 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
 from sdp_bench.bench.experiments.replicates import Number
 from sdp_bench.bench.nets.training import numerics
-from sdp_bench.bench.studies.classifiers import ClassifierGroup, Model, Objective
+from sdp_bench.bench.studies.classifiers import ClassifierGroup, Objective, accuracy_of
 from sdp_ref.rules import MarginalSDP
 
 LAYERS = 5
@@ -27,21 +24,8 @@ OBJECTIVES = tuple(
 )
 """The pairwise loss of a Gaussian introduced after so many linear layers and activations."""
 
-_ROWS = 2000
 _STEP = 0.025  # s per batch, one thread
 _FIXED = 1.0  # s, to read the images
-
-
-@torch.no_grad()
-@numerics()
-def accuracy(model: Model, pixels: Tensor, labels: Tensor) -> float:
-    """Return the share of images, shape (N, C, H, W), uint8, classified correctly by the net's own value.
-
-    The net's own value is the location of the law. `labels` has shape (N,).
-    """
-    device = next(model.net.parameters()).device
-    predicted = [model.net(rows.to(device).float() / 255).argmax(1).cpu() for rows in pixels.split(_ROWS)]
-    return float((torch.cat(predicted) == labels).double().mean())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,6 +40,8 @@ class IntroductionGroup(ClassifierGroup):
 
     def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
         images = self.images
-        share = accuracy(self.model(images, seed), *images.tests)
+        net, (pixels, labels) = self.model(images, seed).net, images.tests
+        with numerics():  # the net's own value is the location of the law
+            share = accuracy_of(net, pixels.to(self.device).float() / 255, labels)
         for method in methods:
             yield method, "accuracy", share, None

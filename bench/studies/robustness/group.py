@@ -21,6 +21,7 @@ from sdp_bench.bench.studies.classifiers import (
     ClassifierGroup,
     Model,
     Objective,
+    accuracy_of,
 )
 from sdp_bench.bench.studies.robustness import METRICS, NOISE, QUERIES, RADII
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
@@ -188,14 +189,6 @@ class Victim:
         scores = self.scores(pixels)
         return scores, F.cross_entropy(scores, labels, reduction="none")
 
-    @torch.no_grad()
-    def accuracy(self, images: Tensor, labels: Tensor) -> float:
-        right = [
-            self.scores(rows).argmax(1) == true
-            for rows, true in zip(images.split(_ROWS), labels.split(_ROWS), strict=True)
-        ]
-        return float(torch.cat(right).double().mean())
-
     def attacked(
         self,
         method: str,
@@ -237,13 +230,13 @@ def evaluate(
     numbers: list[Number] = []
     for method in methods:
         if method == "clean":
-            numbers.append((method, accuracy, victim.accuracy(images, truth), None))
+            numbers.append((method, accuracy, accuracy_of(victim.scores, images, truth), None))
             continue
         if method == "noise":
             for sigma in NOISE:
                 drawn = torch.randn(images.shape, generator=_generator(seeds, f"noise {sigma}"))
                 noisy = (images + sigma * drawn.to(device)).clamp(0, 1)
-                numbers.append((method, accuracy, victim.accuracy(noisy, truth), f"{sigma:g}"))
+                numbers.append((method, accuracy, accuracy_of(victim.scores, noisy, truth), f"{sigma:g}"))
             continue
         standing = torch.ones(len(images), dtype=torch.bool, device=device)
         for radius in radii:
