@@ -170,43 +170,35 @@ def test_a_linear_net_has_the_scores_of_its_exact_laws():
 
 
 @pytest.mark.rounding
-def test_cauchy_pairs_of_moment_matching_have_the_scales_of_marginal_sdp_or_its_deviations(trained):
-    model = trained["dirichlet"]
-    scored = evaluate(model, OBJECTIVES["dirichlet"], ("pairwise_cauchy",), PROBLEM, TEST.kept)
-    pixels = TEST.kept.float() / 255
-    noisy = sr.Cauchy(pixels, torch.full_like(pixels, 1e-2))
-    normal = sr.DiagonalGaussian(pixels, torch.full_like(pixels, 1e-4))
-    cauchy = sr.propagate(model.net, noisy, "marginal_sdp").to(torch.float64)
-    gaussian = sr.propagate(model.net, normal, "marginal_moment_matching").to(torch.float64)
-    borrowed = sr.Cauchy(gaussian.location, gaussian.variance.sqrt())
-    for combine in ("mean", "geometric", "minimum"):
-        for reading, law in ((combine, cauchy), (f"sd_{combine}", borrowed)):
-            expected = losses.entropy(losses.pairwise_scores(law, combine))
-            torch.testing.assert_close(scored.uncertainty["pairwise_cauchy", reading], expected)
-
-
-@pytest.mark.rounding
 @pytest.mark.parametrize(
-    ("name", "rule"),
-    [("pairwise_gaussian", "sdp"), ("pairwise_marginal", "marginal_sdp"), ("pairwise_cauchy", "sdp")],
+    ("name", "scale", "gaussian", "cauchy"),
+    [
+        ("dirichlet", 0.01, "marginal_moment_matching", "marginal_sdp"),
+        ("pairwise_gaussian", 0.1, "sdp", "sdp"),
+        ("pairwise_marginal", 0.1, "marginal_sdp", "marginal_sdp"),
+        ("pairwise_cauchy", 0.1, "sdp", "sdp"),
+    ],
 )
-def test_both_kinds_of_pairs_have_laws_of_their_own_whichever_was_trained_with(name, rule, trained):
-    """Gaussian pairs see Gaussian noise of standard deviation .1, Cauchy pairs Cauchy noise of scale .1."""
-    model = trained[name]
+def test_both_kinds_of_pairs_have_laws_of_their_own_whichever_was_trained_with(
+    name, scale, gaussian, cauchy, trained
+):
+    """Gaussian pairs see Gaussian noise of the model's scale, Cauchy pairs Cauchy noise or its deviations."""
+    model, pixels = trained[name], TEST.kept.float() / 255
     scored = evaluate(model, OBJECTIVES[name], SCORES[name], PROBLEM, TEST.kept)
-    pixels = TEST.kept.float() / 255
-    for score, noisy in (
-        ("pairwise_gaussian", sr.DiagonalGaussian(pixels, torch.full_like(pixels, 0.01))),
-        ("pairwise_cauchy", sr.Cauchy(pixels, torch.full_like(pixels, 0.1))),
-    ):
-        law = sr.propagate(model.net, noisy, rule).to(torch.float64)
-        expected = losses.entropy(losses.pairwise_scores(law, "mean"))
-        torch.testing.assert_close(scored.uncertainty[score, "mean"], expected)
-    location = model.net(pixels).detach().double()
-    torch.testing.assert_close(
-        scored.uncertainty["softmax_entropy", ""], losses.softmax_entropy(location), atol=1e-6, rtol=1e-5
-    )
-    assert torch.equal(scored.predicted, location.argmax(1))
+    normal = sr.DiagonalGaussian(pixels, torch.full_like(pixels, scale**2))
+    noisy = sr.Cauchy(pixels, torch.full_like(pixels, scale))
+    first = sr.propagate(model.net, normal, gaussian).to(torch.float64)
+    second = sr.propagate(model.net, noisy, cauchy).to(torch.float64)
+    borrowed = sr.Cauchy(first.location, first.variance.sqrt())
+    for combine in ("mean", "geometric", "minimum"):
+        for key, law in (
+            (("pairwise_gaussian", combine), first),
+            (("pairwise_cauchy", combine), second),
+            (("pairwise_cauchy", f"sd_{combine}"), borrowed),
+        ):
+            expected = losses.entropy(losses.pairwise_scores(law, combine))
+            torch.testing.assert_close(scored.uncertainty[key], expected)
+    assert torch.equal(scored.predicted, first.location.argmax(1))
 
 
 # The experiment ---------------------------------------------------------------------------------------
