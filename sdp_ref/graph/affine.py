@@ -33,7 +33,8 @@ from sdp_ref.graph.ops import (
     Shift,
     Sum,
 )
-from sdp_ref.laws.location_scale import bounded, power, raised, stable_scale
+from sdp_ref.laws.base import power
+from sdp_ref.laws.location_scale import bounded, raised, stable_scale
 
 CHUNK = 2**25  # elements of a temporary when an op is applied to the rows of a matrix
 

@@ -359,6 +359,12 @@ def finite(name: str, value: Tensor) -> Check:
     return sound, lambda: f"{name} must be finite, but has NaN or infinite entries"
 
 
+def power(x: Tensor, exponent: float) -> Tensor:
+    """Return x**exponent of the positive part of x, with gradient 0 instead of infinity at 0."""
+    positive = ~(x <= 0)  # not `x > 0`, so that NaN stays NaN
+    return torch.where(positive, torch.where(positive, x, 1.0).pow(exponent), 0.0)
+
+
 def check_tensor(name: str, value: object, location: Tensor | None = None) -> Tensor:
     """Require a finite floating-point tensor, and return it."""
     tensor = check_kind(name, value, location)

@@ -18,6 +18,7 @@ from sdp_ref.laws.base import (
     check_pair,
     check_tensor,
     finite,
+    power,
     require,
 )
 from sdp_ref.lazy import deferred
@@ -107,7 +108,7 @@ class Gaussian(Law):
         return _log_density(self, value)
 
     def survival(self, value: Tensor) -> Tensor:
-        return above(_normal_tail, self.mean, _sqrt(self.variance.double()), value)
+        return above(_normal_tail, self.mean, power(self.variance.double(), 0.5), value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
         """Raise if the covariance is singular, since torch requires positive definite ones."""
@@ -143,7 +144,7 @@ class Gaussian(Law):
         values = (vectors * (scaled @ vectors)).sum(-2)
         largest = values.detach().amax(-1, keepdim=True)
         values = torch.where(values > rounding * largest, values, 0.0)
-        clipped: Tensor = scales.unsqueeze(-1) * vectors * _sqrt(values).unsqueeze(-2)
+        clipped: Tensor = scales.unsqueeze(-1) * vectors * power(values, 0.5).unsqueeze(-2)
         if not bool((~singular).any()):
             return clipped
         definite = torch.linalg.cholesky(covariance[~singular])
@@ -229,7 +230,7 @@ class DiagonalGaussian(Law):
     @property
     def standard_deviation(self) -> Tensor:
         """Standard deviations, shape (B, *event), float64; the gradient at a point mass is 0."""
-        return _sqrt(self.variance.double())
+        return power(self.variance.double(), 0.5)
 
     @property
     def covariance(self) -> Tensor:
@@ -319,9 +320,3 @@ def _log_density(law: Gaussian | DiagonalGaussian, value: Tensor) -> Tensor:
 
 AnyGaussian = Gaussian | DiagonalGaussian
 """A Gaussian law with any covariance."""
-
-
-def _sqrt(x: Tensor) -> Tensor:
-    """Square root of the positive part, with gradient 0 instead of infinity at 0."""
-    positive = x > 0
-    return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import CAUCHY, Law, Push, Standard, check_pair, require, stable, unchecked
+from sdp_ref.laws.base import CAUCHY, Law, Push, Standard, check_pair, power, require, stable, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, above, scaled
 from sdp_ref.lazy import deferred
 
@@ -160,12 +160,6 @@ def bounded(scale: Tensor) -> Tensor:
     sound = ~scale.detach().isinf().any()
     require((sound, lambda: f"a scale of the stable law is beyond the largest number of {scale.dtype}"))
     return scale
-
-
-def power(x: Tensor, exponent: float) -> Tensor:
-    """Return x**exponent for x >= 0, with gradient 0 at 0, where a power below 1 has an infinite gradient."""
-    positive = ~(x <= 0)  # not `x > 0`, so that NaN stays NaN
-    return torch.where(positive, torch.where(positive, x, 1.0).pow(exponent), 0.0)
 
 
 def raised(x: Tensor, exponent: float) -> Tensor:

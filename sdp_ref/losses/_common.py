@@ -186,12 +186,6 @@ def log_ndtr(z: Tensor) -> Tensor:
     return _LogNdtr.apply(z)
 
 
-def root(x: Tensor) -> Tensor:
-    """Square root with gradient 0 instead of infinity at 0."""
-    positive = x > 0
-    return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
-
-
 def reduced(values: Tensor, reduction: str, dtype: torch.dtype) -> Tensor:
     if reduction == "mean":
         values = values.mean()

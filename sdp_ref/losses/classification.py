@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian
+from sdp_ref.laws.base import power
 from sdp_ref.losses._common import (
     FLOOR,
     Reduction,
@@ -21,7 +22,6 @@ from sdp_ref.losses._common import (
     log_ndtr,
     narrow,
     reduced,
-    root,
     widen,
 )
 
@@ -230,7 +230,7 @@ def _log_concentrations(
     # Use logarithms: where the softmax underflows, they and their gradients are still finite.
     logarithms = torch.log_softmax(widen(law.location), 1)
     variance = widen(law.variance).clamp(min=0)
-    deviation = root((logarithms.mul(2).exp() * variance).sum(1))
+    deviation = power((logarithms.mul(2).exp() * variance).sum(1), 0.5)
     total = 1 / (_GUARD + c1 + c2 * deviation)
     return logarithms + total.log().unsqueeze(1), total
 

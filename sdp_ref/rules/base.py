@@ -248,9 +248,11 @@ def require_uncoupled(rule: str, net: Net) -> None:
 
 
 def stored(mean: Tensor, covariance: Tensor, dtype: torch.dtype) -> Gaussian:
-    """Return a Gaussian of `dtype`, with a note if it cannot store small variances."""
+    """Return a Gaussian of `dtype` without rounding errors of symmetry, and a note if it loses variances."""
+    covariance = (covariance + covariance.mT) / 2
     variance = covariance.diagonal(dim1=-2, dim2=-1)
-    return noted(unchecked(Gaussian, mean, covariance.to(dtype)), lost_variances(variance, dtype))
+    law = unchecked(Gaussian, mean.to(dtype), covariance.to(dtype))
+    return noted(law, lost_variances(variance, dtype))
 
 
 def lost_variances(

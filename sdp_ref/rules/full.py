@@ -225,10 +225,9 @@ class FullCovarianceRule(LayerwiseRule):
         return law.to(dtype=torch.float64)
 
     def finish(self, law: Law, x: Law) -> Law:
-        """Symmetrise away rounding errors, and convert to the dtype of `x`."""
+        """Convert to the dtype of `x`."""
         full = as_gaussian(self.name, law)
-        covariance = (full.covariance + full.covariance.mT) / 2
-        return stored(full.mean.to(x.location.dtype), covariance, x.location.dtype)
+        return stored(full.mean, full.covariance, x.location.dtype)
 
     def linearise(self, module: nn.Module) -> JointStep:
         """Use forward derivatives along the rows of covariances."""

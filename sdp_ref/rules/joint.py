@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -35,25 +34,29 @@ _ROWS = 128
 """Number of components whose covariances beyond the first order are computed, as a sample of all."""
 
 
-class Live(Protocol):
-    """The interface through which an op reads the live values in order to be linearised."""
+class Live(ABC):
+    """Live values as an op reads them in order to be linearised; `means` are (B, *event), by value."""
 
     means: dict[int, Tensor]
 
     def size(self, value: int) -> int:
         """Number of components of a value."""
+        return self.means[value][0].numel()
 
+    @abstractmethod
     def within(self, value: int, places: Tensor) -> Tensor:
         """Covariances (B, groups, n, n) within groups of components, with indices `places` (groups, n)."""
 
+    @abstractmethod
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
         """Sums of variances and of all covariances within groups of adjacent components, (B, groups, 1)."""
 
+    @abstractmethod
     def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
         """Covariances of corresponding components of two values, both broadcast to an event, (B, *shape)."""
 
 
-class Factored(Live, Protocol):
+class Factored(Live):
     """Live values as m_v + L_v z + sqrt(d_v) e_v, with one standard normal z for all and an e_v for each.
 
     `factors` has the L_v as rows (B, R, *event) and `remainders` the d_v (B, *event).
@@ -65,9 +68,28 @@ class Factored(Live, Protocol):
     @property
     def latent(self) -> int:
         """Number of components of z, R."""
+        return next(iter(self.factors.values())).shape[1]
 
     def variance(self, value: int) -> Tensor:
         """Variances (B, *event) of a value."""
+        return self.factors[value].square().sum(1) + self.remainders[value]
+
+    def within(self, value: int, places: Tensor) -> Tensor:
+        factor = self.factors[value].flatten(2)[:, :, places]
+        own = torch.einsum("brgi,brgj->bgij", factor, factor)
+        return own + torch.diag_embed(self.remainders[value].flatten(1)[:, places])
+
+    def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
+        factor = self.factors[value]  # it may have no columns
+        variance = self.variance(value).reshape(len(factor), groups, -1)
+        common = factor.reshape(*factor.shape[:2], *variance.shape[1:]).sum(-1).square().sum(1)
+        own = self.remainders[value].reshape(variance.shape).sum(-1)
+        return variance.sum(-1, keepdim=True), (common + own).unsqueeze(-1)
+
+    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
+        common = (self.factors[one] * self.factors[other]).sum(1)
+        own = common + self.remainders[one] if one == other else common
+        return own.expand(-1, *shape)
 
 
 @dataclass(frozen=True)
@@ -88,7 +110,7 @@ class Image:
     beyond: Tensor | float = 0.0
 
 
-class Joint:
+class Joint(Live):
     """Means and covariance blocks of the live values during the walk through a net.
 
     Value 0 is the input of the net, given by its mean (B, *event), float64, and its covariance (B, n, n), or
@@ -178,9 +200,6 @@ class Joint:
         own = self.within(value, torch.arange(self.size(value)).reshape(groups, -1))
         trace = own.diagonal(dim1=2, dim2=3).sum(-1, keepdim=True)
         return trace, own.sum((2, 3)).unsqueeze(-1)
-
-    def size(self, value: int) -> int:
-        return self.means[value][0].numel()
 
     def replace(self, old: int, new: int, mean: Tensor, variance: Tensor) -> None:
         """Replace the only value by one with independent components."""

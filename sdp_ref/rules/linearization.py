@@ -158,7 +158,6 @@ def _in_parts(
             block = _block(left, left if second is first else part(second), noise)
             covariance[0, first[:, None], second] = block
             covariance[0, second[:, None], first] = block.mT
-    covariance = (covariance + covariance.mT) / 2
     return stored(value, covariance, value.dtype)
 
 
@@ -215,7 +214,6 @@ def _linearised(
             stable = partial(stable_scale, alpha=x.alpha)
             scale = _in_double(stable, jacobian, x.scale.flatten(1), create_graph)
             return unchecked(SymmetricStable, location, scale.reshape(location.shape).to(dtype), x.alpha)
-    covariance = (covariance + covariance.mT) / 2  # a product of three matrices is symmetric up to rounding
     return stored(location, covariance, dtype)
 
 

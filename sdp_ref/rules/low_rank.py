@@ -28,6 +28,7 @@ from sdp_ref.errors import CovarianceSizeError, NoFormulaError
 from sdp_ref.graph import trace
 from sdp_ref.graph.ops import MatrixProduct, Multiply
 from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, noted, unchecked
+from sdp_ref.laws.base import power
 from sdp_ref.rules.base import as_gaussian, lost_variances
 from sdp_ref.rules.full import FullCovarianceRule, fitting_batches
 from sdp_ref.rules.joint import Factored, Image, JointStep, Numbers, Rows, adjoint, omitted_share
@@ -186,7 +187,7 @@ _REMAINDER = 2.0**-44
 """Remainders below this share of the variance are rounding error."""
 
 
-class Factors:
+class Factors(Factored):
     """Means, factors and remainders of the live values during the walk through a net.
 
     Value 0, the input of the net, has a factor (B, R, *event), where R may be 0, and a remainder (B, *event),
@@ -205,35 +206,8 @@ class Factors:
             self._compress(Expansion({0: factor}, {}, (0,)), None, self.means, {0: self.variance(0)})
 
     @property
-    def latent(self) -> int:
-        return next(iter(self.factors.values())).shape[1]
-
-    @property
     def entries(self) -> int:
         return sum(factor.numel() for factor in self.factors.values())
-
-    def size(self, value: int) -> int:
-        return self.means[value][0].numel()
-
-    def variance(self, value: int) -> Tensor:
-        return self.factors[value].square().sum(1) + self.remainders[value]
-
-    def within(self, value: int, places: Tensor) -> Tensor:
-        factor = self.factors[value].flatten(2)[:, :, places]
-        own = torch.einsum("brgi,brgj->bgij", factor, factor)
-        return own + torch.diag_embed(self.remainders[value].flatten(1)[:, places])
-
-    def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
-        variance = self.variance(value).reshape(len(self.dropped), groups, -1)
-        factor = self.factors[value]  # it may have no columns
-        common = factor.reshape(*factor.shape[:2], *variance.shape[1:]).sum(-1).square().sum(1)
-        own = self.remainders[value].reshape(variance.shape).sum(-1)
-        return variance.sum(-1, keepdim=True), (common + own).unsqueeze(-1)
-
-    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
-        common = (self.factors[one] * self.factors[other]).sum(1)
-        own = common + self.remainders[one] if one == other else common
-        return own.expand(-1, *shape)
 
     def push(self, number: int, inputs: Sequence[int], image: Image, others: Sequence[int]) -> None:
         """Add the result of an op, and delete the values that are not among `others`."""
@@ -244,7 +218,7 @@ class Factors:
         means = {v: self.means[v] for v in others} | {number: image.mean}
         variances = {v: self.variance(v) for v in others} | {number: image.variance}
         sources = {v: self.factors[v] for v in dict.fromkeys((*others, *taken))}
-        roots = {v: _root(self.remainders[v]) for v in shared}
+        roots = {v: power(self.remainders[v], 0.5) for v in shared}
         expansion = Expansion(sources, roots, tuple(others), number, tuple(inputs), image.rows)
         if shared:
             self._compress(expansion, image.linear, means, variances)
@@ -266,12 +240,6 @@ class Factors:
         self.remainders = {
             v: torch.where(rest > _REMAINDER * variances[v], rest, 0.0) for v, rest in rests.items()
         }
-
-
-def _root(variance: Tensor) -> Tensor:
-    """Square root with gradient 0 instead of infinity at 0."""
-    positive = variance > 0
-    return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
 
 
 _NUMBER = 8  # bytes per number

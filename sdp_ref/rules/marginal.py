@@ -40,7 +40,8 @@ from sdp_ref.graph.ops import (
 )
 from sdp_ref.jacobian.local import in_dtype, spread_through
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable, noted, unchecked
-from sdp_ref.laws.location_scale import bounded, power, raised, stable_scale
+from sdp_ref.laws.base import power
+from sdp_ref.laws.location_scale import bounded, raised, stable_scale
 from sdp_ref.rules.base import as_marginal, lost_variances
 from sdp_ref.rules.layerwise import LayerwiseRule
 

@@ -61,8 +61,7 @@ class PointRule(Rule):
                 turn = (mean - values[:, 0]).unsqueeze(2)
                 covariance = covariance + self.bend * turn @ turn.mT
             mean, dtype = mean + origin.squeeze(1), outputs.dtype
-            covariance = (covariance + covariance.mT) / 2
-            law = stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
+            law = stored(mean.unflatten(1, event), covariance, dtype)
             unresolved = dtype != torch.float64 and self.known_faults.get("precision")
             return noted(law, [f"few digits: {unresolved} (use float64)"]) if unresolved else law
 
@@ -244,8 +243,7 @@ class DividedDifference(Rule):
             slope, bend = (above - below) / 2, (above + below) / 2 - centre
             mean = centre.squeeze(1) + bend.sum(1) / square
             covariance = _scatter(slope) / square + _scatter(bend) * ((square - 1) / square**2)
-            covariance = (covariance + covariance.mT) / 2
-            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
+            return stored(mean.unflatten(1, event), covariance, dtype)
 
         return propagate
 

@@ -327,7 +327,7 @@ class ControlVariate(MonteCarlo):
                 cross = linear.mT @ rest / self.samples
                 covariance = covariance + cross + cross.mT
             covariance = covariance + slope @ slope.mT
-            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
+            return stored(mean.unflatten(1, event), covariance, dtype)
 
         return propagate
 

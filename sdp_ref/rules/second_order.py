@@ -111,8 +111,7 @@ class SecondOrder(Rule):
                 curved = _times(product(along.to(dtype)).double(), root)  # F^T H_i F z
                 mean = mean + (curved @ z.unsqueeze(2)).squeeze(2) / 2
                 covariance = covariance + curved @ curved.mT / 2
-            covariance = (covariance + covariance.mT) / 2
-            return stored(mean.unflatten(1, event).to(dtype), covariance, dtype)
+            return stored(mean.unflatten(1, event), covariance, dtype)
 
         return propagate
 

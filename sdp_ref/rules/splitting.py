@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -20,6 +19,7 @@ from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, Mixture, SymmetricStable, unchecked
 from sdp_ref.rules.base import Propagator, Rule, as_any_gaussian, as_marginal, check_outputs
 from sdp_ref.rules.points import DividedDifference
+from sdp_ref.rules.sampling import as_integer
 
 MOST = 16
 """Maximum number of directions. Inputs with more components are split along the leading singular vectors of
@@ -348,10 +348,7 @@ class Split(Rule):
     k: int = 9
 
     def __post_init__(self) -> None:
-        try:
-            k = None if isinstance(self.k, bool) else operator.index(self.k)
-        except TypeError:
-            k = None
+        k = as_integer(self.k)
         if k is None or k < 1:
             raise ValueError(f"split needs a whole number k of pieces, at least 1, got {self.k!r}")
         object.__setattr__(self, "k", k)

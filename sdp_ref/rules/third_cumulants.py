@@ -81,8 +81,7 @@ class ThirdCumulants(LayerwiseRule):
 
     def finish(self, law: Law, x: Law) -> Law:
         covariance = elementwise_input(as_gaussian(self.name, law))[1]  # negative variances become 0
-        covariance = (covariance + covariance.mT) / 2
-        return stored(law.mean.to(x.location.dtype), covariance, x.location.dtype)
+        return stored(law.mean, covariance, x.location.dtype)
 
     def prepare(self, net: nn.Module | Callable[[Tensor], Tensor]) -> Callable[[Law], Law]:
         """Propagate one law at a time, since third cumulants are large."""
