@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import html
 import itertools
 import json
@@ -73,13 +72,13 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
     }
     templates.tests["nan"] = math.isnan
     templates.globals["inf"] = math.inf
-    templates.globals["link"] = functools.partial(_link, links or {})
+
+    def link(rows: Sequence[int], text: Any) -> Any:
+        address = (links or {}).get(labels_of(rows))
+        return _LINK.format(address, _shown(text)) if address else text
+
+    templates.globals["link"] = link
     return templates
-
-
-def _link(links: Links, rows: Sequence[int], text: Any) -> Any:
-    address = links.get(labels_of(rows))
-    return _LINK.format(address, _shown(text)) if address else text
 
 
 def _shown(value: Any) -> Any:

@@ -119,15 +119,12 @@ def _at_output(axes: Any, output: OutputErrors, names: list[str], scale: str) ->
     return f"Bar chart ({scale}): {'; '.join(parts)}."
 
 
-def style_beside_oracle(rule: str, traits: RuleTraits) -> Style:
-    """Style of a rule next to its oracle, which is grey, as sampling rules are in other figures."""
-    style = styles([rule], traits)[rule]
-    return replace(style, colour=RULE if traits.is_sampling(rule) else style.colour, marker="", dashes=())
-
-
 @look()
-def projections(oracle: Oracle, prediction: Prediction, style: Style) -> Figure | None:
+def projections(oracle: Oracle, prediction: Prediction, rule: str, traits: RuleTraits) -> Figure | None:
     """Oracle and prediction on pairs of the oracle's principal axes; None for a single output."""
+    own = styles([rule], traits)[rule]
+    # The oracle is grey, as sampling rules are in other figures.
+    style = replace(own, colour=RULE if traits.is_sampling(rule) else own.colour, marker="", dashes=())
     moments = oracle.moments
     values, vectors = np.linalg.eigh(moments.covariance)
     order = np.argsort(values)[::-1]

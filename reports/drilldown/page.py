@@ -306,8 +306,7 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
     with contextlib.suppress(ValueError):  # heavy tails have none
         moments = prediction.gaussian, oracle.moments
     if moments:
-        style = drawings.style_beside_oracle(rule, traits)
-        drawn.append(drawings.projections(oracle, prediction, style))
+        drawn.append(drawings.projections(oracle, prediction, rule, traits))
     drawn.append(drawings.quantile_differences(oracle, prediction))
     if moments:
         drawn.append(drawings.covariances(oracle, prediction))

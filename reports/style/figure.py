@@ -159,10 +159,14 @@ def panels(
     styles or matplotlib's own handles. `margin` is room at the left of all panels.
     """
     from matplotlib.figure import Figure as Drawing
+    from matplotlib.lines import Line2D
 
     columns = min(columns, len(titles))
     rows = math.ceil(len(titles) / columns)
-    handles = [handle(entry) if isinstance(entry, Style) else entry for entry in legend]
+    handles = [
+        Line2D([], [], label=clean(entry.label), **entry.line) if isinstance(entry, Style) else entry
+        for entry in legend
+    ]
     wide = margin + columns * (left + width + right)
     longest = max((len(entry.get_label()) for entry in handles), default=0)
     across = max(1, int(wide / (0.62 + longest * _LETTER * FONT / 72)))
@@ -182,13 +186,6 @@ def panels(
             handles=handles, ncols=across, loc="lower left", bbox_to_anchor=(0.08 / wide, 0), borderaxespad=0
         )
     return drawing, every
-
-
-def handle(style: Style) -> Any:
-    """Entry of a legend."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=clean(style.label), **style.line)
 
 
 def clean(text: str) -> str:
@@ -259,10 +256,10 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
             across, right = _SIDES[anchor]
             dx, dy = right * away, up * away
             x0, y0 = x + dx + across * wide, y + dy - tall / 2
-            own = (x0, y0, x0 + wide, y0 + tall)
-            inside = own[0] >= box.x0 and own[2] <= box.x1 and own[1] >= box.y0 and own[3] <= box.y1
-            if inside and not any(_overlap(own, other) for other in taken):
-                taken.append(own)
+            x1, y1 = x0 + wide, y0 + tall
+            inside = x0 >= box.x0 and x1 <= box.x1 and y0 >= box.y0 and y1 <= box.y1
+            if inside and not any(x0 < c and a < x1 and y0 < d and b < y1 for a, b, c, d in taken):
+                taken.append((x0, y0, x1, y1))
                 axes.annotate(
                     clean(text),
                     (at, value),
@@ -277,10 +274,6 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
         else:
             skipped.append(text)
     return skipped
-
-
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 DASHED, DOTTED = (4.0, 1.8), (1.0, 1.6)

@@ -9,13 +9,6 @@ from collections.abc import Iterable, Sequence
 from sdp_bench.bench.text import printable, public
 from sdp_ref.errors import on_one_line
 
-_SCALES = {"sigma": "σ", "gamma": "γ"}
-
-
-def scale_label(parameter: str) -> str:
-    """Symbol of the noise's scale: σ of a standard deviation, γ of a stable distribution's scale."""
-    return _SCALES.get(parameter, parameter)
-
 
 def number(x: float, decimals: int | None = None) -> str:
     """Format a number with `decimals`, or to three significant figures; a dash for NaN."""

@@ -10,14 +10,14 @@ import sdp_ref
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.nets.architectures import NETWORKS
 from sdp_bench.bench.noise import GAUSSIAN, name_of, parameter_of
-from sdp_bench.reports.style import labels
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.rules import Traits, traits
 
 
 def noise_symbol(family: str) -> str:
-    """Symbol of the scale of a stored family: σ of a standard deviation, γ of another scale."""
-    return labels.scale_label(parameter_of(family))
+    """Symbol of the scale of a stored family: σ of a standard deviation, γ of a stable distribution's."""
+    parameter = parameter_of(family)
+    return {"sigma": "σ", "gamma": "γ"}.get(parameter, parameter)
 
 
 def noise_words(family: str) -> str:

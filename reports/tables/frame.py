@@ -51,8 +51,8 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     nets = frame.get("recipe", pd.Series("", index=frame.index))
     noise = frame.get("noise", pd.Series(index=frame.index, dtype=object))
     if noise.isna().any():
-        own = by_kind(filled(frame["experiment"]), _first_noise).astype(object)
-        noise = noise.astype(object).where(noise.notna(), own)
+        own = by_kind(filled(frame["experiment"]), lambda name: next(iter(own_noises(name)), ""))
+        noise = noise.astype(object).where(noise.notna(), own.astype(object))
     chosen = {"metric_spec": specs, "recipe": nets, "noise": noise}
     text = {name: filled(column) for name, column in chosen.items()}
     text |= {name: filled(frame[name]) for name in TEXT}
@@ -149,10 +149,6 @@ def own_noises(experiment: str) -> tuple[str, ...]:
     """Stored noise families of an experiment; empty if it has no noise."""
     known = experiments().get(experiment)
     return tuple(noise.family for noise in known.noises) if isinstance(known, LawExperiment) else ()
-
-
-def _first_noise(experiment: str) -> str:
-    return next(iter(own_noises(experiment)), "")
 
 
 MOST_MEASUREMENTS = 250_000

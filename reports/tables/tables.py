@@ -281,15 +281,23 @@ def _table(
     experiment, network, family = (str(chosen[name].iloc[0]) for name in ("experiment", "network", "noise"))
     rules = tuple(traits.in_order(chosen["rule"].unique()))
     found = dict(places(chosen, _PLACE))
-    statistics_of = _statistics(metric, chosen, _companions(metric, companions))
+    beside = {}
+    if companions is not None:
+        values = metric.shown(companions["value"].to_numpy())
+        for key, own in places(companions, _CELL):
+            beside[key] = means_of_rows(values[np.newaxis, own]).item()
+    statistics_of = _statistics(metric, chosen, beside)
     compared = metric.published and not noise_words(family)  # with the paper
     rows = []
     for place, scores in zip(found, Scores.of_rows(metric, chosen, rules, list(found.values())), strict=True):
         sigma, component = place
         ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
         replicates = Replicates.of_scores(metric, scores, traits)
-        best = _best(replicates, ranked)
-        leads = _best(replicates, [rule for rule in ranked if not traits.is_sampling(rule)])
+        contests = (
+            replicates.contest(ranked),
+            replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)]),
+        )
+        best, leads = (contest.best if contest else () for contest in contests)
         cells: list[Cell | None] = []
         floors = []
         for rule in rules:
@@ -326,14 +334,6 @@ def _table(
         noise=family,
         unit=next(filter(None, chosen["unit_of_measure"].unique()), ""),
     )
-
-
-def _companions(metric: Metric, measured: pd.DataFrame | None) -> dict[tuple[Any, ...], float]:
-    """Means of a metric's companion by cell; empty if it was not measured."""
-    if measured is None:
-        return {}
-    values = metric.shown(measured["value"].to_numpy())
-    return {key: means_of_rows(values[np.newaxis, own]).item() for key, own in places(measured, _CELL)}
 
 
 def _statistics(
@@ -379,11 +379,6 @@ def _statistics(
         | {"rule": key[-1], "rows": Labels(rows), "companion": companions.get(key, math.nan)}
         for (key, _), own, rows in zip(cells, numbers, labelled, strict=True)
     }
-
-
-def _best(replicates: Replicates, rules: Sequence[str]) -> tuple[str, ...]:
-    ranking = replicates.contest(rules)
-    return ranking.best if ranking else ()
 
 
 def _usual(metric: Metric, floors: Iterable[float]) -> float:

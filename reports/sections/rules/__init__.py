@@ -23,7 +23,11 @@ class Rules(Section):
         found = choices(results)
         if found is None:
             return None
-        traits, counts = results.traits, _runs(results)
+        traits, runs = results.traits, dict[str, list[tuple[int, int]]]()
+        if "run" in results.frame:
+            counts = results.frame.groupby(["rule", "run"], observed=True).size().reset_index(name="count")
+            for spec, run, count in counts.sort_values("run", ascending=False).itertuples(index=False):
+                runs.setdefault(str(spec), []).append((int(run), int(count)))
         rules = []
         for spec in traits.in_order(spec for band in found.bands for spec in band.rules):
             blocks = [(block, nets) for block in found.blocks if (nets := _nets(spec, block))]
@@ -37,7 +41,7 @@ class Rules(Section):
                     "places": [
                         place for _, nets in blocks for own in nets for place in own["places"].values()
                     ],
-                    "runs": counts.get(spec, []),
+                    "runs": runs.get(spec, []),
                 }
             )
         return {
@@ -75,14 +79,3 @@ def _nets(spec: str, block: Block) -> list[Context]:
         if places:
             nets.append({"band": band, "cost": band.costs.by_rule.get(spec), "places": places})
     return nets
-
-
-def _runs(results: Results) -> dict[str, list[tuple[int, int]]]:
-    """Measurements by rule and run, newest run first."""
-    if "run" not in results.frame:
-        return {}
-    counts = results.frame.groupby(["rule", "run"], observed=True).size().reset_index(name="count")
-    found: dict[str, list[tuple[int, int]]] = {}
-    for spec, run, count in counts.sort_values("run", ascending=False).itertuples(index=False):
-        found.setdefault(str(spec), []).append((int(run), int(count)))
-    return found
