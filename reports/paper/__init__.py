@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 import pandas as pd
 
 from sdp_bench.bench.nets.architectures import NETWORKS
 
+FOLDER = Path(__file__).parent
 MISPRINTED = ("tv_main", "w1_main")
 
 
@@ -33,22 +33,13 @@ class Printed:
         return float(self.sd) if self.sd else math.nan
 
 
-def _files(*folder: str) -> dict[str, Traversable]:
-    entries = [
-        path for path in files("sdp_bench.reports.paper").joinpath(*folder).iterdir() if path.is_file()
-    ]
-    named = {path.name.removesuffix(".csv"): path for path in entries if path.name.endswith(".csv")}
-    return dict(sorted(named.items()))
-
-
-def _read(path: Traversable) -> pd.DataFrame:
-    with path.open("r", encoding="utf-8") as lines:
-        return pd.read_csv(lines, dtype=str, keep_default_na=False)
+def _read(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
 
 
 @cache
 def _tables() -> pd.DataFrame:
-    parts = [_read(path).assign(table=name) for name, path in _files().items()]
+    parts = [_read(path).assign(table=path.stem) for path in sorted(FOLDER.glob("*.csv"))]
     return pd.concat(parts, ignore_index=True).astype({"depth": int, "sigma": float})
 
 
@@ -63,7 +54,7 @@ def simulation_tables() -> pd.DataFrame:
 
 def experiments() -> tuple[str, ...]:
     """Return the names of the paper's other tables, which :func:`experiment` reads."""
-    return tuple(_files("experiments"))
+    return tuple(sorted(path.stem for path in (FOLDER / "experiments").glob("*.csv")))
 
 
 def experiment(name: str) -> pd.DataFrame:
@@ -74,10 +65,10 @@ def experiment(name: str) -> pd.DataFrame:
     and, if the number has one, `unit`. All are text as printed (`sd` is empty if the paper prints none),
     except `sigma`, a float, and `batch_size`, an int.
     """
-    known = _files("experiments")
-    if name not in known:
-        raise ValueError(f"no table {name!r} in reports/paper/experiments; there are {', '.join(known)}")
-    frame = _read(known[name])
+    if name not in experiments():
+        known = ", ".join(experiments())
+        raise ValueError(f"no table {name!r} in reports/paper/experiments; there are {known}")
+    frame = _read(FOLDER / "experiments" / f"{name}.csv")
     numbers = {"sigma": float, "batch_size": int}
     return frame.astype({column: kind for column, kind in numbers.items() if column in frame})
 
@@ -98,15 +89,14 @@ RESNETS = ("resnet18_max_pool", "resnet18")
 
 @cache
 def _index() -> dict[tuple[str, str, int, str, str, str], Printed]:
-    index = {}
-    for row in comparison().to_dict("records"):
-        key = (*(row[name] for name in ("metric", "activation", "depth")), f"{row['sigma']:g}")
-        index[(*key, row["method"], row["component"])] = Printed(row["value"], row["sd"], row["label"])
-    for row in experiment("tv_class_resnet18").to_dict("records"):
-        for network in RESNETS:
-            key = (row["metric"], network, NETWORKS[network].depth, f"{row['sigma']:g}")
-            index[(*key, row["method"], "")] = Printed(row["value"], row["sd"], row["label"])
-    return index
+    frame, images = comparison(), experiment("tv_class_resnet18").assign(component="")
+    parts = [images.assign(activation=name, depth=NETWORKS[name].depth) for name in RESNETS]
+    return {
+        (row.metric, row.activation, row.depth, f"{row.sigma:g}", row.method, row.component): Printed(
+            row.value, row.sd, row.label
+        )
+        for row in pd.concat([frame, *parts]).itertuples()
+    }
 
 
 def printed(
