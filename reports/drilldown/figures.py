@@ -122,9 +122,9 @@ def _at_output(axes: Any, output: OutputErrors, names: list[str], scale: str) ->
 @look()
 def projections(oracle: Oracle, prediction: Prediction, rule: str, traits: RuleTraits) -> Figure | None:
     """Oracle and prediction on pairs of the oracle's principal axes; None for a single output."""
-    own = styles([rule], traits)[rule]
-    # The oracle is grey, as sampling rules are in other figures.
-    style = replace(own, colour=RULE if traits.is_sampling(rule) else own.colour, marker="", dashes=())
+    style = replace(styles([rule], traits)[rule], marker="", dashes=())
+    if traits.is_sampling(rule):  # which is grey in other figures, as the oracle is here
+        style = replace(style, colour=RULE)
     moments = oracle.moments
     values, vectors = np.linalg.eigh(moments.covariance)
     order = np.argsort(values)[::-1]

@@ -91,12 +91,11 @@ RESNETS = ("resnet18_max_pool", "resnet18")
 def _index() -> dict[tuple[str, str, int, str, str, str], Printed]:
     frame, images = comparison(), experiment("tv_class_resnet18").assign(component="")
     parts = [images.assign(activation=name, depth=NETWORKS[name].depth) for name in RESNETS]
-    return {
-        (row.metric, row.activation, row.depth, f"{row.sigma:g}", row.method, row.component): Printed(
-            row.value, row.sd, row.label
-        )
-        for row in pd.concat([frame, *parts]).itertuples()
-    }
+    index = {}
+    for row in pd.concat([frame, *parts]).to_dict("records"):
+        key = (*(row[name] for name in ("metric", "activation", "depth")), f"{row['sigma']:g}")
+        index[(*key, row["method"], row["component"])] = Printed(row["value"], row["sd"], row["label"])
+    return index
 
 
 def printed(

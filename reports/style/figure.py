@@ -163,7 +163,7 @@ def panels(
 
     columns = min(columns, len(titles))
     rows = math.ceil(len(titles) / columns)
-    handles = [
+    handles: list[Any] = [
         Line2D([], [], label=clean(entry.label), **entry.line) if isinstance(entry, Style) else entry
         for entry in legend
     ]
