@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric
 from sdp_bench.bench.results.queries import keys
@@ -130,13 +131,13 @@ def sheets(
     known = [name for name in dict.fromkeys((*_SHOWN, *_VARIES)) if name in frame]
     listed = frame[known].iloc[np.concatenate(tops)] if tops else frame[known]
     listed = listed.assign(key=keys(listed).mask(listed["rule"].map(traits.is_reference).astype(bool), ""))
-    listed = listed.assign(rule=listed["rule"].astype(object).map(traits.label))
+    listed = listed.assign(rule=listed["rule"].map(traits.label).astype(object))
     varying = frozenset(number.group for number in numbers if number.varies)
     pages: dict[Page, dict[Group, list[dict[str, Any]]]] = {}
-    start = 0
+    columns, start = {name: listed[name].to_numpy() for name in listed}, 0
     for number, top in zip(numbers, tops, strict=True):
-        group, part = number.group, listed.iloc[start : start + len(top)]
-        start += len(top)
+        part = {name: column[start : start + len(top)] for name, column in columns.items()}
+        group, start = number.group, start + len(top)
         html = "\n".join(_html(group.metric, part, number.varies if group in varying else None, drilled))
         listing = {"anchor": number.anchor, "title": number.title, "mean": number.mean}
         listing |= {"count": len(number.rows), "shown": len(top), "rows": html}
@@ -158,15 +159,16 @@ def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int
 
 
 def _html(
-    metric: Metric, own: pd.DataFrame, varies: Sequence[str] | None, drilled: Mapping[str, str]
+    metric: Metric, own: Mapping[str, NDArray[Any]], varies: Sequence[str] | None, drilled: Mapping[str, str]
 ) -> Iterator[str]:
     """Rows of a table; with `varies` they have a cell that distinguishes them."""
-    value, floor, floor95, stderr = (own[name].to_numpy() for name in ("value", "floor", "floor95", "stderr"))
-    level = metric.indistinguishable(value, floor, floor95) & metric.has_floor
-    columns = (metric.shown(value), metric.shown(floor), level, metric.known_error(stderr))
+    value, floor = own["value"], own["floor"]
+    level = metric.indistinguishable(value, floor, own["floor95"]) & metric.has_floor
+    shown = (metric.shown(value), metric.shown(floor), level, metric.known_error(own["stderr"]))
+    columns = (own["seed"], own["input"], own["key"], *shown)
     distinctions = [(name, own[name].tolist()) for name in varies or () if name in own]
     for place, (seed, input_, key, value_, floor_, level_, error) in enumerate(
-        zip(own["seed"], own["input"], own["key"], *(column.tolist() for column in columns), strict=True)
+        zip(*(column.tolist() for column in columns), strict=True)
     ):
         words = (_VARIES[name](metric, values[place]) for name, values in distinctions)
         cells = [

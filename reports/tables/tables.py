@@ -401,14 +401,13 @@ def told_apart(tables: Sequence[Table]) -> list[str]:
         lambda table: table.label,
     )
     for words in distinctions:
-        alike: dict[str, list[int]] = {}
-        for place, name in enumerate(names):
-            alike.setdefault(name, []).append(place)
-        for places_ in alike.values():
-            more = [words(tables[place]) for place in places_]
-            if len(set(more)) > 1:
-                for place, word in zip(places_, more, strict=True):
-                    names[place] = f"{names[place]}, {word}"
+        known: dict[str, set[str]] = {}
+        for name, table in zip(names, tables, strict=True):
+            known.setdefault(name, set()).add(words(table))
+        names = [
+            f"{name}, {words(table)}" if len(known[name]) > 1 else name
+            for name, table in zip(names, tables, strict=True)
+        ]
     return names
 
 
