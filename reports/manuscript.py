@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.environment import LIBRARIES, version
@@ -187,9 +188,11 @@ def _sentences(results: Results) -> Iterator[str]:
     yield from missing(results)
     if software:
         yield f"Software: {software}."
-    seeds = sorted({int(seed) for seed in frame["seed"].dropna().unique()})
-    if seeds:
-        yield f"Nets and repetitions have the seed{'s' * (len(seeds) > 1)} {_spans(seeds)}."
+    seeds = np.sort(frame["seed"].dropna().unique().astype(int))
+    if len(seeds):
+        spans = np.split(seeds, np.flatnonzero(np.diff(seeds) > 1) + 1)
+        words = (f"{own[0]} to {own[-1]}" if len(own) > 1 else f"{own[0]}" for own in spans)
+        yield f"Nets and repetitions have the seed{'s' * (len(seeds) > 1)} {', '.join(words)}."
     samples = [float(count) for count in frame.get("samples", pd.Series()).dropna().unique() if count]
     if samples:
         yield f"Oracles have {labels.span(samples, 0)} samples."
@@ -198,17 +201,6 @@ def _sentences(results: Results) -> Iterator[str]:
         "of, so that no number depends on the order of the work, on the number of workers, or on what else "
         "was measured."
     )
-
-
-def _spans(numbers: Iterable[int]) -> str:
-    """Format ascending integers as ranges: ``0 to 9, 12``."""
-    spans: list[list[int]] = []
-    for each in numbers:
-        if spans and each == spans[-1][-1] + 1:
-            spans[-1].append(each)
-        else:
-            spans.append([each])
-    return ", ".join(f"{own[0]} to {own[-1]}" if len(own) > 1 else f"{own[0]}" for own in spans)
 
 
 MAIN, BIBLIOGRAPHY = "main.tex", "paper.bib"
