@@ -134,7 +134,7 @@ def sheets(
     listed = listed.assign(rule=listed["rule"].map(traits.label).astype(object))
     varying = frozenset(number.group for number in numbers if number.varies)
     pages: dict[Page, dict[Group, list[dict[str, Any]]]] = {}
-    columns, start = {name: listed[name].to_numpy() for name in listed}, 0
+    columns, start = {str(name): listed[name].to_numpy() for name in listed}, 0
     for number, top in zip(numbers, tops, strict=True):
         part = {name: column[start : start + len(top)] for name, column in columns.items()}
         group, start = number.group, start + len(top)
