@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -36,6 +36,16 @@ class Expected:
 
     def rows(self, index: Sequence[int]) -> Expected:
         return Expected(*(getattr(self, f.name)[list(index)] for f in fields(self)))
+
+    def plus(self, errors: StandardErrors | None) -> Expected:
+        """With wider tolerances for results that have standard errors."""
+        if errors is None:
+            return self
+        return replace(
+            self,
+            mean_tolerance=self.mean_tolerance + STANDARD_ERRORS * errors.mean,
+            covariance_tolerance=self.covariance_tolerance + STANDARD_ERRORS * errors.covariance,
+        )
 
 
 @dataclass(frozen=True)
@@ -62,12 +72,18 @@ def simulated(subject: Subject, net: nn.Module, x: AnyGaussian) -> StandardError
         return None
     noise = _normals(x.dimension) @ x.factor().mT
     outputs = net((x.mean.unsqueeze(1) + noise).flatten(0, 1)).detach().unflatten(0, (x.batch, -1)).flatten(2)
-    centred = outputs - outputs.mean(1, keepdim=True)
+    return moments_of(outputs)[2]
+
+
+def moments_of(samples: Tensor) -> tuple[Tensor, Tensor, StandardErrors]:
+    """Mean and covariance of samples (B, k, n), and the standard errors of :data:`DRAWS` such samples."""
+    mean = samples.mean(1, keepdim=True)
+    centred = samples - mean
     squares = centred.square()
     second = centred.mT @ centred / centred.shape[1]
     fourth = squares.mT @ squares / centred.shape[1]
-    errors = (fourth - second**2).clamp(min=0) / DRAWS
-    return StandardErrors((squares.mean(1) / DRAWS).sqrt(), errors.sqrt())
+    errors = (fourth - second.square()).clamp(min=0) / DRAWS
+    return mean.squeeze(1), second, StandardErrors((squares.mean(1) / DRAWS).sqrt(), errors.sqrt())
 
 
 @functools.lru_cache(maxsize=8)
@@ -92,10 +108,7 @@ def expected(
     # the variance of a constant output is the square of the rounding of its value
     rounding = (1e-13 * mean.abs().amax(-1)).square()
     covariance_tolerance = covariance_tolerance + rounding.unsqueeze(-1).unsqueeze(-1)
-    if errors is not None:
-        mean_tolerance = mean_tolerance + STANDARD_ERRORS * errors.mean
-        covariance_tolerance = covariance_tolerance + STANDARD_ERRORS * errors.covariance
-    return Expected(mean, covariance, mean_tolerance, covariance_tolerance)
+    return Expected(mean, covariance, mean_tolerance, covariance_tolerance).plus(errors)
 
 
 def like(other: Prediction, errors: StandardErrors | None, *, relative: float = RELATIVE) -> Expected:

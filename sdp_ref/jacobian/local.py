@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, F
     """
     value = _value(function, points)
     points = tuple(points)
+    whole = functools.cache(lambda: _jacobian(function, points))
 
     def rows(*given: Tensor) -> Tensor:
         if not given[0].shape[1]:
@@ -47,7 +49,7 @@ def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, F
         except (RuntimeError, NotImplementedError):  # no formula for an op, or none under vmap
             pass
         side = torch.cat([each.flatten(2) for each in given], 2)
-        through = side @ _jacobian(function, points).mT
+        through = side @ whole().mT
         return through.reshape(*side.shape[:2], *value.shape[1:])
 
     return value, rows
@@ -61,30 +63,34 @@ def spread_through(
     pointwise: bool = False,
 ) -> Tensor:
     """Sums of abs(J)^exponent times the spread of each component, J the Jacobian at the points."""
-    value = _value(function, points)
-    if pointwise and all(each.shape == value.shape for each in points):
-        slopes = _slopes(function, points)
-        parts = [raised(slope, exponent) * each for slope, each in zip(slopes, spreads, strict=True)]
-        return torch.stack(parts).sum(0)
-    n, m = sum(each[0].numel() for each in points), value[0].numel()
-    _fit(m, n)
-    spread = torch.cat([each.flatten(1) for each in spreads], 1)
-    total = torch.zeros_like(value.flatten(1))
-    try:
-        with RightDerivative():
-            for at, columns in _columns(function, points, value):
-                powers = raised(columns.flatten(2), exponent)
-                total = total + (powers * spread[:, at].mT.unsqueeze(2)).sum(0)
-    except NoFormulaError:
-        raise
-    except (RuntimeError, NotImplementedError):
-        _fit(m * len(value), n)  # here it is in memory as a whole
-        matrix = raised(_jacobian(function, points), exponent)
-        total = (matrix @ spread.unsqueeze(2)).squeeze(2)
-    return total.reshape(value.shape)
+    value, rows = linear_part(function, points)
+    if not pointwise or any(each.shape != value.shape for each in points):
+        return spread_by_rows(rows, spreads, exponent, value)
+    zeros = [torch.zeros_like(each).unsqueeze(1) for each in points]
+    total = torch.zeros_like(value)
+    for place, spread in enumerate(spreads):
+        slope = rows(*zeros[:place], torch.ones_like(zeros[place]), *zeros[place + 1 :]).squeeze(1)
+        total = total + raised(slope, exponent) * spread
+    return total
 
 
-def _fit(outputs: int, inputs: int) -> None:
+def spread_by_rows(rows: Function, spreads: Sequence[Tensor], exponent: float, value: Tensor) -> Tensor:
+    """Sums of abs(J)^exponent times the spread of each component, J by its products with rows."""
+    m = value[0].numel()
+    fit(m, sum(each[0].numel() for each in spreads))
+    total = torch.zeros_like(value)
+    for place, spread in enumerate(spreads):
+        n = spread[0].numel()
+        chunk = max(1, _CHUNK // max(1, len(value) * max(n, m)))
+        for some in torch.arange(n, device=value.device).split(chunk):
+            given = [value.new_zeros(len(value), len(some), *each.shape[1:]) for each in spreads]
+            given[place].flatten(2)[:, torch.arange(len(some)), some] = 1
+            weights = spread.flatten(1)[:, some].reshape(-1, len(some), *[1] * (value.ndim - 1))
+            total = total + (raised(rows(*given), exponent) * weights).sum(1)
+    return total
+
+
+def fit(outputs: int, inputs: int) -> None:
     """Raise an error if a Jacobian has too many entries."""
     if outputs * inputs > _MOST:
         text = f"a Jacobian of {outputs} by {inputs} components, more than {_MOST:,} entries"
@@ -109,37 +115,6 @@ def _alone(function: Function, points: Sequence[Tensor], value: Tensor) -> bool:
     return row.shape == value[-1:].shape and torch.allclose(
         row, value[-1:], rtol=_ROUNDING, atol=_ROUNDING * largest, equal_nan=True
     )
-
-
-def _columns(function: Function, points: Sequence[Tensor], value: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Columns of the Jacobian, (c, B, *out), for the concatenated components of all points."""
-    start = 0
-    for place, point in enumerate(points):
-        n = point[0].numel()
-        widest = max(n, value[0].numel())
-        chunk = max(1, _CHUNK // max(1, len(point) * widest))
-
-        def one(tangent: Tensor, place: int = place, point: Tensor = point) -> Tensor:
-            def of(x: Tensor) -> Tensor:
-                return function(*points[:place], x, *points[place + 1 :])
-
-            return torch.func.jvp(of, (point,), (tangent,))[1]
-
-        for first in range(0, n, chunk):
-            size = min(chunk, n - first)
-            basis = torch.zeros(size, n, dtype=point.dtype, device=point.device)
-            basis[torch.arange(size), first + torch.arange(size)] = 1
-            tangents = basis.reshape(size, 1, *point.shape[1:]).expand(size, *point.shape)
-            yield slice(start + first, start + first + size), torch.func.vmap(one)(tangents)
-        start += n
-
-
-def _slopes(function: Function, points: Sequence[Tensor]) -> list[Tensor]:
-    """Derivative of each component by the corresponding one of each point."""
-    rows = linear_part(function, points)[1]
-    zeros = [torch.zeros_like(each).unsqueeze(1) for each in points]
-    ones = [torch.ones_like(each).unsqueeze(1) for each in points]
-    return [rows(*zeros[:place], ones[place], *zeros[place + 1 :]).squeeze(1) for place in range(len(points))]
 
 
 def _jacobian(function: Function, points: Sequence[Tensor]) -> Tensor:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sdp_ref.errors import CovarianceSizeError, NoFormulaError, NoLinearPartError
+from sdp_ref.errors import CovarianceSizeError, NoLinearPartError
 from sdp_ref.graph.affine import Affine, Elementwise, LinearMap, Normalisation, Rearrangement
 from sdp_ref.graph.ops import Shift
+from sdp_ref.jacobian.local import spread_by_rows
 from sdp_ref.laws import Gaussian, unchecked
 
 Rows = Callable[..., Tensor]
@@ -26,9 +27,6 @@ Numbers = tuple[int, ...]
 """Numbers of values."""
 
 
-_CHUNK = 2**24  # entries of images of components in memory at once
-_MOST = 2**29
-"""Largest linear part, in entries, that is evaluated component by component: more would take hours."""
 _SAME = 1e-9
 _ROWS = 128
 """Number of components whose covariances beyond the first order are computed, as a sample of all."""
@@ -313,22 +311,14 @@ class LinearStep(JointStep, ABC):
 
     def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
         """Variances (B, *out) of the output from the remainders."""
-        total = torch.zeros_like(mean)
-        for value in dict.fromkeys(inputs):
-            root = factors.remainders[value].sqrt().unsqueeze(1)
-            if self.single:
-                total = total + _alone(factors, inputs, value, rows, root).square().sum(1)
-                continue
-            n = factors.size(value)
-            if n * mean[0].numel() > _MOST:
-                raise NoFormulaError(
-                    f"a Jacobian of {mean[0].numel()} by {n} components, more than {_MOST:,} entries"
-                )
-            chunk = max(1, _CHUNK // max(1, len(mean) * max(n, mean[0].numel())))
-            for places in torch.arange(n, device=mean.device).split(chunk):
-                basis = nn.functional.one_hot(places, n).to(mean).reshape(1, -1, *root.shape[2:]) * root
-                total = total + _alone(factors, inputs, value, rows, basis).square().sum(1)
-        return total
+        values = list(dict.fromkeys(inputs))
+        spreads = [factors.remainders[v] for v in values]
+        if not self.single:
+            by_value = lambda *given: rows(*(given[values.index(v)] for v in inputs))  # noqa: E731
+            return spread_by_rows(by_value, spreads, 2, mean)
+        roots = (spread.sqrt().unsqueeze(1) for spread in spreads)
+        images = (_alone(factors, inputs, v, rows, root) for v, root in zip(values, roots, strict=True))
+        return torch.stack([image.square().sum(1) for image in images]).sum(0)
 
     def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Additional means and variances of the output, without covariances."""

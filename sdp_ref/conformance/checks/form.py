@@ -277,14 +277,7 @@ def _drawn(found: Law, got: Prediction) -> Verdict | None:
         draws = found.sample(DRAWS, torch.Generator().manual_seed(0)).detach().flatten(2).double()
     except UndefinedError:
         return None
-    mean = draws.mean(0)
-    centred = (draws - mean).movedim(0, 1)
-    squares = centred.square()
-    second = centred.mT @ centred / DRAWS
-    fourth = squares.mT @ squares / DRAWS
-    errors = compare.StandardErrors(
-        (squares.mean(1) / DRAWS).sqrt(), ((fourth - second.square()).clamp(min=0) / DRAWS).sqrt()
-    )
+    mean, second, errors = compare.moments_of(draws.movedim(0, 1))
     verdict = compare.within(
         Prediction(mean, second, got.full), compare.expected(got.mean, got.covariance, errors)
     )

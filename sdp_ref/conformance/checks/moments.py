@@ -40,21 +40,7 @@ def joint_moments(subject: Subject, _seed: int) -> Iterator[Case]:
         rows = reference.pairs(name)
         for last in (False, True):
             net, x = _joint_input(name, rows, last=last)
-            want = _joint_expected(subject, rows, last=last)
-
-            def judge(
-                net: nn.Module, x: AnyGaussian, want: compare.Expected = want, whole: AnyGaussian = x
-            ) -> Verdict:
-                got = subject.estimate(net, x)
-                if not got.full:
-                    text = (
-                        'it claims "moments" and gives no covariances; '
-                        'a marginal rule claims "marginal moments"'
-                    )
-                    return Verdict(False, text, row=0)
-                return compare.within(got, want.rows(indices(x, whole)))
-
-            yield Case(net, x, judge)
+            yield _compared(subject, net, x, _joint_expected(subject, rows, last=last), full=True)
 
 
 def marginal_moments(subject: Subject, _seed: int) -> Iterator[Case]:
@@ -68,14 +54,22 @@ def marginal_moments(subject: Subject, _seed: int) -> Iterator[Case]:
         mean = tensor([[unit.expectation] for unit in rows])
         covariance = tensor([[[unit.variance]] for unit in rows])
         spread = tensor([[[unit.spread]] for unit in rows])
-        want = _tolerances(subject, mean, covariance, spread, std)
+        yield _compared(subject, net, x, _tolerances(subject, mean, covariance, spread, std))
 
-        def judge(
-            net: nn.Module, x: AnyGaussian, want: compare.Expected = want, whole: AnyGaussian = x
-        ) -> Verdict:
-            return compare.within(subject.estimate(net, x), want.rows(indices(x, whole)))
 
-        yield Case(net, x, judge)
+def _compared(
+    subject: Subject, net: nn.Module, x: AnyGaussian, want: compare.Expected, *, full: bool = False
+) -> Case:
+    """Case that compares moments; if `full`, a result needs covariances."""
+
+    def judge(net: nn.Module, part: AnyGaussian) -> Verdict:
+        got = subject.estimate(net, part)
+        if full and not got.full:
+            text = 'it claims "moments" and gives no covariances; a marginal rule claims "marginal moments"'
+            return Verdict(False, text, row=0)
+        return compare.within(got, want.rows(indices(part, x)))
+
+    return Case(net, x, judge)
 
 
 def require(subject: Subject, claim: str) -> None:
@@ -128,11 +122,9 @@ def _tolerances(
     absolute = torch.where(eye, max(_VARIANCE, own), max(_ABSOLUTE, own))
     tolerance = compare.RELATIVE * covariance.abs() + absolute * ss
     of_mean = max(1e-6, own) * std + 1e-12 * mean.abs()
-    if subject.sampling:
-        variance = covariance.diagonal(dim1=-2, dim2=-1)
-        of_mean = of_mean + compare.STANDARD_ERRORS * (variance / DRAWS).sqrt()
-        tolerance = tolerance + compare.STANDARD_ERRORS * (spread.clamp(min=0) / DRAWS).sqrt()
-    return compare.Expected(mean, covariance, of_mean, tolerance)
+    variance = covariance.diagonal(dim1=-2, dim2=-1)
+    errors = compare.StandardErrors((variance / DRAWS).sqrt(), (spread.clamp(min=0) / DRAWS).sqrt())
+    return compare.Expected(mean, covariance, of_mean, tolerance).plus(errors if subject.sampling else None)
 
 
 def stated_tolerance(subject: Subject) -> float:
@@ -333,23 +325,9 @@ def _case(subject: Subject, name: str, module: nn.Module, row: Moments, whole: b
     of_mean, of_covariance = APPROXIMATE.get(name, (_EXACT, _EXACT))
     mean_tolerance = max(of_mean, own) * variance.sqrt()
     tolerance = (max(of_covariance, own) * variance.amax()).expand_as(moments)
-
-    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-        got = subject.estimate(net, x)
-        if whole and not got.full and moments.shape[-1] > 1:
-            return Verdict(False, 'it claims "moments" and gives no covariances', row=0)
-        errors = compare.simulated(subject, net, x)
-        want = compare.Expected(expectation, moments, mean_tolerance, tolerance)
-        if errors is not None:
-            want = compare.Expected(
-                expectation,
-                moments,
-                mean_tolerance + compare.STANDARD_ERRORS * errors.mean,
-                tolerance + compare.STANDARD_ERRORS * errors.covariance,
-            )
-        return compare.within(got, want)
-
-    return Case(chain(module), x, judge)
+    net, want = chain(module), compare.Expected(expectation, moments, mean_tolerance, tolerance)
+    want = want.plus(compare.simulated(subject, net, x))
+    return _compared(subject, net, x, want, full=whole and moments.shape[-1] > 1)
 
 
 _NOISE = (1e-2, 1e-3, 1e-4)

@@ -17,7 +17,7 @@ from sdp_ref.graph.nonlinear import Attention
 from sdp_ref.graph.trace import Step
 from sdp_ref.jacobian import local
 from sdp_ref.laws import joined, noted
-from sdp_ref.rules import MomentMatching, joint, marginal
+from sdp_ref.rules import MomentMatching, marginal
 from tests.sdp_ref.common import assert_moments_by_sampling, draw, jacobians, run
 
 FULL = ("moment_matching", "dvia")
@@ -574,7 +574,7 @@ CHUNKS = {
         "moment_matching",
         *FALLBACKS["an unknown op of two values"],
     ),
-    "pairs": (joint, "_CHUNK", "moment_matching", *LINEARISED["self attention"]),
+    "pairs": (local, "_CHUNK", "low_rank", *LINEARISED["self attention"]),
 }
 
 
