@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -214,13 +214,20 @@ def full(n: int, seed: int, batch: int = 1) -> Gaussian:
     return Gaussian(tensor(mean), tensor(covariance))
 
 
-def generic(subject: Subject, seed: int, *, bias: bool = True) -> Iterator[tuple[nn.Sequential, AnyGaussian]]:
+def layers(
+    sizes: Iterable[tuple[int, ...]], name: str | None, seed: int, *, bias: bool = True
+) -> Iterator[tuple[nn.Sequential, AnyGaussian]]:
+    """Nets :func:`dense` of these widths, each with independent and with correlated inputs."""
+    for widths in sizes:
+        net = dense(widths, name, seed, bias=bias)
+        yield net, diagonal(widths[0], seed)
+        yield net, full(widths[0], seed)
+
+
+def generic(subject: Subject, seed: int) -> Iterator[tuple[nn.Sequential, AnyGaussian]]:
     """Nets of increasing size with one kinked and one smooth activation that the rule supports."""
     for name in representative(subject):
-        for widths in WIDTHS:
-            net = dense(widths, name, seed, bias=bias)
-            yield net, diagonal(widths[0], seed)
-            yield net, full(widths[0], seed)
+        yield from layers(WIDTHS, name, seed)
 
 
 def representative(subject: Subject) -> list[str]:

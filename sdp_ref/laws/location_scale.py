@@ -21,14 +21,8 @@ else:
 
 
 @dataclass(frozen=True, eq=False)
-class Cauchy(Law):
-    """Cauchy laws with independent components.
-
-    Parameters
-    ----------
-    location, scale : Tensor, shape (B, *event)
-        Medians, and half-widths at half-maximum; a scale of zero is a point mass.
-    """
+class _Components(Law):
+    """Independent components of one family, each with a location and a scale."""
 
     negative: ClassVar[tuple[str, ...]] = ("scale",)
 
@@ -38,12 +32,23 @@ class Cauchy(Law):
     def __post_init__(self) -> None:
         check_pair("location", self.location, "scale", self.scale)
 
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        return scaled(self.location, self.scale, device, dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Cauchy(_Components):
+    """Cauchy laws with independent components.
+
+    Parameters
+    ----------
+    location, scale : Tensor, shape (B, *event)
+        Medians, and half-widths at half-maximum; a scale of zero is a point mass.
+    """
+
     @property
     def standard(self) -> Standard:
         return CAUCHY
-
-    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Raise if a scale is 0."""
@@ -69,7 +74,7 @@ class Cauchy(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class SymmetricStable(Law):
+class SymmetricStable(_Components):
     """Symmetric alpha-stable laws with independent components.
 
     The characteristic function of a component is exp(i t location - abs(scale t)^alpha), so alpha = 1 is the
@@ -83,14 +88,10 @@ class SymmetricStable(Law):
         Stability, in (0, 2].
     """
 
-    negative: ClassVar[tuple[str, ...]] = ("scale",)
-
-    location: Tensor
-    scale: Tensor
     alpha: float
 
     def __post_init__(self) -> None:
-        check_pair("location", self.location, "scale", self.scale)
+        super().__post_init__()
         if not (isinstance(self.alpha, int | float) and 0 < self.alpha <= 2):
             raise ValueError(f"alpha must be a number in (0, 2], got {self.alpha!r}")
 
@@ -118,9 +119,6 @@ class SymmetricStable(Law):
     @property
     def standard(self) -> Standard:
         return stable(self.alpha)
-
-    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Available for alpha 1 and 2, where it has a closed form."""
@@ -244,7 +242,7 @@ class Shape:
 
 
 @dataclass(frozen=True, eq=False)
-class LocationScale(Law):
+class LocationScale(_Components):
     """Laws with independent components of one shape.
 
     Parameters
@@ -255,14 +253,10 @@ class LocationScale(Law):
     shape : Shape
     """
 
-    negative: ClassVar[tuple[str, ...]] = ("scale",)
-
-    location: Tensor
-    scale: Tensor
     shape: Shape
 
     def __post_init__(self) -> None:
-        check_pair("location", self.location, "scale", self.scale)
+        super().__post_init__()
         if not isinstance(self.shape, Shape):
             raise ValueError(f"shape must be a sdp_ref.laws.Shape, got {type(self.shape).__name__}")
 
@@ -289,9 +283,6 @@ class LocationScale(Law):
     @property
     def standard(self) -> Standard:
         return Standard(self.shape.name, self.shape.quantile)
-
-    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Raise if a scale is 0."""

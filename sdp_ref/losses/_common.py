@@ -97,37 +97,24 @@ def limit(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).max * 2.0**-32
 
 
-class _Widen(Function):
-    """Convert x to float64; the gradient is converted back with saturation."""
+class _Cast(Function):
+    """Convert x with saturation, and the gradient back in the same way.
 
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.double().clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], _output: Tensor) -> None:
-        ctx.dtype = inputs[0].dtype
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return narrow(gradient, ctx.dtype)
-
-
-class _Narrow(Function):
-    """Convert x with saturation; the gradient passes through, so that a saturated loss can still decrease."""
+    The gradient of a saturated value passes through, so that a saturated loss can still decrease.
+    """
 
     @staticmethod
     def forward(x: Tensor, dtype: torch.dtype) -> Tensor:
         bound = limit(dtype)
-        return x.clamp(-bound, bound).to(dtype)
+        return x.double().clamp(-bound, bound).to(dtype)
 
     @staticmethod
-    def setup_context(_ctx: Any, _inputs: tuple[Tensor, torch.dtype], _output: Tensor) -> None:
-        pass
+    def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], _output: Tensor) -> None:
+        ctx.dtype = inputs[0].dtype
 
     @staticmethod
-    def backward(_ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return widen(gradient), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return narrow(gradient, ctx.dtype), None
 
 
 class _LogNdtr(Function):
@@ -173,12 +160,12 @@ class _Ratio(Function):
 
 def widen(x: Tensor) -> Tensor:
     """Convert `x` to float64, with a gradient that saturates at the limit of its own dtype."""
-    return _Widen.apply(x)
+    return narrow(x, torch.float64)
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert `x` to `dtype`, saturated at :func:`limit`."""
-    return _Narrow.apply(x, dtype)
+    return _Cast.apply(x, dtype)
 
 
 def log_ndtr(z: Tensor) -> Tensor:

@@ -24,6 +24,25 @@ def mlp(*widths, activation=nn.ReLU, seed=0, dtype=torch.float64):
     return nn.Sequential(*layers[:-1])
 
 
+def seeded(net, seed=0):
+    """The net in float64 and evaluation mode, with random parameters and statistics."""
+    generator = torch.Generator().manual_seed(seed)
+    net = net.double().eval()
+    for name, tensor in net.state_dict().items():
+        if tensor.is_floating_point():
+            tensor.copy_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64) / 2)
+            if "running_var" in name:
+                tensor.square_().add_(0.1)
+    return net
+
+
+def full_law(event, sd=1.0, batch=1, seed=1):
+    """A correlated law of events of any shape."""
+    n = math.prod(event)
+    factor = sd * draw(batch, n, n, seed=seed) / math.sqrt(n)
+    return sr.Gaussian(draw(batch, *event, seed=seed + 1), factor @ factor.mT)
+
+
 def gaussian(batch, n, seed=1):
     generator = torch.Generator().manual_seed(seed)
     factor = torch.randn(batch, n, n, generator=generator, dtype=torch.float64)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,22 +34,20 @@ def gradients(subject: Subject, seed: int) -> Iterator[Case]:
     """
     if not getattr(subject.rule, "differentiable", True):
         raise NotApplicable("it declares that it is not differentiable")
-    rule = (
-        with_attribute(subject.rule, "create_graph", True) if hasattr(subject.rule, "create_graph") else None
-    )
-    rule = subject.rule if rule is None else rule
+    rule = subject.rule
+    if hasattr(rule, "create_graph"):
+        rule = with_attribute(rule, "create_graph", True) or rule
     order = cases.representative(subject)
     if subject.sampling:
         order = order[::-1]  # samples near a kink make differences noisy
     name = order[0]
-    for widths in ((1, 1, 1), (2, 2, 2), (3, 2, 2)):
-        net = copy.deepcopy(cases.dense(widths, name, seed)).requires_grad_()
-        for x in (cases.diagonal(widths[0], seed), cases.full(widths[0], seed)):
-            if getattr(rule, "differentiable", False):
-                yield Case(net, x, lambda net, x: _has_graph(subject, rule, net, x))
-            yield Case(net, x, lambda net, x: _against_differences(subject, rule, net, x))
+    for net, x in cases.layers(((1, 1, 1), (2, 2, 2), (3, 2, 2)), name, seed):
+        net.requires_grad_()
+        if getattr(rule, "differentiable", False):
+            yield Case(net, x, partial(_has_graph, subject, rule))
+        yield Case(net, x, partial(_against_differences, subject, rule))
     for singular in _singular():
-        yield Case(units(name, 2, last=True), singular, lambda net, x: _finite(subject, rule, net, x))
+        yield Case(units(name, 2, last=True), singular, partial(_finite, subject, rule))
 
 
 def _singular() -> Iterator[AnyGaussian]:

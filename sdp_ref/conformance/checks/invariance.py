@@ -46,10 +46,8 @@ def scale(subject: Subject, seed: int) -> Iterator[Case]:
             worst = max(worst, verdict, key=lambda v: v.share)
         return worst
 
-    for widths in cases.WIDTHS:
-        net = dense(widths, homogeneous[0], seed, bias=False)
-        for x in (diagonal(widths[0], seed), full(widths[0], seed)):
-            yield Case(net, x, judge)
+    for net, x in cases.layers(cases.WIDTHS, homogeneous[0], seed, bias=False):
+        yield Case(net, x, judge)
 
 
 def permutation(subject: Subject, seed: int) -> Iterator[Case]:
@@ -89,10 +87,8 @@ def permutation(subject: Subject, seed: int) -> Iterator[Case]:
         return replace(verdict, detail=text, row=None)
 
     for name in cases.representative(subject):
-        for widths in ((2, 1, 1), (2, 2, 1), (1, 1, 2), *cases.WIDTHS[1:]):
-            net = dense(widths, name, seed)
-            for x in (diagonal(widths[0], seed), full(widths[0], seed)):
-                yield Case(net, x, judge)
+        for net, x in cases.layers(((2, 1, 1), (2, 2, 1), (1, 1, 2), *cases.WIDTHS[1:]), name, seed):
+            yield Case(net, x, judge)
 
 
 _LARGE = (5, 17)

@@ -20,14 +20,10 @@ from sdp_ref.laws.gaussian import AnyGaussian
 
 def affine(subject: Subject, seed: int) -> Iterator[Case]:
     """Mean A m + b and covariance A S A^T; for marginal rules one layer and independent inputs."""
-
-    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-        return _agrees_with_linearisation(subject, net, x)
-
-    for widths in ((1, 1), (2, 1), (3, 3), (2, 3, 2), (3, 4, 4, 2), (6, 6), (6, 6, 3)):
-        net = dense(widths, None, seed)
-        for x in (diagonal(widths[0], seed), full(widths[0], seed)):
-            yield Case(net, x, judge)
+    judge = partial(_agrees_with_linearisation, subject)
+    sizes = ((1, 1), (2, 1), (3, 3), (2, 3, 2), (3, 4, 4, 2), (6, 6), (6, 6, 3))
+    for net, x in cases.layers(sizes, None, seed):
+        yield Case(net, x, judge)
     for n in (2, 3):
         for x in cases.singular(n, seed):
             yield Case(dense((n, n), None, seed), x, judge)
@@ -48,10 +44,7 @@ and 0 away from kinks; a covariance from differences of outputs still has twelve
 
 def small_noise(subject: Subject, seed: int) -> Iterator[Case]:
     """Mean f(x) and covariance J S J^T; for marginal rules one layer with its activation, and single ops."""
-
-    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-        return _agrees_with_linearisation(subject, net, x)
-
+    judge = partial(_agrees_with_linearisation, subject)
     for name in subject.activations:
         one = chain(linear([[1.0]], [0.5]), activation(name).build())
         point = DiagonalGaussian(cases.tensor([[0.25], [-0.75]]), cases.tensor([[SMALL**2]] * 2))

@@ -278,10 +278,8 @@ def _in_company(subject: Subject, seed: int) -> Iterator[Case]:
         return verdict
 
     for name in cases.representative(subject):
-        for widths in ((1, 1, 2), (2, 2, 2), (4, 4, 3, 2)):
-            net = cases.dense(widths, name, seed)
-            for x in (cases.diagonal(widths[0], seed), cases.full(widths[0], seed)):
-                yield Case(net, x, judge)
+        for net, x in cases.layers(((1, 1, 2), (2, 2, 2), (4, 4, 3, 2)), name, seed):
+            yield Case(net, x, judge)
 
 
 _EXACT = 1e-5
@@ -386,10 +384,9 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
     for name in smooth:
         one = chain(linear([[1.0]], [0.5]), activation(name).build())
         yield Case(one, DiagonalGaussian(tensor([[0.25], [-1.25]]), tensor([[1.0], [0.5]])), judge)
-        for widths in cases.WIDTHS[1:] if name in cases.representative(subject) else ():
-            net = cases.dense(widths, name, seed)
-            yield Case(net, cases.diagonal(widths[0], seed), judge)
-            yield Case(net, cases.full(widths[0], seed), judge)
+        sizes = cases.WIDTHS[1:] if name in cases.representative(subject) else ()
+        for net, x in cases.layers(sizes, name, seed):
+            yield Case(net, x, judge)
 
 
 # the truncation error of order 4 is 1e-12, rounding over its square 1e-10: both far below _VANISHED

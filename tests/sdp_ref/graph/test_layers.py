@@ -12,32 +12,14 @@ import sdp_ref as sr
 from sdp_ref.graph import ops
 from sdp_ref.graph.trace import Step
 from sdp_ref.rules import MomentMatching
-from tests.sdp_ref.common import draw
+from tests.sdp_ref.common import draw, full_law, seeded
 
 FULL = ("moment_matching", "dvia")
 MARGINAL = ("marginal_sdp", "marginal_moment_matching")
 
 
-def seeded(net, seed=0):
-    """The net in float64 and evaluation mode, every parameter and statistic drawn anew."""
-    generator = torch.Generator().manual_seed(seed)
-    net = net.double().eval()
-    for name, tensor in net.state_dict().items():
-        if tensor.is_floating_point():
-            tensor.copy_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64) / 2)
-            if "running_var" in name:
-                tensor.square_().add_(0.1)
-    return net
-
-
 def location(event, batch=2, seed=1):
     return draw(batch, *event, seed=seed)
-
-
-def full_law(event, batch=2, seed=1):
-    n = math.prod(event)
-    factor = location((n, n), batch, seed + 1) / math.sqrt(n)
-    return sr.Gaussian(location(event, batch, seed), factor @ factor.mT)
 
 
 def scales(event, batch=2, seed=1):
@@ -70,7 +52,7 @@ def assert_affine_op_is_exact(net, event):
         expected = expected.reshape(actual.shape)
         return bool(((actual - expected).abs() <= 1e-12 * (1 + expected.abs().max())).all())
 
-    x, s = full_law(event), scales(event)
+    x, s = full_law(event, batch=2), scales(event)
     independent = sr.DiagonalGaussian(x.mean, s.square())
     with torch.no_grad():
         for rule in FULL:
@@ -266,7 +248,7 @@ def test_convolutions_with_other_padding(mode):
     bare = nn.Conv2d(2, 3, 3, stride=2).double()
     bare.load_state_dict(layer.state_dict())
     apart = [Step(ops.Pad((2, 2, 1, 1), mode), (0,), "pad"), Step(bare, (1,), "convolution")]
-    matrix, x = dense(layer, event)[0], full_law(event)
+    matrix, x = dense(layer, event)[0], full_law(event, batch=2)
     for rule in FULL:
         y = sr.propagate(layer, x, rule)
         assert torch.allclose(y.covariance, matrix @ x.covariance @ matrix.mT, rtol=1e-11, atol=1e-12)
@@ -318,7 +300,7 @@ POOLS = [
 @pytest.mark.parametrize(("pool", "event"), POOLS)
 def test_max_pools_take_the_component_with_the_largest_mean(pool, event):
     """(mu, sigma) -> (max mu, sigma at the arg max), as the paper's MaxPool section has it."""
-    x, s = full_law(event), scales(event)
+    x, s = full_law(event, batch=2), scales(event)
     means, n = x.mean.flatten(1), math.prod(event)
     # Where each output comes from: the place of its value, and no two values are equal.
     places = (pool(x.mean).flatten(1).unsqueeze(2) == means.unsqueeze(1)).double()
@@ -422,7 +404,7 @@ def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
         slope = slope_of(module, law.mean)
         return sr.Gaussian(module(law.mean), slope.unsqueeze(2) * law.covariance * slope.unsqueeze(1))
 
-    x = full_law((4,))
+    x = full_law((4,), batch=2)
     x = sr.Gaussian(x.mean, x.covariance * 1e-18)
     net = nn.Sequential(seeded(nn.Linear(4, 4)), nn.RReLU()).eval()
     y, expected = sr.propagate(net, x, Mine()), sr.propagate(net, x, "sdp")

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdp_ref as sr
 from sdp_ref.jacobian.jacobian import jacobian_of
+from tests.sdp_ref.common import jacobians
 
 DOUBLE = torch.float64
 
@@ -35,9 +36,7 @@ def images(batch=3, channels=2, size=8, seed=1):
 
 
 def by_torch(net, x):
-    """Jacobian row by row and output by output, by torch's own reverse mode."""
-    rows = [torch.autograd.functional.jacobian(lambda v: net(v[None])[0].flatten(), row) for row in x]
-    return torch.stack(rows)
+    return jacobians(net, x).unflatten(2, x.shape[1:])
 
 
 class Residual(nn.Module):

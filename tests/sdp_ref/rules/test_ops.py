@@ -18,7 +18,8 @@ from sdp_ref.graph.trace import Step
 from sdp_ref.jacobian import local
 from sdp_ref.laws import joined, noted
 from sdp_ref.rules import MomentMatching, marginal
-from tests.sdp_ref.common import assert_moments_by_sampling, draw, jacobians, run
+from tests.sdp_ref.common import assert_moments_by_sampling, draw, jacobians, run, seeded
+from tests.sdp_ref.common import full_law as gaussian
 
 FULL = ("moment_matching", "dvia")
 MARGINAL = ("marginal_sdp", "marginal_moment_matching")
@@ -26,23 +27,9 @@ RULES = (*FULL, *MARGINAL)
 SAMPLES = 200_000
 
 
-def gaussian(event, sd=1.0, batch=1, seed=1):
-    n = math.prod(event)
-    factor = sd * draw(batch, n, n, seed=seed) / math.sqrt(n)
-    return sr.Gaussian(draw(batch, *event, seed=seed + 1), factor @ factor.mT)
-
-
 def independent(event, sd=1.0, batch=1, seed=1):
     variance = (sd * (0.5 + draw(batch, *event, seed=seed).abs())) ** 2
     return sr.DiagonalGaussian(draw(batch, *event, seed=seed + 1), variance)
-
-
-def seeded(module, seed=0):
-    module = module.double().eval()
-    with torch.no_grad():
-        for i, parameter in enumerate(module.parameters()):
-            parameter.copy_(draw(*parameter.shape, seed=100 * seed + i) / 2 + 0.7)
-    return module
 
 
 def part(*index):
