@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -45,12 +44,8 @@ _LARGEST_MATRIX = 10
 
 def layer_names(errors: ErrorByLayer) -> list[str]:
     """Layers numbered by kind: ``Linear 1``, ``ReLU 1``, ``Linear 2``."""
-    seen: Counter[str] = Counter()
-    names = []
-    for layer in errors.layers:
-        seen[layer.label] += 1
-        names.append(f"{layer.label} {seen[layer.label]}")
-    return names
+    kinds = [layer.label for layer in errors.layers]
+    return [f"{kind} {kinds[: place + 1].count(kind)}" for place, kind in enumerate(kinds)]
 
 
 @look()
@@ -65,7 +60,16 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
     drawing, (left, right) = panels(
         ["After each layer", "As seen at the output"], legend, width=3.7, height=2.2, below=below
     )
-    words = [_at_layers(left, errors, names), _at_output(right, output, names, scale)]
+    words = [_after_layers(left, errors, names)]
+    bottom = np.zeros(len(names))
+    for kind in shown:
+        part = np.array(getattr(output, kind)) / output.sum_of_parts
+        right.bar(range(len(names)), part, 0.7, bottom=bottom, color=_ENTERING[kind])
+        bottom = bottom + part
+    right.yaxis.set_major_formatter(_per_cent)
+    right.set_ylabel("share of the total")
+    shares = "; ".join(f"{name} {100 * share:.0f} %" for name, share in zip(names, bottom, strict=True))
+    words.append(f"Bar chart ({scale}): {shares}.")
     step = math.ceil(len(names) / 16)
     for axes in (left, right):
         axes.set_xticks(
@@ -85,12 +89,15 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
     )
 
 
-def _at_layers(axes: Any, errors: ErrorByLayer, names: list[str]) -> str:
+def _per_cent(share: float, _: Any) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _after_layers(axes: Any, errors: ErrorByLayer, names: list[str]) -> str:
     positions = np.arange(len(names))
-    rule = np.array([layer.rule.value for layer in errors.layers])
-    closure = np.array([layer.closure.value for layer in errors.layers])
-    total = [layer.total.value for layer in errors.layers]
-    floor = [layer.total.floor95 for layer in errors.layers]
+    rule, closure, total, floor = np.array(
+        [(one.rule.value, one.closure.value, one.total.value, one.total.floor95) for one in errors.layers]
+    ).T
     # where a rule has an error at all, nearly all of it is dropped covariance
     dropped = np.array([layer.dropped for layer in errors.layers]) > 0.5 * rule
     axes.fill_between(positions, 0, floor, color=GREY, alpha=0.35, linewidth=0)
@@ -103,20 +110,6 @@ def _at_layers(axes: Any, errors: ErrorByLayer, names: list[str]) -> str:
         for n, r, c, t in zip(names, rule, closure, total, strict=True)
     )
     return f"Bar chart by layer. {'; '.join(parts)}."
-
-
-def _at_output(axes: Any, output: OutputErrors, names: list[str], scale: str) -> str:
-    positions, bottom = np.arange(len(names)), np.zeros(len(names))
-    entered = output.sum_of_parts or 1.0
-    for kind, colour in _ENTERING.items():
-        part = np.array(getattr(output, kind)) / entered
-        if part.sum() > _NOTHING:
-            axes.bar(positions, part, 0.7, bottom=bottom, color=colour)
-            bottom = bottom + part
-    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
-    axes.set_ylabel("share of the total")
-    parts = (f"{name} {100 * share:.0f} %" for name, share in zip(names, bottom, strict=True))
-    return f"Bar chart ({scale}): {'; '.join(parts)}."
 
 
 @look()
@@ -206,23 +199,19 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Figure:
     else:
         predicted = prediction.quantiles.values
     ranges = true[14] - true[4]
-    known = ranges > 0
-    shown = [j for j in range(true.shape[1]) if known[j]][: len(_OUTPUTS)]
+    shown = np.flatnonzero(ranges > 0)[: len(_OUTPUTS)].tolist()
     errors = oracle.quantiles.replicates(100).std(0)
-    looks = [
-        Style(f"output {j}", shade(_OUTPUTS[place], LIGHT), _OUTPUT_MARKERS[place])
-        for place, j in enumerate(shown)
-    ]
     drawing, (axes,) = panels([""], width=4.6, height=2.5, right=0.8)
     axes.axhline(0, color=INK, linewidth=0.9)
     ends, words = [], []
-    for j, style in zip(shown, looks, strict=True):
+    for j, colour, marker in zip(shown, _OUTPUTS, _OUTPUT_MARKERS, strict=False):
+        style = Style(f"output {j}", shade(colour, LIGHT), marker)
         line, error = (predicted[:, j] - true[:, j]) / ranges[j], 2 * errors[:, j] / ranges[j]
         axes.fill_between(LEVELS, line - error, line + error, color=style.colour, alpha=0.22, linewidth=0)
         axes.plot(LEVELS, line, **style.line | {"markersize": 3})
         ends.append((float(line[-1]), style.label, style.colour))
         words.append(f"output {j}: {line[0]:.2g} at 5 %, {line[9]:.2g} at 50 %, {line[-1]:.2g} at 95 %")
-    axes.xaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
+    axes.xaxis.set_major_formatter(_per_cent)
     axes.set(xlim=(0, 1), xlabel="level", ylabel="difference / IQR")
     label_ends(axes, ends)
     left = true.shape[1] - len(shown)
