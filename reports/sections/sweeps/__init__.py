@@ -53,15 +53,11 @@ def sweeps(tables: Iterable[Table]) -> dict[tuple[Swept, str, str], list[Curves]
     for table in sorted(kinds.values(), key=lambda table: table.metric.rank):
         for swept, rules in swept_in(table.rules).items():
             places = {value: table.rules.index(rule) for value, rule in rules.items()}
-            cells = [
-                (row, {value: cell for value, place in places.items() if (cell := row.cells[place])})
-                for row in table.rows
-            ]
-            lines = [
-                (row, own)
-                for row, own in cells
-                if sum(math.isfinite(cell.mean) for cell in own.values()) >= LEAST
-            ]
+            lines = []
+            for row in table.rows:
+                own = {value: cell for value, place in places.items() if (cell := row.cells[place])}
+                if sum(math.isfinite(cell.mean) for cell in own.values()) >= LEAST:
+                    lines.append((row, own))
             if lines:
                 values = sorted({value for _, own in lines for value in own})
                 key = (swept, table.experiment, table.metric.name)

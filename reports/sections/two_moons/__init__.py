@@ -27,15 +27,36 @@ class TwoMoons(Section):
 
 
 def moons(frame: pd.DataFrame) -> Context | None:
-    """Content of the section, from measurements of all experiments; None if it was not run."""
+    """Content of the section, from measurements of all experiments; None if it was not run.
+
+    Rows have the label of a recipe, and the mean, smallest and largest value over seeds of each metric.
+    """
+    from sdp_bench.bench.studies.two_moons.group import RECIPES  # imports torch
+
     own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
         return None
     own = of_one_design(own)
-    seeds = int(own["seed"].nunique())
+    rows = []
+    above: dict[bool, list[str]] = {True: [], False: []}
+    for name, recipe in RECIPES.items():
+        part = own[own["objective"] == name]
+        if len(part):
+            values = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
+            rows.append((recipe.label, [(float(v.mean()), float(v.min()), float(v.max())) for v in values]))
+            if values[0].min() > 0.5:
+                above[recipe.propagated].append(recipe.how)
+    told = {
+        propagated: f"with {' and with '.join(names)}" if names else "with none of these nets"
+        for propagated, names in above.items()
+    }
+    finding = (
+        "A far point is more uncertain than a seen one more often than not, with every seed: after training "
+        f"with propagation {told[True]}; after training as usual {told[False]}."
+    )
     recipes = own.loc[own["objective"] == "pairwise", "recipe"]
-    recipe = str((recipes if len(recipes) else own["recipe"]).iloc[0])
-    return {"rows": _rows(own), "finding": _finding(own), "seeds": seeds, "recipe": recipe}
+    recipe_of = str((recipes if len(recipes) else own["recipe"]).iloc[0])
+    return {"rows": rows, "finding": finding, "seeds": int(own["seed"].nunique()), "recipe": recipe_of}
 
 
 def of_one_design(own: pd.DataFrame) -> pd.DataFrame:
@@ -43,38 +64,6 @@ def of_one_design(own: pd.DataFrame) -> pd.DataFrame:
     seeds = own.groupby(["objective", "recipe"], observed=True)["seed"].nunique()
     kept = {recipe for _, recipe in seeds.groupby("objective", observed=True).idxmax()}
     return own[own["recipe"].isin(kept)]
-
-
-def _rows(own: pd.DataFrame) -> list[tuple[str, list[tuple[float, float, float]]]]:
-    """Label of each recipe, and the mean, smallest and largest value over seeds of each metric."""
-    from sdp_bench.bench.studies.two_moons.group import RECIPES  # imports torch
-
-    rows = []
-    for name, recipe in RECIPES.items():
-        part = own[own["objective"] == name]
-        if len(part):
-            values = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
-            rows.append((recipe.label, [(float(v.mean()), float(v.min()), float(v.max())) for v in values]))
-    return rows
-
-
-def _finding(own: pd.DataFrame) -> str:
-    from sdp_bench.bench.studies.two_moons.group import RECIPES
-
-    own = own[own["metric"] == EXPERIMENT.metrics[0]]
-    least = own.groupby("objective", observed=True)["value"].min()
-    above: dict[bool, list[str]] = {True: [], False: []}
-    for name, recipe in RECIPES.items():
-        if least.get(name, 0.0) > 0.5:
-            above[recipe.propagated].append(recipe.how)
-    told = {
-        propagated: f"with {' and with '.join(names)}" if names else "with none of these nets"
-        for propagated, names in above.items()
-    }
-    return (
-        "A far point is more uncertain than a seen one more often than not, with every seed: after training "
-        f"with propagation {told[True]}; after training as usual {told[False]}."
-    )
 
 
 def _regularised(evidence: Evidence) -> Answer | None:
