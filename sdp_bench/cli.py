@@ -20,7 +20,7 @@ import click
 
 from sdp_bench.bench.errors import one_line
 from sdp_bench.bench.executors import let_threads_sleep
-from sdp_bench.commands import check_rule, echo, exchange, gate, nets, report, run, validate
+from sdp_bench.commands import advise, check_rule, echo, exchange, gate, nets, report, run, validate
 from sdp_bench.commands.options import FAILED
 from sdp_ref.errors import on_one_line
 
@@ -39,7 +39,7 @@ def cli() -> None:
 for _command in (
     *(run.list_, run.run, report.report, run.runtime, exchange.replay, exchange.merge, exchange.export_),
     *(exchange.import_, exchange.diff, exchange.results, nets.recipes, nets.train, gate.check),
-    *(check_rule.check_rule, validate.validate, gate.oracles, nets.cache),
+    *(advise.advise, check_rule.check_rule, validate.validate, gate.oracles, nets.cache),
 ):
     cli.add_command(_command)
 

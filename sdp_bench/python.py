@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 import numpy as np
+import pandas as pd
 import torch
 from torch import nn
 
+from sdp_bench.bench.advice.advice import advise_on
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.executors.local import main_hidden
+from sdp_bench.bench.executors.local import apart, main_hidden
 from sdp_bench.bench.nets.own import net as own_nets
-from sdp_bench.bench.noise import Noise, noise_of
+from sdp_bench.bench.noise import GAUSSIAN, Noise, noise_of
 from sdp_bench.bench.plugins import plugin, session
 from sdp_bench.bench.rules import built_in
 from sdp_bench.bench.text import shown
@@ -158,6 +160,33 @@ def validate(
     if folder is not None:
         build(found.card, folder)
     return found
+
+
+def advise(
+    net: Any,
+    inputs: Any,
+    *,
+    noise: Any = None,
+    sigma: float | Sequence[float] | None = None,
+    rows: int | None = None,
+    net_input: str | int | None = None,
+    net_output: str | int | None = None,
+) -> pd.DataFrame:
+    """Advise whether linearisation is accurate for a net, without an oracle, as ``sdp-bench advise`` does.
+
+    Arguments are those of :func:`validate`. The result has a row for each noise level, input and use, with
+    the columns of :func:`sdp_bench.bench.advice.advice.advise` and `sigma`. A UserError is raised for invalid
+    arguments, and for noise that is not Gaussian.
+    """
+    family, sigmas = _noise(noise) or GAUSSIAN, _sigmas(noise, sigma)
+    if sigmas is None and (not isinstance(family, Noise) or family.values is None):
+        raise UserError("sigma is required")
+    with main_hidden():
+        own = _net(net, inputs, rows, net_input, net_output)
+        assert own is not None  # noqa: S101  a net is given
+        found = own()
+        named = family if isinstance(family, Noise) else noise_of(family)
+        return pd.DataFrame(apart(advise_on, found, named, sigmas or (1.0,), address=found.architecture.name))
 
 
 class _Silent:

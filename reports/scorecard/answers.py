@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from sdp_bench.bench.advice.advice import DEVIATIONS, LIMITS, outcomes
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.reports.scorecard.comparisons import one_number
@@ -38,9 +40,14 @@ class Use:
 
 
 USES = (
-    Use("class", ("tv_class",), 0.01, "1 point"),
-    Use("standard deviations and intervals", ("std_ratio", "iqr_ratio"), math.log(1.05), "5 %"),
-    Use("whole distribution", ("tv_headline", "tv_principal", "tv_joint"), 0.05, "0.05"),
+    Use("class", ("tv_class",), LIMITS["class"], "1 point"),
+    Use(DEVIATIONS, ("std_ratio", "iqr_ratio"), LIMITS[DEVIATIONS], "5 %"),
+    Use(
+        "whole distribution",
+        ("tv_headline", "tv_principal", "tv_joint"),
+        LIMITS["whole distribution"],
+        "0.05",
+    ),
     Use("tails", ("tails",), math.log(1.25), "a factor of 1.25"),
 )
 
@@ -211,14 +218,36 @@ def action(rule: str, traits: RuleTraits) -> str:
     return f"use {traits.label(rule)}"
 
 
-def verdict(found: Sequence[Answer], costs: Sequence[CostTable], net: str, traits: RuleTraits) -> Verdict:
-    """Recommend rules for a net, in words, from at least one answer."""
+def verdict(
+    found: Sequence[Answer],
+    costs: Sequence[CostTable],
+    net: str,
+    traits: RuleTraits,
+    advice: Sequence[Mapping[str, Any]] = (),
+) -> Verdict:
+    """Recommend rules for a net, in words, from at least one answer; `advice` is compared with them."""
     lines = [_line(list(run), costs, traits) for _, run in itertools.groupby(found, key=_alike)]
     limits = ", ".join(f"{use.limit} ({use.name})" for use in USES if any(a.use is use for a in found))
     inputs = labels.plural(found[0].inputs, "input")
     over = "over" if found[0].inputs >= 3 else "for these very inputs, over"
     lines.append(Line("how", f"means ± half of the 95 % interval {over} {inputs}; small errors: {limits}"))
+    if advice:
+        lines.append(Line("advice without an oracle (`sdp-bench advise`)", _checked(advice, found)))
     return Verdict(f"which rule for {net}", tuple(lines), f"for {net}, {_conclusion(found, costs, traits)}")
+
+
+def _checked(advice: Sequence[Mapping[str, Any]], found: Sequence[Answer]) -> str:
+    """Count where the advice on linearisation was right, by the measured errors."""
+    given = {(use, sigma): outcome for use, sigma, *_, outcome in outcomes(advice).itertuples(index=False)}
+    counts = dict.fromkeys(("right", "wrong", "undecided"), 0)
+    for answer in found:
+        outcome = given.get((answer.use.name, answer.sigma), "")
+        small = answer.linear.is_small(answer.use) if answer.linear else None
+        if outcome and small is not None:
+            right = "right" if (outcome == "accurate") == small else "wrong"
+            counts["undecided" if outcome == "undecided" else right] += 1
+    judged = sum(counts.values())
+    return f"{', '.join(f'{name} in {n}' for name, n in counts.items())} of {judged} decided settings"
 
 
 def _alike(answer: Answer) -> tuple[str, str, str, str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -57,10 +58,12 @@ class Scorecard:
         notes: Sequence[str] = (),
         *,
         own_net: bool = False,
+        advice: Sequence[Mapping[str, Any]] = (),
     ) -> Scorecard:
         """Judge the candidates by the results of one run, whose frame may be empty.
 
-        With `own_net`, the results are about a user's net, and the scorecard recommends a rule for it.
+        With `own_net`, the results are about a user's net, and the scorecard recommends a rule for it and
+        compares the `advice` of :func:`sdp_bench.bench.advice.advice.advise_on` with the measurements.
         """
         frame, traits = results.frame, results.traits
         costs = tuple(cost_tables(frame, traits))
@@ -71,7 +74,7 @@ class Scorecard:
             tuple(judge(results, each, costs) for each in candidates),
             costs,
             found,
-            verdict(found, costs, net, traits) if found else None,
+            verdict(found, costs, net, traits, advice) if found else None,
             tuple(notes),
         )
 

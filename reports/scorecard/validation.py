@@ -12,9 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+from sdp_bench.bench.advice.advice import advise_on
 from sdp_bench.bench.environment import cores
-from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.executors.local import Limits, LocalProcesses, limited
+from sdp_bench.bench.errors import RunFailedError, UserError, one_line
+from sdp_bench.bench.executors.local import Limits, LocalProcesses, apart, limited
 from sdp_bench.bench.experiments import Experiment, preset
 from sdp_bench.bench.experiments import chosen as chosen_experiments
 from sdp_bench.bench.experiments import own_net as cells
@@ -23,6 +24,7 @@ from sdp_bench.bench.experiments.versions import are_current
 from sdp_bench.bench.files import check_writable
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.nets.own.net import OwnNet
+from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import conformance as kit
@@ -172,8 +174,24 @@ def _validated(question: Question, database: Path, progress: Progress, output: P
             results = _before(store, candidates, plugins, question.command)
     measured = set(results.frame["rule"]) if len(results.frame) else set()
     candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
-    card = Scorecard.of(results, candidates, notes, own_net=net is not None)
+    advice = [] if net is None else _advice(net, settings, progress)
+    card = Scorecard.of(results, candidates, notes, own_net=net is not None, advice=advice)
     return Validation(card, is_whole=not (failures or stuck))
+
+
+def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[str, Any]]:
+    """Advice without an oracle, to compare it with the measurements; empty if it cannot be given."""
+    try:
+        return apart(
+            advise_on,
+            net,
+            settings.design.noise or GAUSSIAN,
+            settings.design.sigmas or (1.0,),
+            address=net.architecture.name,
+        )
+    except (UserError, RunFailedError) as error:
+        progress.say(f"no advice: {error}")
+        return []
 
 
 def _plan(

@@ -1,0 +1,1 @@
+"""Advice on linearisation without an oracle, and its calibration."""

@@ -1,0 +1,214 @@
+"""Advice on linearisation without an oracle: how accurate it is for a net, from 65 forward passes.
+
+At ``x + z`` and ``x - z``, with noise ``z``, linearisation predicts the odd part of the output by the
+derivative along ``z``, and no even part. The pairs show the true odd part and the even part, a second
+difference. Prediction and truth are for the same ``z``, so that a few pairs suffice. The indices are compared
+with thresholds that were chosen on other nets; :mod:`sdp_bench.bench.advice.calibration` measures how often
+the advice is wrong.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from sdp_bench.bench.advice.thresholds import rates, thresholds
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.nets.own.net import OwnNet
+from sdp_bench.bench.noise import Noise
+from sdp_ref import propagate
+from sdp_ref.laws import DiagonalGaussian, Gaussian
+
+PAIRS = 16
+PASSES = 4 * PAIRS + 1
+"""Evaluations of the net for one input and noise level."""
+STEP = 1e-4
+"""Length of the steps for derivatives, relative to the noise: rarely across a kink, exact in float64."""
+_DRAWS = 2000
+_BATCH = 256  # rows of a forward pass
+_TINY = 1e-300
+
+DEVIATIONS = "standard deviations and intervals"
+LIMITS = {"class": 0.01, DEVIATIONS: math.log(1.05), "whole distribution": 0.05}
+"""Errors that are small for a use: a total variation, the logarithm of a factor, and a total variation in
+excess of that of an exact rule."""
+Outcome = Literal["accurate", "inaccurate", "undecided"]
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """Outputs of a net around one input, float64.
+
+    `centre` has shape (m,), the others (pairs, m): `linear` is the derivative along each draw ``z`` of the
+    noise, `odd` half the difference of the outputs at ``x + z`` and ``x - z``, and `even` their mean minus
+    the centre. `predicted` is the law of linearisation, the rule `sdp`.
+    """
+
+    centre: Tensor
+    linear: Tensor
+    odd: Tensor
+    even: Tensor
+    predicted: Gaussian
+
+    @property
+    def residual(self) -> Tensor:
+        """Output minus its linearisation, shape (2 pairs, m)."""
+        odd = self.odd - self.linear
+        return torch.cat([self.even + odd, self.even - odd])
+
+    @cached_property
+    def indices(self) -> dict[str, float]:
+        """Estimated errors of linearisation by use, in the terms of :data:`LIMITS`.
+
+        That of the whole distribution is the size of the residual relative to that of the linear part.
+        """
+        linear = (self.linear**2).mean(0)
+        # The pairs are symmetric, so that the variance is that of the odd part plus that of the even part.
+        variance = (self.odd**2).mean(0) + self.even.var(0)
+        indices = {
+            "standard deviations and intervals": float(
+                0.5 * ((variance + _TINY) / (linear + _TINY)).log().abs().mean()
+            ),
+            "whole distribution": float(((self.residual**2).mean() / (linear.mean() + _TINY)).sqrt()),
+        }
+        if len(self.centre) > 1:
+            indices["class"] = self._class_error()
+        return indices
+
+    def _class_error(self) -> float:
+        """Total variation of the class between linear draws and the same draws with residuals added."""
+        draws = self.predicted.sample(_DRAWS, torch.Generator().manual_seed(1))[:, 0]
+        classes = len(self.centre)
+        before = torch.bincount(draws.argmax(1), minlength=classes) / len(draws)
+        moved = (draws[:, None] + self.residual).argmax(2).flatten()
+        return float((before - torch.bincount(moved, minlength=classes) / len(moved)).abs().sum() / 2)
+
+
+def probe(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> Probe:
+    """Evaluate a net, in float64 and evaluation mode, around the mean of a law with one row."""
+    x = law.mean
+    z = law.sample(PAIRS, torch.Generator().manual_seed(seed))[:, 0] - x
+    with torch.no_grad():
+        points = torch.cat([x, x + z, x - z, x + STEP * z, x - STEP * z])
+        outputs = torch.cat([net(part) for part in points.split(_BATCH)])
+    centre, (plus, minus, up, down) = outputs[0], outputs[1:].split(PAIRS)
+    predicted = propagate(net, law, rule="sdp")
+    assert isinstance(predicted, Gaussian)  # noqa: S101  what sdp returns for Gaussian input
+    return Probe(centre, (up - down) / (2 * STEP), (plus - minus) / 2, (plus + minus) / 2 - centre, predicted)
+
+
+def outcome_of(use: str, index: float) -> Outcome:
+    """Compare an index with both thresholds of its use; infinite ones are undecided."""
+    low, high = thresholds()[use]
+    return "accurate" if index <= low else "inaccurate" if high < index < math.inf else "undecided"
+
+
+def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> pd.DataFrame:
+    """Advise on linearisation for each input of a net and each use, without an oracle.
+
+    `law` has a row for each input, shape (B, *event); `net` maps (B, *event) to (B, m). The result has the
+    columns `input`, `use`, `index` (the estimated error, see :attr:`Probe.indices`), `outcome` and `samples`,
+    the number of Monte Carlo samples whose error is within the limit. Thresholds are those of
+    """
+    net = copy.deepcopy(net).double().eval()
+    law, rows = law.to(dtype=torch.float64), []
+    for number in range(law.batch):
+        probed = probe(net, law[number], seed)
+        for use in LIMITS:
+            if use not in probed.indices:
+                continue
+            index = probed.indices[use]
+            rows.append((number, use, index, outcome_of(use, index), samples_for(use, probed)))
+    return pd.DataFrame(rows, columns=["input", "use", "index", "outcome", "samples"])
+
+
+def advise_on(net: OwnNet, noise: Noise, sigmas: Sequence[float]) -> list[dict[str, Any]]:
+    """Advise on a user's net at all its inputs; rows of :func:`advise` with `sigma`, as plain data."""
+    module = net.build()
+    frames = []
+    for sigma in sigmas:
+        if not sigma > 0:
+            raise UserError(f"a noise level must be positive, got {sigma:g}")
+        law = noise.law(net.inputs, sigma, range(len(net.inputs)))
+        if not isinstance(law, Gaussian | DiagonalGaussian):
+            raise UserError(
+                f"advice is calibrated for Gaussian noise, not for {noise.text}; use `sdp-bench validate`"
+            )
+        frames.append(advise(module, law).assign(sigma=sigma))
+    return [{str(name): value for name, value in row.items()} for row in pd.concat(frames).to_dict("records")]
+
+
+def samples_for(use: str, probed: Probe) -> int:
+    """Return the number of Monte Carlo samples whose expected error is the limit of a use.
+
+    The mean total variation of k samples, over cells of probability p, is ``sum(sqrt(p (1 - p))) / sqrt(2 pi
+    k)``. The mean absolute logarithm of the ratio of standard deviations is ``1 / sqrt(pi k)`` for nearly
+    Gaussian outputs.
+    """
+    if use == DEVIATIONS:
+        needed = 1 / (math.pi * LIMITS[use] ** 2)
+    else:
+        cells = 512.0  # of the headline partition, of equal mass
+        spread = math.sqrt(cells - 1)
+        if use == "class":
+            draws = probed.predicted.sample(_DRAWS, torch.Generator().manual_seed(1))[:, 0]
+            moved = (draws[:, None] + probed.residual).argmax(2).flatten()
+            p = torch.bincount(moved, minlength=len(probed.centre)) / len(moved)
+            spread = float((p * (1 - p)).sqrt().sum())
+        needed = spread**2 / (2 * math.pi * LIMITS[use] ** 2)
+    digits = 10 ** max(0, math.floor(math.log10(max(needed, 1))))
+    return math.ceil(needed / digits) * digits
+
+
+def outcomes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the advice by use and noise level: the mean index over inputs, its outcome, and most samples."""
+    grouped = pd.DataFrame(rows).groupby(["use", "sigma"], sort=False)
+    table = grouped.agg(index=("index", "mean"), samples=("samples", "max")).reset_index()
+    judged = [outcome_of(use, index) for use, index in zip(table["use"], table["index"], strict=True)]
+    return table.assign(outcome=judged)
+
+
+def sentences(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """Advice in words, from rows with `sigma`: a line for each use and noise level, and the verdict last."""
+    inputs = len({row["input"] for row in rows})
+    lines = [f"advice for {name}, mean over {inputs} input{'s' if inputs > 1 else ''}, {PASSES} passes each"]
+    where: dict[Outcome, list[str]] = {"accurate": [], "inaccurate": [], "undecided": []}
+    for use, sigma, index, samples, outcome in outcomes(rows).itertuples(index=False):
+        where[outcome].append(f"{use} at σ = {sigma:g}")
+        text = f"linearisation is {outcome}" if outcome != "undecided" else "undecided"
+        text += f", {_SIZES[use](index)}" + (f"; draw {samples:,} samples" if outcome == "inaccurate" else "")
+        lines.append(f"  {use}, σ = {sigma:g}: {text}")
+    wrong = "; ".join(
+        f"{row['use']} {100 * row['wrong']:.1f} % "
+        f"({100 * row['wrong_low']:.1f} to {100 * row['wrong_high']:.1f} %)"
+        for row in rates().to_dict("records")
+    )
+    lines.append(f"  how often such advice was wrong on other nets (95 % interval): {wrong}")
+    advice: dict[Outcome, str] = {
+        "accurate": "rely on linearisation (sdp) for",
+        "inaccurate": "draw samples for",
+        "undecided": "run `sdp-bench validate --net` for",
+    }
+    parts = [f"{advice[outcome]} {', '.join(own)}" for outcome, own in where.items() if own]
+    return [*lines, f"verdict: for {name}, {'; '.join(parts)}"]
+
+
+def _factor(size: float) -> str:
+    return f"{100 * math.expm1(size):.2g} %" if size < 1 else f"a factor of {math.exp(size):.2g}"
+
+
+_SIZES = {
+    "class": lambda size: f"class probabilities off by about {100 * size:.2g} points (limit 1)",
+    "standard deviations and intervals": lambda size: (
+        f"standard deviations off by about {_factor(size)} (limit 5 %)"
+    ),
+    "whole distribution": lambda size: f"residual about {100 * size:.2g} % of the linear part",
+}

@@ -1,0 +1,173 @@
+"""Measures the calibration of the advice: indices and true errors of linearisation on many nets.
+
+``python -m sdp_bench.bench.advice.calibration`` writes the table and prints the error rates on held-out nets.
+It needs MNIST, CIFAR-10 and the UCI sets in the folder SDP_BENCH_DATA.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import click
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from sdp_bench import oracles
+from sdp_bench.bench.advice.advice import DEVIATIONS, LIMITS, Probe, probe
+from sdp_bench.bench.advice.thresholds import TABLE, calibration, rates, thresholds
+from sdp_bench.bench.datasets import dataset, names
+from sdp_bench.bench.datasets.base import SplitClassification, TabularRegression
+from sdp_bench.bench.files import write
+from sdp_bench.bench.nets import storage
+from sdp_bench.bench.nets.net import inputs_of, net_from_bytes
+from sdp_ref.laws import DiagonalGaussian
+
+SIGMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Noise levels; half of them for images, whose values are between 0 and 1."""
+FITTED = ("iris-relu", "convnext", "mixer", "random-relu", "random-gelu", "mnist-mlp-relu")
+"""Families of nets by which thresholds are chosen; all others are held out."""
+_SAMPLES, _OF_IMAGES = 2**16, 2**14
+_ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "softplus": nn.Softplus,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    family: str
+    name: str
+    net: nn.Module
+    inputs: Tensor
+    scale: float = 1.0
+
+
+def subjects() -> Iterator[Subject]:
+    """Yield nets that differ in architecture, activation, depth, width, data and training."""
+    for path in sorted(storage.COMMITTED.glob("*.safetensors")):
+        known = net_from_bytes(path.read_bytes(), "committed")
+        kind, data = known.architecture.activation, inputs_of(known)
+        if path.name.startswith("iris"):
+            yield Subject(f"iris-{kind}", path.stem, known.build(), data.batch([10, 70, 120]))
+        else:
+            yield Subject(kind, path.stem, known.build(), data.batch([0, 1]), 0.5)
+    for activation in ("relu", "gelu", "tanh", "elu"):
+        for depth in (1, 2, 4, 8, 16):
+            for width in (16, 64, 256):
+                net = mlp((8, *[width] * depth, 4), activation, seed=1000 * depth + width)
+                inputs = torch.randn(2, 8, generator=torch.Generator().manual_seed(depth + width))
+                yield Subject(f"random-{activation}", f"random-{activation}-{depth}x{width}", net, inputs)
+    digits = dataset("mnist", SplitClassification).load("test")
+    images, labels = digits.batch(slice(None)).flatten(1), digits.labels
+    for activation, depth in (("relu", 1), ("relu", 3), ("tanh", 2), ("softplus", 3)):
+        net = mlp((784, *[128] * depth, 10), activation, seed=depth)
+        fit(net, images, labels, nn.functional.cross_entropy)
+        name = f"mnist-mlp-{activation}"
+        yield Subject(name, f"{name}-{depth}", net, images[:2], 0.5)
+    for name in names(TabularRegression):
+        table = dataset(name, TabularRegression).load()
+        features, targets = (standardised(each) for each in (table.features, table.targets[:, None]))
+        for activation in ("relu", "tanh"):
+            net = mlp((features.shape[1], 50, 50, 1), activation, seed=0)
+            fit(net, features, targets, nn.functional.mse_loss)
+            yield Subject(f"uci-{activation}", f"{name}-{activation}", net, features[:2])
+
+
+def standardised(values: Tensor) -> Tensor:
+    return ((values - values.mean(0)) / values.std(0).clamp(min=1e-9)).float()
+
+
+def mlp(widths: Sequence[int], activation: str, seed: int) -> nn.Sequential:
+    """Random net that preserves the size of its values (He et al. 2015), with biases of 0.1."""
+    generator, layers = torch.Generator().manual_seed(seed), list[nn.Module]()
+    for number, (before, after) in enumerate(itertools.pairwise(widths)):
+        linear = nn.Linear(before, after)
+        gain = 2.0 if activation == "relu" else 1.6
+        nn.init.normal_(linear.weight, std=math.sqrt(gain / before), generator=generator)
+        nn.init.normal_(linear.bias, std=0.1, generator=generator)
+        layers += [linear] if number == len(widths) - 2 else [linear, _ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers)
+
+
+def fit(net: nn.Module, features: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Train a net by Adam for 1000 steps of 128 examples."""
+    optimizer, generator = torch.optim.Adam(net.parameters(), 3e-3), torch.Generator().manual_seed(0)
+    for _ in range(1000):
+        rows = torch.randint(len(features), (128,), generator=generator)
+        optimizer.zero_grad()
+        loss(net(features[rows]), targets[rows]).backward()
+        optimizer.step()
+
+
+def errors(net: nn.Module, law: DiagonalGaussian, probed: Probe, samples: int) -> dict[str, float]:
+    """True errors of linearisation by use, in the terms of :data:`LIMITS`, from an oracle."""
+    truth = oracles.sample_outputs(net, law, samples=samples, seed=1).numpy()
+    predicted = probed.predicted.sample(samples, torch.Generator().manual_seed(2))[:, 0]
+    pilot, truth = truth[: samples // 4], truth[samples // 4 :]
+    cells = oracles.PrincipalCells.from_samples(pilot)
+    counts = cells.counts(truth), cells.counts(predicted)
+    floor = oracles.floor_of_largest(counts[0], int(counts[1][0].sum()), pairs=50)
+    deviations = np.log(predicted.numpy().std(0) / truth.std(0))
+    found = {
+        DEVIATIONS: float(np.abs(deviations).mean()),
+        "whole distribution": oracles.largest_total_variation(*counts, floor).value - floor.mean,
+    }
+    if truth.shape[1] > 1:
+        classes = [
+            np.bincount(each.argmax(1), minlength=truth.shape[1]) / len(each) for each in (truth, predicted)
+        ]
+        found["class"] = float(np.abs(classes[0] - classes[1]).sum() / 2)
+    return found
+
+
+def measured(subject: Subject) -> Iterator[dict[str, object]]:
+    """Indices and errors of a net at all its inputs and noise levels."""
+    net = subject.net.eval()
+    exact = copy.deepcopy(net).double()
+    samples = _OF_IMAGES if subject.inputs[0].numel() > 100 else _SAMPLES
+    for number, x in enumerate(subject.inputs):
+        for sigma in SIGMAS:
+            scale = sigma * subject.scale
+            law = DiagonalGaussian(mean=x[None], variance=torch.full_like(x[None], scale**2))
+            probed = probe(exact, law.to(dtype=torch.float64))
+            true = errors(net, law, probed, samples)
+            for use, index in probed.indices.items():
+                yield {
+                    "family": subject.family,
+                    "net": subject.name,
+                    "input": number,
+                    "sigma": scale,
+                    "use": use,
+                    "index": float(f"{index:.4g}"),
+                    "error": float(f"{true[use]:.4g}"),
+                    "small": true[use] <= LIMITS[use],
+                    "held_out": subject.family not in FITTED,
+                }
+
+
+@click.command()
+def _main() -> None:
+    """Measure the calibration, write its table and print the error rates of the advice."""
+    torch.set_num_threads(1)
+    rows = []
+    for subject in subjects():
+        rows += list(measured(subject))
+        click.echo(f"{subject.name}: {len(rows)} rows", err=True)
+    write(TABLE, pd.DataFrame(rows).to_csv(index=False))
+    calibration.cache_clear()
+    thresholds.cache_clear()
+    click.echo(thresholds())
+    click.echo(rates().round(3).to_string(index=False))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,60 @@
+"""The command ``sdp-bench advise``: whether linearisation is accurate for a net, without an oracle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sdp_bench.commands.options import command, count, file_, noise, sigmas_, word
+from sdp_bench.commands.screen import echo
+
+
+@command(example="sdp-bench advise my_net.py:build --inputs x.npy --sigma 0.1,1")
+@click.argument("net_address", type=word, metavar="NET")
+@click.option(
+    "--inputs",
+    "inputs_file",
+    type=file_,
+    required=True,
+    help="Inputs of the net: x.csv (one row per input), x.npy, shape (B, *event), or several in x.npz.",
+)
+@click.option(
+    "--net-input", type=word, metavar="NAME", help="Name or position (0, 1, ...) of the noisy input."
+)
+@click.option(
+    "--net-output", type=word, metavar="NAME", help="Key, field or position of the output: logits, 0, ..."
+)
+@click.option("--rows", type=count, help="Number of inputs to use, from the first.")
+@click.option(
+    "--sigma", "sigmas", type=sigmas_, help="Noise levels: 0.1,1 (1 by default with scales or a covariance)."
+)
+@noise
+def advise(
+    net_address: str,
+    inputs_file: Path,
+    net_input: str | None,
+    net_output: str | None,
+    rows: int | None,
+    sigmas: tuple[float, ...] | None,
+    noise: str | None,
+) -> None:
+    """Advise whether linearisation (the rule sdp) is accurate for NET, within seconds and without an oracle.
+
+    NET is path/to/my_net.py:build, package.module:build, or a file .pt2 (torch.export) or .onnx. For each
+    input and noise level the net is evaluated at 65 points. The last lines state how often such advice was
+    wrong on nets that played no part in its thresholds. `sdp-bench validate --net` measures all rules.
+    """
+    from sdp_bench.bench.advice.advice import advise_on, sentences
+    from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.executors.local import apart
+    from sdp_bench.bench.nets.own.net import find
+    from sdp_bench.bench.noise import noise_of
+
+    family = noise_of(noise or "gaussian")
+    if sigmas is None and family.values is None:
+        raise UserError("--sigma is required: 0.1,1")
+    net = find(net_address, inputs_file, rows, net_input, net_output)
+    table = apart(advise_on, net, family, sigmas or (1.0,), address=net_address)
+    for line in sentences(table, net.architecture.name):
+        echo(line)

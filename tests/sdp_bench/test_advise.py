@@ -1,0 +1,80 @@
+"""`sdp-bench advise` and `sdp_bench.advise` as a user meets them."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import sdp_bench
+from sdp_bench import cli
+
+NET = """
+import torch
+
+def build():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 30), torch.nn.ReLU(), torch.nn.Linear(30, 3))
+"""
+X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("net")
+    (path / "net.py").write_text(NET)
+    np.save(path / "x.npy", X)
+    return path
+
+
+@pytest.fixture
+def advised(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["sdp-bench", "advise", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, err = capsys.readouterr()
+        return stop.value.code, out.splitlines(), err
+
+    return call
+
+
+def test_each_use_and_noise_level_has_a_line_and_the_verdict_is_last(advised):
+    code, lines, err = advised("net.py:build", "--inputs", "x.npy", "--sigma", "0.0001,10")
+    assert code == 0, err
+    assert lines[0].startswith("advice for net.py:build, mean over 3 inputs, 65 passes each")
+    assert len(lines) == 1 + 3 * 2 + 2
+    for use in ("class", "standard deviations and intervals", "whole distribution"):
+        small, large = (line for line in lines if line.startswith(f"  {use}, σ"))
+        assert "linearisation is accurate" in small
+        assert re.search(r"linearisation is inaccurate.*draw [\d,]+ samples", large)
+    assert lines[-1].startswith("verdict: for net.py:build, rely on linearisation (sdp) for ")
+
+
+def test_the_function_returns_a_row_for_each_noise_level_input_and_use():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    table = sdp_bench.advise(net, X, sigma=[0.01, 1.0])
+    assert isinstance(table, pd.DataFrame)
+    assert len(table) == 2 * 3 * 2  # a single output has no class
+    assert set(table["outcome"]) <= {"accurate", "inaccurate", "undecided"}
+    small = table[table["sigma"] == 0.01]
+    assert (small["index"] < 0.05).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "--sigma is required"),
+        (["--sigma", "1", "--noise", "cauchy"], "calibrated for Gaussian noise, not for cauchy"),
+        (["--sigma", "0"], "must be positive, got 0"),
+        (["--sigma", "1", "--net-output", "logits"], "logits"),
+    ],
+)
+def test_bad_input_is_an_error_of_one_line(advised, arguments, expected):
+    code, lines, err = advised("net.py:build", "--inputs", "x.npy", *arguments)
+    assert (code, lines) == (2, [])
+    assert re.search(expected, err.splitlines()[-1])
+    assert "Traceback" not in err
