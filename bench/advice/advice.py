@@ -147,7 +147,7 @@ def advise_on(net: OwnNet, noise: Noise, sigmas: Sequence[float]) -> list[dict[s
 
 
 def samples_for(use: str, probed: Probe) -> int:
-    """Return the number of Monte Carlo samples whose expected error is the limit of a use.
+    """Return the number of Monte Carlo samples with the limit of a use as expected error.
 
     The mean total variation of k samples, over cells of probability p, is ``sum(sqrt(p (1 - p))) / sqrt(2 pi
     k)``. The mean absolute logarithm of the ratio of standard deviations is ``1 / sqrt(pi k)`` for nearly

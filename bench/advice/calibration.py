@@ -29,9 +29,9 @@ from sdp_bench.bench.nets.net import inputs_of, net_from_bytes
 from sdp_ref.laws import DiagonalGaussian
 
 SIGMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Noise levels; half of them for images, whose values are between 0 and 1."""
+"""Noise levels; half of them for images, with values between 0 and 1."""
 FITTED = ("iris-relu", "convnext", "mixer", "random-relu", "random-gelu", "mnist-mlp-relu")
-"""Families of nets by which thresholds are chosen; all others are held out."""
+"""Families of nets that determine the thresholds; all others are held out."""
 _SAMPLES, _OF_IMAGES = 2**16, 2**14
 _ACTIVATIONS = {
     "relu": nn.ReLU,

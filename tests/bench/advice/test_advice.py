@@ -42,7 +42,7 @@ def test_linearisation_of_a_linear_net_is_accurate():
 
 
 def test_the_index_of_a_square_is_that_of_its_exact_variance():
-    """Var (x + z)^2 = 4 x^2 s^2 + 2 s^4, of which linearisation has the first term."""
+    """Var (x + z)^2 = 4 x^2 s^2 + 2 s^4, and linearisation has the first term only."""
     sigma, x = 0.5, 1.0
     indices = [
         probe(Square().double(), gaussian([[x]], sigma), seed).indices[DEVIATIONS] for seed in range(400)

@@ -1,0 +1,33 @@
+"""The section on advice without an oracle: how often it is wrong on nets that played no part in it."""
+
+from __future__ import annotations
+
+from sdp_bench.bench.advice.advice import LIMITS, PASSES
+from sdp_bench.bench.advice.thresholds import calibration, rates
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import CHOICE
+
+
+class AdviceOnLinearisation(Section):
+    """Error rates of the advice, from its committed calibration."""
+
+    name = "advice"
+    title = "Advice without an oracle"
+    page = CHOICE
+    order = 25
+
+    def build(self, results: Results) -> Context | None:
+        if not results.published:
+            return None
+        by_family = rates("family")
+        return {
+            "passes": PASSES,
+            "rates": rates().to_dict("records"),
+            "families": [
+                (family, {row["use"]: row for row in own.to_dict("records")})
+                for family, own in by_family.groupby("family", sort=True)
+            ],
+            "uses": list(LIMITS),
+            "fitted": int((~calibration().drop_duplicates("net")["held_out"]).sum()),
+        }
