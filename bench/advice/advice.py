@@ -116,7 +116,8 @@ def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> p
 
     `law` has a row for each input, shape (B, *event); `net` maps (B, *event) to (B, m). The result has the
     columns `input`, `use`, `index` (the estimated error, see :attr:`Probe.indices`), `outcome` and `samples`,
-    the number of Monte Carlo samples whose error is within the limit. Thresholds are those of
+    the number of Monte Carlo samples with the limit as expected error. Between the two thresholds of the
+    index the outcome is "undecided".
     """
     net = copy.deepcopy(net).double().eval()
     law, rows = law.to(dtype=torch.float64), []
