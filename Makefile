@@ -29,7 +29,7 @@ help:
 	@echo "make smoke      run the smoke preset and write its report"
 	@echo "make benchmark  run all speed benchmarks, both sides in one run; .benchmarks/all.json"
 	@echo "make hot-paths  benchmark the hot paths only, one minute; .benchmarks/hot-paths.json"
-	@echo "make asv        run a quick pass of the asv suite at this commit"
+	@echo "make asv        run a quick pass of the asv suite at this commit, store it and write .asv/html"
 	@echo "make asv-gpu    run the asv suite on a GPU and store it under the name of the GPU"
 	@echo "make docs       build the documentation; site/index.html"
 
@@ -110,7 +110,8 @@ hot-paths: $(STAMP)
 asv: $(STAMP)
 	$(BIN)/asv check --python=same
 	$(BIN)/asv machine --yes
-	$(BIN)/asv run --quick --python=same --launch-method forkserver $(ASV_FLAGS)
+	$(BIN)/asv run --quick --python=same --launch-method forkserver --set-commit-hash $$(git rev-parse HEAD) $(ASV_FLAGS)
+	$(BIN)/asv publish
 
 # A machine of its own, since another GPU, driver or torch gives other times. A process that was forked cannot
 # use CUDA where its parent has looked for it, so each benchmark is spawned.

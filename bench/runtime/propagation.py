@@ -17,7 +17,7 @@ from .workloads import RULES, Workload
 ON_CPU = "cpu"
 ON_GPU = {"cuda, batches of 8": 8, "cuda, batches of 128": 128}
 """Batch sizes on a GPU: the paper's, and one that hardly uses the device."""
-PLACES = (ON_CPU, *ON_GPU)
+PLACES = (ON_CPU, *ON_GPU) if torch.cuda.is_available() else (ON_CPU,)
 BATCHES = {"cnn3": 16, "cnn3-8x8": 2, "cnn3-16x8": 2, "resnet18": 2}
 MLP_BATCH = 32
 WARMUP = 2
