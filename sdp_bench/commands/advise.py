@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from sdp_bench.commands import echo
 from sdp_bench.commands.options import command, count, file_, noise, sigmas_, word
-from sdp_bench.commands.screen import echo
 
 
 @command(example="sdp-bench advise my_net.py:build --inputs x.npy --sigma 0.1,1")
