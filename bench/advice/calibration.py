@@ -39,6 +39,8 @@ _ACTIVATIONS = {
     "tanh": nn.Tanh,
     "elu": nn.ELU,
     "softplus": nn.Softplus,
+    "silu": nn.SiLU,
+    "leaky_relu": nn.LeakyReLU,
 }
 
 
@@ -66,6 +68,11 @@ def subjects() -> Iterator[Subject]:
                 net = mlp((8, *[width] * depth, 4), activation, seed=1000 * depth + width)
                 inputs = torch.randn(2, 8, generator=torch.Generator().manual_seed(depth + width))
                 yield Subject(f"random-{activation}", f"random-{activation}-{depth}x{width}", net, inputs)
+    for depth in (1, 3, 6):
+        for width in (32, 128):
+            net = mlp((20, *[width] * depth, 6), "silu", seed=depth + width)
+            inputs = torch.randn(2, 20, generator=torch.Generator().manual_seed(depth + width))
+            yield Subject("random-silu", f"random-silu-{depth}x{width}", net, inputs)
     digits = dataset("mnist", SplitClassification).load("test")
     images, labels = digits.batch(slice(None)).flatten(1), digits.labels
     for activation, depth in (("relu", 1), ("relu", 3), ("tanh", 2), ("softplus", 3)):
@@ -73,6 +80,12 @@ def subjects() -> Iterator[Subject]:
         fit(net, images, labels, nn.functional.cross_entropy)
         name = f"mnist-mlp-{activation}"
         yield Subject(name, f"{name}-{depth}", net, images[:2], 0.5)
+    photos = dataset("cifar10", SplitClassification).load("test")
+    images, labels = photos.batch(slice(None)).flatten(1), photos.labels
+    for depth in (1, 4):
+        net = mlp((3072, *[128] * depth, 10), "leaky_relu", seed=depth)
+        fit(net, images, labels, nn.functional.cross_entropy)
+        yield Subject("cifar10-mlp", f"cifar10-mlp-leaky_relu-{depth}", net, images[:2], 0.5)
     for name in names(TabularRegression):
         table = dataset(name, TabularRegression).load()
         features, targets = (standardised(each) for each in (table.features, table.targets[:, None]))
@@ -91,7 +104,7 @@ def mlp(widths: Sequence[int], activation: str, seed: int) -> nn.Sequential:
     generator, layers = torch.Generator().manual_seed(seed), list[nn.Module]()
     for number, (before, after) in enumerate(itertools.pairwise(widths)):
         linear = nn.Linear(before, after)
-        gain = 2.0 if activation == "relu" else 1.6
+        gain = 2.0 if activation in ("relu", "leaky_relu") else 1.6
         nn.init.normal_(linear.weight, std=math.sqrt(gain / before), generator=generator)
         nn.init.normal_(linear.bias, std=0.1, generator=generator)
         layers += [linear] if number == len(widths) - 2 else [linear, _ACTIVATIONS[activation]()]
@@ -155,14 +168,19 @@ def measured(subject: Subject) -> Iterator[dict[str, object]]:
 
 
 @click.command()
-def _main() -> None:
+@click.option("--only", multiple=True, metavar="NET", help="Measure only these nets; keep other rows.")
+def _main(only: tuple[str, ...]) -> None:
     """Measure the calibration, write its table and print the error rates of the advice."""
     torch.set_num_threads(1)
-    rows = []
+    kept = calibration()
+    rows = list[dict[str, object]]()
     for subject in subjects():
+        if only and subject.name not in only:
+            continue
         rows += list(measured(subject))
         click.echo(f"{subject.name}: {len(rows)} rows", err=True)
-    write(TABLE, pd.DataFrame(rows).to_csv(index=False))
+    others = kept[~kept["net"].isin(only)] if only else kept[:0]
+    write(TABLE, pd.concat([others, pd.DataFrame(rows)]).to_csv(index=False))
     calibration.cache_clear()
     thresholds.cache_clear()
     click.echo(thresholds())

@@ -1,6 +1,7 @@
 """Advice on linearisation: known curvature, sample sizes by simulation, and the committed calibration."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -103,6 +104,18 @@ def test_on_held_out_nets_the_advice_is_wrong_in_a_tenth_at_most_and_abstains_in
     assert (found["abstained"] <= 0.3).all()
     by_family = rates("family")
     assert by_family["settings"].sum() == found["settings"].sum()
+
+
+def test_the_documentation_shows_the_rates_of_the_calibration():
+    text = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
+    for row in rates().to_dict("records"):
+        wrong, low, high, small, abstained = (
+            f"{100 * row[name]:.1f}" for name in ("wrong", "wrong_low", "wrong_high", "small", "abstained")
+        )
+        cells = (
+            f"{row['nets']} | {row['settings']} | {small} % | {wrong} % ({low} to {high} %) | {abstained} %"
+        )
+        assert f"| {row['use']} | {cells} |" in text
 
 
 def test_the_advice_in_words_ends_with_the_verdict():
