@@ -77,7 +77,7 @@ def spread_through(
 def spread_by_rows(rows: Function, spreads: Sequence[Tensor], exponent: float, value: Tensor) -> Tensor:
     """Sums of abs(J)^exponent times the spread of each component, J by its products with rows."""
     m = value[0].numel()
-    fit(m, sum(each[0].numel() for each in spreads))
+    _fit(m, sum(each[0].numel() for each in spreads))
     total = torch.zeros_like(value)
     for place, spread in enumerate(spreads):
         n = spread[0].numel()
@@ -90,7 +90,7 @@ def spread_by_rows(rows: Function, spreads: Sequence[Tensor], exponent: float, v
     return total
 
 
-def fit(outputs: int, inputs: int) -> None:
+def _fit(outputs: int, inputs: int) -> None:
     """Raise an error if a Jacobian has too many entries."""
     if outputs * inputs > _MOST:
         text = f"a Jacobian of {outputs} by {inputs} components, more than {_MOST:,} entries"

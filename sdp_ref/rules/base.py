@@ -372,19 +372,19 @@ def rule(name: str, **parameters: Any) -> Rule:
     if not isinstance(name, str):
         raise ValueError(f"a rule is named by a string such as 'sdp', got {name!r}")
     name, _, text = name.partition(":")
-    name = spelled(name, _RULES)
     kind = _kind(name)
-    given = {**parse_parameters(name, text), **parameters} if text else parameters
+    given = {**parse_parameters(kind.name, text), **parameters} if text else parameters
     known = [f.name for f in fields(kind) if f.init]
     for key in given:
         if key not in known:
             accepted = f"its parameters are {', '.join(known)}" if known else "it takes none"
-            raise ValueError(f"rule '{name}' has no parameter '{key}'; {accepted}")
+            raise ValueError(f"rule '{kind.name}' has no parameter '{key}'; {accepted}")
     return kind(**{key: _part(kind, key, value) for key, value in given.items()})
 
 
 @cache
 def _kind(name: str) -> type[Rule]:
+    name = spelled(name, _RULES)
     if name not in _RULES:
         raise ValueError(not_found("rule", name, _RULES))
     return _RULES[name]

@@ -38,7 +38,7 @@ from sdp_ref.graph.ops import (
     VectorNorm,
     pointwise,
 )
-from sdp_ref.jacobian.local import fit, in_dtype, spread_through
+from sdp_ref.jacobian.local import in_dtype, spread_through
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable, noted, unchecked
 from sdp_ref.laws.base import power
 from sdp_ref.laws.location_scale import bounded, raised, stable_scale
@@ -81,6 +81,7 @@ def additive(*laws: Law) -> tuple[list[Tensor], float, Callable[[Tensor], Tensor
 
 
 CHUNK = 2**24  # entries of a batch of Jacobians
+_MOST = 2**28  # entries of one Jacobian
 
 
 def linearised(module: nn.Module, *laws: Law) -> Law:
@@ -134,12 +135,18 @@ def _through_heads(exponent: float, *head: Tensor) -> Tensor:
 
 def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, measure: Tensor, exponent: float) -> Tensor:
     """Measures of J x for independent components, with a Jacobian (n, n) for each row of `x` (..., n)."""
-    n = x.shape[-1]
-    fit(n, n)
+    n = fitting(x.shape[-1])
     step = max(1, CHUNK // max(1, n * n))
     pairs = zip(x.reshape(-1, n).split(step), measure.reshape(-1, n).split(step), strict=True)
     parts = [(raised(jacobian(rows), exponent) @ m.unsqueeze(-1)).squeeze(-1) for rows, m in pairs]
     return torch.cat(parts).reshape(x.shape)
+
+
+def fitting(n: int) -> int:
+    """Return the length of a row, or raise if its Jacobian is too large."""
+    if n * n > _MOST:
+        raise NoFormulaError(f"a Jacobian of {n} by {n} components, more than {_MOST:,} entries")
+    return n
 
 
 @dataclass(frozen=True)

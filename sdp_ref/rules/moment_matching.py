@@ -19,12 +19,11 @@ from sdp_ref.activations.relu import ReLU
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.nonlinear import NORMS, Norm, mean_field, root_moments, softmax_dim
 from sdp_ref.graph.ops import MatrixProduct, Maximum, MaximumOfPairs, Multiply, VectorNorm
-from sdp_ref.jacobian.local import fit
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
 from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full import FullCovarianceRule
 from sdp_ref.rules.joint import elementwise_input
-from sdp_ref.rules.marginal import CHUNK, MarginalRule, normalised, with_spread
+from sdp_ref.rules.marginal import CHUNK, MarginalRule, fitting, normalised, with_spread
 
 
 @dataclass(frozen=True)
@@ -143,8 +142,7 @@ def _marginal_norm(_rule: MarginalMomentMatching, module: nn.Module, law: Diagon
 def _marginal_softmax(_rule: MarginalMomentMatching, module: nn.Softmax, law: DiagonalGaussian) -> Law:
     dim = softmax_dim(module, law.location)
     x, variance = (each.movedim(dim, -1) for each in (law.mean, law.variance))
-    n = x.shape[-1]
-    fit(n, n)
+    n = fitting(x.shape[-1])
     step = max(1, CHUNK // max(1, n * n))
     parts = []
     for m, v in zip(x.reshape(-1, n).split(step), variance.reshape(-1, n).split(step), strict=True):

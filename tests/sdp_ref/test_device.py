@@ -205,10 +205,10 @@ ASKED = {
 
 
 def families(kind=Law):
-    """Laws of the package that have fields of their own, or a constructor."""
+    """Laws of the package, without the bases of several."""
     for each in kind.__subclasses__():
         yield from families(each)
-        if each.__module__.startswith("sdp_ref.laws.") and each.__name__ != "ForeignLaw":
+        if each.__module__.startswith("sdp_ref.laws.") and each.__name__ not in ("ForeignLaw", "_Components"):
             yield each
 
 
