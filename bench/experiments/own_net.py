@@ -54,40 +54,40 @@ class OwnNetExperiment(LawExperiment):
         return isinstance(net, OwnNet)
 
 
-@dataclass(frozen=True)
-class Measure:
-    """Metrics for laws with some number of outputs, with a reason."""
-
-    metrics: tuple[str, ...]
-    about: str
-
-
-def measures_for(outputs: int) -> Measure:
-    """Return the metrics for a net with this many outputs."""
+def measures_for(outputs: int, *, heavy: bool = False) -> tuple[tuple[str, ...], str]:
+    """Return the metrics for a net with this many outputs, and a reason; `heavy` noise has no variance."""
+    pairs = ("tv_pairs",) if outputs <= _PAIR_OUTPUTS else ()
+    if heavy:
+        joint = ("tv_joint", "tv_output") if outputs <= HISTOGRAM_OUTPUTS else ()
+        decision = ("tv_class",) if outputs > 1 else ()
+        margin = () if joint else ("tv_margin", *pairs)
+        return (
+            (*joint, *decision, *margin, "quantile_mean", "quantile_max", "iqr_ratio", "tails"),
+            "The noise has no variance: no moments, no W1, but shared mass and quantiles of each output.",
+        )
     moments = ("std_ratio", "tails", "bures", "gaussian_kl", "min_eigenvalue")
     if outputs == 1:
-        return Measure(
+        return (
             ("tv_headline", "tv_paper", "w1", *moments),
             "One output: total variation in cells of equal mass and in a regular grid, exact W1, and "
             "moments. There is no decision (arg max) to compare.",
         )
     if outputs <= _GRID_OUTPUTS:
-        return Measure(
+        return (
             ("tv_headline", "tv_paper", "tv_class", "tv_difference", "w1", *moments),
             f"{outputs} outputs: total variation in cells of equal mass along the true law’s principal axes "
             "and in a regular grid, of the decision (arg max) and of pairs of outputs, exact W1, and "
             "moments.",
         )
     if outputs <= HISTOGRAM_OUTPUTS:
-        return Measure(
+        return (
             ("tv_principal", "tv_class", "tv_difference", "w1", *moments),
             f"{outputs} outputs: total variation in cells of equal mass along the true law’s principal axes "
             f"together and two by two, no regular grid (which would have 12^{outputs} cells), of the "
             "decision (arg max) and of pairs of outputs, exact W1, and moments.",
         )
-    pairs = ("tv_pairs",) if outputs <= _PAIR_OUTPUTS else ()
     headline, kept = (("tv_principal",), moments) if outputs <= _MOMENT_OUTPUTS else ((), ())
-    return Measure(
+    return (
         (*headline, "tv_class", "tv_margin", *pairs, "tv_sliced", "w1_sliced", "energy", *kept),
         f"{outputs} outputs, more than the {HISTOGRAM_OUTPUTS} that a histogram over all of them has "
         f"samples for: total variation {'along two principal axes of the true law, ' if headline else ''}"
@@ -98,32 +98,14 @@ def measures_for(outputs: int) -> Measure:
     )
 
 
-def heavy_measures_for(outputs: int) -> Measure:
-    """Return the metrics under noise without a variance: shared mass and quantiles only."""
-    quantiles = ("quantile_mean", "quantile_max", "iqr_ratio", "tails")
-    about = "The noise has no variance: no moments, no W1, but shared mass and quantiles of each output."
-    if outputs == 1:
-        return Measure(("tv_joint", "tv_output", *quantiles), about)
-    if outputs <= HISTOGRAM_OUTPUTS:
-        return Measure(("tv_joint", "tv_output", "tv_class", *quantiles), about)
-    pairs = ("tv_pairs",) if outputs <= _PAIR_OUTPUTS else ()
-    return Measure(("tv_class", "tv_margin", *pairs, *quantiles), about)
-
-
 def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
     """Return the samples of each of `oracles` oracles, and the reason if it is not a million."""
-    if outputs > HISTOGRAM_OUTPUTS:
-        most, why = _MANY_OUTPUTS, f"{outputs} outputs"
-    else:
-        most, why = _SAMPLES[0], ""
-    for samples in _SAMPLES:
-        if samples > most or samples * outputs > _VALUES:
-            continue
-        took = 2 * oracles * samples * net.row_seconds  # the oracle, and a second one as a reference
-        if took <= _ORACLES or samples == _SAMPLES[-1]:
-            if samples < most:
-                why = f"a sample takes {net.row_seconds * 1e6:.3g} µs and there are {oracles} oracles"
-            break
+    most, why = (_MANY_OUTPUTS, f"{outputs} outputs") if outputs > HISTOGRAM_OUTPUTS else (_SAMPLES[0], "")
+    fitting = [s for s in _SAMPLES if s <= most and s * outputs <= _VALUES] or [_SAMPLES[-1]]
+    seconds = 2 * oracles * net.row_seconds  # the oracle, and a second one as a reference
+    samples = next((s for s in fitting if s * seconds <= _ORACLES), fitting[-1])
+    if samples < most:
+        why = f"a sample takes {net.row_seconds * 1e6:.3g} µs and there are {oracles} oracles"
     return samples, f"{samples} samples an oracle ({why}); --samples takes more" if why else ""
 
 
@@ -134,8 +116,8 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
         raise UserError("a net needs noise levels: --sigma 0.1,1, in the units of its inputs")
     outputs = net.architecture.outputs
     heavy = settings.design.noise is not None and not hasattr(settings.design.noise.example, "variance")
-    measure = heavy_measures_for(outputs) if heavy else measures_for(outputs)
-    notes = [measure.about, *net.notes]
+    measured, about = measures_for(outputs, heavy=heavy)
+    notes = [about, *net.notes]
     if net.is_large:
         notes.append(
             f"the net is larger than {MOST_BYTES >> 20} MiB: results have its digest and file name, but not "
@@ -149,15 +131,15 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
         sampling = replace(sampling, samples=samples, pilot_samples=min(sampling.pilot_samples, samples))
     w1 = Wasserstein.of({}, settings.metric_options)
     points = min(w1.w1_points, max(LEAST_POINTS, sampling.samples // (2 * w1.w1_pairs)))
-    if "w1" in measure.metrics and (needed := 2 * w1.w1_pairs * points) > sampling.samples:
-        measure = replace(measure, metrics=tuple(name for name in measure.metrics if name != "w1"))
+    if "w1" in measured and (needed := 2 * w1.w1_pairs * points) > sampling.samples:
+        measured = tuple(name for name in measured if name != "w1")
         notes.append(f"no W1: its floor needs {needed} samples, there are {sampling.samples}")
-    elif points < w1.w1_points and everywhere and "w1" in measure.metrics:
+    elif points < w1.w1_points and everywhere and "w1" in measured:
         notes.append(f"W1 on {points} points a side: {sampling.samples} samples give no floor for more")
     experiment = OwnNetExperiment(
         name=NAME,
         description=f"rules on {net.architecture.label}",
-        metrics=measure.metrics,
+        metrics=measured,
         sigmas=tuple(dict.fromkeys(sigmas)),
         rules=BESIDE,
         paper=Size(1, len(net.inputs)),
