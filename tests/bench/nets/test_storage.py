@@ -1,6 +1,7 @@
 """What training keeps on disk: read back, put aside where damaged, gone on from."""
 
 import pytest
+import torch
 
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.nets import storage, training
@@ -62,13 +63,25 @@ def test_a_training_that_stops_goes_on_from_its_last_checkpoint(path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["count.safetensors", "count.checkpoint"])
-def test_what_is_damaged_is_put_aside_and_leaves_no_trace_in_what_is_trained(path, name):
-    path.parent.mkdir()
-    path.with_name(name).write_bytes(b"not a number")
+@pytest.mark.parametrize("damage", [lambda _: b"not a number", lambda content: content.replace(b"2", b"3")])
+def test_what_is_damaged_is_put_aside_and_leaves_no_trace_in_what_is_trained(path, name, damage):
+    before = Counting()
+    before.count = 2
+    storage.write(path.with_name(name), before.to_bytes())
+    damaged = damage(path.with_name(name).read_bytes())
+    path.with_name(name).write_bytes(damaged)
     with pytest.warns(UserWarning, match=rf"{name} is damaged \(.*\): it is now {name}.damaged"):
         assert training.trained(path, Counting, Counting.steps).count == STEPS
     assert names(path) == sorted(["count.safetensors", f"{name}.damaged"])
-    assert path.with_name(f"{name}.damaged").read_bytes() == b"not a number"
+    assert path.with_name(f"{name}.damaged").read_bytes() == damaged
+
+
+def test_a_flipped_bit_of_a_net_is_found(path):
+    storage.write(path, storage.to_file({"weight": torch.zeros(20)}, {}))
+    assert torch.equal(storage.read(path, storage.from_file)[0]["weight"], torch.zeros(20))
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    with pytest.warns(UserWarning, match="checksum"):
+        assert storage.read(path, storage.from_file) is None
 
 
 def test_what_does_not_belong_to_the_reader_stays_in_its_place(path):
