@@ -200,10 +200,28 @@ class Network:
 
 
 _ADAM = {"optimizer": "adam", "momentum": 0.0, "weight_decay": 0.0}
-_MINUTES: dict[str, Any] = {
-    "training": {**_ADAM, "learning_rate": 3e-3, "epochs": 10},
-    "short": {"epochs": 3},
-}
+
+
+def _small(
+    build: Callable[[Any], nn.Module],
+    title: str,
+    family: str,
+    depth: int,
+    width: int,
+    covariance_seconds: float,
+) -> Network:
+    """Return a network that is trained in minutes on a CPU."""
+    return Network(
+        build,
+        title,
+        family,
+        depth,
+        width,
+        covariance_seconds=covariance_seconds,
+        training={**_ADAM, "learning_rate": 3e-3, "epochs": 10},
+        short={"epochs": 3},
+    )
+
 
 IMAGE_NETWORKS: dict[str, Network] = {
     "resnet18": Network(
@@ -237,62 +255,34 @@ IMAGE_NETWORKS: dict[str, Network] = {
         },
         short={"epochs": 10},
     ),
-    "vit": Network(
-        lambda a: zoo.ViT(a.channels, a.size, a.classes, a.width),
-        "ViT",
-        "attention",
-        10,
-        width=32,
-        covariance_seconds=5.0,
-        **_MINUTES,
+    "vit": _small(lambda a: zoo.ViT(a.channels, a.size, a.classes, a.width), "ViT", "attention", 10, 32, 5.0),
+    "mixer": _small(
+        lambda a: zoo.Mixer(a.channels, a.size, a.classes, a.width), "MLP-Mixer", "mixing MLPs", 10, 32, 8.0
     ),
-    "mixer": Network(
-        lambda a: zoo.Mixer(a.channels, a.size, a.classes, a.width),
-        "MLP-Mixer",
-        "mixing MLPs",
-        10,
-        width=32,
-        covariance_seconds=8.0,
-        **_MINUTES,
+    "convnext": _small(
+        lambda a: zoo.ConvNeXt(a.channels, a.classes, a.width), "ConvNeXt", "convolution", 9, 16, 30.0
     ),
-    "convnext": Network(
-        lambda a: zoo.ConvNeXt(a.channels, a.classes, a.width),
-        "ConvNeXt",
-        "convolution",
-        9,
-        width=16,
-        covariance_seconds=30.0,
-        **_MINUTES,
-    ),
-    "resnet8": Network(
+    "resnet8": _small(
         lambda a: zoo.ResNet(a.channels, a.classes, a.width, blocks=(1, 1, 1), max_pool=True),
         "ResNet-8 with max-pool",
         "convolution",
         8,
-        width=8,
-        covariance_seconds=8.0,
-        **_MINUTES,
+        8,
+        8.0,
     ),
 }
 
 SEQUENCE_NETWORKS: dict[str, Network] = {
-    "gru": Network(
-        lambda a: zoo.GRUClassifier(a.features, a.classes, a.width),
-        "GRU",
-        "recurrence",
-        2,
-        width=16,
-        covariance_seconds=3.0,
-        **_MINUTES,
+    "gru": _small(
+        lambda a: zoo.GRUClassifier(a.features, a.classes, a.width), "GRU", "recurrence", 2, 16, 3.0
     ),
-    "decoder": Network(
+    "decoder": _small(
         lambda a: zoo.Decoder(a.features, a.length, a.classes, a.width),
         "Causal decoder",
         "attention",
         10,
-        width=16,
-        covariance_seconds=10.0,
-        **_MINUTES,
+        16,
+        10.0,
     ),
 }
 NETWORKS: Mapping[str, Network] = {**IMAGE_NETWORKS, **SEQUENCE_NETWORKS}
