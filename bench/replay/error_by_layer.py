@@ -62,10 +62,9 @@ class LayerErrors:
     `exact`: whether its reference moments come from a formula rather than from samples. `rule`, `closure`,
     `total`: see the module; the floor of `closure` is an upper bound, the noise of T_l, since T_l -
     F_l(T_{l-1}) has less. `dropped`: the covariances of F_l(R_{l-1}) that a rule with independent components
-    drops; else 0. `mean`: the part of `total` due to the mean. `spread`: root of the true total variance, in
-    the layer's units. `spread_ratio`: the rule's spread over the true one. `constant`: whether the true
-    spread is within rounding in the net's precision; distances are then in the layer's own units and
-    describe rounding.
+    drops; else 0. `mean`: the part of `total` due to the mean. `spread_ratio`: root of the rule's total
+    variance over the true one. `constant`: whether the true spread is within rounding in the net's precision;
+    distances are then in the layer's own units and describe rounding.
     """
 
     label: str
@@ -76,7 +75,6 @@ class LayerErrors:
     total: Estimate
     dropped: float
     mean: float
-    spread: float
     spread_ratio: float
     constant: bool
 
@@ -249,7 +247,6 @@ def _at_layer(
         total=Estimate(float(parts.sum().sqrt()), *noise, stderr(rules)),
         dropped=float(distance(kepts, exacts)),
         mean=float(parts[0].sqrt()),
-        spread=float(np.sqrt(max(0.0, np.trace(moments.covariance)))),
         spread_ratio=float(np.sqrt(predicted / true)) if true > 0 else float("nan"),
         constant=_is_constant(moments),
     )

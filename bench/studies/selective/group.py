@@ -16,7 +16,7 @@ from sdp_bench.bench.datasets.base import LabelledExamples
 from sdp_bench.bench.datasets.sets import EMNIST_LETTERS, MNIST
 from sdp_bench.bench.experiments.replicates import Number
 from sdp_bench.bench.nets.training import numerics
-from sdp_bench.bench.noise import CAUCHY
+from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
 from sdp_bench.bench.studies.classifiers import (
     ClassifierGroup,
     ImageSplits,
@@ -27,7 +27,7 @@ from sdp_bench.bench.studies.classifiers import (
 from sdp_bench.bench.studies.selective import CERTIFICATES, COMBINED, OTHER_SCALES, READINGS, SCALE, SCORES
 from sdp_bench.bench.studies.selective.risk_coverage import risk_coverage
 from sdp_ref import losses
-from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
+from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP, Rule
 from sdp_ref.rules.base import predicted
 
 SIGMA = 0.1
@@ -65,24 +65,26 @@ class _View:
 
     @cached_property
     def location(self) -> Tensor:
-        if self.objective.rule in (None, PROPAGATED):
+        if self.rule == PROPAGATED:
             return cast(Tensor, self.model.net(self.pixels)).double()
         return self.gaussian.location
 
     @cached_property
     def gaussian(self) -> sr.Gaussian | sr.DiagonalGaussian:
-        sigma = self.objective.sigma or SIGMA
-        law = sr.DiagonalGaussian(self.pixels, torch.full_like(self.pixels, sigma**2))
-        propagated = predicted(self.objective.rule or PROPAGATED, self.model.net, law)
-        return cast(sr.Gaussian | sr.DiagonalGaussian, propagated).to(torch.float64)  # like the noise
+        return cast(sr.Gaussian | sr.DiagonalGaussian, self._law(GAUSSIAN, self.rule))  # like the noise
 
     @cached_property
     def cauchy(self) -> sr.Cauchy:
-        law = sr.Cauchy(self.pixels, torch.full_like(self.pixels, self.objective.sigma or SIGMA))
-        rule = self.objective.rule or PROPAGATED
-        stable = STABLE if isinstance(rule, MarginalMomentMatching) else rule
-        propagated = predicted(stable, self.model.net, law)
-        return cast(sr.Cauchy, propagated).to(torch.float64)  # like the noise
+        stable = STABLE if isinstance(self.rule, MarginalMomentMatching) else self.rule
+        return cast(sr.Cauchy, self._law(CAUCHY, stable))  # like the noise
+
+    @property
+    def rule(self) -> Rule:
+        return self.objective.rule or PROPAGATED
+
+    def _law(self, noise: Noise, rule: Rule) -> sr.Law:
+        law = noise.law(self.pixels, self.objective.sigma or SIGMA)
+        return predicted(rule, self.model.net, law).to(torch.float64)
 
     def score(self, name: str) -> dict[str, Tensor]:
         if name == "softmax_entropy":
