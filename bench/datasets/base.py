@@ -152,9 +152,6 @@ class TabularClassification(Dataset):
         """
         import torch
 
-        if scaling not in FEATURE_SCALINGS:
-            choices = ", ".join(FEATURE_SCALINGS)
-            raise ValueError(f"unknown feature scaling '{scaling}'; choose from {choices}")
         features, labels = self.read(_complete(self.title, self.files))
         classes = np.unique(labels)
         if features.ndim != 2 or labels.shape != features.shape[:1] or (classes != range(len(classes))).any():

@@ -23,12 +23,8 @@ from sdp_bench.bench.datasets.base import LabelledExamples, SplitClassification
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import NETWORKS, ClassifierArchitecture, architecture_from
+from sdp_bench.bench.nets.recipes import OPTIMIZERS
 from sdp_bench.bench.nets.training import Minibatches, generator, numerics, packed, resumed, unpack
-
-OPTIMIZERS = ("sgd", "adam")
-SCHEDULES = ("constant", "cosine")
-AUGMENTATIONS = ("none", "crop_flip")
-PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -55,9 +51,9 @@ class ImageRecipe:
         for name, choices in (
             ("dataset", names(SplitClassification)),
             ("optimizer", OPTIMIZERS),
-            ("schedule", SCHEDULES),
-            ("augmentation", AUGMENTATIONS),
-            ("precision", PRECISIONS),
+            ("schedule", ("constant", "cosine")),
+            ("augmentation", ("none", "crop_flip")),
+            ("precision", ("float32", "bfloat16")),
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"unknown {name} '{getattr(self, name)}'; choose from {', '.join(choices)}")
