@@ -193,18 +193,18 @@ def bad_calls():
                     yield words_of(path, command, parameter, value)
 
 
-def called(words):
+def called(words, seconds=SECONDS):
     """Exit code, output and error of a call in this process; one that hangs ends with a traceback."""
 
     def hangs(*_):
-        raise TimeoutError(f"more than {SECONDS} s")
+        raise TimeoutError(f"more than {seconds} s")
 
     out, err = io.StringIO(), io.StringIO()
     before, interrupts = signal.signal(signal.SIGALRM, hangs), signal.getsignal(signal.SIGINT)
-    signal.alarm(SECONDS)
+    signal.alarm(seconds)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["sdp-bench", *words])
+            patch.setattr(sys, "argv", ["sdp-bench", *map(str, words)])
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
                     cli.main()

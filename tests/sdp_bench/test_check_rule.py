@@ -3,11 +3,9 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.commands.check_rule import check_rule
 from sdp_ref.conformance.report import VERSION
+from tests.attacks.calls import called
 
 MINE = """
 import torch
@@ -36,12 +34,8 @@ def mine(tmp_path):
 
 
 def run(*arguments):
-    result = CliRunner().invoke(check_rule, [str(a) for a in arguments])
-    if isinstance(result.exception, UserError):
-        return result.exception.exit_code, str(result.exception)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.output
+    code, out, err = called(["check-rule", *arguments], seconds=300)
+    return code, err + out
 
 
 def test_a_sound_rule_ends_with_0_and_the_counts():
@@ -80,16 +74,16 @@ def test_json_goes_to_a_file_or_to_standard_output_alone(tmp_path):
     report = json.loads(target.read_text())
     assert report["rule"] == "sdp"
     assert report["counts"] == {"passed": 1, "failed": 0, "skipped": 0}
-    result = CliRunner().invoke(check_rule, ["sdp", "--only", "dtype", "--json", "-"])
-    assert json.loads(result.stdout)["passed"] is True
-    assert "passed   dtype" in result.stderr
-    assert result.stderr.endswith("verdict: sdp passes the one check that applies\n")
+    _, out, err = called(["check-rule", "sdp", "--only", "dtype", "--json", "-"])
+    assert json.loads(out)["passed"] is True
+    assert "passed   dtype" in err
+    assert err.endswith("verdict: sdp passes the one check that applies\n")
 
 
 def test_a_file_that_cannot_be_written_is_told_before_any_check(tmp_path):
     (tmp_path / "file").touch()
     place = tmp_path / "file" / "kit.json"
-    assert run("sdp", "--json", place) == (3, f"cannot write {place}: File exists")
+    assert run("sdp", "--json", place) == (3, f"Error: cannot write {place}: File exists\n")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ It runs in this process, where what it imports is there already, but for what on
 """
 
 import contextlib
-import io
 import shutil
 import signal
 import sqlite3
@@ -16,8 +15,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sdp_bench import cli
 from sdp_bench.bench.nets import storage
+from tests.attacks.calls import called
 from tests.bench.conftest import change
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
@@ -38,16 +37,8 @@ TINY = tiny()
 
 def command(*words, cwd):
     """Run the command in a folder: its exit code and what it printed."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.chdir(cwd):
-        patch.setattr(sys, "argv", ["sdp-bench", *words])
-        with (
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-            pytest.raises(SystemExit) as stop,
-        ):
-            cli.main()
-    return subprocess.CompletedProcess(words, stop.value.code, out.getvalue(), err.getvalue())
+    with contextlib.chdir(cwd):
+        return subprocess.CompletedProcess(words, *called(words, seconds=600))
 
 
 @pytest.fixture

@@ -4,20 +4,16 @@ import json
 from dataclasses import replace
 
 import pytest
-from click.testing import CliRunner
 
 from sdp_bench.bench import manifests
-from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.manifests import MANIFESTS, ci_oracles
-from sdp_bench.commands.gate import oracles
+from tests.attacks.calls import called
 
 
 def call(*arguments):
-    """Run the command in this process: exit code, output, and the error that it raises."""
-    result = CliRunner().invoke(oracles, arguments)
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.output
+    """Run the command in this process: exit code and output."""
+    code, out, err = called(["oracles", *arguments], seconds=600)
+    return code, out + err
 
 
 @pytest.fixture
@@ -36,23 +32,24 @@ def test_a_shard_of_the_committed_oracles_agrees():
 
 def test_recording_gives_what_verification_finds_again(tmp_path, few, monkeypatch):
     path = tmp_path / "oracles.json"
-    code, output = call("record", "--manifests", str(path))
+    code, output = call("record", "--manifests", path)
     assert code == 0
     assert "2 manifests, all checks passed" in output
     monkeypatch.setenv("GITHUB_RUN_NUMBER", "8")
-    code, output = call("verify", "--manifests", str(path))
+    code, output = call("verify", "--manifests", path)
     assert code == 0
     assert "1 of 2 recorded oracles, part 1/4 by GITHUB_RUN_NUMBER=8" in output
     path.write_text(path.read_text().replace('"sigma": ', '"sigma": 1', 1))
-    with pytest.raises(UserError, match="damaged or edited"):
-        call("verify", "--manifests", str(path), "--shard", "2/2")
+    code, output = call("verify", "--manifests", path, "--shard", "2/2")
+    assert code == 2
+    assert "damaged or edited" in output
 
 
 def test_an_oracle_that_differs_from_its_manifest_ends_in_one(tmp_path, few):
     path = tmp_path / "oracles.json"
     made = [manifests.record(*source) for source in few]
     manifests.save([replace(made[0], statistics=made[1].statistics), made[1]], path)
-    code, output = call("verify", "--manifests", str(path), "--shard", "1/2")
+    code, output = call("verify", "--manifests", path, "--shard", "1/2")
     assert code == 1
     assert "mean: off by" in output
     assert "oracle: CHANGED" in output
@@ -67,28 +64,13 @@ def test_a_recorded_manifest_is_shown():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        (("show", "zz"), UserError, "no recorded oracles have a key that begins with 'zz'"),
-        (("show", "8"), UserError, "4 recorded oracles have a key"),
-        (("show", "ab", "--database", "nowhere.sqlite"), UserError, "nowhere.sqlite"),
-        (("verify", "--manifests", "nowhere.json"), UserError, "cannot read nowhere.json"),
-        (
-            ("verify", "--manifests", str(MANIFESTS.with_name("README.md"))),
-            UserError,
-            "not a file of manifests",
-        ),
-    ],
-)
-def test_what_is_not_there_is_told(arguments, error, message):
-    with pytest.raises(error, match=message):
-        call(*arguments)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("show", ""), "must not be empty"),
+        (("show", "zz"), "no recorded oracles have a key that begins with 'zz'"),
+        (("show", "8"), "4 recorded oracles have a key"),
+        (("show", "ab", "--database", "nowhere.sqlite"), "nowhere.sqlite"),
+        (("verify", "--manifests", "nowhere.json"), "cannot read nowhere.json"),
+        (("verify", "--manifests", MANIFESTS.with_name("README.md")), "not a file of manifests"),
         (("verify", "--shard", "5/4"), "not a part i/n"),
         (("show", "ab", "--derive"), "--derive needs --database"),
     ],

@@ -1,17 +1,16 @@
 """The command that trains classifiers: what it says, and its exit codes."""
 
 import dataclasses
-import sys
 
 import pytest
 
-from sdp_bench import cli
 from sdp_bench.bench.datasets.base import ImageClassification
+from tests.attacks.calls import called
 from tests.bench.nets.test_image_training import DATA, TEST
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch):
     """Run the command on a made-up MNIST: returns exit code, output and errors."""
     sets = {"train": DATA, "test": dataclasses.replace(TEST, split="test")}
     load = ImageClassification.load
@@ -22,14 +21,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ImageClassification, "load", made_up)
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
     monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sdp-bench", "train", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return stop.value.code, *capsys.readouterr()
-
-    return command
+    return lambda *arguments: called(["train", *arguments], seconds=300)
 
 
 def test_training_goes_on_where_it_stopped_and_is_kept(run):
