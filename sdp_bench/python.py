@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Real
 from os import PathLike, fspath
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from sdp_bench.bench.nets.own.inputs import Inputs
     from sdp_bench.bench.nets.own.net import OwnNet
     from sdp_bench.bench.plugins.plugin import Plugin
-    from sdp_bench.bench.runs.driver import Meter
 
 
 def validate(
@@ -155,7 +153,7 @@ def validate(
             jobs=_option("jobs", jobs),
             command="sdp_bench.validate",
         )
-        screen = Screen() if progress else _Silent()
+        screen = Screen(quiet=not progress)
         found = validated(question, kept or Path(place, "validate.sqlite"), screen, folder)
     if folder is not None:
         build(found.card, folder)
@@ -187,23 +185,6 @@ def advise(
         found = own()
         named = family if isinstance(family, Noise) else noise_of(family)
         return pd.DataFrame(apart(advise_on, found, named, sigmas or (1.0,), address=found.architecture.name))
-
-
-class _Silent:
-    """A :class:`sdp_bench.bench.runs.driver.Progress` that prints nothing."""
-
-    def say(self, text: str) -> None:
-        pass
-
-    @contextmanager
-    def meter(self, title: str) -> Iterator[Meter]:  # noqa: ARG002
-        yield self
-
-    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
 
 
 def _option(name: str, given: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -85,13 +85,12 @@ def execute(
     store: Store,
     run: int,
     executor: Executor,
-    on_group: Callable[[Group, GroupResult], None],
-) -> None:
-    """Run groups and store each as it finishes.
+) -> Iterator[tuple[Group, GroupResult]]:
+    """Run groups, and yield each once it is finished and stored.
 
-    Cells in `done` are skipped, and `on_group` is called after each group is stored. If a worker dies or
-    exceeds its time limit, its group has failed. If the driver ends, finished groups are already stored.
-    Errors in a worker outside the measured code are bugs of the project and are raised here.
+    Cells in `done` are skipped. If a worker dies or exceeds its time limit, its group has failed. If the
+    driver ends, finished groups are already stored. Errors in a worker outside the measured code are bugs of
+    the project and are raised here.
     """
     start = time.perf_counter()
     futures: dict[Future[GroupResult], tuple[Group, list[Cell]]] = {}
@@ -108,7 +107,7 @@ def execute(
             rule = rules.pop() if len(rules) == 1 else None
             result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units], took)
         store_result(store, run, group, result, cells)
-        on_group(group, result)
+        yield group, result
 
 
 class Meter(Protocol):
@@ -226,16 +225,11 @@ def _measure(
     expected = {id(group): group.seconds for group in groups}
     # Longest first, so that no worker is left alone with a long group.
     groups = sorted(groups, key=lambda group: -expected[id(group)])
-    failed = count = 0
-    spent = 0.0
+    failed, spent = 0, 0.0
+    told: set[Reason] = set()
     with progress.meter("groups") as meter:
         meter.done(0, len(groups), "")
-
-        told: set[Reason] = set()
-
-        def on_group(group: Group, result: GroupResult) -> None:
-            nonlocal failed, count, spent
-            count += 1
+        for count, (group, result) in enumerate(execute(groups, done, store, number, executor), 1):
             spent += expected[id(group)]
             broken = [failure for failure in result.failures if not failure.refused]
             failed += len(broken)
@@ -246,8 +240,6 @@ def _measure(
                     meter.note(f"not defined: {reason.rule}: {reason.line}")
                 told.add(reason)
             meter.done(count, len(groups), group.title, spent / sum(expected.values()))
-
-        execute(groups, done, store, number, executor, on_group)
     return failed
 
 

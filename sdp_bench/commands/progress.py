@@ -60,13 +60,17 @@ class _Lines:
 
 
 class Screen:
-    """Progress of a run on standard error."""
+    """Progress of a run on standard error, or none of it."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
 
     def say(self, text: str) -> None:
-        echo(text, err=True)
+        if not self._quiet:
+            echo(text, err=True)
 
     def meter(self, title: str) -> AbstractContextManager[Meter]:
-        return meter(title)
+        return meter(title, quiet=self._quiet)
 
 
 def command_line() -> str:
@@ -75,17 +79,16 @@ def command_line() -> str:
 
 
 @contextmanager
-def meter(title: str, *, unit: str = "") -> Iterator[Meter]:
+def meter(title: str, *, quiet: bool = False) -> Iterator[Meter]:
     """Show the progress of a loop on standard error until the block ends."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    console = Console(stderr=True, quiet=quiet)
+    if quiet or not console.is_terminal:
         yield _Lines(console, title)
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[steps]}"),
-        TextColumn(unit),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         TextColumn("{task.fields[text]}", style="dim"),

@@ -235,15 +235,8 @@ def test_workers_run_it_without_the_file(file, tmp_path):
     try:
         with Store(tmp_path / "r.sqlite", writing=True) as store:
             number = begin(store, plan)
-            results = []
-            run.execute(
-                plan.groups,
-                run.current(store, plan.groups),
-                store,
-                number,
-                executor,
-                lambda g, r: results.append(r),
-            )
+            done = run.current(store, plan.groups)
+            results = [result for _, result in run.execute(plan.groups, done, store, number, executor)]
             frame = store.frame(store.run(number))
     finally:
         executor.shutdown()

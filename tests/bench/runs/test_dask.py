@@ -88,26 +88,21 @@ def connect(address, workers=2):
 def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, plan, local, cluster):
     address, workers = cluster
     executor = connect(address)
-    killed = []
-
-    def on_group(*_):
-        if not killed:
-            killed.append(os.kill(workers[0].pid, signal.SIGKILL))
-
     with Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
-        driver.execute(plan.groups, frozenset(), store, number, executor, on_group)
+        for count, _ in enumerate(driver.execute(plan.groups, frozenset(), store, number, executor)):
+            if not count:
+                os.kill(workers[0].pid, signal.SIGKILL)
         frame = numbers(store.frame(store.run(number)))
         assert store.failures(store.run(number)).empty
     executor.shutdown()
-    assert killed
     pd.testing.assert_frame_equal(frame, local, check_exact=True)
 
 
 def test_a_cluster_of_its_own(tmp_path, plan, local):
     with DaskWorkers(None, 2, 1) as executor, Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
-        driver.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
+        list(driver.execute(plan.groups, frozenset(), store, number, executor))
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
 
 

@@ -71,8 +71,7 @@ def test_numbers_do_not_depend_on_order_company_or_process(tiny_file, tmp_path, 
     pd.testing.assert_frame_equal(whole, backwards, check_exact=True)
     with Store(tmp_path / "c.sqlite", writing=True) as store, LocalProcesses(2, 1) as executor:
         number = begin(store, plan)
-        seen = []
-        run.execute(plan.groups, frozenset(), store, number, executor, lambda g, r: seen.append((g, r)))
+        seen = list(run.execute(plan.groups, frozenset(), store, number, executor))
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), whole, check_exact=True)
     assert len(seen) == len(plan.groups)
     alone = make_plan(TINY.but(rules=("monte_carlo:samples=10",)), ("iris-tv",))
@@ -245,7 +244,7 @@ def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
 
     with Store(tmp_path / "r.sqlite", writing=True) as store, Dying(2, 1) as executor:
         number = begin(store, plan)
-        run.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
+        list(run.execute(plan.groups, frozenset(), store, number, executor))
         failures = store.failures(store.run(number))
         assert failures.rule.isna().all()
         assert len(failures) == len(plan.groups[1].subjects)

@@ -305,12 +305,11 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     file.unlink()
     inputs.unlink()
     executor = LocalProcesses(2, 1)
-    results = []
     try:
         with Store(tmp_path / "r.sqlite", writing=True) as store:
             number = begin(store, plan)
             done = current(store, plan.groups)
-            execute(plan.groups, done, store, number, executor, lambda _, r: results.append(r))
+            results = [result for _, result in execute(plan.groups, done, store, number, executor)]
             frame, done = store.frame(store.run(number)), current(store, plan.groups)
             nets = store.nets(store.run(number))
             with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
