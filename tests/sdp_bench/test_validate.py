@@ -245,12 +245,13 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     words += ("--w1-points", "100", "--jobs", "1", "--database", "o.sqlite", "--output", "card")
     code, out, err = call(*words, "--rules", "sdp,dvia,monte_carlo:samples=10,oracle_again")
     assert code == 0, err
-    title, *lines, page, last = out.splitlines()
+    title, *lines, _, advice, page, last = out.splitlines()
+    assert advice.startswith("  advice without an oracle")
     assert title == "which rule for nets.py:build"
-    assert {line.split(",")[0].strip() for line in lines[:-1]} == {
+    assert {line.split(",")[0].strip() for line in lines} == {
         *("standard deviations and intervals", "whole distribution", "tails")
     }
-    assert all(" ± " in line and "per input" in line for line in lines[:-1])
+    assert all(" ± " in line and "per input" in line for line in lines)
     assert page == "scorecard: card/index.html"
     assert last.startswith("verdict: for nets.py:build, linearisation (SDP, ")
     assert "rely on it" in last
