@@ -70,12 +70,8 @@ def check_like(name: str, value: object, like: Tensor, what: str) -> Tensor:
 def check_float(name: str, value: object) -> Tensor:
     if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
         raise ValueError(f"{name} must be a float32 or float64 tensor, got {_kind(value)}")
-    check_finite(name, value)
-    return value
-
-
-def check_finite(name: str, value: Tensor) -> None:
     require(finite(name, value))
+    return value
 
 
 def check_reduction(reduction: str) -> None:
