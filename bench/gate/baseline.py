@@ -7,7 +7,8 @@ is rejected, while a merge of two branches that updated different rules is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,14 +94,17 @@ class Baseline:
             )
 
 
-def read(path: Path) -> Baseline:
-    """Read a baseline; a UserError if it is missing, damaged, of another version, or without rules."""
+def read(path: Path, asked: Sequence[str] = ()) -> Baseline:
+    """Read a baseline; a UserError if it is missing, damaged, of another version, or without rules.
+
+    `asked` are the rules of the command that the error suggests.
+    """
     try:
         content = files.read_json(path)
     except FileNotFoundError:
-        raise UserError(
-            f"baseline {path} does not exist; create it with: sdp-bench check --baseline {path} --update"
-        ) from None
+        named = ["--rules", ",".join(asked)] if asked else []
+        words = ["sdp-bench", "check", "--baseline", str(path), *named, "--update"]
+        raise UserError(f"baseline {path} does not exist; create it with: {shlex.join(words)}") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:

@@ -74,6 +74,10 @@ class Outcome:
                 steps.append(f"to see why it fails: {shlex.join(['sdp-bench', 'check-rule', address])}")
             if verdict.having(Status.GONE):
                 steps.append(f"to drop the removed rules: {self._update([])}")
+            if verdict.kind == accuracy.KIND:
+                for rule in verdict.rules(Status.WORSE, Status.CHANGED):
+                    words = ["sdp-bench", "check-rule", self.addresses.get(rule, rule)]
+                    steps.append(f"to see whether the change is an error: {shlex.join(words)}")
             only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}[verdict.kind]
             for statuses, purpose, options in (
                 ((Status.WORSE, Status.CHANGED), f"to accept the change of {verdict.kind}", only),

@@ -153,6 +153,7 @@ def as_json(outcome: Outcome) -> str:
     plain: dict[str, Any] = {
         "exit code": outcome.exit_code,
         "regressions": [verdict.kind for verdict in outcome.verdicts if verdict.status == REGRESSION],
+        "changes": [verdict.kind for verdict in outcome.verdicts if verdict.having(Status.CHANGED)],
         "table": table(outcome),
         "next": outcome.next_steps,
         "seed": outcome.seed,

@@ -99,7 +99,8 @@ class Verdict:
 
     @property
     def summary(self) -> str:
-        counts = {status: len(self.having(status)) for status in Status}
+        cells = [finding for finding in self.findings if finding.cell != ALL_CASES] or self.findings
+        counts = {status: sum(f.status == status for f in cells) for status in Status}
         parts = [f"{number} {status}" for status, number in counts.items() if number]
         names = self.rules(*STOPPING)
         of = f" of {', '.join(names)}" if names else ""

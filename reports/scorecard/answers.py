@@ -152,7 +152,7 @@ class Answer:
             return "undecided, measure more inputs"
         if small:
             return "rely on it"
-        return "do not rely on it" + (" (no rule is accurate here)" if self.rule == LINEAR else "")
+        return "do not rely on it"
 
 
 def answers(frame: pd.DataFrame, traits: RuleTraits, costs: Sequence[CostTable]) -> list[Answer]:
@@ -212,9 +212,9 @@ def _answer(
 
 
 def action(rule: str, traits: RuleTraits) -> str:
-    """What to do to apply a rule: ``use DVIA``, ``draw 100 samples``."""
+    """What to do to apply a rule: ``use DVIA``, ``estimate it from 100 samples``."""
     if count := plain_samples(rule):
-        return f"draw {labels.plural(count, 'sample')}"
+        return f"estimate it from {labels.plural(count, 'sample')}"
     return f"use {traits.label(rule)}"
 
 
@@ -246,8 +246,8 @@ def _checked(advice: Sequence[Mapping[str, Any]], found: Sequence[Answer]) -> st
         if outcome and small is not None:
             right = "right" if (outcome == "accurate") == small else "wrong"
             counts["undecided" if outcome == "undecided" else right] += 1
-    judged = sum(counts.values())
-    return f"{', '.join(f'{name} in {n}' for name, n in counts.items())} of {judged} decided settings"
+    of = f"of {sum(counts.values())} settings with a decided error of linearisation"
+    return f"{', '.join(f'{name} in {number}' for name, number in counts.items())} {of}"
 
 
 def _alike(answer: Answer) -> tuple[str, str, str, str, str]:
@@ -297,9 +297,14 @@ def _conclusion(found: Sequence[Answer], costs: Sequence[CostTable], traits: Rul
         parts.append(f"{trust} for {where}")
     said = f"linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): " if parts else ""
     others = [answer for answer in found if answer.rule != LINEAR and answer.trust != "rely on it"]
+    poor = [answer for answer in others if answer.error.is_small(answer.use) is False]
+    others = [answer for answer in others if answer not in poor]
     for rule in dict.fromkeys(answer.rule for answer in others):
         own = [answer for answer in others if answer.rule == rule]
         parts.append(f"{action(rule, traits)} for {_where(own, found)}{_cost(rule, costs)}")
+    if poor:
+        best = labels.listed(list(dict.fromkeys(traits.label(answer.rule) for answer in poor)))
+        parts.append(f"no compared rule is accurate enough for {_where(poor, found)} (best: {best})")
     return said + "; ".join(parts)
 
 

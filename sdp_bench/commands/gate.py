@@ -114,7 +114,7 @@ def check(
     for path in outputs:
         files.check_writable(path)
         files.remove_old(path)
-    known = read(baseline)
+    known = read(baseline, rules or ())
     with meter("check") as bar, limited(most):
         outcome = compare(known, options, file=baseline, step=bar.done)
     echo(report.text(outcome))
