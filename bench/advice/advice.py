@@ -11,37 +11,28 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.advice.thresholds import rates, thresholds
+from sdp_bench.bench.advice.thresholds import DEVIATIONS, LIMITS, PAIRS, outcome_of
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import Noise
 from sdp_ref import propagate
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
-PAIRS = 16
-PASSES = 4 * PAIRS + 1
-"""Evaluations of the net for one input and noise level."""
 STEP = 1e-4
 """Length of the steps for derivatives, relative to the noise: rarely across a kink, exact in float64."""
 _DRAWS = 2000
 _BATCH = 256  # rows of a forward pass
 _TINY = 1e-300
 _ROUNDING = 1e-12  # smallest variance of an axis, relative to the largest
-
-DEVIATIONS = "standard deviations and intervals"
-LIMITS = {"class": 0.01, DEVIATIONS: math.log(1.05), "whole distribution": 0.05}
-"""Errors that are small for a use: a total variation, the logarithm of a factor, and a total variation in
-excess of that of an exact rule."""
-Outcome = Literal["accurate", "inaccurate", "undecided"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +109,6 @@ def probe(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> Pr
     return Probe(centre, (up - down) / (2 * STEP), (plus - minus) / 2, (plus + minus) / 2 - centre, predicted)
 
 
-def outcome_of(use: str, index: float) -> Outcome:
-    """Compare an index with both thresholds of its use; infinite ones are undecided."""
-    low, high = thresholds()[use]
-    return "accurate" if index <= low else "inaccurate" if high < index < math.inf else "undecided"
-
-
 def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> pd.DataFrame:
     """Advise on linearisation for each input of a net and each use, without an oracle.
 
@@ -180,49 +165,3 @@ def samples_for(use: str, probed: Probe) -> int:
         needed = spread**2 / (2 * math.pi * LIMITS[use] ** 2)
     digits = 10 ** max(0, math.floor(math.log10(max(needed, 1))))
     return math.ceil(needed / digits) * digits
-
-
-def outcomes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the advice by use and noise level: the mean index over inputs, its outcome, and most samples."""
-    grouped = pd.DataFrame(rows).groupby(["use", "sigma"], sort=False)
-    table = grouped.agg(index=("index", "mean"), samples=("samples", "max")).reset_index()
-    judged = [outcome_of(use, index) for use, index in zip(table["use"], table["index"], strict=True)]
-    return table.assign(outcome=judged)
-
-
-def sentences(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
-    """Advice in words, from rows with `sigma`: a line for each use and noise level, and the verdict last."""
-    inputs = len({row["input"] for row in rows})
-    lines = [f"advice for {name}, mean over {inputs} input{'s' if inputs > 1 else ''}, {PASSES} passes each"]
-    where: dict[Outcome, list[str]] = {"accurate": [], "inaccurate": [], "undecided": []}
-    for use, sigma, index, samples, outcome in outcomes(rows).itertuples(index=False):
-        where[outcome].append(f"{use} at σ = {sigma:g}")
-        text = f"linearisation is {outcome}" if outcome != "undecided" else "undecided"
-        text += f", {_SIZES[use](index)}" + (f"; draw {samples:,} samples" if outcome == "inaccurate" else "")
-        lines.append(f"  {use}, σ = {sigma:g}: {text}")
-    wrong = "; ".join(
-        f"{row['use']} {100 * row['wrong']:.1f} % "
-        f"({100 * row['wrong_low']:.1f} to {100 * row['wrong_high']:.1f} %)"
-        for row in rates().to_dict("records")
-    )
-    lines.append(f"  how often such advice was wrong on other nets (95 % interval): {wrong}")
-    advice: dict[Outcome, str] = {
-        "accurate": "rely on linearisation (sdp) for",
-        "inaccurate": "draw samples for",
-        "undecided": "run `sdp-bench validate --net` for",
-    }
-    parts = [f"{advice[outcome]} {', '.join(own)}" for outcome, own in where.items() if own]
-    return [*lines, f"verdict: for {name}, {'; '.join(parts)}"]
-
-
-def _factor(size: float) -> str:
-    return f"{100 * math.expm1(size):.2g} %" if size < 1 else f"a factor of {math.exp(size):.2g}"
-
-
-_SIZES = {
-    "class": lambda size: f"class probabilities off by about {100 * size:.2g} points (limit 1)",
-    "standard deviations and intervals": lambda size: (
-        f"standard deviations off by about {_factor(size)} (limit 5 %)"
-    ),
-    "whole distribution": lambda size: f"total variation about {size:.2g} above an exact rule (limit 0.05)",
-}

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench import oracles
-from sdp_bench.bench.advice.advice import DEVIATIONS, LIMITS, Probe, probe
-from sdp_bench.bench.advice.thresholds import TABLE, calibration, rates, thresholds
+from sdp_bench.bench.advice.advice import Probe, probe
+from sdp_bench.bench.advice.thresholds import DEVIATIONS, LIMITS, TABLE, calibration, rates, thresholds
 from sdp_bench.bench.datasets import dataset, names
 from sdp_bench.bench.datasets.base import SplitClassification, TabularRegression
 from sdp_bench.bench.files import write

@@ -1,12 +1,25 @@
-"""Thresholds of the advice, and how often it is wrong, from the measured calibration."""
+"""Thresholds of the advice, its words, and how often it is wrong, from the measured calibration."""
 
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+
+PAIRS = 16
+PASSES = 4 * PAIRS + 1
+"""Evaluations of the net for one input and noise level."""
+
+DEVIATIONS = "standard deviations and intervals"
+LIMITS = {"class": 0.01, DEVIATIONS: math.log(1.05), "whole distribution": 0.05}
+"""Errors that are small for a use: a total variation, the logarithm of a factor, and a total variation in
+excess of that of an exact rule."""
+Outcome = Literal["accurate", "inaccurate", "undecided"]
 
 TABLE = Path(__file__).with_name("calibration.csv")
 """A row for each net, input, noise level and use: the index, and whether the error of linearisation is small.
@@ -63,3 +76,55 @@ def rates(by: str | None = None) -> pd.DataFrame:
         rows.append((*key, len(nets), len(own), own["small"].mean(), 1 - given.mean(), wrong, *ends))
     names = ["nets", "settings", "small", "abstained", "wrong", "wrong_low", "wrong_high"]
     return pd.DataFrame(rows, columns=[*([by] if by else []), "use", *names])
+
+
+def outcome_of(use: str, index: float) -> Outcome:
+    """Compare an index with both thresholds of its use; infinite ones are undecided."""
+    low, high = thresholds()[use]
+    return "accurate" if index <= low else "inaccurate" if high < index < math.inf else "undecided"
+
+
+def outcomes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the advice by use and noise level: the mean index over inputs, its outcome, and most samples."""
+    grouped = pd.DataFrame(rows).groupby(["use", "sigma"], sort=False)
+    table = grouped.agg(index=("index", "mean"), samples=("samples", "max")).reset_index()
+    judged = [outcome_of(use, index) for use, index in zip(table["use"], table["index"], strict=True)]
+    return table.assign(outcome=judged)
+
+
+def sentences(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """Advice in words, from rows with `sigma`: a line for each use and noise level, and the verdict last."""
+    inputs = len({row["input"] for row in rows})
+    lines = [f"advice for {name}, mean over {inputs} input{'s' if inputs > 1 else ''}, {PASSES} passes each"]
+    where: dict[Outcome, list[str]] = {"accurate": [], "inaccurate": [], "undecided": []}
+    for use, sigma, index, samples, outcome in outcomes(rows).itertuples(index=False):
+        where[outcome].append(f"{use} at σ = {sigma:g}")
+        text = f"linearisation is {outcome}" if outcome != "undecided" else "undecided"
+        text += f", {_SIZES[use](index)}" + (f"; draw {samples:,} samples" if outcome == "inaccurate" else "")
+        lines.append(f"  {use}, σ = {sigma:g}: {text}")
+    wrong = "; ".join(
+        f"{row['use']} {100 * row['wrong']:.1f} % "
+        f"({100 * row['wrong_low']:.1f} to {100 * row['wrong_high']:.1f} %)"
+        for row in rates().to_dict("records")
+    )
+    lines.append(f"  how often such advice was wrong on other nets (95 % interval): {wrong}")
+    advice: dict[Outcome, str] = {
+        "accurate": "rely on linearisation (sdp) for",
+        "inaccurate": "draw samples for",
+        "undecided": "run `sdp-bench validate --net` for",
+    }
+    parts = [f"{advice[outcome]} {', '.join(own)}" for outcome, own in where.items() if own]
+    return [*lines, f"verdict: for {name}, {'; '.join(parts)}"]
+
+
+def _factor(size: float) -> str:
+    return f"{100 * math.expm1(size):.2g} %" if size < 1 else f"a factor of {math.exp(size):.2g}"
+
+
+_SIZES = {
+    "class": lambda size: f"class probabilities off by about {100 * size:.2g} points (limit 1)",
+    "standard deviations and intervals": lambda size: (
+        f"standard deviations off by about {_factor(size)} (limit 5 %)"
+    ),
+    "whole distribution": lambda size: f"total variation about {size:.2g} above an exact rule (limit 0.05)",
+}

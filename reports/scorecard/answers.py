@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.advice.advice import DEVIATIONS, LIMITS, outcomes
+from sdp_bench.bench.advice.thresholds import DEVIATIONS, LIMITS, outcomes
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.reports.scorecard.comparisons import one_number

@@ -45,7 +45,8 @@ def advise(
     input and noise level the net is evaluated at 65 points. The last lines state how often such advice was
     wrong on nets that played no part in its thresholds. `sdp-bench validate --net` measures all rules.
     """
-    from sdp_bench.bench.advice.advice import advise_on, sentences
+    from sdp_bench.bench.advice.advice import advise_on
+    from sdp_bench.bench.advice.thresholds import sentences
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.executors.local import apart
     from sdp_bench.bench.nets.own.net import find

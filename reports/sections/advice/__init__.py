@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.advice.advice import LIMITS, PASSES
-from sdp_bench.bench.advice.thresholds import calibration, rates
+from sdp_bench.bench.advice.thresholds import LIMITS, PASSES, calibration, rates
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CHOICE

@@ -10,16 +10,17 @@ import torch
 from torch import nn
 
 from sdp_bench.bench.advice import calibration as study
-from sdp_bench.bench.advice.advice import (
+from sdp_bench.bench.advice.advice import advise, probe, samples_for
+from sdp_bench.bench.advice.thresholds import (
+    ALLOWED,
     DEVIATIONS,
     LIMITS,
-    advise,
+    calibration,
     outcome_of,
-    probe,
-    samples_for,
+    rates,
     sentences,
+    thresholds,
 )
-from sdp_bench.bench.advice.thresholds import ALLOWED, calibration, rates, thresholds
 from sdp_ref.laws import DiagonalGaussian
 
 
