@@ -1,10 +1,9 @@
 """Advice on linearisation without an oracle: how accurate it is for a net, from 65 forward passes.
 
 At ``x + z`` and ``x - z``, with noise ``z``, linearisation predicts the odd part of the output by the
-derivative along ``z``, and no even part. The pairs show the true odd part and the even part, a second
-difference. Prediction and truth are for the same ``z``, so that a few pairs suffice. The indices are compared
-with thresholds that were chosen on other nets; :mod:`sdp_bench.bench.advice.calibration` measures how often
-the advice is wrong.
+Jacobian times ``z``, and no even part. The pairs show the true odd part and the even part. Prediction and
+truth are for the same ``z``, so that a few pairs suffice. The indices are compared with thresholds that were
+chosen on other nets; :mod:`sdp_bench.bench.advice.calibration` measures how often the advice is wrong.
 """
 
 from __future__ import annotations
@@ -21,25 +20,26 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.advice.thresholds import DEVIATIONS, LIMITS, PAIRS, outcome_of
-from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.errors import OutsideError, UserError, outside
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import Noise
 from sdp_ref import propagate
+from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
-STEP = 1e-4
-"""Length of the steps for derivatives, relative to the noise: rarely across a kink, exact in float64."""
 _DRAWS = 2000
 _BATCH = 256  # rows of a forward pass
+_CELLS = 512  # of the headline partition, of equal mass
 _TINY = 1e-300
 _ROUNDING = 1e-12  # smallest variance of an axis, relative to the largest
+_CONSTANT = 1e-9  # spread of an output that counts as constant, relative to its size
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
     """Outputs of a net around one input, float64.
 
-    `centre` has shape (m,), the others (pairs, m): `linear` is the derivative along each draw ``z`` of the
+    `centre` has shape (m,), the others (pairs, m): `linear` is the Jacobian times each draw ``z`` of the
     noise, `odd` half the difference of the outputs at ``x + z`` and ``x - z``, and `even` their mean minus
     the centre. `predicted` is the law of linearisation, the rule `sdp`.
     """
@@ -66,10 +66,10 @@ class Probe:
         linear = (self.linear**2).mean(0)
         # The pairs are symmetric, so that the variance is that of the odd part plus that of the even part.
         variance = (self.odd**2).mean(0) + self.even.var(0)
+        varies = torch.maximum(linear, variance).sqrt() > _CONSTANT * self.centre.abs()
+        ratios = ((variance + _TINY) / (linear + _TINY))[varies].log().abs()
         indices = {
-            "standard deviations and intervals": float(
-                0.5 * ((variance + _TINY) / (linear + _TINY)).log().abs().mean()
-            ),
+            DEVIATIONS: float(0.5 * ratios.mean()) if len(ratios) else 0.0,
             "whole distribution": self._shift(),
         }
         if len(self.centre) > 1:
@@ -89,24 +89,32 @@ class Probe:
 
     def _class_error(self) -> float:
         """Total variation of the class between linear draws and the same draws with residuals added."""
+        before, after = self.classes
+        return float((before - after).abs().sum() / 2)
+
+    @cached_property
+    def classes(self) -> tuple[Tensor, Tensor]:
+        """Probabilities of the classes of linear draws, and of the same draws with residuals added."""
         draws = self.predicted.sample(_DRAWS, torch.Generator().manual_seed(1))[:, 0]
         classes = len(self.centre)
-        before = torch.bincount(draws.argmax(1), minlength=classes) / len(draws)
-        moved = (draws[:, None] + self.residual).argmax(2).flatten()
-        return float((before - torch.bincount(moved, minlength=classes) / len(moved)).abs().sum() / 2)
+        before = torch.bincount(draws.argmax(1), minlength=classes)
+        after = sum(torch.bincount((draws + r).argmax(1), minlength=classes) for r in self.residual)
+        return before / _DRAWS, torch.as_tensor(after) / (_DRAWS * len(self.residual))
 
 
 def probe(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> Probe:
     """Evaluate a net, in float64 and evaluation mode, around the mean of a law with one row."""
     x = law.mean
     z = law.sample(PAIRS, torch.Generator().manual_seed(seed))[:, 0] - x
-    with torch.no_grad():
-        points = torch.cat([x, x + z, x - z, x + STEP * z, x - STEP * z])
-        outputs = torch.cat([net(part) for part in points.split(_BATCH)])
-    centre, (plus, minus, up, down) = outputs[0], outputs[1:].split(PAIRS)
     predicted = propagate(net, law, rule="sdp")
     assert isinstance(predicted, Gaussian)  # noqa: S101  what sdp returns for Gaussian input
-    return Probe(centre, (up - down) / (2 * STEP), (plus - minus) / 2, (plus + minus) / 2 - centre, predicted)
+    jacobian = jacobian_of(net, x)[1][0].flatten(1)
+    with torch.no_grad():
+        outputs = torch.cat([net(part).double() for part in torch.cat([x, x + z, x - z]).split(_BATCH)])
+    centre, (plus, minus) = outputs[0], outputs[1:].split(PAIRS)
+    return Probe(
+        centre, z.flatten(1) @ jacobian.mT, (plus - minus) / 2, (plus + minus) / 2 - centre, predicted
+    )
 
 
 def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> pd.DataFrame:
@@ -120,7 +128,7 @@ def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> p
     net = copy.deepcopy(net).double().eval()
     law, rows = law.to(dtype=torch.float64), []
     for number in range(law.batch):
-        probed = probe(net, law[number], seed)
+        probed = probe(net, law[number], seed + number)
         for use in LIMITS:
             if use not in probed.indices:
                 continue
@@ -131,7 +139,6 @@ def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> p
 
 def advise_on(net: OwnNet, noise: Noise, sigmas: Sequence[float]) -> list[dict[str, Any]]:
     """Advise on a user's net at all its inputs; rows of :func:`advise` with `sigma`, as plain data."""
-    module = net.build()
     frames = []
     for sigma in sigmas:
         if not sigma > 0:
@@ -141,7 +148,14 @@ def advise_on(net: OwnNet, noise: Noise, sigmas: Sequence[float]) -> list[dict[s
             raise UserError(
                 f"advice is calibrated for Gaussian noise, not for {noise.text}; use `sdp-bench validate`"
             )
-        frames.append(advise(module, law).assign(sigma=sigma))
+        try:
+            with outside():
+                frames.append(advise(net.build(), law).assign(sigma=sigma))
+        except OutsideError as error:
+            raise UserError(
+                f"no advice for {net.architecture.name}, which must be differentiable and run in float64: "
+                f"{error}; `sdp-bench validate --net` measures it"
+            ) from error
     return [{str(name): value for name, value in row.items()} for row in pd.concat(frames).to_dict("records")]
 
 
@@ -155,13 +169,10 @@ def samples_for(use: str, probed: Probe) -> int:
     if use == DEVIATIONS:
         needed = 1 / (math.pi * LIMITS[use] ** 2)
     else:
-        cells = 512.0  # of the headline partition, of equal mass
-        spread = math.sqrt(cells - 1)
+        spread = math.sqrt(_CELLS - 1)
         if use == "class":
-            draws = probed.predicted.sample(_DRAWS, torch.Generator().manual_seed(1))[:, 0]
-            moved = (draws[:, None] + probed.residual).argmax(2).flatten()
-            p = torch.bincount(moved, minlength=len(probed.centre)) / len(moved)
+            p = probed.classes[1]
             spread = float((p * (1 - p)).sqrt().sum())
         needed = spread**2 / (2 * math.pi * LIMITS[use] ** 2)
     digits = 10 ** max(0, math.floor(math.log10(max(needed, 1))))
-    return math.ceil(needed / digits) * digits
+    return max(1, math.ceil(needed / digits) * digits)

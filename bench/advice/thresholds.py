@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-PAIRS = 16
-PASSES = 4 * PAIRS + 1
+PAIRS = 32
+PASSES = 2 * PAIRS + 1
 """Evaluations of the net for one input and noise level."""
 
 DEVIATIONS = "standard deviations and intervals"
@@ -58,23 +58,28 @@ def rates(by: str | None = None) -> pd.DataFrame:
 
     Columns: `nets`, `settings` (an input at a noise level), `small` (the share of settings in which
     linearisation is accurate), `abstained` (share of settings), `wrong` (share of the advice that was given)
-    and the ends of its 95 % interval, from 2000 resamples of nets. `by` is another column to group by.
+    with the ends of its 95 % interval, from 2000 resamples of families of nets, and the shares of wrong
+    advice among settings called accurate and inaccurate. `by` is another column to group by.
     """
     held = calibration()
     held = held[held["held_out"]]
     low, high = (held["use"].map({use: ends[end] for use, ends in thresholds().items()}) for end in (0, 1))
-    yes, no = held["index"] <= low, held["index"] > high
-    held = held.assign(given=yes | no, wrong=(yes & ~held["small"]) | (no & held["small"]))
+    held = held.assign(accurate=held["index"] <= low, inaccurate=held["index"] > high)
+    held = held.assign(
+        given=held["accurate"] | held["inaccurate"],
+        wrong=(held["accurate"] & ~held["small"]) | (held["inaccurate"] & held["small"]),
+    )
     generator = np.random.default_rng(0)
     rows = []
     for key, own in held.groupby([*([by] if by else []), "use"], sort=False):
-        nets = own.groupby("net")[["wrong", "given"]].sum().to_numpy()
-        drawn = nets[generator.integers(len(nets), size=(_DRAWS, len(nets)))].sum(1)
-        shares = drawn[:, 0] / np.maximum(drawn[:, 1], 1)
-        given, ends = own["given"], np.quantile(shares, [0.025, 0.975])
-        wrong = own["wrong"].sum() / max(given.sum(), 1)
-        rows.append((*key, len(nets), len(own), own["small"].mean(), 1 - given.mean(), wrong, *ends))
+        counts = own.groupby("family")[["wrong", "given"]].sum().to_numpy()
+        drawn = counts[generator.integers(len(counts), size=(_DRAWS, len(counts)))].sum(1)
+        ends = np.quantile(drawn[:, 0] / np.maximum(drawn[:, 1], 1), [0.025, 0.975])
+        shares = [own.loc[own[name], "wrong"].mean() for name in ("given", "accurate", "inaccurate")]
+        sizes = own["net"].nunique(), len(own), own["small"].mean(), 1 - own["given"].mean()
+        rows.append((*key, *sizes, shares[0], *ends, *shares[1:]))
     names = ["nets", "settings", "small", "abstained", "wrong", "wrong_low", "wrong_high"]
+    names += ["wrong_accurate", "wrong_inaccurate"]
     return pd.DataFrame(rows, columns=[*([by] if by else []), "use", *names])
 
 
@@ -85,11 +90,17 @@ def outcome_of(use: str, index: float) -> Outcome:
 
 
 def outcomes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the advice by use and noise level: the mean index over inputs, its outcome, and most samples."""
-    grouped = pd.DataFrame(rows).groupby(["use", "sigma"], sort=False)
-    table = grouped.agg(index=("index", "mean"), samples=("samples", "max")).reset_index()
-    judged = [outcome_of(use, index) for use, index in zip(table["use"], table["index"], strict=True)]
-    return table.assign(outcome=judged)
+    """Return the advice by use and noise level: the mean index over inputs, its outcome, and most samples.
+
+    `alike` of the `inputs` have the same outcome by themselves.
+    """
+    found = []
+    for (use, sigma), own in pd.DataFrame(rows).groupby(["use", "sigma"], sort=False):
+        index = float(own["index"].mean(skipna=False))
+        outcome = outcome_of(str(use), index)
+        alike = sum(outcome_of(str(use), one) == outcome for one in own["index"])
+        found.append((str(use), sigma, index, int(own["samples"].max()), alike, len(own), outcome))
+    return pd.DataFrame(found, columns=["use", "sigma", "index", "samples", "alike", "inputs", "outcome"])
 
 
 def sentences(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
@@ -97,10 +108,14 @@ def sentences(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     inputs = len({row["input"] for row in rows})
     lines = [f"advice for {name}, mean over {inputs} input{'s' if inputs > 1 else ''}, {PASSES} passes each"]
     where: dict[Outcome, list[str]] = {"accurate": [], "inaccurate": [], "undecided": []}
-    for use, sigma, index, samples, outcome in outcomes(rows).itertuples(index=False):
+    for use, sigma, index, samples, alike, count, outcome in outcomes(rows).itertuples(index=False):
         where[outcome].append(f"{use} at σ = {sigma:g}")
         text = f"linearisation is {outcome}" if outcome != "undecided" else "undecided"
-        text += f", {_SIZES[use](index)}" + (f"; draw {samples:,} samples" if outcome == "inaccurate" else "")
+        if alike < count:
+            text += f" on average (for {alike} of {count} inputs)"
+        text += f", {_SIZES[use](index)}"
+        if outcome == "inaccurate":
+            text += f"; draw at least {samples:,} samples"
         lines.append(f"  {use}, σ = {sigma:g}: {text}")
     wrong = "; ".join(
         f"{row['use']} {100 * row['wrong']:.1f} % "
@@ -108,6 +123,7 @@ def sentences(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
         for row in rates().to_dict("records")
     )
     lines.append(f"  how often such advice was wrong on other nets (95 % interval): {wrong}")
+    lines.append(f"  events rarer than about 1 in {PAIRS} can be missed")
     advice: dict[Outcome, str] = {
         "accurate": "rely on linearisation (sdp) for",
         "inaccurate": "draw samples for",

@@ -246,7 +246,7 @@ def _checked(advice: Sequence[Mapping[str, Any]], found: Sequence[Answer]) -> st
         if outcome and small is not None:
             right = "right" if (outcome == "accurate") == small else "wrong"
             counts["undecided" if outcome == "undecided" else right] += 1
-    of = f"of {sum(counts.values())} settings with a decided error of linearisation"
+    of = f"of {sum(counts.values())} pairs of use and noise level at which the measurement decides"
     return f"{', '.join(f'{name} in {number}' for name, number in counts.items())} {of}"
 
 

@@ -11,11 +11,16 @@ import sdp_bench
 from sdp_bench import cli
 
 NET = """
+import numpy
 import torch
 
 def build():
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(4, 30), torch.nn.ReLU(), torch.nn.Linear(30, 3))
+
+class Opaque(torch.nn.Module):
+    def forward(self, x):
+        return torch.from_numpy(numpy.tanh(x.detach().numpy()))
 """
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
@@ -46,11 +51,11 @@ def test_each_use_and_noise_level_has_a_line_and_the_verdict_is_last(advised):
     code, lines, err = advised("net.py:build", "--inputs", "x.npy", "--sigma", "0.0001,10")
     assert code == 0, err
     assert lines[0].startswith("advice for net.py:build, mean over 3 inputs, 65 passes each")
-    assert len(lines) == 1 + 3 * 2 + 2
+    assert len(lines) == 1 + 3 * 2 + 3
     for use in ("class", "standard deviations and intervals", "whole distribution"):
         small, large = (line for line in lines if line.startswith(f"  {use}, σ"))
         assert "linearisation is accurate" in small
-        assert re.search(r"linearisation is inaccurate.*draw [\d,]+ samples", large)
+        assert re.search(r"linearisation is inaccurate.*draw at least [\d,]+ samples", large)
     assert lines[-1].startswith("verdict: for net.py:build, rely on linearisation (sdp) for ")
 
 
@@ -62,6 +67,13 @@ def test_the_function_returns_a_row_for_each_noise_level_input_and_use():
     assert set(table["outcome"]) <= {"accurate", "inaccurate", "undecided"}
     small = table[table["sigma"] == 0.01]
     assert (small["index"] < 0.05).all()
+
+
+def test_a_net_without_gradients_is_an_error_of_one_line(advised):
+    code, lines, err = advised("net.py:Opaque", "--inputs", "x.npy", "--sigma", "1")
+    assert (code, lines) == (2, [])
+    assert "must be differentiable" in err.splitlines()[-1]
+    assert "validate --net" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

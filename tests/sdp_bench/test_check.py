@@ -75,11 +75,12 @@ def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change, files)
     result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", "--seed", 1, *options(files))
     assert result.exit_code == 1
     assert "accuracy: CHANGED of mine" in result.output
-    verdict, step = result.stdout.splitlines()[-2:]
+    verdict, kit, step = result.stdout.splitlines()[-3:]
     assert verdict == "verdict: changed"
+    assert kit.endswith(f"sdp-bench check-rule {mine}:Mine")
     assert step.endswith(f"--baseline {tmp_path / 'ci.json'} --rules {mine}:Mine --update --no-speed")
     found = json.loads(files["json"].read_text())
-    assert (found["exit code"], found["regressions"], found["seed"]) == (1, [], 1)
+    assert (found["exit code"], found["regressions"], found["changes"]) == (1, [], ["accuracy"])
     (verdict,) = found["verdicts"]
     unchanged = {finding["subject"]: finding["status"] == "unchanged" for finding in verdict["findings"]}
     assert unchanged == {"mine": False, "sdp": True}

@@ -17,6 +17,7 @@ from sdp_bench.bench.advice.thresholds import (
     LIMITS,
     calibration,
     outcome_of,
+    outcomes,
     rates,
     sentences,
     thresholds,
@@ -53,6 +54,44 @@ def test_the_index_of_a_square_is_that_of_its_exact_variance():
     error = np.std(indices) / math.sqrt(len(indices))
     bias = 0.1 * exact  # of the logarithm of a ratio of 16 draws
     assert abs(np.mean(indices) - exact) < 4 * error + bias
+
+
+class Kinked(nn.Module):
+    """Slope 1 below 1, and 2 above."""
+
+    def forward(self, x):
+        return x - 1 + torch.relu(x - 1)
+
+
+class Constant(nn.Module):
+    """Two outputs, one of them constant."""
+
+    def forward(self, x):
+        return torch.stack([x[:, 0], torch.ones_like(x[:, 0])], 1)
+
+
+def test_on_a_kink_the_index_is_that_of_the_slope_that_sdp_takes():
+    """Of y = z + relu(z), sdp predicts the variance 4; the true one is 5 / 2 - 1 / (2 pi)."""
+    indices = [
+        probe(Kinked().double(), gaussian([[1.0]], 1.0), seed).indices[DEVIATIONS] for seed in range(200)
+    ]
+    exact = 0.5 * math.log(4 / (2.5 - 1 / (2 * math.pi)))
+    assert abs(np.mean(indices) - exact) < 4 * np.std(indices) / math.sqrt(len(indices)) + 0.02
+
+
+def test_constant_outputs_do_not_count():
+    advice = advise(Constant(), gaussian([[1.0]], 1.0)).set_index("use")
+    assert advice.loc[DEVIATIONS, "index"] < 1e-9
+    assert (advice["samples"] >= 1).all()
+
+
+def test_one_input_without_a_number_makes_the_mean_undecided():
+    rows = [
+        {"input": number, "use": "class", "index": index, "samples": 200, "sigma": 1.0}
+        for number, index in enumerate((0.0, math.nan))
+    ]
+    (outcome,) = outcomes(rows)["outcome"]
+    assert outcome == "undecided"
 
 
 def test_at_the_minimum_of_a_square_linearisation_is_inaccurate():
@@ -125,9 +164,9 @@ def test_the_advice_in_words_ends_with_the_verdict():
         for use, index in (("class", 0.0), (DEVIATIONS, 0.2))
         for number in range(2)
     ]
-    *_, how, verdict = lines = sentences(rows, "net.pt2")
+    *_, how, _, verdict = lines = sentences(rows, "net.pt2")
     assert lines[0].startswith("advice for net.pt2, mean over 2 inputs")
-    assert "off by about 22 % (limit 5 %); draw 200 samples" in lines[2]
+    assert "off by about 22 % (limit 5 %); draw at least 200 samples" in lines[2]
     assert "wrong on other nets" in how
     assert "rely on linearisation (sdp) for class at σ = 1; draw samples for" in verdict
 

@@ -343,10 +343,21 @@ def test_rules_are_named_with_sample_counts_together():
 def test_settings_are_counted_by_the_time_of_sampling():
     frame = measured({"sdp": 0.2} | SAMPLED, {"sdp": 2e-4}, sigmas=(0.1, 1.0))
     bands = choice(frame, TRAITS).bands
-    assert how_often_best(bands).loc["sdp"].to_dict() == {"fully connected": 2, "best": 2, "time": "< 5"}
+    assert how_often_best(bands).loc["sdp"].to_dict() == {
+        "fully connected": "2 of 2",
+        "best": 2,
+        "time": "< 5",
+    }
     counts = against_sampling(bands)
     assert list(counts.index) == [10, 100, 1000]
     assert (counts == [2, 0, 0]).all(axis=None)
+
+
+def test_a_time_that_no_sampling_fits_does_not_count():
+    """Of 100 and 1000 samples, neither takes the time of 10."""
+    sampled = {rule: value for rule, value in SAMPLED.items() if MC[rule] >= 100}
+    frame = measured({"sdp": 0.2} | sampled, {"sdp": 2e-4})
+    assert list(against_sampling(choice(frame, TRAITS).bands).index) == [100, 1000]
 
 
 @pytest.mark.parametrize("timed", [True, False])
@@ -381,7 +392,8 @@ def test_settings_are_counted_by_family_of_nets():
     bands = choice(checked(pd.concat([*of_attention, of_convolution, measured({"sdp": 0.2})])), TRAITS).bands
     counts = how_often_best(bands)
     assert counts.attrs == {"attention": 3, "convolution": 1}
-    assert counts.loc["unscented", "attention"] == 3
-    assert counts.loc["sdp", "convolution"] == 1
+    assert counts.loc["unscented", "attention"] == "3 of 3"
+    assert counts.loc["sdp", "convolution"] == "1 of 1"
+    assert counts.loc["sdp", "attention"] == "0 of 3"
     titles = {band.title for band in bands}
     assert {"ViT (1x28x28)", "ViT (3x32x32)", "Causal decoder", "ConvNeXt"} <= titles

@@ -53,7 +53,7 @@ def test_the_section_shows_counts_and_what_differs():
         made_up.rendered(MeasuredHere(), whole=whole, experiments=by_experiment, machine="A <CPU>", rows=rows)
     )
     assert "This machine: A <CPU>." in text
-    assert "What differs" in text
+    assert "Differences" in text
     assert "iris-tv 4-100-3 ReLU, seed 0 0 0.1 SDP tv_class 0.500000 0.250000 25" in text
 
 
