@@ -149,13 +149,12 @@ def test_on_held_out_nets_the_advice_is_wrong_in_a_tenth_at_most_and_abstains_in
 def test_the_documentation_shows_the_rates_of_the_calibration():
     text = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
     for row in rates().to_dict("records"):
-        wrong, low, high, small, abstained = (
-            f"{100 * row[name]:.1f}" for name in ("wrong", "wrong_low", "wrong_high", "small", "abstained")
+        percent = {name: f"{100 * row[name]:.1f}" for name in row if name not in ("use", "nets", "settings")}
+        line = (
+            "| {use} | {nets} | {settings} | {small} % | {wrong} % ({wrong_low} to {wrong_high} %) | "
+            "{wrong_accurate} % | {wrong_inaccurate} % | {abstained} % |"
         )
-        cells = (
-            f"{row['nets']} | {row['settings']} | {small} % | {wrong} % ({low} to {high} %) | {abstained} %"
-        )
-        assert f"| {row['use']} | {cells} |" in text
+        assert line.format(**row | percent) in text
 
 
 def test_the_advice_in_words_ends_with_the_verdict():
