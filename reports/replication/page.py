@@ -420,10 +420,7 @@ class Rulings:
         covariance, dvia = self.statement("tv-covariance"), self.statement("tv-dvia-better")
         compared = (
             ("marginal moment matching", covariance.answer),
-            (
-                "DVIA with its covariance at the regular pass (which reproduces Table 28)",
-                dvia.regular,
-            ),
+            ("the DVIA that reproduces Table 28", dvia.regular),
             ("DVIA as published", dvia.answer),
         )
         sentences, ahead = [], list[bool]()
@@ -438,10 +435,10 @@ class Rulings:
                 return ""
             ahead += [effect.range[1] > 0 for effect in effects.values()]
             parts = labels.listed([effect.compared(rival) for rival, effect in effects.items()])
-            sentences.append(f"With the convention “{name}”, 1 − TV of SDP is {parts}.")
+            sentences.append(f"Convention “{name}”: 1 − TV of SDP is {parts}.")
         verdict = "Yes" if all(ahead) else "In part" if any(ahead) else "No"
         return (
-            f"{verdict}. {' '.join(sentences)} Means over {len(TV_SIGMAS)} noise levels with 95 % intervals."
+            f"{verdict} (means over {len(TV_SIGMAS)} noise levels with 95 % intervals). {' '.join(sentences)}"
         )
 
 

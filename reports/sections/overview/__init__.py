@@ -39,7 +39,7 @@ from sdp_bench.reports.sections.choice import (
 )
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
-from sdp_bench.reports.statistics.ranking import SETTING, Overall, Ranking, Score, rank
+from sdp_bench.reports.statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, label_points, look, panels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label
@@ -235,8 +235,8 @@ def _partial(use: Use, own: pd.DataFrame, overall: Overall, leader: str, traits:
     pairs = []
     others = [rule for rule in set(own["rule"]).difference(overall.rules) if not traits.is_sampling(rule)]
     for rule in others:
-        settings = own.loc[own["rule"] == rule, list(SETTING)].drop_duplicates()
-        pair = Overall.measured(own[own["rule"].isin([rule, leader])].merge(settings), use.score, traits)
+        units = own.loc[own["rule"] == rule, [*SETTING, *UNIT]].drop_duplicates()
+        pair = Overall.measured(own[own["rule"].isin([rule, leader])].merge(units), use.score, traits)
         if pair and pair.beats(rule, leader, len(others)):
             pairs.append((pair.mean(rule), rule, pair))
     if not pairs:
