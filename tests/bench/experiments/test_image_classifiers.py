@@ -80,7 +80,7 @@ def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monke
         ).read_text("utf-8")
     assert "ResNet-18 on CIFAR-10" in page
     assert "paper 0.00073" in page  # SDP at sigma 0.01 in Table 37
-    assert "Of an image classifier" in page
+    assert "For image classifiers" in page
 
 
 def test_nets_of_either_kind_survive_as_bytes(net):
