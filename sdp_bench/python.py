@@ -177,14 +177,17 @@ def advise(
     arguments, and for noise that is not Gaussian.
     """
     family, sigmas = _noise(noise) or GAUSSIAN, _sigmas(noise, sigma)
-    if sigmas is None and (not isinstance(family, Noise) or family.values is None):
+    family = noise_of(family) if isinstance(family, str) else family
+    if sigmas is None and family.values is None:
         raise UserError("sigma is required")
     with main_hidden():
-        own = _net(net, inputs, rows, net_input, net_output)
-        assert own is not None  # noqa: S101  a net is given
+        own = None if net is None else _net(net, inputs, rows, net_input, net_output)
+        if own is None:
+            raise UserError("net is required: an nn.Module, a function that makes one, or text")
         found = own()
-        named = family if isinstance(family, Noise) else noise_of(family)
-        return pd.DataFrame(apart(advise_on, found, named, sigmas or (1.0,), address=found.architecture.name))
+        return pd.DataFrame(
+            apart(advise_on, found, family, sigmas or (1.0,), address=found.architecture.name)
+        )
 
 
 def _option(name: str, given: Any) -> Any:

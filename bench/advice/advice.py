@@ -73,7 +73,8 @@ class Probe:
             "whole distribution": self._shift(),
         }
         if len(self.centre) > 1:
-            indices["class"] = self._class_error()
+            before, after = self.classes
+            indices["class"] = float((before - after).abs().sum() / 2)
         return indices
 
     def _shift(self) -> float:
@@ -86,11 +87,6 @@ class Probe:
         scales = variances.clamp(min=float(variances.max()) * _ROUNDING + _TINY).sqrt()
         distances = (self.residual @ axes / scales).norm(dim=1)
         return float(torch.erf(distances / math.sqrt(8)).mean())
-
-    def _class_error(self) -> float:
-        """Total variation of the class between linear draws and the same draws with residuals added."""
-        before, after = self.classes
-        return float((before - after).abs().sum() / 2)
 
     @cached_property
     def classes(self) -> tuple[Tensor, Tensor]:

@@ -139,8 +139,6 @@ def _factor(size: float) -> str:
 
 _SIZES = {
     "class": lambda size: f"class probabilities off by about {100 * size:.2g} points (limit 1)",
-    "standard deviations and intervals": lambda size: (
-        f"standard deviations off by about {_factor(size)} (limit 5 %)"
-    ),
+    DEVIATIONS: lambda size: f"standard deviations off by about {_factor(size)} (limit 5 %)",
     "whole distribution": lambda size: f"total variation about {size:.2g} above an exact rule (limit 0.05)",
 }

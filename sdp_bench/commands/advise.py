@@ -7,25 +7,24 @@ from pathlib import Path
 import click
 
 from sdp_bench.commands import echo
-from sdp_bench.commands.options import command, count, file_, noise, sigmas_, word
+from sdp_bench.commands.options import (
+    command,
+    inputs,
+    net_input,
+    net_output,
+    noise,
+    rows,
+    sigmas_,
+    word,
+)
 
 
 @command(example="sdp-bench advise my_net.py:build --inputs x.npy --sigma 0.1,1")
 @click.argument("net_address", type=word, metavar="NET")
-@click.option(
-    "--inputs",
-    "inputs_file",
-    type=file_,
-    required=True,
-    help="Inputs of the net: x.csv (one row per input), x.npy, shape (B, *event), or several in x.npz.",
-)
-@click.option(
-    "--net-input", type=word, metavar="NAME", help="Name or position (0, 1, ...) of the noisy input."
-)
-@click.option(
-    "--net-output", type=word, metavar="NAME", help="Key, field or position of the output: logits, 0, ..."
-)
-@click.option("--rows", type=count, help="Number of inputs to use, from the first.")
+@inputs(required=True)
+@net_input
+@net_output
+@rows
 @click.option(
     "--sigma", "sigmas", type=sigmas_, help="Noise levels: 0.1,1 (1 by default with scales or a covariance)."
 )

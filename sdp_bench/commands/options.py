@@ -346,6 +346,20 @@ runtime_table = click.option(
 )
 
 
+inputs = functools.partial(
+    click.option,
+    "--inputs",
+    "inputs_file",
+    type=file_,
+    help="Inputs of the net: x.csv (one row per input), x.npy, shape (B, *event), or several in x.npz.",
+)
+net_input = click.option(
+    "--net-input", type=word, metavar="NAME", help="Name or position (0, 1, ...) of the noisy input."
+)
+net_output = click.option(
+    "--net-output", type=word, metavar="NAME", help="Key, field or position of the output: logits, 0, ..."
+)
+rows = click.option("--rows", type=count, help="Number of inputs to use, from the first.")
 noise = click.option(
     "--noise",
     type=word,

@@ -14,12 +14,15 @@ from sdp_bench.commands.options import (
     at_most_cores,
     command,
     config,
-    count,
     depths_,
     file_,
     folder_,
+    inputs,
     jobs,
+    net_input,
+    net_output,
     noise,
+    rows,
     seconds,
     sigmas_,
     word,
@@ -40,19 +43,10 @@ GROUP_LIMIT = 1800.0  # s
     metavar="FILE.py:build",
     help="Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
 )
-@click.option(
-    "--inputs",
-    "inputs_file",
-    type=file_,
-    help="Inputs of the net: x.csv (one row per input), x.npy, shape (B, *event), or several in x.npz.",
-)
-@click.option(
-    "--net-input", type=word, metavar="NAME", help="Name or position (0, 1, ...) of the noisy input."
-)
-@click.option(
-    "--net-output", type=word, metavar="NAME", help="Key, field or position of the output: logits, 0, ..."
-)
-@click.option("--rows", type=count, help="Number of inputs to use, from the first.")
+@inputs()
+@net_input
+@net_output
+@rows
 @click.option(
     "--sigma",
     "sigmas",

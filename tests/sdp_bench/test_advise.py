@@ -69,6 +69,18 @@ def test_the_function_returns_a_row_for_each_noise_level_input_and_use():
     assert (small["index"] < 0.05).all()
 
 
+def test_the_scale_of_noise_from_a_file_is_one_by_default(folder):
+    np.savetxt(folder / "se.csv", np.full((1, 4), 0.01), delimiter=",")
+    table = sdp_bench.advise(torch.nn.Linear(4, 1), X, noise=f"scales:{folder / 'se.csv'}")
+    assert set(table["sigma"]) == {1.0}
+    assert set(table["outcome"]) == {"accurate"}
+
+
+def test_a_missing_net_is_named():
+    with pytest.raises(sdp_bench.UserError, match="net is required"):
+        sdp_bench.advise(None, X, sigma=1.0)
+
+
 def test_a_net_without_gradients_is_an_error_of_one_line(advised):
     code, lines, err = advised("net.py:Opaque", "--inputs", "x.npy", "--sigma", "1")
     assert (code, lines) == (2, [])
