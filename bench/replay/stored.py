@@ -16,7 +16,7 @@ from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.law_group import LawGroup, Subject
 from sdp_bench.bench.experiments.own_net import own_experiment
 from sdp_bench.bench.identity import SeedRoot, digest
-from sdp_bench.bench.manifests import METHODS, Manifest, record
+from sdp_bench.bench.manifests import METHODS
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import ORACLE_AGAIN, Reference
 from sdp_bench.bench.nets.net import Net, net_from_bytes
@@ -197,7 +197,7 @@ def description(store: Queries, prefix: str) -> dict[str, Any]:
     reference, the run's versions, and a hash of all of these. A UserError is raised if the key is unknown or
     ambiguous.
     """
-    rows = _of_oracle(store, prefix)
+    rows = _one([row for row in store.find(prefix) if row["net"]], prefix, ("unit",), "oracle")
     first = rows[0]
     key, run = str(first["unit"]), store.run(first["run"])
     again = [row for row in rows if row["rule"] == ORACLE_AGAIN.name]
@@ -220,29 +220,3 @@ def description(store: Queries, prefix: str) -> dict[str, Any]:
         "versions": run.environment,
     }
     return {**content, "hash": digest(content)[:16]}
-
-
-def drawn_again(store: Queries, prefix: str) -> Manifest:
-    """Draw an oracle of a results file again, and return its full manifest with checks.
-
-    `prefix` is as in `description`. A UserError is raised if the key is unknown or ambiguous, or the noise
-    has no moments. A RunFailedError is raised if the key cannot be reproduced, the weights are not stored,
-    or a check fails.
-    """
-    first = _of_oracle(store, prefix)[0]
-    if first["weights"] is None:
-        raise RunFailedError("the results do not contain the weights of this net to draw samples from")
-    run = store.run(first["run"])
-    # Rules change no oracle, and the code of a plug-in is not to be run for one.
-    settings = replace(settings_of(run), rules=("sdp",))
-    net = net_from_bytes(first["weights"], "stored")
-    group, place = group_of(first["unit"], run, settings, net)
-    oracle = _oracle(group, place)
-    try:
-        return record(group, place, oracle)
-    except ValueError as error:
-        raise UserError(f"oracle {oracle.key.hex}: {error}") from error
-
-
-def _of_oracle(store: Queries, prefix: str) -> list[dict[str, Any]]:
-    return _one([row for row in store.find(prefix) if row["net"]], prefix, ("unit",), "oracle")

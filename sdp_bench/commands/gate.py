@@ -132,7 +132,7 @@ def check(
 
 @click.group(cls=Group)
 def oracles() -> None:
-    """Record, verify and show manifests of oracles: method, seed, statistics, checks, versions."""
+    """Record, verify and show manifests of oracles: method, seed, statistics, versions."""
 
 
 @oracles.command(example="sdp-bench oracles verify --shard 1/4")
@@ -163,7 +163,7 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
 @oracles.command("record", example="sdp-bench oracles record --manifests oracles.json")
 @_manifests
 def record_(manifests: Path | None) -> None:
-    """Record manifests of the oracles of all CI cells, unless an oracle fails a check."""
+    """Record manifests of the oracles of all CI cells."""
     from sdp_bench.bench import files
     from sdp_bench.bench import manifests as library
     from sdp_bench.commands.progress import meter
@@ -175,19 +175,16 @@ def record_(manifests: Path | None) -> None:
     with meter("oracles") as bar:
         for done, source in enumerate(sources, 1):
             made.append(library.record(*source))
-            bar.done(done, len(sources), made[-1].title)
+            bar.done(done, len(sources), library.title_of(made[-1]))
     library.save(made, path)
-    echo(f"{len(made)} manifests, all checks passed: {path}")
+    echo(f"{len(made)} manifests in {path}")
 
 
 @oracles.command(example="sdp-bench oracles show 1f")
 @click.argument("key", type=word)
 @click.option("--database", type=file_, help="Results file that contains the oracle.")
 @_manifests
-@click.option(
-    "--derive", is_flag=True, help="Draw an oracle of --database again and add statistics and checks."
-)
-def show(key: str, database: Path | None, manifests: Path | None, derive: bool) -> None:
+def show(key: str, database: Path | None, manifests: Path | None) -> None:
     """Show the manifest of the oracle whose key begins with KEY, as JSON.
 
     KEY is the first part of a measurement's key. Without --database it is one of the recorded oracles. With
@@ -197,24 +194,16 @@ def show(key: str, database: Path | None, manifests: Path | None, derive: bool) 
     from sdp_bench.bench import manifests as library
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.files import as_text
-    from sdp_bench.bench.replay import stored as stored_oracles
+    from sdp_bench.bench.replay.stored import description
     from sdp_bench.bench.results.store import Store
 
     if database is None:
-        if derive:
-            raise click.UsageError(
-                "--derive needs --database; `sdp-bench oracles verify` draws recorded ones"
-            )
         stored = library.load(manifests or library.MANIFESTS)
-        found = [manifest.as_dict() for manifest in stored if manifest.key.startswith(key)]
+        found = [manifest for manifest in stored if manifest["key"].startswith(key)]
         if len(found) != 1:
             raise UserError(f"{len(found) or 'no'} recorded oracles have a key that begins with '{key}'")
         shown = found[0]
     else:
         with Store(database) as store:
-            shown = (
-                stored_oracles.drawn_again(store, key).as_dict()
-                if derive
-                else stored_oracles.description(store, key)
-            )
+            shown = description(store, key)
     echo(as_text(shown, lists_apart=True))

@@ -16,7 +16,6 @@ from sdp_bench.bench import manifests
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.gate import check, update
 from sdp_bench.bench.nets import classifiers, fully_connected
-from sdp_bench.bench.replay import stored
 from sdp_bench.bench.results.record import RunDescription, Selection
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver
@@ -43,7 +42,6 @@ WORK = (
     (classifiers, "get_classifier"),
     (fully_connected, "get_nets"),
     (page, "build"),
-    (stored, "drawn_again"),
 )
 """Where commands begin with what takes time."""
 

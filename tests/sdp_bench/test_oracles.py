@@ -1,11 +1,11 @@
 """The commands about oracles: what they say, and their exit codes."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from sdp_bench.bench import manifests
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.manifests import MANIFESTS, ci_oracles
 from tests.attacks.calls import called
 
@@ -34,7 +34,7 @@ def test_recording_gives_what_verification_finds_again(tmp_path, few, monkeypatc
     path = tmp_path / "oracles.json"
     code, output = call("record", "--manifests", path)
     assert code == 0
-    assert "2 manifests, all checks passed" in output
+    assert "2 manifests in" in output
     monkeypatch.setenv("GITHUB_RUN_NUMBER", "8")
     code, output = call("verify", "--manifests", path)
     assert code == 0
@@ -48,7 +48,10 @@ def test_recording_gives_what_verification_finds_again(tmp_path, few, monkeypatc
 def test_an_oracle_that_differs_from_its_manifest_ends_in_one(tmp_path, few):
     path = tmp_path / "oracles.json"
     made = [manifests.record(*source) for source in few]
-    manifests.save([replace(made[0], statistics=made[1].statistics), made[1]], path)
+    changed = {**made[0], "statistics": made[1]["statistics"]}
+    content = {name: value for name, value in changed.items() if name not in ("key", "hash")}
+    changed["hash"] = digest(content)[:16]
+    manifests.save([changed, made[1]], path)
     code, output = call("verify", "--manifests", path, "--shard", "1/2")
     assert code == 1
     assert "mean: off by" in output
@@ -57,10 +60,9 @@ def test_an_oracle_that_differs_from_its_manifest_ends_in_one(tmp_path, few):
 
 def test_a_recorded_manifest_is_shown():
     stored = manifests.load()[3]
-    code, output = call("show", stored.key[:12])
+    code, output = call("show", stored["key"][:12])
     assert code == 0
-    shown = json.loads(output)
-    assert shown == stored.as_dict()
+    assert json.loads(output) == stored
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,6 @@ def test_a_recorded_manifest_is_shown():
         (("verify", "--manifests", "nowhere.json"), "cannot read nowhere.json"),
         (("verify", "--manifests", MANIFESTS.with_name("README.md")), "not a file of manifests"),
         (("verify", "--shard", "5/4"), "not a part i/n"),
-        (("show", "ab", "--derive"), "--derive needs --database"),
     ],
 )
 def test_wrong_usage_is_told(arguments, message):

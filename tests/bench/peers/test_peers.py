@@ -138,7 +138,7 @@ def test_the_group_stands_for_what_is_installed(monkeypatch):
 def test_the_extra_has_the_versions_that_the_adapters_were_written_for():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     tested = {f"{each.package}=={each.tested}" for each in PEERS.values()}
-    assert set(extra["peers"]) < tested
+    assert set(extra["peers"]) == tested
 
 
 @pytest.mark.parametrize("x", [independent(5, 4), correlated(3, 4)])
@@ -152,75 +152,9 @@ def test_distprop_takes_images(x):
     assert_close(peer("distprop"), "sdp", IMAGES, x, 1e-14)
 
 
-@pytest.mark.parametrize(
-    ("network", "x"), [(net(4, 9, 9, 3), independent(5, 4)), (IMAGES, independent(2, 2, 6, 6))]
-)
-def test_torch_adf_is_our_marginal_moment_matching(network, x):
-    assert_close(peer("torch_adf"), "marginal_moment_matching", network, x, 1e-5)
-
-
-@pytest.mark.parametrize(
-    ("network", "x"), [(net(4, 9, 3), correlated(5, 4)), (IMAGES, correlated(2, 2, 6, 6))]
-)
-def test_torch_adf_keeps_whole_covariances(network, x):
-    """After one ReLU its mean is exact, and its covariance the input's times Phi Phi^T."""
-    rule = peer("torch_adf_full")
-    first = network[0] if isinstance(network[0], nn.Conv2d) else network[0][0]
-    with torch.no_grad():
-        law = sr.propagate(nn.Sequential(first, nn.ReLU(), nn.Flatten()), x, rule)
-        before = sr.propagate(nn.Sequential(first, nn.Flatten()), x, "sdp")
-        exact = sr.propagate(nn.Sequential(first, nn.ReLU(), nn.Flatten()), x, "dvia").mean
-        positive = torch.special.ndtr(before.mean / before.variance.sqrt())
-        expected = positive.unsqueeze(1) * before.covariance * positive.unsqueeze(2)
-    assert (law.mean - exact).abs().max() < 1e-6
-    assert (law.covariance - expected).abs().max() < 1e-6
-
-
-@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
-def test_pytagi_is_our_marginal_sdp_in_float32(activation):
-    rule, network = peer("pytagi"), net(4, 9, 9, 3, activation=activation)
-    prepared = rule.prepare(network)
-    for batch in (2, 5, 3, 7):  # by itself the package would write past the end of its memory here
-        x = independent(batch, 4)
-        assert_close(rule, "marginal_sdp", network, x, 1e-6)
-        assert torch.equal(prepared(x).variance, sr.propagate(network, x, rule).variance)
-
-
-def test_pytagis_mixture_is_our_marginal_moment_matching():
-    assert_close(peer("pytagi_mixture"), "marginal_moment_matching", net(4, 9, 9, 3), independent(5, 4), 1e-4)
-
-
-@pytest.mark.parametrize(
-    ("name", "network", "x", "op"),
-    [
-        ("distprop", net(4, 3), CAUCHY, "Cauchy input"),
-        ("torch_adf", net(4, 3, 3, activation=nn.Tanh), independent(1, 4), "Tanh"),
-        ("torch_adf_full", net(4, 3, 3, activation=nn.GELU), independent(1, 4), "GELU"),
-        ("torch_adf", nn.Sequential(nn.Conv2d(2, 1, 3, padding=1, padding_mode="circular")).double(),
-         independent(1, 2, 4, 4), "Conv2d with padding_mode=circular"),
-        ("pytagi", IMAGES, independent(1, 2, 6, 6), "Conv2d"),
-        ("pytagi", nn.Sequential(nn.Linear(4, 3), nn.Softplus(beta=2)).double(), independent(1, 4),
-         "Softplus with beta=2"),
-        ("pytagi_mixture", net(4, 3, 3, activation=nn.Tanh), independent(1, 4), "Tanh"),
-    ],
-)  # fmt: skip
-def test_what_a_package_has_no_layer_for_is_refused_by_name(name, network, x, op):
-    with pytest.raises(sr.UnsupportedError, match=op):
-        sr.propagate(network, x, peer(name))
-
-
-@pytest.mark.parametrize("name", ["torch_adf", "pytagi"])
-def test_a_residual_net_is_refused(name):
-    class Residual(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Linear(4, 4)
-
-        def forward(self, x):
-            return x + self.inner(x)
-
-    with pytest.raises(sr.UnsupportedError, match="Add"):
-        sr.propagate(Residual().double(), independent(1, 4), peer(name))
+def test_what_a_package_does_not_compute_is_refused_by_name():
+    with pytest.raises(sr.UnsupportedError, match="Cauchy input"):
+        sr.propagate(net(4, 3), CAUCHY, peer("distprop"))
 
 
 @pytest.mark.slow

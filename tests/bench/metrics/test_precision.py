@@ -1,4 +1,4 @@
-"""Precision of oracles: where float32 suffices, and the table of its effect."""
+"""Precision of oracles: where float32 suffices."""
 
 import copy
 from dataclasses import replace
@@ -15,36 +15,8 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed
 from sdp_bench.bench.nets.net import inputs_of
 from sdp_bench.bench.nets.recipes import recipe_for
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN
-from sdp_bench.bench.runs.precision import distance, main
+from sdp_bench.bench.noise import GAUSSIAN
 from sdp_ref.laws import DiagonalGaussian
-
-TABLE_SAMPLING = Sampling(2**17, pilot_samples=2**15)
-
-
-def net_of(activation, depth):
-    architecture = Architecture(depth, activation)
-    (net,) = committed(architecture, recipe_for(architecture), 1)
-    return net
-
-
-def test_what_float32_moves_is_not_in_the_law_as_drawn():
-    found = distance(net_of("sigmoid", 4), GAUSSIAN, 1000.0, TABLE_SAMPLING)
-    assert found.precision == "float64"
-    assert found.drawn == 0 < found.floor95 < found.single
-
-
-@pytest.mark.parametrize("noise", [GAUSSIAN, CAUCHY])
-def test_where_float32_is_enough_the_law_as_drawn_is_that_in_float32(noise):
-    found = distance(net_of("relu", 1), noise, 1.0, TABLE_SAMPLING)
-    assert found.precision == "float32"
-    assert 0 <= found.drawn == found.single < found.rounding.allowed
-
-
-def test_a_kind_that_no_experiment_has_is_told(capsys):
-    assert main(["tanh-99"]) == 2
-    assert "tanh-99" in capsys.readouterr().err
-
 
 SAMPLES = 2**17
 SAMPLING = Sampling(SAMPLES, pilot_samples=2**15)
