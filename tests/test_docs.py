@@ -358,6 +358,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_elsewhere(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 15
@@ -375,6 +376,7 @@ def test_the_site_loads_nothing_from_elsewhere(site):
         assert not re.search(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_api_pages_have_every_public_name(site):
     for package in (sr, oracles):
         assets = Assets()

@@ -38,15 +38,6 @@ def test_of_a_law_that_is_right_the_errors_are_the_standard_errors(script):
     assert abs(wrong - abs(1 / low - 1) * low) < 1e-9
 
 
-@of("low_rank.py")
-def test_the_table_of_resnet_has_a_row_for_each_rule_and_noise(script, capsys):
-    with torch.no_grad():
-        script["resnet"](1, 40, [0.1, 0.3], ("sdp", "low_rank:columns=1"))
-    lines = capsys.readouterr().out.splitlines()
-    rows = [line.split(" | ")[:2] for line in lines if "`" in line]
-    assert rows == [[f"| {s}", f"`{r}`"] for s in (0.1, 0.3) for r in ("sdp", "low_rank:columns=1")]
-
-
 @of("recurrent.py")
 @torch.no_grad()
 def test_the_last_value_is_what_the_cell_gives(script):

@@ -5,7 +5,6 @@ import re
 from types import ModuleType
 
 import pytest
-import torch
 
 from tests.project import ROOT, python
 
@@ -31,19 +30,6 @@ def example() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_uncertainty_is_the_entropy_of_a_cauchy_score(example):
-    net = torch.nn.Linear(2, 2).double()
-    with torch.no_grad():
-        net.weight.copy_(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
-        net.bias.zero_()
-    points = torch.tensor([[0.0, 0.3], [0.3, -1.0], [1e6, 0.0]], dtype=torch.float64)
-    # Scores 0 and x with a Cauchy x of scale NOISE: P = 1/2 + arctan(x / NOISE) / pi.
-    chance = 0.5 + torch.arctan(points[:, 0] / example.NOISE) / torch.pi
-    entropy = -(chance * chance.log2() + (1 - chance) * (1 - chance).log2())
-    assert torch.allclose(example.uncertainty(net, points), entropy, rtol=1e-6, atol=1e-9)
-    assert example.uncertainty(net, points)[0] == pytest.approx(1.0)
 
 
 @pytest.mark.slow

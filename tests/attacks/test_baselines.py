@@ -25,11 +25,8 @@ def first(mapping):
 TEXTS = {
     "a rule twice": lambda text: text.replace('"rules": {', '"rules": {"sdp": {"predictions": {}},', 1),
     "a mean twice": lambda text: text.replace('"mean":', '"mean": [0.0, 0.0, 0.0], "mean":', 1),
-    "half of it": lambda text: text[: len(text) // 2],
-    "nothing": lambda text: "",
     "brackets": lambda text: "[" * 100_000,
     "a number of 5000 digits": lambda text: text.replace('"version": 4', '"version": 4' + "0" * 5000),
-    "no encoding": lambda text: "\udcff",
     "an infinite literal": lambda text: text.replace('"median": ', '"median": 1e999, "x": ', 1),
 }
 
@@ -59,9 +56,8 @@ def test_a_damaged_baseline_is_rejected(tmp_path, monkeypatch):
         content = json.loads(text)
         first(first(content["rules"])["predictions"])["mean"][0] = value
         assert is_rejected(json.dumps(content)), value
-    content = json.loads(text)
-    del content["cases"][next(iter(content["cases"]))]
-    assert is_rejected(json.dumps(content))
+    for change in ({"version": 99}, {"format": "other"}, {"rules": {}}, {"cases": {}}):
+        assert is_rejected(json.dumps(json.loads(text) | change)), change
     for name, change in TEXTS.items():
         assert is_rejected(change(text)), name
 

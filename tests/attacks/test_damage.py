@@ -36,26 +36,19 @@ def content(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(content, tmp_path_factory):
-    """What every way of reading gives of that file."""
-    folder = tmp_path_factory.mktemp("read")
-    (folder / "r.sqlite").write_bytes(content)
-    return read(folder)
+    """What can be read of the undamaged file."""
+    path = tmp_path_factory.mktemp("read") / "r.sqlite"
+    path.write_bytes(content)
+    return read(path)
 
 
-def exported(folder):
-    """Files of an export, by name."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-def read(folder):
-    """All that is stored, through a command and through what a report asks, as far as it is not refused."""
+def read(path):
+    """Return everything that is stored, and None for each query that rejects the file in one line."""
     found = []
-    done = command("export", "--database", "r.sqlite", "-o", "out", cwd=folder)
-    found.append(exported(folder / "out") if told(done) else None)
-    for ask in (measured, everything):
+    for query in (measured, everything):
         try:
-            with Store(folder / "r.sqlite") as store:
-                found.append(ask(store))
+            with Store(path) as store:
+                found.append(query(store))
         except UserError as error:
             line = str(error)
             if "r.sqlite" not in line or "\n" in line:
@@ -65,7 +58,7 @@ def read(folder):
 
 
 def measured(store):
-    """What a report asks, alone: the records are compared while they are read for it."""
+    """Read only the records, and compare their checksums."""
     return [store.frame(store.run(number)) for number in store.runs()]
 
 
@@ -75,24 +68,13 @@ def everything(store):
     return [frames, [runs, store.rules(), store.stored_nets()], store.find("")]
 
 
-def told(done):
-    """Whether a command went through; else it is to have said in one line that the file is damaged."""
-    if done.returncode == 0:
-        return True
-    (line,) = done.stderr.splitlines()
-    assert done.returncode in (2, 3)
-    assert line.startswith("Error: ")
-    assert "r.sqlite" in line
-    return False
-
-
-def harmless(folder, content, whole):
-    """What harm it does to read a damaged file: none if all is as it was, or one line tells of it."""
+def harm_of(folder, content, whole):
+    """Read a damaged file, and return what is wrong: nothing if it is rejected or reads as it was."""
     folder.mkdir()
     path = folder / "r.sqlite"
     path.write_bytes(content)
     try:
-        found = read(folder)
+        found = read(path)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     changed = path.read_bytes() != content
@@ -112,39 +94,22 @@ def flipped(content, bit):
     return content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :]
 
 
-def harms(cases, whole, tmp_path):
-    found = {case: harmless(tmp_path / str(n), damaged, whole) for n, (case, damaged) in enumerate(cases)}
-    return {case: harm for case, harm in found.items() if harm}
-
-
-@pytest.mark.parametrize("count", [10, pytest.param(150, marks=pytest.mark.slow)])
-def test_flipped_bits_are_harmless_or_told(content, whole, tmp_path, count):
-    bits = random.Random(SEED).sample(range(len(content) * 8), count)
-    assert harms([(f"bit {bit}", flipped(content, bit)) for bit in bits], whole, tmp_path) == {}
-
-
-def lost(content):
-    """Files cut short, and with pages of zeros."""
-    pages = len(content) // PAGE
-    for size in (1, 16, 100, PAGE, len(content) // 2, len(content) - 1):
+def damaged(content, count):
+    """Files with one flipped bit, cut files, and files with a page of zeros."""
+    for bit in random.Random(SEED).sample(range(len(content) * 8), count):
+        yield f"bit {bit}", flipped(content, bit)
+    for size in (100, PAGE, len(content) // 2, len(content) - 1):
         yield f"cut to {size} bytes", content[:size]
-    for page in [0, *random.Random(SEED).sample(range(1, pages), 13)]:
+    for page in [0, *random.Random(SEED).sample(range(1, len(content) // PAGE), 1 + count // 15)]:
         zeros = content[: page * PAGE] + bytes(PAGE) + content[(page + 1) * PAGE :]
         yield f"zeros in page {page}", zeros
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_lost_pages_are_harmless_or_told(content, whole, tmp_path, step):
-    assert harms(list(lost(content))[::step], whole, tmp_path) == {}
-
-
-def test_a_damaged_file_is_not_written_to(content, tmp_path):
-    place = content.index(b"iris-tv")
-    (tmp_path / "r.sqlite").write_bytes(flipped(content, place * 8))
-    before = (tmp_path / "r.sqlite").read_bytes()
-    done = command("run", "iris-tv", "--preset", "smoke", "--database", "r.sqlite", cwd=tmp_path)
-    assert not told(done)
-    assert (tmp_path / "r.sqlite").read_bytes() == before
+@pytest.mark.parametrize("count", [10, pytest.param(150, marks=pytest.mark.slow)])
+def test_damaged_files_are_rejected_or_read_as_they_were(content, whole, tmp_path, count):
+    cases = enumerate(damaged(content, count))
+    harms = {case: harm_of(tmp_path / str(n), file, whole) for n, (case, file) in cases}
+    assert {case: text for case, text in harms.items() if text} == {}
 
 
 def test_check_says_what_it_looked_at_and_what_is_damaged(content, tmp_path):
@@ -222,27 +187,20 @@ def cut_parquet(folder):
     pd.read_csv(folder / "records.csv").to_parquet(path)
     os.truncate(path, path.stat().st_size // 2)
     (folder / "records.csv").unlink()
-    with_manifest(folder, lambda m: m["sha256"].pop("records.csv"))
+    with_manifest(folder, lambda m: m["sha256"].pop("records.csv") and m)
     sealed(folder, "records", bytes)
 
 
 DAMAGE = {
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
-    "cut manifest": lambda folder: os.truncate(folder / "manifest.json", 300),
     "schema is a text": manifest(lambda m: {**m, "schema": "6"}),
     "a wrong checksum": manifest(lambda m: m["sha256"].update({"records.csv": "0" * 64})),
-    "a table is not listed": manifest(lambda m: m["sha256"].pop("nets.csv") and m),
-    "other rows": manifest(lambda m: m["rows"].update({"records": m["rows"]["records"] + 1})),
     "a table is missing": lambda folder: (folder / "units.csv").unlink(),
-    "a cut table": lambda folder: os.truncate(folder / "records.csv", 5000),
     "a cut table with its checksum": table("records", lambda c: c[: len(c) // 2]),
-    "a row less": table("units", lambda c: c[: c.rstrip().rindex(b"\n") + 1]),
     "a row of few values": table("records", lambda c: c + b"1,2\n"),
     "a column less": table("records", lambda c: c.replace(b",floor95", b"", 1)),
-    "a word for a number": table("records", cell(b"value", b"much")),
     "a value that is not a number": table("records", cell(b"value", b"nan")),
     "a TV above 1": table("records", cell(b"value", b"1.01", of=b"tv_class")),
-    "an unknown rule": table("records", cell(b"rule", b"none")),
     "an unknown unit": table("records", cell(b"unit", b"none")),
     "a run of 23 digits": table("records", cell(b"run", b"1" * 23)),
     "weights that are no hexadecimals": table("nets", lambda c: c.rstrip()[:-1] + b"g\n"),
@@ -250,7 +208,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_damaged_exports_are_refused_whole(content, export, tmp_path, step):
     """Into an empty file, and next to what is there."""
     (tmp_path / "r.sqlite").write_bytes(content)

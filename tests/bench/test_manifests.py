@@ -8,7 +8,6 @@ import torch
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.experiments import ci
-from sdp_bench.bench.gate.check import of_oracles
 from sdp_bench.bench.manifests import (
     MANIFESTS,
     ci_oracles,
@@ -101,19 +100,6 @@ def test_consecutive_runs_and_days_go_through_all_parts(monkeypatch):
 # Changes ----------------------------------------------------------------------------------------
 
 
-def test_an_unchanged_oracle_agrees(stored, sources):
-    verdict = of_oracles(stored, (1, 1), [(g, i, of(oracle)) for g, i, oracle in sources])
-    assert (verdict.kind, verdict.status) == ("oracle", "passed")
-    assert len(verdict.compared) == 2
-
-
-def test_a_changed_oracle_stops_the_gate(stored, sources):
-    group, index, oracle = sources[0]
-    verdict = of_oracles(stored, (1, 1), [(group, index, other_sigma(oracle, None)), sources[1]])
-    assert verdict.status == "changed"
-    assert [finding.stops for finding in verdict.findings] == [True, False]
-
-
 @pytest.mark.rounding
 def test_another_order_of_summation_is_rounding(manifests, sources):
     """Hidden units in another order: mathematically the same net, as by another BLAS."""
@@ -168,14 +154,6 @@ def test_a_drift_is_seen_even_on_another_platform(drift, seen, manifests, source
         drifted = drift(oracle, monkeypatch)
         assert found(manifest, drifted) >= seen
         monkeypatch.undo()
-
-
-def test_an_oracle_that_cannot_be_drawn_is_a_finding(manifests, sources):
-    net = copy.deepcopy(sources[0][2].net)
-    with torch.no_grad():
-        net[0].weight.fill_(float("nan"))
-    (line,) = compare(manifests[0], of(sources[0][2], net=net))
-    assert "cannot be drawn again: the network gives non-finite outputs" in line
 
 
 # The file ---------------------------------------------------------------------------------------

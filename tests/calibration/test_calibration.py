@@ -3,7 +3,6 @@
 import pytest
 from scipy.stats import binomtest
 
-from tests.calibration.__main__ import page
 from tests.calibration.rate import SIGNIFICANCE, Rate
 from tests.calibration.simulations import SIMULATIONS, rates_of
 
@@ -25,10 +24,3 @@ def test_a_rate_is_too_large_if_an_exact_binomial_test_rejects_its_nominal_level
     assert rate.p == pytest.approx(p, rel=1e-9)
     assert rate.too_large == (p < SIGNIFICANCE) == too_large
     assert not Rate("error", "condition", None, errors, 1000).too_large
-
-
-def test_the_page_marks_a_rate_above_its_nominal_level():
-    rates = [("Floors", Rate("floor", "3 cells", 0.05, n, 1000)) for n in (50, 200)]
-    lines = [line for line in page(rates).splitlines() if line.startswith("| floor")]
-    assert ["too large" in line for line in lines] == [False, True]
-    assert "| 0.05 | 0.200 ± 0.013" in lines[1]

@@ -6,26 +6,21 @@ from tests.calibration.faults import FAULTS, Gate, seen_by_kit, table
 from tests.project import ROOT
 
 GATE = Gate()
-FIRST = ("affine", "small-noise")  # the kit's first checks: it is through with these in a second
 
 
 def by_name(fault):
     return fault.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=by_name)
 def test_the_gate_sees_a_fault_where_the_table_says(fault):
     assert GATE.sees(fault) == fault.gate
 
 
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.kit in FIRST], ids=by_name)
-def test_the_kit_sees_a_fault_where_the_table_says(fault):
-    assert seen_by_kit(fault) == fault.kit
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.kit not in ("", *FIRST)], ids=by_name)
-def test_the_kit_sees_a_fault_later_where_the_table_says(fault):
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.kit], ids=by_name)
+def test_the_kit_sees_a_fault_where_the_table_says(fault):
     assert seen_by_kit(fault) == fault.kit
 
 
@@ -35,6 +30,7 @@ def test_the_kit_is_blind_where_the_table_says():
     assert not seen_by_kit(*(fault for fault in FAULTS if not fault.kit))
 
 
+@pytest.mark.slow
 def test_the_gate_sees_nothing_in_the_right_rule():
     assert not GATE.sees()
 

@@ -13,7 +13,6 @@ from sdp_bench.bench.text import public
 from sdp_bench.oracles.estimate.estimate import Estimate
 from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.drilldown.page import verdict
-from sdp_bench.reports.folder import write
 from sdp_bench.reports.numbers import FOLDER, MOST_ROWS, sheets
 from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.tables import Tables
@@ -112,26 +111,6 @@ def test_a_page_goes_when_its_measurement_changes(report):
     finally:
         for path, content in copies.items():
             path.write_bytes(content)
-
-
-def test_files_of_a_user_stay(report, monkeypatch):
-    folder, frame, wanted, *_ = report
-    theirs = [folder / place / "notes.html" for place in (drilldown.FOLDER, FOLDER)]
-    odd = folder / drilldown.FOLDER / "odd.html"
-    for path in theirs:
-        path.write_text("<p>mine</p>")
-    odd.write_bytes(b"\xff\xfe")
-    older = folder / FOLDER / "older.html"
-    write(older, '<meta name="sdp-bench-numbers" content="of an older report">')
-    monkeypatch.setattr(drilldown, "MOST_PAGES", 2)
-    with Store(folder.parent / "store.sqlite") as store:
-        drilldown.make(store, wanted, folder, Said())
-    assert set(drilldown.current_pages(folder / drilldown.FOLDER, frame)) == set(wanted)
-    build(made_up.results(frame, database=folder.parent / "store.sqlite"), folder, made_up.SECTIONS)
-    for path in (*theirs, odd):
-        assert path.exists()
-        path.unlink()
-    assert not older.exists()
 
 
 def test_every_row_has_a_key_that_works_as_printed(report):

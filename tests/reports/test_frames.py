@@ -1,7 +1,5 @@
 """Measurements as a user loads them: each once, typed, described and checked."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -131,15 +129,6 @@ def test_a_file_without_measurements_gives_no_rows(tmp_path, file):
     found = sdp_bench.load(empty, runs=[3])
     assert len(found) == 0
     check_columns(found)
-
-
-def test_the_package_is_imported_without_what_it_needs_later():
-    code = (
-        "import sys, sdp_bench; print(dir(sdp_bench) and [m for m in ('torch', 'pandas', 'numpy', 'click')"
-        " if m in sys.modules]); sdp_bench.load; print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["[]", "False"]
 
 
 def test_the_documentation_has_the_columns():

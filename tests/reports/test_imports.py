@@ -7,6 +7,9 @@ from tests.project import ROOT
 
 IMPORTED = """
 import sys
+import sdp_bench
+print(dir(sdp_bench) and [name for name in ("torch", "pandas", "numpy", "click") if name in sys.modules])
+sdp_bench.load
 import sdp_bench.reports.drilldown.page, sdp_bench.reports.committed, sdp_bench.reports.page
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.style.names import NetKind, activation_rank
@@ -19,7 +22,8 @@ def test_a_report_imports_no_torch_until_a_rule_is_asked():
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    names, order = done.stdout.splitlines()
+    eager, names, order = done.stdout.splitlines()
+    assert eager == "[]"
     assert "'overview'" in names
     assert names.endswith("] 4 Leaky-ReLU (negative_slope=0.2) layers")
     assert order == "['relu', 'tanh', 'own:net'] False"

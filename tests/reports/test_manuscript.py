@@ -78,14 +78,6 @@ def test_its_numbers_are_those_of_the_page_bold_and_underlined_as_there():
                 assert ("\\underline" in text) == (cell.leads and not cell.best)
 
 
-def test_what_has_a_unit_says_so_and_floors_come_first():
-    (w1,) = [each for each in tabulars(results().tables) if each.table.metric.name == "w1"]
-    text = w1.latex(TRAITS)
-    assert r"\multicolumn{3}{c}{W1 [units of the output]}" in text
-    floor = rows_of(text)[1][1]
-    assert floor == ["floor", *(escaped(number(row.floor)) for row in w1.rows)]
-
-
 def test_the_document_has_every_table_and_figure_and_nothing_that_is_not_there(folder):
     text = (folder / "main.tex").read_text(encoding="ascii")
     named = re.findall(r"\\(?:input|includegraphics)(?:\[[^]]*\])?\{([^}]*)\}", text)

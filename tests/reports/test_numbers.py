@@ -3,7 +3,6 @@
 import math
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -90,13 +89,3 @@ def test_effects_of_claims_lead_to_both_rules():
                 assert {address for _, address in effect.sources} <= there
                 effects += 1
     assert effects > 50
-
-
-def test_pairs_that_moved_most_come_first():
-    frame = oracle_frame()
-    (number,) = [n for n in numbers_of(frame) if n.ordered]
-    rows = frame.loc[list(number.rows)]
-    assert list(rows["net"]) == ["a", "a", "b", "b"]
-    assert list(rows["experiment"]) == ["iris-oracle", "iris-oracle-10x"] * 2
-    shifts = rows["value"].diff().to_numpy()[1::2]
-    np.testing.assert_allclose(shifts, [0.002, -0.001])

@@ -13,16 +13,6 @@ def test_verdicts_are_of_this_kit():
     assert {"sdp", "dvia", "unscented", "monte_carlo:samples=100"} <= set(facts()["kit"])
 
 
-def test_docstrings_lose_their_markup():
-    dvia = facts()["described"]["dvia"]
-    assert dvia["summary"] == "Deterministic variational inference approximation, for ReLU only."
-    assert "`factor` clips it" in " ".join(dvia["about"])
-    assert set(facts()["kit"]["dvia"]["faults"]) == {"positive-semidefinite", "diagonal"}
-    assert not any(
-        ":class:" in text or "``" in text for one in facts()["described"].values() for text in one["about"]
-    )
-
-
 def test_the_kit_is_asked_and_what_it_says_is_told():
     said = []
     (answer,) = ask(["marginal_sdp"], said.append).values()

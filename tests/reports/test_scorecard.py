@@ -12,7 +12,6 @@ import pytest
 from scipy import stats
 
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.scorecard import page as scorecard
 from sdp_bench.reports.scorecard.comparisons import comparisons
 from sdp_bench.reports.scorecard.judging import Candidate, cost_tables
 from sdp_bench.reports.scorecard.page import Scorecard, build, page
@@ -205,15 +204,6 @@ def test_rules_of_its_kind_sample_and_drop_correlations_as_it_does():
     assert "SDP" not in line
 
 
-def test_terminal_and_page_say_the_same():
-    card = Scorecard.of(Results(with_mine(), meta(), NO_FAILURES), [Candidate("mine", report=REPORT)])
-    (verdict,) = card.verdicts
-    text = html.unescape(page(card))
-    for line in verdict.lines:
-        assert f"<li>{line}</li>" in text
-    assert f"{verdict.conclusion}." in text
-
-
 def test_the_page_stands_alone_and_holds_everything(tmp_path):
     failures = pd.DataFrame(
         [{"group": "net 1", "rule": "mine", "metric": "*", "error": "ValueError: <oops>", "seconds": 0.1}]
@@ -334,11 +324,3 @@ def test_a_rule_on_a_net_of_ones_own_is_judged_and_the_net_answered():
     card = Scorecard.of(Results(data, meta(), NO_FAILURES), [Candidate("dvia")], own_net=True)
     assert [verdict.subject for verdict in card.verdicts] == ["DVIA", "which rule for theirs.py:build"]
     assert 'id="answer"' in page(card)
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (22, "22nd")],
-)
-def test_ordinals(number, text):
-    assert scorecard.ordinal(number) == text

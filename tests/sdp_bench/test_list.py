@@ -1,8 +1,4 @@
-"""What there is to run: `list` says all of it without what measures, and what cannot be read is one line."""
-
-import os
-
-import pytest
+"""What there is to run: `list` says all of it without what measures, and an invalid file is one line."""
 
 import sdp_ref
 from sdp_bench.bench.datasets import names
@@ -12,7 +8,7 @@ from sdp_bench.bench.metrics import metrics
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.noise import FORMS
 from sdp_bench.bench.rules import PEERS
-from tests.project import ROOT, copy_of_project, python
+from tests.project import copy_of_project, python
 
 LISTED = """
 import sys
@@ -46,54 +42,12 @@ def test_everything_is_listed_and_nothing_that_measures_is_imported():
     assert not blocks
 
 
-# What cannot be read -----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    return copy_of_project(tmp_path_factory.mktemp("broken") / "project")
-
-
-EXPERIMENT = """
-from sdp_bench.bench.experiments.laws import LawExperiment
-
-ONE = LawExperiment(name="{name}", description="one"{more})
-"""
-LAW = EXPERIMENT.format(name="one", more=", metrics=('w1',), sigmas=(1.0,)")
-CASES = [
-    ("bench/experiments/one.py", "import no_such_module\n" + LAW, "no_such_module"),
-    ("bench/experiments/one.py", EXPERIMENT.format(name="one", more=""), "sigmas"),
-    ("bench/datasets/one.py", "def broken(:\nX = f()\n", "SyntaxError"),
-]
-
-
-@pytest.mark.parametrize(("file", "text", "word"), CASES, ids=range(len(CASES)))
-def test_a_file_that_cannot_be_taken_is_one_line(project, file, text, word):
-    (project / file).write_text(text)
-    try:
-        done = python("-m", "sdp_bench", "list", path=project, cwd=project)
-    finally:
-        (project / file).unlink()
+def test_a_file_that_cannot_be_imported_is_one_line(tmp_path):
+    """Other invalid files and entry points are in tests/sdp_ref/test_registry.py."""
+    project = copy_of_project(tmp_path / "project")
+    (project / "bench/experiments/broken.py").write_text("import no_such_module\nONE = LawExperiment()\n")
+    done = python("-m", "sdp_bench", "list", path=project, cwd=project)
     (line,) = done.stderr.splitlines()
     assert (done.returncode, done.stdout, line[:7]) == (3, "", "Error: ")
-    assert word in line
-    assert "/one.py" in line
-
-
-@pytest.mark.parametrize(
-    ("group", "point", "word"),
-    [
-        ("sdp_bench.experiments", "mine = no_such_module:ONE", "No module named 'no_such_module'"),
-        ("sdp_bench.datasets", "iris = math:pi", "taken"),
-    ],
-)
-def test_an_entry_point_that_cannot_be_taken_is_one_line(tmp_path, group, point, word):
-    installed = tmp_path / "theirs-1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text(f"[{group}]\n{point}\n")
-    done = python("-m", "sdp_bench", "list", path=f"{ROOT}{os.pathsep}{tmp_path}", cwd=tmp_path)
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 3
-    assert f"the entry point '{point.split()[0]}' ({group}) of the package theirs" in line
-    assert word in line
+    assert "no_such_module" in line
+    assert "/broken.py" in line

@@ -1,8 +1,9 @@
 """What a notebook is offered: its own rules and nets validated, as the command does it from files."""
 
+import contextlib
+import io
 import json
 import linecache
-import subprocess
 import sys
 
 import numpy as np
@@ -117,21 +118,6 @@ def test_what_was_validated_can_be_kept(tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_a_script_without_a_guard_is_run_once(tmp_path):
-    script = tmp_path / "script.py"
-    call = (
-        "sdp_bench.validate(Wide, net=net, inputs=torch.ones(1, 4), noise=.1, beside=['sdp'], samples=4096,"
-    )
-    script.write_text(
-        f"print('begun')\n{RULE}\n{NET}\nimport sdp_bench\n"
-        f"print({call} w1_points=100, jobs=1, progress=False))\n"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    assert done.stdout.count("begun") == 1
-    assert "verdict: wide" in done.stdout
-
-
 def factor_of(code):
     """Factor that a rule of `RULE` puts on the covariance of SDP, in a worker process."""
     return apart(measured_factor, code)
@@ -168,10 +154,11 @@ for value in (space["Wide"], space["Wide"](2.0), nn.Sequential(nn.Linear(4, 99),
 
 
 def test_the_description_is_the_same_in_another_session():
-    words = ("-c", f"RULE = {RULE!r}\n{SESSION}")
-    ran = [python(*words, PYTHONHASHSEED=seed).stdout for seed in ("1", "2")]
-    assert ran[0] == ran[1]
-    assert "class Wide" in ran[0]
+    session, here = f"RULE = {RULE!r}\n{SESSION}", io.StringIO()
+    with contextlib.redirect_stdout(here), torch.random.fork_rng(devices=[]):
+        exec(session, {"__name__": "__main__"})
+    assert python("-c", session, PYTHONHASHSEED="1").stdout == here.getvalue()
+    assert "class Wide" in here.getvalue()
 
 
 LISTED = """

@@ -19,7 +19,6 @@ from sdp_bench.bench.advice.thresholds import (
     outcome_of,
     outcomes,
     rates,
-    sentences,
     thresholds,
 )
 from sdp_ref.laws import DiagonalGaussian
@@ -155,19 +154,6 @@ def test_the_documentation_shows_the_rates_of_the_calibration():
             "{wrong_accurate} % | {wrong_inaccurate} % | {abstained} % |"
         )
         assert line.format(**row | percent) in text
-
-
-def test_the_advice_in_words_ends_with_the_verdict():
-    rows = [
-        {"input": number, "use": use, "index": index, "samples": 200, "sigma": 1.0}
-        for use, index in (("class", 0.0), (DEVIATIONS, 0.2))
-        for number in range(2)
-    ]
-    *_, how, _, verdict = lines = sentences(rows, "net.pt2")
-    assert lines[0].startswith("advice for net.pt2, mean over 2 inputs")
-    assert "off by about 22 % (limit 5 %); draw at least 200 samples" in lines[2]
-    assert "wrong on other nets" in how
-    assert "rely on linearisation (sdp) for class at σ = 1; draw samples for" in verdict
 
 
 @pytest.mark.slow

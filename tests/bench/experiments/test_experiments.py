@@ -9,7 +9,7 @@ import torch
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import PRESETS, chosen, experiment, experiments, preset
+from sdp_bench.bench.experiments import chosen, experiment, preset
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.results.record import Failure, LeftOut
@@ -40,18 +40,6 @@ WITHOUT_DATA = WithoutData(**{f.name: getattr(EXPERIMENT, f.name) for f in datac
 
 def nets_of(plan):
     return list({group.net.digest: group.net for group in plan.groups}.values())
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_experiment_has_a_size_and_says_what_it_is_about(name):
-    settings = preset(name)
-    for each in experiments().values():
-        size = each.size(settings)
-        assert size.nets >= 1
-        assert str(size.nets) in each.extent(settings)
-        assert set(each.presets) <= set(PRESETS)
-    assert experiment("iris-tv").size(preset("paper")).inputs == 10
-    assert experiment("uci").size(preset("smoke")).on_request
 
 
 @pytest.mark.usefixtures("_sets")
@@ -96,18 +84,6 @@ def test_a_mistake_of_the_project_is_no_failure_of_a_rule():
     group = Mistaken()
     with pytest.raises(KeyError, match="a mistake of ours"):
         run_group(group, group.cells)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"metrics": "bures"}, "metrics must be a tuple, got 'bures'"),
-        ({"presets": {"quick": 2}}, "the preset quick must have a Size, got 2"),
-    ],
-)
-def test_what_is_no_experiment_is_one_line(changes, message):
-    with pytest.raises(UserError, match=message):
-        dataclasses.replace(experiment("iris-std"), **changes)
 
 
 def test_a_net_that_does_not_fit_its_data_set_is_refused_before_it_is_trained():

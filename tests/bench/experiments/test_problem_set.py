@@ -109,14 +109,6 @@ def test_an_oracle_is_drawn_again_as_it_is_frozen(noise):
     assert not [reasons for reasons in problems.values() if reasons]
 
 
-def test_rules_without_a_formula_are_left_out_with_a_reason():
-    found = experiment(NAME).expand(Scope(Settings(rules=("sdp", "dvia"))))
-    by_noise = {group.noise.family: {rule for _, rule, _ in group.cells} for group in found.groups}
-    assert by_noise["cauchy"] == {"sdp"}
-    assert by_noise["laplace"] >= {"sdp"}
-    assert any(line.rule == "dvia" and "Cauchy" in line.reason for line in found.left_out)
-
-
 def test_it_keeps_its_sampling_next_to_other_experiments():
     (net, *_) = problem_set().nets.values()
     settings = Settings(rules=("sdp",)).but(samples=2**18, pilot_samples=1000, sigmas=(1.0,))

@@ -136,18 +136,3 @@ def test_an_installed_package_may_bring_a_metric(monkeypatch):
     assert metric(metric("mine:bins=4").spec) == Mine(4)  # a record leads back to it
     with pytest.raises(UserError, match=r"choose from tv_headline.*, mine$"):
         metric("other")
-
-
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (lambda: 1 / 0, "cannot load the metric 'mine' from package.module:Mine: ZeroDivisionError"),
-        (lambda: object, "package.module:Mine is no metric"),
-        (lambda: metrics()["bures"], "package.module:Mine must have the name of its entry point, 'mine'"),
-    ],
-)
-def test_what_an_installed_package_brings_instead_is_told_in_one_line(monkeypatch, made, message):
-    monkeypatch.setattr(registry, "installed", lambda group, taken=(): {"mine": Point(made)})
-    with pytest.raises(UserError, match=message) as told:
-        metric("mine")
-    assert "\n" not in str(told.value)

@@ -38,19 +38,6 @@ def test_they_go_before_the_cache(tmp_path, monkeypatch):
     assert best_classifier(gru, "committed").digest == best_classifier(gru).digest
 
 
-@pytest.mark.parametrize(
-    ("network", "event", "message"),
-    [
-        ("vgg", (1, 28, 28), "network 'vgg' not found; choose from resnet18, .*decoder"),
-        ("gru", (1, 28, 28), "GRU does not take inputs of shape"),
-        ("vit", (8, 2), "ViT does not take inputs of shape"),
-    ],
-)
-def test_a_network_says_what_it_does_not_take(network, event, message):
-    with pytest.raises(ValueError, match=message):
-        architecture_of(network, event)
-
-
 def test_a_decoder_does_not_look_ahead_and_a_vit_does():
     decoder = best_classifier(architecture_of("decoder", (8, 2)), "committed").build()
     x = torch.randn(1, 8, 2)

@@ -22,18 +22,6 @@ def test_sizes_are_the_published_ones(architecture, count):
     assert sum(p.numel() for p in architecture.build().parameters()) == count
 
 
-def test_resnet_has_torchvisions_names():
-    names = set(ImageArchitecture("resnet18", width=4).build().state_dict())
-    blocks = {f"layer{k}.{i}" for k in (1, 2, 3, 4) for i in (0, 1)}
-    parts = {f"{b}.conv{i}.weight" for b in blocks for i in (1, 2)}
-    kinds = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-    norms = {f"{b}.bn{i}" for b in blocks for i in (1, 2)} | {"bn1"}
-    shortcuts = {f"layer{k}.0.downsample" for k in (2, 3, 4)}
-    parts |= {"conv1.weight", "fc.weight", "fc.bias"} | {f"{s}.0.weight" for s in shortcuts}
-    norms |= {f"{s}.1" for s in shortcuts}
-    assert names == parts | {f"{norm}.{kind}" for norm in norms for kind in kinds}
-
-
 @pytest.mark.rounding
 @pytest.mark.parametrize("name", IMAGE_NETWORKS)
 @pytest.mark.parametrize(("channels", "size"), [(3, 32), (1, 28), (2, 9)])

@@ -12,13 +12,12 @@ from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import predict, preset
 from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.plugins.plugin import ENTRY_POINTS
-from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import find
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import traits_of
 from sdp_ref import registry
-from tests.bench.conftest import TINY, begin, make_plan, run_all
+from tests.bench.conftest import TINY, begin, make_plan
 
 SOURCE = '''
 import sys
@@ -244,25 +243,3 @@ def test_workers_run_it_without_the_file(file, tmp_path):
     values = frame[frame.metric == "std_ratio"].pivot_table("value", ["unit", "component"], "rule")
     assert values["plain"].tolist() == values["sdp"].tolist()
     assert (values["wider"] / values["sdp"]).tolist() == pytest.approx([2**0.5] * len(values))
-
-
-def test_a_replay_runs_stored_code_only_where_it_is_trusted(file, tmp_path):
-    settings = outside_settings(file, "Wider")
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings))
-    key = frame[(frame.rule == "wider") & (frame.metric == "std_ratio")].key.iloc[0]
-    with Store(tmp_path / "r.sqlite") as store:
-        with pytest.raises(UserError, match=r"rule 'wider' .* not built in; .*--trust-code"):
-            replay.replay(store, key, lambda line: None)
-        pairs = replay.replay(store, key, lambda line: None, trusted=True)
-        assert pairs
-        assert all(replay.identical(*pair) for pair in pairs)
-
-
-def test_a_rule_that_calls_exit_fails_its_measurements_alone(file, tmp_path):
-    settings = outside_settings(file, "Leaving")
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings))
-    assert set(frame.rule) == {"sdp"}
-    with Store(tmp_path / "r.sqlite") as store:
-        failures = store.failures(store.run())
-    assert set(failures.rule) == {"leaving"}
-    assert set(failures.error) == {"RuntimeError: it calls sys.exit(0)"}

@@ -132,25 +132,6 @@ def _alive(pid):
         return False
 
 
-@pytest.mark.slow
-def test_workers_that_start_as_a_run_is_interrupted_say_nothing(tmp_path):
-    script = tmp_path / "interrupted.py"
-    script.write_text(
-        "import os, time\n"
-        "from sdp_bench.bench.executors.local import LocalProcesses\n"
-        "if __name__ == '__main__':\n"
-        "    LocalProcesses(1, threads=1).submit(os.getpid).result()\n"
-        "    for wait in range(10):\n"
-        "        interrupted = LocalProcesses(2, threads=1)\n"
-        "        for _ in range(20):\n"
-        "            interrupted.submit(os.getpid)\n"
-        "        time.sleep(wait / 100)  # s: in which a worker is now one step further, now another\n"
-        "        interrupted.shutdown(cancel_futures=True)\n"
-    )
-    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-
-
 class Own:
     """A class of a package that no answer may hold."""
 

@@ -10,14 +10,6 @@ from sdp_bench.bench.runtime import accuracy
 from sdp_bench.bench.runtime.accuracy import Accuracy
 
 
-def test_parameters_are_the_ci_cells_and_rules():
-    groups = ci.groups()
-    named = {f"{group.net.architecture.label} sigma {group.sigma:g}" for group in groups}
-    assert set(Accuracy.params[0]) == named
-    assert len(Accuracy.params[0]) == len(groups)
-    assert tuple(Accuracy.params[1]) == groups[0].subjects[0].rules
-
-
 def test_figures_are_means_of_what_a_run_records():
     group = ci.groups(("sdp", "monte_carlo:samples=10"))[4]
     errors = accuracy.measure([group])

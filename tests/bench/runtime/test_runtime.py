@@ -15,7 +15,7 @@ import torch
 import sdp_ref as sr
 from sdp_bench.bench.runtime import propagation, table
 from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns
-from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, NotAtThisCommitError, Workload, build
+from sdp_bench.bench.runtime.workloads import RULES, Workload, build
 
 ROOT = Path(__file__).parents[3]
 
@@ -77,12 +77,6 @@ def test_nets_by_name(name, shape, outputs, parameters):
     assert found == shape
     assert net(torch.zeros(1, *shape)).shape == (1, outputs)
     assert sum(p.numel() for p in net.parameters()) == parameters
-
-
-def test_a_net_that_this_version_lacks_is_one_that_asv_skips():
-    with pytest.raises(NotImplementedError, match="no net 'transformer9' in this version") as raised:
-        build("transformer9")
-    assert raised.type is NotAtThisCommitError
 
 
 @pytest.mark.rounding
@@ -172,27 +166,6 @@ def test_a_table_with_what_is_no_name_or_no_time_is_refused(tmp_path, changed, s
     pd.DataFrame([dataclasses.asdict(row) | changed]).to_csv(tmp_path / "runtime.csv")
     with pytest.raises(ValueError, match=re.escape(said)):
         table.load(tmp_path / "runtime.csv")
-
-
-def test_ratios_stand_beside_the_papers_where_it_has_them():
-    def row(architecture, phase, method, ratio):
-        place = {"batch": 128, "device": "CPU", "torch": "2", "threads": 1, "rounds": 1}
-        times = {"seconds": 1.0, "epoch_seconds": 391.0}
-        return table.Row(
-            architecture, phase, method, **place, **times, ratio=ratio, ratio_lower=1, ratio_upper=9
-        )
-
-    published = pd.read_csv(ROOT / "reports/paper/experiments/runtime_cifar10.csv", dtype=str)
-    rows = [
-        row("resnet18", "training_step", "sdp", 10.0),
-        row("resnet18", "forward", "sdp", 9.0),
-        row("cnn3", "training_step", REGULAR, 1.0),
-        row("cnn3", "training_step", DISTPROP, 17.0),
-    ]
-    found = table.beside_paper(rows, published)
-    assert [c.paper for c in found] == [pytest.approx(251 / 9.85), None, 1.0, None]
-    assert found[0].measured == Ratio(10.0, 1, 9)
-    assert (found[0].architecture, found[0].method) == ("resnet18", "sdp")
 
 
 GRIDS = [propagation.Forward, propagation.TrainingStep, propagation.Sizes, propagation.WholeNet]

@@ -15,14 +15,6 @@ def at(objective, scale):
     return found
 
 
-def test_the_net_is_the_paper_s_for_images_of_its_size():
-    digits = TrainingImages(torch.zeros(2, 1, 28, 28, dtype=torch.uint8), torch.tensor([0, 1]), "mlp")
-    assert digits.architecture.label == "784-256-256-256-256-10"
-    assert (
-        sum(p.numel() for p in digits.build(0).parameters()) == 784 * 256 + 3 * 256**2 + 2560 + 4 * 256 + 10
-    )
-
-
 @pytest.mark.parametrize("layer", range(6))
 def test_the_law_enters_after_so_many_layers(layer):
     """What comes before is the plain net; what comes after propagates a Gaussian of the scale's variance."""

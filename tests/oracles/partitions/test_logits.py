@@ -60,7 +60,8 @@ def test_the_floor_of_the_summary_of_pairs_covers_19_of_20_by_few_redraws() -> N
         assert 0.93 < share_below(estimates) < 0.97
 
 
-@pytest.mark.parametrize("scale", [1.15, pytest.param(2.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [1.15, 2.0])
 def test_standard_errors_of_the_summary_of_pairs_are_the_spread_of_repeated_draws(scale: float) -> None:
     """Those of fully dependent pairs would be half again to three times as large."""
 

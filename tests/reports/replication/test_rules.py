@@ -105,6 +105,7 @@ def test_moved_classes_are_counted_by_rule_and_noise():
     assert RULES["pretrained"](evidence(made_up.frame())) is None
 
 
+@pytest.mark.slow
 def test_errors_of_estimates_are_those_of_a_wishart_matrix():
     # With s draws E |S' - S|^2 = (tr(S)^2 + tr(S^2)) / (s - 1); as many nets and repeats as the page has.
     found = errors()

@@ -19,7 +19,6 @@ from sdp_bench.reports.sections.choice import (
     choice,
     choice_figures,
     how_often_best,
-    names,
 )
 from sdp_bench.reports.statistics.costs import Costs, SamplingTime
 from sdp_bench.reports.statistics.ranking import Ranking, Replicates
@@ -114,12 +113,6 @@ def test_rules_that_are_alike_are_tied_and_the_slower_one_is_undecided():
     assert condition.standing("dvia").front == UNDECIDED
 
 
-def test_the_same_numbers_are_a_tie():
-    frame = measured({"sdp": 0.2, "dvia": 0.2}, noise=0.0)
-    contest = only(frame)[1].answers[-1].best
-    assert {contest.leader, *contest.tied} == {"sdp", "dvia"}
-
-
 def test_a_spread_that_nets_share_does_not_hide_a_difference():
     """The pairs differ by 0.02 ± 0.003, the nets by 0.05: unpaired, nothing would be told."""
     frame = measured({"sdp": 0.2, "dvia": 0.22})
@@ -191,11 +184,6 @@ def test_a_time_below_the_overhead_costs_no_sample():
 def test_samples_that_are_as_accurate(score, expected):
     sign, count = as_accurate(score, {5: 0.4, 10: 0.3, 100: 0.2})
     assert (sign, pytest.approx(count)) == expected
-
-
-def test_samples_that_are_as_accurate_where_more_samples_are_worse_are_the_fewest():
-    assert as_accurate(0.3, {5: 0.4, 10: 0.3, 100: 0.5, 1000: 0.2}) == ("", pytest.approx(10))
-    assert as_accurate(0.3, {5: 0.4}) is None
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -329,17 +317,6 @@ def test_without_times_rules_are_still_compared_and_no_front_is_drawn():
     assert choice_figures(choice(frame, TRAITS)) == (None, None)
 
 
-def test_rules_are_named_with_sample_counts_together():
-    rules = [
-        "monte_carlo:samples=100",
-        "sdp",
-        "monte_carlo:samples=5",
-        "monte_carlo:samples=100,sampler=sobol",
-    ]
-    assert names(rules, TRAITS) == "SDP, Sobol MC k=100 and MC k=5, 100"
-    assert names(["sdp"], TRAITS) == "SDP"
-
-
 def test_settings_are_counted_by_the_time_of_sampling():
     frame = measured({"sdp": 0.2} | SAMPLED, {"sdp": 2e-4}, sigmas=(0.1, 1.0))
     bands = choice(frame, TRAITS).bands
@@ -351,13 +328,6 @@ def test_settings_are_counted_by_the_time_of_sampling():
     counts = against_sampling(bands)
     assert list(counts.index) == [10, 100, 1000]
     assert (counts == [2, 0, 0]).all(axis=None)
-
-
-def test_a_time_that_no_sampling_fits_does_not_count():
-    """Of 100 and 1000 samples, neither takes the time of 10."""
-    sampled = {rule: value for rule, value in SAMPLED.items() if MC[rule] >= 100}
-    frame = measured({"sdp": 0.2} | sampled, {"sdp": 2e-4})
-    assert list(against_sampling(choice(frame, TRAITS).bands).index) == [100, 1000]
 
 
 @pytest.mark.parametrize("timed", [True, False])

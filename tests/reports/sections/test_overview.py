@@ -4,14 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.overview import USES, families, rows
 from sdp_bench.reports.sections.overview.distributions import DATA, compute
 from sdp_bench.reports.statistics.ranking import rank
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
-from tests.reports.test_page import told
 
 
 @pytest.fixture(scope="module")
@@ -97,21 +95,6 @@ def test_nets_of_the_commonest_kind_are_judged_together():
     (named,) = families(checked(pd.concat([made_up.frame(), other])))
     assert named[0] == "small ReLU nets"
     assert set(named[1]["activation"]) == {"relu"}
-
-
-def test_the_first_page_says_what_to_take_and_what_is_new(tmp_path):
-    own = made_up.frame(depths=(1,), suites=("iris-tv",))
-    units = pd.Categorical([f"{row:016x}" for row in range(len(own))])
-    own = own.assign(run=[1, *[2] * (len(own) - 1)], unit=units)
-    shared = own.tail(3).assign(experiment="iris-w1")  # measured once, of two suites
-    data = checked(pd.concat([own, shared]))
-    build(made_up.results(data), tmp_path, made_up.SECTIONS)
-    said = told((tmp_path / "index.html").read_text(encoding="utf-8"))
-    assert "Whole distribution" in said
-    assert (
-        f"{len(own) - 1:,} measurements of iris-tv, iris-w1, finished 2025-11-21 09:03 UTC, next to 1 by "
-        "earlier runs" in said
-    )
 
 
 @pytest.mark.slow

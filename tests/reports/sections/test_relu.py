@@ -2,11 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sdp_bench.oracles.exact.stable import NORMAL
-from sdp_bench.oracles.exact.theorem import check_theorem
 from sdp_bench.reports.sections.relu.relu import (
-    Nearer,
-    SingleReLU,
     nearer,
     wasserstein_over_mean,
 )
@@ -40,16 +36,3 @@ def test_moment_matching_is_nearer_only_about_zero():
         assert ours == pytest.approx(theirs, rel=1e-5)
     rest = nearer("sdp", "marginal_moment_matching").intervals
     assert rest == ((-0.5, pytest.approx(low)), (pytest.approx(high), 0.5))
-
-
-def test_what_was_found_is_said(figure):
-    checks = tuple(check_theorem([NORMAL], [-0.5, 0.0, 0.5]))
-    found = Nearer("marginal_moment_matching", "sdp", 0.1, ((-0.036, 0.0468),))
-    w1, theorem = SingleReLU(figure, found, checks).sentences
-    assert w1 == (
-        "In W1, marginal moment matching is nearer than SDP only for −0.360σ < μ < 0.468σ (|μ| ≤ 5σ)."
-    )
-    assert theorem == (
-        "In 2 of 3 cases the theorem’s law is the nearest in TV; in 1 (median / scale = 0) a point mass and "
-        "a density tie; in none another law is nearer."
-    )

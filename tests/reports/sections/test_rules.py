@@ -54,14 +54,6 @@ def test_places_are_those_of_the_choice(results):
     assert 0.5 not in nets["places"]
 
 
-def test_a_page_says_what_the_rule_is_and_what_the_kit_says(pages):
-    said = told(pages["rule-dvia.html"])
-    assert "Deterministic variational inference approximation, for ReLU only." in said
-    assert "It fails only its declared faults (positive-semidefinite, diagonal)" in said
-    assert "sdp-bench check-rule dvia" in said
-    assert "<code>factor</code> clips it" in pages["rule-dvia.html"]
-
-
 def test_a_rule_of_a_users_is_named_and_no_more(tmp_path):
     frame = made_up.frame(depths=(1,), rules=("sdp", "<b>:k=1"), suites=("iris-tv",))
     build(made_up.results(frame), tmp_path, made_up.SECTIONS)

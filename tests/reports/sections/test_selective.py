@@ -8,7 +8,7 @@ from sdp_bench.bench.studies.selective import EXPERIMENT, SCORES
 from sdp_bench.bench.studies.selective import READINGS as RECORDED
 from sdp_bench.bench.studies.selective.group import POINTS
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
-from sdp_bench.reports.sections.selective import PERFECT, READINGS, SelectivePrediction, selective
+from sdp_bench.reports.sections.selective import READINGS, SelectivePrediction, selective
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -101,21 +101,6 @@ def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
         ("1000 certificates", 31.0),
         ("5000 certificates", 32.0),
     ]
-
-
-def test_the_finding_names_the_best_and_counts_the_pairwise_scores(whole):
-    finding = selective(whole)["finding"]
-    assert PERFECT == 12.5
-    assert (
-        "Of 17 pairs of model and score, PD Cauchy on the PD loss Cauchy model has the smallest area"
-        in finding
-    )
-    assert "15.00 ± 1.41 %" in finding
-    assert (
-        "8 of 8 pairwise scores are below the softmax entropy of the same model, 8 under some reading"
-        in finding
-    )
-    assert "one seed" not in finding
 
 
 def test_the_readings_closest_to_the_text_are_first_and_no_other_is_lost(whole):

@@ -33,7 +33,7 @@ def moments(bends, pieces, mean, deviation):
         return float(first), float(second - first**2)
 
 
-@pytest.mark.parametrize("steps", [2.5, 6.0, 9.5, 14.0, 24.0])
+@pytest.mark.parametrize("steps", [2.5, 9.5, 24.0])
 @pytest.mark.parametrize("deviation", [2.0**-4, 2.0**-14])
 @pytest.mark.parametrize("name", CASES)
 def test_variances_are_right_however_small(name, deviation, steps):

@@ -40,7 +40,14 @@ def test_centred_relu_pairs_against_the_arc_cosine_kernel():
     assert small.covariance == pytest.approx(kernel / 64, rel=1e-11)
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "hardshrink"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("relu", "tanh") else pytest.param(name, marks=pytest.mark.slow)
+        for name in FUNCTIONS
+        if name != "hardshrink"
+    ],
+)
 def test_pairs_against_adaptive_quadrature(name):
     f = FUNCTIONS[name]  # of Hardshrink it would miss the jump
     for pair in (reference.pairs(name)[5], reference.pairs(name)[7]):

@@ -10,7 +10,7 @@ import sdp_ref as sr
 
 T = TypeVar("T")
 
-ALPHAS = (0.05, 0.1, 0.5, 1.0, 1.5, 2.0)
+ALPHAS = (0.05, 0.5, 1.0, 2.0)
 SCALES = (1e-300, 1e-150, 1.0, 1e150, 1e300)
 
 

@@ -244,21 +244,6 @@ def test_what_is_done_to_inputs_is_said(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("outputs", "here", "absent"),
-    [
-        (1, {"tv_headline", "tv_paper", "w1"}, {"tv_class"}),
-        (4, {"tv_principal", "tv_class", "w1"}, {"tv_headline", "tv_paper"}),
-        (10, {"tv_principal", "tv_margin", "tv_pairs", "w1_sliced", "std_ratio"}, {"tv_headline", "w1"}),
-        (1000, {"tv_class", "energy"}, {"tv_principal", "bures", "std_ratio", "tv_pairs"}),
-    ],
-)
-def test_measures_by_the_number_of_outputs(outputs, here, absent):
-    measured = set(own_net.measures_for(outputs)[0])
-    assert here <= measured
-    assert not absent & measured
-
-
 @pytest.mark.parametrize("options", [{}, {"w1_points": 100}, {"w1_points": 4000}])
 def test_w1_is_left_out_if_its_floor_takes_more_samples(file, inputs, options):
     net = own.find(f"{file}:build", inputs)
