@@ -14,6 +14,8 @@ from sdp_bench.bench.nets.architectures import NETWORKS, Architecture, Classifie
 from sdp_bench.bench.nets.net import Net
 from sdp_ref.activations import ACTIVATIONS
 
+START = 5.0
+"""Time (s) until the first worker has its modules."""
 _FLOPS = 75e9  # flop/s of an oracle's forward pass
 _DRAW = 0.25e-6  # s per sample: an oracle's input noise, a rule's samples
 _RULE_PASSES = 40  # cost of a rule in forward passes, in float64

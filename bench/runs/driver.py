@@ -195,7 +195,8 @@ def run(
         progress.say(f"{skipped} of {len(plan.groups)} groups are measured already")
     failed = 0
     if todo:
-        expected = costs.elapsed(sorted((group.seconds for group in todo), reverse=True), jobs)
+        work = sorted((group.seconds for group in todo), reverse=True)
+        expected = costs.START + costs.elapsed(work, jobs)
         progress.say(
             f"{len(todo)} groups on {jobs} workers: about {_duration(expected)} (by costs measured on a "
             "2-core AVX-512 CPU)"
