@@ -434,7 +434,6 @@ SHORT = {"sdp": "SDP", **_MARGINAL, **_DRAWN, SLOW: SLOW, TRACE: TRACE}
 def with_tables(page: str, rows: pd.DataFrame, compared: pd.DataFrame) -> str:
     """The text of docs/models.md with the tables of these rows."""
     tables = {"summary": summary(rows), "agreement": agreements(compared)}
-    tables |= {package: details(rows[rows.package == package]) for package in HOW_MANY}
     for name, (head, *body) in ((name, list(lines)) for name, lines in tables.items()):
         begin, end = f"<!-- {name}: made by benchmarks/models.py -->\n", f"<!-- {name}: end -->"
         before, _, rest = page.partition(begin)
@@ -459,39 +458,6 @@ def summary(rows: pd.DataFrame) -> Iterator[Sequence[Any]]:
             time = f", {seconds.median():.2g} s" if seconds.count() else ""
             cells.append(f"{seconds.count()} of {len(seconds)}{time}")
         yield package, f"{len(parts[TRACE])} of {HOW_MANY[package]}", len(traced), known, *cells
-
-
-def details(rows: pd.DataFrame) -> Iterator[Sequence[Any]]:
-    """One line for each model."""
-    titles = ("σ over that of 100 draws", "approximated, or why not")
-    yield "model", "input", "weights", "steps", "trace", *(SHORT[rule] for rule in ALL), *titles
-    for name, own in rows.groupby("model", sort=False):
-        parts = {row.part: row for row in own.itertuples()}
-        if TRACE not in parts:
-            continue
-        first = parts[TRACE]
-        steps = first.note.partition(" ")[0] if first.seconds >= 0 else "-"
-        seconds = [_number(parts[part].seconds, ".2g") if part in parts else "" for part in (TRACE, *ALL)]
-        ratios = ""
-        if "monte_carlo" in parts and parts["monte_carlo"].std > 0:
-            stds = [parts[r].std if r in parts else math.nan for r in ALL if r != "monte_carlo"]
-            ratios = " / ".join(_number(std / parts["monte_carlo"].std, ".2f") for std in stds)
-        event, weights = first.event.replace("x", " × "), f"{first.weights / 1e6:.3g} M"
-        yield name, event, weights, steps, *seconds, ratios, "; ".join(_remarks(parts))
-
-
-def _number(value: float, form: str) -> str:
-    return "-" if math.isnan(value) else format(value, form)
-
-
-def _remarks(parts: dict[str, Any]) -> Iterator[str]:
-    if unknown := parts[TRACE].note.partition(UNKNOWN)[2]:
-        yield f"no formula for {unknown}"
-    for rule in (TRACE, *ALL):
-        if rule in parts and math.isnan(parts[rule].seconds):
-            yield f"{SHORT[rule]}: {parts[rule].note}"
-        elif rule in parts and rule in RULES:
-            yield from (note for note in parts[rule].note.split("; ") if note not in {"", FALLBACK})
 
 
 def agreements(rows: pd.DataFrame) -> Iterator[Sequence[Any]]:
