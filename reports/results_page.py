@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from sdp_bench.bench.files import write
+from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.bench.text import markdown
 from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.results import Results, committed_results
@@ -20,7 +21,6 @@ from sdp_bench.reports.section import sections, tabulated
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 from sdp_bench.reports.writing import environment
-from sdp_ref.errors import on_one_line
 
 RULES = (
     "sdp",
@@ -48,7 +48,7 @@ BEYOND = (
 )
 """Rules with a column in the table of mixtures."""
 
-_SECTIONS = ("choice", "sensitivity", "oracle", "uci", "selective", "runtime")
+_SECTIONS = ("overview", "choice", "sensitivity", "oracle", "uci", "selective", "runtime")
 _TABLES = {
     "mixtures": ("iris-mixtures", 4, ("tv_headline",)),
     "shared_mass": ("iris-tv", 4, ("tv_headline", "tv_paper", "tv_class")),
@@ -75,7 +75,7 @@ def results_page(results: Results) -> str:
             rulings=Rulings.of(results),
             rules=RULES,
             beyond=BEYOND,
-            commands=_commands(results.meta["command"]),
+            names=[rule for rule in dict.fromkeys(RULES + BEYOND) if rule != ORACLE_MOMENTS.name],
             **{name: _chosen(results.tables, *which) for name, which in _TABLES.items()},
         )
     )
@@ -102,12 +102,6 @@ def _escaped(results: Results) -> Results:
 def _chosen(tables: Sequence[Table], experiment: str, depth: int, metrics: tuple[str, ...]) -> list[Table]:
     own = [table for table in tables if (table.experiment, table.depth) == (experiment, depth)]
     return [table for table in own if table.metric.name in metrics]
-
-
-def _commands(recorded: str) -> list[str]:
-    """Distinct commands of runs; option order is ignored, and shards of one run are merged."""
-    lines = [re.sub(r" --shard \S+", "", on_one_line(line)) for line in recorded.splitlines()]
-    return list({frozenset(line.split()): line for line in lines}.values())
 
 
 @click.command()

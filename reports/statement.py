@@ -168,7 +168,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        return ", ".join(self.convention)
+        return " / ".join(self.convention)
 
     @property
     def fewest(self) -> int:

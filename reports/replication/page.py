@@ -161,7 +161,7 @@ def forest(statement: Statement) -> Figure | None:
     several = len({version for version, _ in rows}) > 1
     names = []
     for version, trial in rows:
-        name = ", ".join(choice for choice in trial.convention if choice != "first recipe") or "–"
+        name = " / ".join(choice for choice in trial.convention if choice != "SGD 0.01") or "–"
         names.append(textwrap.shorten(name, 52, placeholder=" …") + f" ({version})" * several)
     left = min(0.065 * max(map(len, names)), 3.6) + 0.15
     drawing, (axes,) = panels(
@@ -395,6 +395,16 @@ class Rulings:
         return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
     @property
+    def summary(self) -> str:
+        """The tally as a sentence."""
+        (first, number), *others = self.tally.items()
+        counts = [
+            f"{number} {'is' if number == 1 else 'are'} {first}",
+            *(f"{count} {outcome}" for outcome, count in others),
+        ]
+        return f"Of {labels.plural(sum(self.tally.values()), 'statement')}, {labels.listed(counts)}."
+
+    @property
     def about_dvia(self) -> dict[str, Counter[Outcome]]:
         """Number of statements by outcome for both versions of DVIA; empty if none was judged for both."""
         both = [one for topic in self.topics for one in topic.statements if one.regular]
@@ -424,18 +434,22 @@ class Rulings:
             ("DVIA as published", dvia.answer),
         )
         sentences, ahead = [], list[bool]()
-        for name, recipe in (MAIN_CONVENTION, HEADLINE_CONVENTION):
+        partitions = {
+            MAIN_CONVENTION: "With bins between joint extremes, which come close to the paper’s numbers",
+            HEADLINE_CONVENTION: "With equal-mass cells, which are the same for all rules (headline)",
+        }
+        for convention, partition in partitions.items():
             effects = {
                 rival: mean
                 for rival, answer in compared
                 for trial in (answer.trials if answer else ())
-                if trial.convention == (name, recipe) and trial.effects and (mean := trial.mean)
+                if trial.convention == convention and trial.effects and (mean := trial.mean)
             }
             if len(effects) < len(compared):
                 return ""
             ahead += [effect.range[1] > 0 for effect in effects.values()]
             parts = labels.listed([effect.compared(rival) for rival, effect in effects.items()])
-            sentences.append(f"Convention “{name}”: 1 − TV of SDP is {parts}.")
+            sentences.append(f"{partition}, 1 − TV of SDP is {parts}.")
         verdict = "Yes" if all(ahead) else "In part" if any(ahead) else "No"
         return (
             f"{verdict} (means over {len(TV_SIGMAS)} noise levels with 95 % intervals). {' '.join(sentences)}"
@@ -449,7 +463,6 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
     """
     results, evidence = rulings.results, Evidence(rulings.results)
     topics = [_led(topic, places) for topic in rulings.topics]
-    counts = rulings.tally
     nearest = nearness(results.frame)
     dvia_table = table_28(results.frame)
     html = (
@@ -460,8 +473,8 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
             forests={one.key: forest(one) for topic in topics for one in topic.statements},
             main=main_forest(topics),
             main_claim=rulings.main_claim,
-            counts=counts,
-            total=sum(counts.values()),
+            counts=rulings.tally,
+            summary=rulings.summary,
             nearness=nearest,
             dvia=rulings.about_dvia,
             dvia_outcomes=rulings.outcomes_of_dvia,
@@ -514,7 +527,7 @@ def _rows(topics: Sequence[Topic]) -> Iterator[dict[str, str]]:
             }
             for suffix, answer in (("", one.answer), ("_regular_dvia", one.regular)):
                 row |= {
-                    f"outcome{suffix}": answer.verdicts.outcome.value[0] if answer else "",
+                    f"outcome{suffix}": answer.verdicts.outcome if answer else "",
                     f"ruling{suffix}": answer.verdicts.words if answer else "",
                     f"found{suffix}": answer.found if answer else "",
                     f"why_undecided{suffix}": answer.why if answer else "",

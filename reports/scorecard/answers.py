@@ -16,7 +16,6 @@ from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.reports.scorecard.comparisons import one_number
 from sdp_bench.reports.scorecard.judging import CostTable, Line, Verdict
-from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.statistics.ranking import Ranking, Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits, noise_symbol, noise_words
@@ -74,24 +73,27 @@ class Error:
 
     @property
     def text(self) -> tuple[str, str, str]:
-        """Words, the error with its interval, and its unit with the direction."""
+        """Words, the error with its 95 % interval, and its unit with the direction."""
+        low, high = max(0.0, self.score - self.half_width), self.score + self.half_width
+        if not 0 < self.half_width < math.inf:
+            low = high = math.nan
+        ends = np.array([self.score, low, high])
         if self.metric.better == "one":
             noun = _NOUNS[self.metric.name]
             way = "too large" if self.direction > 0 else "too small"
             if not abs(self.direction) > self.score / 2:
                 way = "too large or too small"
             if self.score < math.log(2):
-                return noun, _with(100 * math.expm1(self.score), 100 * self.half_width), f" % {way}"
-            factor = math.exp(self.score)
-            return noun, _with(factor, factor * self.half_width), f" times {way}"
+                return noun, labels.interval(*100 * np.expm1(ends)), f" % {way}"
+            return noun, labels.interval(*np.exp(ends)), f" times {way}"
         if self.metric.name == "tv_class":
             return (
                 "class probabilities off by up to ",
-                _with(100 * self.score, 100 * self.half_width),
+                labels.interval(*100 * ends),
                 " points",
             )
         exact = f" (exact rule {labels.number(self.floor)})" if math.isfinite(self.floor) else ""
-        return "total variation ", _with(self.score, self.half_width), exact
+        return "total variation ", labels.interval(*ends), exact
 
     def is_small(self, use: Use) -> bool | None:
         """Whether the error is small for a use; None if the interval contains the limit."""
@@ -100,19 +102,13 @@ class Error:
         return None if abs(beyond) <= half else beyond < 0
 
 
-def _with(value: float, half: float) -> str:
-    """A value with half of its interval, to two digits of the latter."""
-    if not 0 < half < math.inf:
-        return labels.number(value)
-    decimals = max(0, 1 - math.floor(math.log10(half)))
-    return f"{value:.{decimals}f} ± {half:.{decimals}f}"
-
-
 @dataclass(frozen=True)
 class Answer:
     """The recommended rule for one use at one noise level, and the error of linearisation.
 
-    `ranking` is that of all rules, sampling ones included, and `rule` the cheapest of the best. `linear` is
+    `ranking` is that of all rules, sampling ones included. `rule` is the cheapest of the best with a mean
+    close to that of the leader, and with an error known to be small if there is one. `cheaper` names the
+    cheapest of the best if that is another rule. `linear` is
     None if linearisation was not measured. `gaussian` is the error of the Gaussian with the true moments.
     """
 
@@ -121,6 +117,7 @@ class Answer:
     sigma: float
     ranking: Ranking
     rule: str
+    cheaper: str
     error: Error
     linear: Error | None
     gaussian: Error | None
@@ -194,28 +191,24 @@ def _answer(
             direction = float(np.log(raw.loc[raw["rule"] == rule, "value"]).mean())
         return Error(metric, replicates.mean(rule), replicates.half_width(rule), floor, direction)
 
-    # A weak test ties rules of very different accuracy, so the pick must be nearly as accurate as the best.
+    # A weak test ties rules of very different accuracy, so the pick must be nearly as accurate as the best,
+    # and accurate enough if any is.
     most = replicates.mean(ranking.leader) + use.small
-    near = tuple(rule for rule in ranking.tied if replicates.mean(rule) <= most)
-    rule = Ranking(ranking.leader, near).cheapest(seconds)
+    near = [rule for rule in ranking.best if replicates.mean(rule) <= most]
+    leader, *tied = [rule for rule in near if error(rule).is_small(use)] or near
+    rule, cheapest = Ranking(leader, tuple(tied)).cheapest(seconds), ranking.cheapest(seconds)
     return Answer(
         use,
         str(part["noise"].iloc[0]),
         float(part["sigma"].iloc[0]),
         ranking,
         rule,
+        "" if cheapest in (rule, LINEAR) else cheapest,
         error(rule),
         error(LINEAR) if LINEAR in ranked else None,
         error(ORACLE_MOMENTS.name) if ORACLE_MOMENTS.name in replicates.rules else None,
         replicates.input_count,
     )
-
-
-def action(rule: str, traits: RuleTraits) -> str:
-    """What to do to apply a rule: ``use DVIA``, ``estimate it from 100 samples``."""
-    if count := plain_samples(rule):
-        return f"estimate it from {labels.plural(count, 'sample')}"
-    return f"use {traits.label(rule)}"
 
 
 def verdict(
@@ -230,7 +223,7 @@ def verdict(
     limits = ", ".join(f"{use.limit} ({use.name})" for use in USES if any(a.use is use for a in found))
     inputs = labels.plural(found[0].inputs, "input")
     over = "over" if found[0].inputs >= 3 else "for these very inputs, over"
-    lines.append(Line("how", f"means ± half of the 95 % interval {over} {inputs}; small errors: {limits}"))
+    lines.append(Line("how", f"means with 95 % intervals {over} {inputs}; small errors: {limits}"))
     if advice:
         lines.append(Line("advice without an oracle (`sdp-bench advise`)", _checked(advice, found)))
     return Verdict(f"which rule for {net}", tuple(lines), f"for {net}, {_conclusion(found, costs, traits)}")
@@ -261,11 +254,16 @@ def _range(run: Sequence[Answer]) -> str:
 def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits) -> Line:
     """The answer for one use at noise levels with the same answer."""
     first, last = run[0], run[-1]
-    text = f"{action(first.rule, traits)}{_cost(first.rule, costs)}: {_errors([first.error, last.error])}"
+    text = f"{traits.action(first.rule)}{_cost(first.rule, costs)}: {_errors([first.error, last.error])}"
     if first.rule == LINEAR:
         text += f"; linearisation is statistically tied with the best rule, {first.trust}"
         return Line(f"{first.use.name}, {_range(run)}", text)
     text += f", {first.accuracy}"
+    for rule in dict.fromkeys(answer.cheaper for answer in run if answer.cheaper):
+        text += (
+            f"; {traits.recommended(rule)}{_cost(rule, costs)}: cheaper and statistically tied, but "
+            "with a larger mean error; measure more inputs to decide"
+        )
     if first.linear and last.linear:
         text += (
             f"; linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): "
@@ -279,8 +277,8 @@ def _errors(ends: Sequence[Error]) -> str:
     texts = list(dict.fromkeys(error.text for error in ends))
     if len(texts) == 2 and (texts[0][0], texts[0][2]) == (texts[1][0], texts[1][2]):
         (before, low, after), (_, high, _) = texts
-        texts = [(before, f"{low} to {high}", after)]
-    return " to ".join("".join(text) for text in texts)
+        texts = [(before, f"from {low} to {high}", after)]
+    return ", then ".join("".join(text) for text in texts)
 
 
 def _cost(rule: str, costs: Sequence[CostTable]) -> str:
@@ -301,7 +299,7 @@ def _conclusion(found: Sequence[Answer], costs: Sequence[CostTable], traits: Rul
     others = [answer for answer in others if answer not in poor]
     for rule in dict.fromkeys(answer.rule for answer in others):
         own = [answer for answer in others if answer.rule == rule]
-        parts.append(f"{action(rule, traits)} for {_where(own, found)}{_cost(rule, costs)}")
+        parts.append(f"{traits.action(rule)} for {_where(own, found)}{_cost(rule, costs)}")
     if poor:
         best = labels.listed(list(dict.fromkeys(traits.label(answer.rule) for answer in poor)))
         parts.append(f"no compared rule is accurate enough for {_where(poor, found)} (best: {best})")

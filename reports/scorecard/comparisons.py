@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Replicates, Scores
+from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Overall, Replicates, Scores
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.frame import by_kind
 
@@ -78,16 +78,11 @@ class Condition:
 
     @property
     def rank(self) -> int:
-        return self.place(self.rule)
+        return 1 + sum(mean < self.means[self.rule] for mean in self.means.values())
 
     @property
     def ranked(self) -> int:
         return len(self.means)
-
-    def place(self, rule: str) -> int:
-        if rule not in self.means:
-            return 0
-        return 1 + sum(mean < self.means[rule] for mean in self.means.values())
 
     def comparison(self, other: str) -> Comparison | None:
         return next((comparison for comparison in self.comparisons if comparison.other == other), None)
@@ -97,12 +92,14 @@ class Condition:
 class Comparisons:
     """The rule compared with the others in all settings, by one metric.
 
-    `leads` are the experiments whose primary metric this is.
+    `ranking` has the rules by their mean score over settings, best first (:class:`Overall`). `leads` are the
+    experiments with this primary metric.
     """
 
     metric: Metric
     others: tuple[str, ...]
     conditions: tuple[Condition, ...]
+    ranking: tuple[str, ...]
     leads: tuple[str, ...] = ()
 
     @property
@@ -110,22 +107,14 @@ class Comparisons:
         return [condition for condition in self.conditions if condition.measured]
 
     @property
-    def mean_rank(self) -> float:
-        ranks = [condition.rank for condition in self.measured]
-        return sum(ranks) / len(ranks) if ranks else math.nan
+    def rank(self) -> int:
+        """Position of the rule in the ranking; 0 if it was measured in too few settings."""
+        rule = self.conditions[0].rule
+        return self.ranking.index(rule) + 1 if rule in self.ranking else 0
 
     def against(self, other: str) -> list[tuple[Condition, Comparison]]:
         """Comparisons with one rule, where both were measured."""
         return [(each, found) for each in self.measured if (found := each.comparison(other))]
-
-    def best(self, rules: Iterable[str]) -> str:
-        """Return the rule with the best mean rank among those measured in most settings, or an empty text."""
-
-        def key(rule: str) -> tuple[int, float]:
-            places = [place for each in self.measured if (place := each.place(rule))]
-            return -len(places), sum(places) / len(places) if places else math.inf
-
-        return min(rules, key=key, default="")
 
     def tally(self, other: str) -> Counter[str]:
         return Counter(comparison.outcome for _, comparison in self.against(other))
@@ -150,7 +139,8 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
         conditions = tuple(_conditions(metric, chosen, rule, others, traits))
         leads = tuple(experiment for experiment, name in leader.items() if name == metric.name)
         if conditions:
-            by_metric.append(Comparisons(metric, others, conditions, leads))
+            overall = Overall.measured(chosen, Metric.score, traits, least=1)
+            by_metric.append(Comparisons(metric, others, conditions, overall.rules if overall else (), leads))
     return by_metric
 
 

@@ -231,10 +231,12 @@ def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[Line]:
     topic = ", ".join(block.leads)
     settings = labels.plural(len(block.measured), "setting")
     level = sum(condition.indistinguishable for condition in block.measured)
+    rank = (
+        f"rank {block.rank} of {len(block.ranking)} rules" if block.rank else "not ranked (too few settings)"
+    )
     yield Line(
         topic,
-        f"{block.metric.title}, in {settings}: mean rank {block.mean_rank:.1f} of "
-        f"{max(condition.ranked for condition in block.measured)} rules including sampling; first in "
+        f"{block.metric.title}, in {settings}: {rank}, sampling included, by the mean score; first in "
         f"{sum(condition.rank == 1 for condition in block.measured)}; indistinguishable from the exact "
         f"distribution in {level}",
     )
@@ -258,9 +260,9 @@ def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[Line]:
 
 def _rivals(block: Comparisons, traits: RuleTraits) -> dict[str, str]:
     """The best built-in rule, and if that one samples, also the best deterministic one; with descriptions."""
-    built_in = [each for each in block.others if is_built_in(each) and not traits.is_reference(each)]
-    best = block.best(built_in)
-    plain = block.best(each for each in built_in if not traits.is_sampling(each))
+    built_in = [rule for rule in block.ranking if rule in block.others and is_built_in(rule)]
+    best = next(iter(built_in), "")
+    plain = next((rule for rule in built_in if not traits.is_sampling(rule)), "")
     if best == plain:
         return {best: "the best built-in rule"} if best else {}
     found = {best: "the best built-in rule", plain: "the best deterministic rule"}

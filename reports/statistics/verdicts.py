@@ -40,7 +40,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -180,14 +180,16 @@ ORDER = (Verdict.REFUTED, Verdict.SUPPORTED, Verdict.UNDECIDED, Verdict.NOT_MEAS
 _NAMED = 2  # at most this many conventions with the same verdict are named; more are only counted
 
 
-class Outcome(Enum):
-    """Summary of the verdicts over all measured conventions, in words for one statement and for several."""
+class Outcome(StrEnum):
+    """Summary of the verdicts over all measured conventions; the values are the words shown to readers."""
 
-    SUPPORTED = ("supported", "supported")
-    REFUTED = ("refuted", "refuted")
-    DEPENDS = ("depends on the convention", "depend on the convention")
-    UNDECIDED = ("undecided", "undecided")
-    NOT_MEASURED = ("not measured", "not measured")
+    SUPPORTED = "supported"
+    REFUTED = "refuted"
+    SUPPORTED_OR_REFUTED = "supported under some conventions and refuted under others"
+    SUPPORTED_OR_UNDECIDED = "supported under some conventions and undecided under others"
+    REFUTED_OR_UNDECIDED = "refuted under some conventions and undecided under others"
+    UNDECIDED = "undecided"
+    NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -205,10 +207,11 @@ class Verdicts:
     @property
     def outcome(self) -> Outcome:
         """Summary of the measured conventions; those not measured are ignored."""
-        different = [verdict for verdict in self.counts if verdict is not Verdict.NOT_MEASURED]
-        if len(different) > 1:
-            return Outcome.DEPENDS
-        return Outcome[different[0].name] if different else Outcome.NOT_MEASURED
+        known = self.counts.keys() - {Verdict.NOT_MEASURED}
+        if {Verdict.SUPPORTED, Verdict.REFUTED} <= known:
+            return Outcome.SUPPORTED_OR_REFUTED
+        (decided,) = known - {Verdict.UNDECIDED} or {Verdict.UNDECIDED if known else Verdict.NOT_MEASURED}
+        return Outcome[f"{decided.name}_OR_UNDECIDED" if len(known) > 1 else decided.name]
 
     @property
     def words(self) -> str:

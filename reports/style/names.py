@@ -95,6 +95,18 @@ class RuleTraits:
         others = (each for each in self.stored if each != rule)
         return f"{label} ({rule})" if any(self[each].label == label for each in others) else label
 
+    def recommended(self, rule: str) -> str:
+        """A rule in advice: ``1,000 samples``, ``100 Sobol samples``, or its label and spec."""
+        if count := rule.startswith("monte_carlo") and self[rule].sampling:
+            return f"{count:,} {'Sobol ' * ('sobol' in rule)}samples"
+        label = self.label(rule)
+        return label if rule in label.lower().replace(" ", "_") else f"{label} ({rule})"
+
+    def action(self, rule: str) -> str:
+        """What to do to apply a rule: ``draw 1,000 samples``, ``use DVIA``."""
+        words = self.recommended(rule)
+        return f"{'draw' if words.endswith(' samples') else 'use'} {words}"
+
     def is_sampling(self, rule: str) -> bool:
         return self[rule].sampling is not None
 

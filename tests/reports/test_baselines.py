@@ -1,6 +1,5 @@
 """The committed results: whole, small, and at the fidelity that they are said to have."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -101,7 +100,5 @@ def test_the_documentation_says_what_they_say(committed):
 
 @pytest.mark.slow
 def test_the_readme_says_how_many_statements_hold(committed):
-    counts = Rulings.of(committed).tally
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    (sentence,) = re.findall(r"Of \d+ statements, [^.]*\.", readme)
-    assert list(map(int, re.findall(r"\d+", sentence))) == [sum(counts.values()), *counts.values()]
+    assert Rulings.of(committed).summary in readme

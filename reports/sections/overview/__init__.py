@@ -255,21 +255,14 @@ def which_rule(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) ->
         uses: dict[str, list[str]] = {}
         for row in rows:
             if verdict := row.verdicts[number]:
-                uses.setdefault(_taken(verdict.advised, traits), []).append(row.use.title)
+                uses.setdefault(traits.action(verdict.advised), []).append(row.use.title)
         if len(uses) == 1:
-            parts.append(f"on {name} take {next(iter(uses))} for every use")
+            parts.append(f"on {name}, {next(iter(uses))} for every use")
         elif uses:
-            advice = [f"{rule} for {labels.listed(own)}" for rule, own in uses.items()]
-            parts.append(f"on {name} take {'; '.join(advice)}")
+            advice = [f"{action} for {labels.listed(own)}" for action, own in uses.items()]
+            parts.append(f"on {name}, {'; '.join(advice)}")
     text = ". ".join(part[:1].upper() + part[1:] for part in parts)
     return f"{text}." if text else ""
-
-
-def _taken(rule: str, traits: RuleTraits) -> str:
-    count = traits[rule].sampling
-    if not count:
-        return traits.label(rule)
-    return f"{count:,} {'Sobol ' if 'sobol' in rule else ''}samples"
 
 
 def when_to_sample(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:
@@ -283,15 +276,15 @@ def when_to_sample(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits
             rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in slower)))
             factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0).replace(" to ", " to 1/")
             said.append(
-                f"On {name}: {labels.span(counts, 0)} Monte Carlo samples are as accurate as {rules}, the "
+                f"On {name}, {labels.span(counts, 0)} Monte Carlo samples are as accurate as {rules}, the "
                 f"best without sampling, at 1/{factors} of the time."
             )
         elif faster:
             rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in faster)))
             counts = [v.samples[1] for v in faster if v.samples]
             said.append(
-                f"On {name} only for more accuracy: {rules} matches the accuracy of "
-                f"{labels.span(counts, 0)} samples or more, in less time."
+                f"On {name}, sample only for higher accuracy: {rules} is as accurate as "
+                f"{labels.span(counts, 0)} samples and faster."
             )
     return " ".join(said)
 
@@ -310,9 +303,9 @@ def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Fig
     styled = styles((rule for _, verdict in known for rule in verdict.overall.rules), traits)
     drawing, every = panels(
         [name for name, _ in known],
-        columns=2,
-        width=1.72,
-        height=1.3,
+        columns=1,
+        width=3.75,
+        height=1.7,
         left=0.32,
         right=0.12,
         above=0.42,
@@ -366,7 +359,7 @@ class Overview(Section):
             "rows": verdicts,
             "which_rule": which_rule(names, verdicts, results.traits),
             "when_to_sample": when_to_sample(names, verdicts, results.traits),
-            "taken": functools.partial(_taken, traits=results.traits),
+            "taken": results.traits.recommended,
             "picture": distributions(results.traits),
             "figure": figure(names, verdicts, results.traits),
             "styles": results.styles,

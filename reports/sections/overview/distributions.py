@@ -98,9 +98,9 @@ def distributions(traits: RuleTraits) -> Figure:
         ("truth", INK),
         *((clean(style.label).replace("moment ", "moment\n"), style.colour) for style in styled.values()),
     ]
-    for place, (name, colour) in enumerate(names):  # the first panel has no curves on its right
+    for place, (name, colour) in enumerate(names):
         at = (0.98, 0.98 - 0.13 * place)
-        every[0].annotate(
+        every[1].annotate(
             name, at, xycoords="axes fraction", fontsize=SMALL, color=colour, ha="right", va="top"
         )
     return Figure(

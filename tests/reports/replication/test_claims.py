@@ -81,7 +81,7 @@ def true():
 
 
 (TABLES,) = (topic for topic in topics() if topic.key == "tables")
-FIRST = "first recipe"
+FIRST = "SGD 0.01"
 OWN = next(iter(CONVENTIONS.values()))
 
 
@@ -194,11 +194,9 @@ def test_as_good_as_allows_the_margin_and_better_does_not():
 def test_recipes_are_conventions_and_unmeasured_ones_take_nothing_away(true):
     other = suite(30, "iris-claims-recipe", depths=(4,), seed=1, ratio=lambda rule, sigma: 0.9)
     found = judge(pd.concat([true, other], ignore_index=True))
-    assert (
-        found["sd-sdp"].answer.verdicts.words == "refuted in 1 of 2 (other recipe); supported in first recipe"
-    )
+    assert found["sd-sdp"].answer.verdicts.words == "refuted in 1 of 2 (Adam 0.001); supported in SGD 0.01"
     assert found["tv-mc"].answer.verdicts.words == "supported in all 10"
-    assert {trial.convention[-1] for _, trial in found["tv-mc"].rows} == {FIRST, "other recipe"}
+    assert {trial.convention[-1] for _, trial in found["tv-mc"].rows} == {FIRST, "Adam 0.001"}
     assert found["w1-dvia-6"].answer.verdicts.words == "supported; 1 not measured"
 
 
@@ -207,7 +205,7 @@ def test_a_convention_is_judged_by_its_own_variant_of_the_metric_alone(true):
     assert ruling(answer, OWN.convention, FIRST).verdict is Verdict.NOT_MEASURED
     assert answer.verdicts.words == "supported in all 4; 1 not measured"
     worse = answers(shifted(true, 0.2, rule="sdp", metric_spec=OWN.spec))["tv-mc"]
-    assert worse.verdicts.words == "refuted in 1 of 5 (joint extremes, first recipe); supported in 4"
+    assert worse.verdicts.words == "refuted in 1 of 5 (joint extremes / SGD 0.01); supported in 4"
 
 
 def test_other_suites_and_activations_do_not_count(true):
@@ -225,7 +223,7 @@ def test_what_is_missing_is_named(true):
     gone = where(true, rule="dvia", sigma=10.0) | where(true, rule="dvia", sigma=100.0)
     found = judge(true[~gone])
     assert found["tv-dvia"].answer.verdicts.outcome is Outcome.NOT_MEASURED
-    assert found["tv-dvia"].answer.found == "joint extremes, first recipe: lacks DVIA at σ = 10, 100"
+    assert found["tv-dvia"].answer.found == "joint extremes / SGD 0.01: lacks DVIA at σ = 10, 100"
     assert found["sd-small"].answer.found == "lacks DVIA at σ = 10, 100"
     assert found["tv-dvia"].regular.verdicts.outcome is Outcome.SUPPORTED
     assert found["tv-mc"].answer.verdicts.outcome is Outcome.SUPPORTED

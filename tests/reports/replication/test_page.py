@@ -13,7 +13,6 @@ from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.section import Part
 from sdp_bench.reports.site import PAPER
 from sdp_bench.reports.statement import Answer
-from sdp_bench.reports.statistics.verdicts import Outcome
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -50,7 +49,7 @@ def test_counts_and_filters_are_of_the_statements(made):
     text = made[PAPER.file]
     outcomes = re.findall(r'data-outcome="(\w+)"', text)
     assert len(outcomes) == total
-    assert f"Of {total} testable statements" in told(text)
+    assert f"Of {total} statements" in told(text)
     for value, count in re.findall(r'value="(\w+)"> [^(<]* \((\d+)\)', text):
         assert outcomes.count(value) == int(count)
 
@@ -71,7 +70,9 @@ def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
     part = Part(PAPER, 0, (), made[PAPER.file])
     files = {name: made[name] for name in (page.TABLE, page.LATEX)}
     monkeypatch.setattr(page, "shown", lambda *_: (part, files))
-    rulings = SimpleNamespace(tally={Outcome.SUPPORTED: 3}, numbers=(), about_dvia={}, main_claim="")
+    rulings = SimpleNamespace(
+        summary="Of 3 statements, 3 are supported.", numbers=(), about_dvia={}, main_claim=""
+    )
     monkeypatch.setattr(page, "Rulings", SimpleNamespace(of=lambda _: rulings))
     results = made_up.results(made_up.frame())
     build(results, tmp_path / "quick", sections=made_up.SECTIONS)
@@ -82,7 +83,7 @@ def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
         for name, text in files.items():
             assert (tmp_path / "paper" / name).read_text(encoding="utf-8") == text
         shown = (tmp_path / "paper" / PAPER.file).read_text(encoding="utf-8")
-        assert f"{sum(len(topic.statements) for topic in topics())} testable statements" in told(shown)
+        assert f"{sum(len(topic.statements) for topic in topics())} statements" in told(shown)
         assert 'href="choice.html#choice"' in shown
-    assert "of 3 statements 3 supported: all statements" in told(index.read_text(encoding="utf-8"))
+    assert "Of 3 statements, 3 are supported. All statements" in told(index.read_text(encoding="utf-8"))
     assert f'href="{PAPER.file}"' in index.read_text(encoding="utf-8")

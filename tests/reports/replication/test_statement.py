@@ -75,7 +75,7 @@ def test_a_statement_without_conventions_is_of_the_family_of_each(evidence):
 def test_a_failure_under_any_convention_is_told_first(evidence):
     two = Answer.of({("one",): [effect(3)], ("other",): [effect(-3)]}, "net")
     (answer,) = verdicts(evidence, two)
-    assert answer.verdicts.outcome is Outcome.DEPENDS
+    assert answer.verdicts.outcome is Outcome.SUPPORTED_OR_REFUTED
     assert answer.verdicts.by_convention == {"one": Verdict.SUPPORTED, "other": Verdict.REFUTED}
     assert answer.found.startswith("other: lead: −3.00")
 

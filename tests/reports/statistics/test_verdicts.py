@@ -255,11 +255,15 @@ def verdicts(letters):
         ("NSSS", Outcome.SUPPORTED, "supported in all 3; 1 not measured"),
         ("UUU", Outcome.UNDECIDED, "undecided in all 3"),
         ("RRR", Outcome.REFUTED, "refuted in all 3"),
-        ("RRRURR", Outcome.DEPENDS, "refuted in 5 of 6; undecided in d"),
-        ("NUURUU", Outcome.DEPENDS, "refuted in 1 of 5 (d); undecided in 4; 1 not measured"),
-        ("SUU", Outcome.DEPENDS, "supported in 1 of 3 (a); undecided in b and c"),
-        ("SSSR", Outcome.DEPENDS, "refuted in 1 of 4 (d); supported in 3"),
-        ("SRUN", Outcome.DEPENDS, "refuted in 1 of 3 (b); supported in a; undecided in c; 1 not measured"),
+        ("RRRURR", Outcome.REFUTED_OR_UNDECIDED, "refuted in 5 of 6; undecided in d"),
+        ("NUURUU", Outcome.REFUTED_OR_UNDECIDED, "refuted in 1 of 5 (d); undecided in 4; 1 not measured"),
+        ("SUU", Outcome.SUPPORTED_OR_UNDECIDED, "supported in 1 of 3 (a); undecided in b and c"),
+        ("SSSR", Outcome.SUPPORTED_OR_REFUTED, "refuted in 1 of 4 (d); supported in 3"),
+        (
+            "SRUN",
+            Outcome.SUPPORTED_OR_REFUTED,
+            "refuted in 1 of 3 (b); supported in a; undecided in c; 1 not measured",
+        ),
     ],
 )
 def test_no_word_stands_for_a_mixture(letters, outcome, words):
