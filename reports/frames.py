@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,7 +15,6 @@ import pandas as pd
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.results.exchange import opened
-from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.tables import texts
 from sdp_bench.bench.text import shown
 from sdp_bench.reports import results
@@ -87,7 +86,12 @@ def load(
     if runs is not None and not _several(runs, int):
         raise UserError(f"runs are numbers of runs, (1, 2), got {shown(runs)}")
     with opened(_place(path)) as store:
-        frame = _table(store, sorted(set(runs or ())))
+        numbers = sorted(set(runs or ()))
+        known = store.runs()
+        if missing := [number for number in numbers if number not in known]:
+            raise UserError(f"no run {missing[0]} in {store.path.name}, which has {len(known)}")
+        asked = [store.run(number) for number in numbers or known] or [store.run()]
+        frame = described(store.frame(*asked))
     return frame if suites is None else _of_suites(frame, suites, path)
 
 
@@ -116,14 +120,6 @@ def described(frame: pd.DataFrame) -> pd.DataFrame:
     types = {column.name: column.dtype for column in COLUMNS}
     once = frame.reindex(columns=[*types]) if frame.empty else _once(frame)
     return once[[*types]].astype(types)
-
-
-def _table(store: Queries, numbers: Sequence[int]) -> pd.DataFrame:
-    known = store.runs()
-    if missing := [number for number in numbers if number not in known]:
-        raise UserError(f"no run {missing[0]} in {store.path.name}, which has {len(known)}")
-    asked = [store.run(number) for number in numbers or known] or [store.run()]
-    return described(store.frame(*asked))
 
 
 def _once(frame: pd.DataFrame) -> pd.DataFrame:

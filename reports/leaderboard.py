@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -261,13 +260,13 @@ def seconds_of(frame: pd.DataFrame) -> float:
     return float(np.exp(np.log(least[least > 0]).mean())) if (least > 0).any() else math.nan
 
 
-DATA, BADGES = "leaderboard.json", "badges"
+BADGES = "badges"
 
 
 def build(paths: Sequence[Path], folder: Path) -> Path:
     """Write the leaderboard of entries (results files or export folders) and return its page.
 
-    `folder` receives ``index.html``, ``leaderboard.json`` and the folder ``badges``. Raises UserError if an
+    `folder` receives ``index.html`` and the folder ``badges``. Raises UserError if an
     entry cannot be read or foreign files are in the way, and RunFailedError if the folder is not writable.
     """
     entries = read(paths)
@@ -279,12 +278,10 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
     for entry in ordered:
         slug = re.sub(r"[^a-z0-9]+", "-", entry.name.lower()).strip("-")[:80] or "rule"
         slugs[entry] = slug if slug not in slugs.values() else f"{slug}-{len(slugs) + 1}"
-    check(folder, (PAGE, DATA))
+    check(folder, (PAGE,))
     with writing(folder):
         for entry in ordered:
             write(inside(folder, BADGES) / f"{slugs[entry]}.svg", badge(entry, first))
-        data = as_data(ordered, tables, slugs)
-        write(folder / DATA, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
         template = environment(RuleTraits()).get_template("leaderboard.html")
         page = template.render(
             name=NAME,
@@ -299,50 +296,9 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
                 for t in tables
             },
             seconds={entry: seconds_of(entry.frame) for entry in entries},
-            data=DATA,
             badges=BADGES,
         )
         return write(folder / PAGE, page)
-
-
-def as_data(entries: Sequence[Entry], tables: Sequence[Table], slugs: dict[Entry, str]) -> dict[str, Any]:
-    """Return the content of ``leaderboard.json``."""
-    return {
-        "digest": DIGEST,
-        "problem_set": NAME,
-        "uses": {use.name: {"title": use.title, "unit": use.unit, "about": use.about} for use in USES},
-        "standings": {
-            each.use.name: [
-                {
-                    "rule": slugs[standing.entry],
-                    "rank": standing.position,
-                    "among": standing.among,
-                    "tied_with_best": standing.tied,
-                    "value": _finite(standing.value),
-                    "interval": [_finite(standing.low), _finite(standing.high)],
-                    "problems": standing.measured,
-                    "of": standing.of,
-                }
-                for standing in each.standings
-            ]
-            for each in tables
-        },
-        "cheapest": {each.use.name: each.cheapest and slugs[each.cheapest] for each in tables},
-        "rules": {
-            slugs[entry]: {
-                "rule": entry.rule,
-                "label": entry.label,
-                "entry": entry.file,
-                "badge": f"{BADGES}/{slugs[entry]}.svg",
-                "seconds": _finite(seconds_of(entry.frame)),
-            }
-            for entry in entries
-        },
-    }
-
-
-def _finite(value: float) -> float | None:
-    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def badge(entry: Entry, first: Table) -> str:

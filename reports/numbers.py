@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric
 from sdp_bench.bench.results.queries import keys
+from sdp_bench.reports.statistics.ranking import Labels
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 
@@ -63,9 +64,14 @@ class Number:
     anchor: str
     title: str
     mean: float
-    rows: Sequence[int]
+    rows: Labels
     varies: tuple[str, ...] = ()
     ordered: bool = False
+
+    @property
+    def positions(self) -> NDArray[np.int32]:
+        """Positions of the rows in the frame."""
+        return np.frombuffer(self.rows, np.int32)
 
     @property
     def address(self) -> str:
@@ -117,11 +123,11 @@ def sheets(
     the size of all pages together; at least one measurement is listed for each number.
     """
     numbers = list(numbers)
-    most = _rows_per_number([len(number.rows) for number in numbers], frame, most_bytes)
+    most = _rows_per_number([len(number.positions) for number in numbers], frame, most_bytes)
     value, floor = (frame[name].to_numpy() for name in ("value", "floor"))
     tops = []
     for number in numbers:
-        rows, metric = np.asarray(number.rows, dtype=np.intp), number.group.metric
+        rows, metric = number.positions, number.group.metric
         if not number.ordered:
             own = value[rows]
             error = metric.score(own, floor[rows]) if metric.better else np.abs(own)
@@ -140,7 +146,7 @@ def sheets(
         group, start = number.group, start + len(top)
         html = "\n".join(_html(group.metric, part, number.varies if group in varying else None, drilled))
         listing = {"anchor": number.anchor, "title": number.title, "mean": number.mean}
-        listing |= {"count": len(number.rows), "shown": len(top), "rows": html}
+        listing |= {"count": len(number.positions), "shown": len(top), "rows": html}
         pages.setdefault(group.page, {}).setdefault(group, []).append(listing)
     for page, groups in pages.items():
         cut = any(one["shown"] < one["count"] for listings in groups.values() for one in listings)

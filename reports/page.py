@@ -16,18 +16,18 @@ from sdp_bench.reports import site
 from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.folder import clear, inside, remove, replacing, write
 from sdp_bench.reports.numbers import FOLDER, Number, sheets
-from sdp_bench.reports.results import COMMITTED_TITLE, Results, with_best_rules
+from sdp_bench.reports.results import COMMITTED_TITLE, Results
 from sdp_bench.reports.section import Part, Section, tabulated
 from sdp_bench.reports.section import sections as every_section
 from sdp_bench.reports.site import PAGE, SitePage, address, pages_of, write_pages
-from sdp_bench.reports.statistics.ranking import Labels, labels_of
+from sdp_bench.reports.statistics.ranking import Labels
 from sdp_bench.reports.style.labels import plural
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import MOST_MEASUREMENTS, csv_lines
 from sdp_bench.reports.writing import environment
 
 if TYPE_CHECKING:
-    from sdp_bench.reports.replication.page import Rulings
+    pass
 
 KIND = "report"
 """Kind in the tag that identifies pages of a report."""
@@ -65,7 +65,7 @@ def cover(
     `title` is empty for a run. `meta` holds `preset` and `finished` if known. `links` are addresses and
     titles of other reports.
     """
-    meta = {"preset": "", "finished": "", "rules_left_out": ""} | dict(meta)
+    meta = {"preset": "", "finished": ""} | dict(meta)
     return {"title": title, "meta": meta, "data": data, "links": links, "kind": KIND}
 
 
@@ -83,17 +83,14 @@ def pages(parts: Sequence[Part], around: Mapping[str, Any]) -> dict[str, str]:
     template = environment(RuleTraits()).get_template("page.html")
     made = {}
     for page, own in by_page.items():
-        resolved = [site.resolved(part.html, where, page.file) for part in own]
-        sections, anchor, beside = site.untitled(resolved, page.title)
         made[page.file] = template.render(
             **around,
             shared="",
             page=page,
             menu=site.menu(by_page),
             navigation=[entry for part in own for entry in part.navigation],
-            sections=sections,
-            anchor=anchor,
-            beside=beside,
+            sections=[site.resolved(part.html, where, page.file) for part in own],
+            titled=sum(part.html.count("<h2") for part in own) == 1,
         )
     return made
 
@@ -136,8 +133,6 @@ def build(
     those of the report (default: all), and `say` receives the lines that sections print on the terminal.
     Raises RunFailedError if the folder is not writable.
     """
-    full = results
-    results, left = with_best_rules(results)
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
         write_beside(folder, beside)
@@ -151,11 +146,11 @@ def build(
         drilled = drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame)
         drilled = {key: escape(f"../{drilldown.FOLDER}/{name}") for key, name in drilled.items()}
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
-        table = _write_table(full, folder)
+        table = _write_table(results, folder)
         pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
         write_pages(inside(folder, FOLDER), pages_of_lists, FOLDER)
         write_pages(folder, pages(made, cover(results.title, results.meta, table, links)), KIND)
-    _tell(made, say, left)
+    _tell(made, say)
     return folder / PAGE
 
 
@@ -169,21 +164,19 @@ def build_single(
 
     Its numbers do not link to lists. The arguments are those of :func:`build`; other files in `folder` stay.
     """
-    full = results
-    results, left = with_best_rules(results)
     with writing(folder):
         made, _, _ = parts(results, every_section() if sections is None else sections)
-        export = Data("", len(full.frame), _export(results)) if results.database else Data("")
+        export = Data("", len(results.frame), _export(results)) if results.database else Data("")
         page = write(folder / PAGE, single(made, cover(results.title, results.meta, export)))
-    _tell(made, say, left)
+    _tell(made, say)
     if say and (old := pages_of(folder, KIND) - {page}):
         count = plural(len(old), "page")
         say(f"{folder} still has {count} of an older report, to which this page does not lead")
     return page
 
 
-def _tell(made: Sequence[Part], say: Callable[[str], None] | None, left: str) -> None:
-    for line in (*(line for one in made for line in one.said), *([left] if left else [])):
+def _tell(made: Sequence[Part], say: Callable[[str], None] | None) -> None:
+    for line in (line for part in made for line in part.said):
         if say:
             say(line)
 
@@ -193,13 +186,18 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
 
     Numbers that rest on the same measurements share the list of the first one.
     """
-    rulings = _rulings(results)
+    from sdp_bench.reports.replication.claims import SUITES
+    from sdp_bench.reports.replication.page import Rulings
+
+    claims = "experiment" in results.frame and results.frame["experiment"].isin(SUITES.keys()).any()
+    paper = results.published or results.meta.get("preset") == PAPERS_OWN
+    rulings = Rulings.of(results) if paper or claims else None
     results = tabulated(results, sections)
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
     numbers: dict[Labels, Number] = {}
     listed = chain.from_iterable(section.numbers(results, context) for section, context in shown)
     for number in chain(listed, rulings.numbers if rulings else ()):
-        numbers.setdefault(labels_of(number.rows), number)
+        numbers.setdefault(number.rows, number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
     templates.globals["rulings"] = rulings
     made = []
@@ -217,16 +215,6 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
         ruled, beside = shown_rulings(rulings, places(made))
         made.append(ruled)
     return made, list(numbers.values()), beside
-
-
-def _rulings(results: Results) -> Rulings | None:
-    """Verdicts on the paper's statements, if results have its sizes or its experiments were run."""
-    from sdp_bench.reports.replication.claims import SUITES
-    from sdp_bench.reports.replication.page import Rulings
-
-    claims = "experiment" in results.frame and results.frame["experiment"].isin(SUITES.keys()).any()
-    paper = results.published or results.meta.get("preset") == PAPERS_OWN
-    return Rulings.of(results) if paper or claims else None
 
 
 def _write_table(results: Results, folder: Path) -> Data:

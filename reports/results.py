@@ -12,7 +12,6 @@ import pandas as pd
 
 from sdp_bench.bench.errors import NOT_DEFINED, RunFailedError, UserError
 from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.metrics import primary, recorded_metric
 from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.runs.reasons import Reason, Told, reasons
@@ -124,36 +123,6 @@ class Results:
 
 def _without_oracle() -> list[str]:
     return [name for name, known in experiments().items() if not known.has_oracle]
-
-
-MOST_RULES = 200
-"""Largest number of rules in a report, which takes megabytes for each hundred."""
-
-
-def with_best_rules(results: Results) -> tuple[Results, str]:
-    """Keep the :data:`MOST_RULES` rules with the best mean score, and references; say how many are left out.
-
-    Scores are those of the first primary metric that was measured, else of any metric.
-    """
-    frame, traits = results.frame, results.traits
-    names = [*primary(), *frame["metric"].unique()]
-    against = results.columns_with_oracle(["rule", "metric", "value", "floor"])
-    rules = [rule for rule in traits.in_order(against["rule"].unique()) if not traits.is_reference(rule)]
-    if len(rules) <= MOST_RULES:
-        return results, ""
-    name = next(name for name in names if (against["metric"] == name).any())
-    scored, metric = against[against["metric"] == name], recorded_metric(name)
-    scores = pd.Series(metric.score(scored["value"].to_numpy(), scored["floor"].to_numpy()))
-    means = scores.groupby(scored["rule"].astype(str).to_numpy()).mean().reindex(rules)
-    gone = means.sort_values(kind="stable", na_position="last").index[MOST_RULES:]
-    dropped = frame["rule"].isin(gone) & frame.index.isin(against.index)
-    kept = frame[~dropped].reset_index(drop=True)
-    left = (
-        f"{len(gone):,} of {len(rules):,} rules are left out: the report shows the {MOST_RULES} with the "
-        f"best mean of {metric.label} (the measurements below and `sdp-bench export` include all)."
-    )
-    meta = {**results.meta, "rules_left_out": left}
-    return replace(results, frame=kept, meta=meta), left
 
 
 def _reasons(failures: Iterable[Mapping[str, Any]]) -> list[Reason]:

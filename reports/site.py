@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import unescape
 from pathlib import Path
 
 from sdp_bench.reports.folder import check, remove, tags, write
@@ -13,8 +12,6 @@ from sdp_bench.reports.folder import check, remove, tags, write
 # Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 _ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
 _INSIDE = re.compile(r'href="#(?<![\w-]href="#)([^"]+)"')
-_HEADING = re.compile(r"<h2\b[^>]*>(?P<title>[^<]*)(?P<small><small>.*?</small>)?.*?</h2>", re.DOTALL)
-_SECTION = re.compile(r'<section id="(?P<anchor>[^"]+)">\s*')
 _OUTSIDE = re.compile(r'<a\b[^>]*\bhref="(?!#|\w+:)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 
 
@@ -55,11 +52,6 @@ def anchors(html: str) -> list[str]:
     return _ANCHOR.findall(html)
 
 
-def before(tag: re.Pattern[str], html: str, end: int) -> re.Match[str] | None:
-    """The tag, with the text after it, that ends at a position in some HTML; None if it is another tag."""
-    return tag.fullmatch(html, max(html.rfind("<", 0, end), 0), end)
-
-
 def resolved(html: str, places: Mapping[str, str], file: str) -> str:
     """Make links inside the report lead to the pages of their anchors, as seen from the page `file`.
 
@@ -72,24 +64,6 @@ def address(anchor: str, places: Mapping[str, str], file: str = "") -> str:
     """Address of an anchor, as seen from the page `file`."""
     place = places.get(anchor, file)
     return f"#{anchor}" if place == file else f"{place}#{anchor}"
-
-
-def untitled(sections: Sequence[str], title: str) -> tuple[list[str], str, str]:
-    """Hide a lone heading that repeats the title of the page from all but screen readers.
-
-    Return the sections, the anchor of that heading's section and the HTML next to its title, or empty texts.
-    """
-    headings = [
-        (found, before(_SECTION, html, found.start()))
-        for html in sections
-        for found in _HEADING.finditer(html)
-    ]
-    lone = [(found, own) for found, own in headings if unescape(found["title"]).strip() == title and own]
-    if len(headings) != 1 or not lone:
-        return list(sections), "", ""
-    ((heading, section),) = lone
-    quiet = heading[0].replace("<h2>", '<h2 class="unseen">')
-    return [html.replace(heading[0], quiet) for html in sections], section["anchor"], heading["small"] or ""
 
 
 def alone(html: str) -> str:

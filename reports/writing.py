@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import html
-import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,22 +15,13 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoesca
 from markupsafe import Markup, escape
 
 from sdp_bench.bench.text import printable, public
-from sdp_bench.reports.site import anchors, before
-from sdp_bench.reports.statistics.ranking import Labels, labels_of
+from sdp_bench.reports.statistics.ranking import Labels
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits, activation_label
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 _BACKQUOTED = re.compile(r"`([^`]+)`")
-_HEADING = re.compile(
-    r"<h(?P<level>[2-4])(?P<attributes>[^>]*)>(?P<text>.*?)</h(?P=level)>(?P<summary>\s*</summary>)?",
-    re.DOTALL,
-)
-_OWNER = re.compile(r"<(?P<tag>section|article|figure)\b(?P<attributes>[^>]*)>\s*")
-_UNSEEN = re.compile(r'class="[^"]*\bunseen\b')
-_PERMALINK = '<a class="permalink" href="#{}" aria-label="Link to this heading"></a>'
-
 _LINK = Markup('<a href="{}">{}</a>')
 
 Links = Mapping[Labels, str]
@@ -67,14 +56,12 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "moment": moment,
         "drawing": Markup,
         "coded": coded,
-        "permalink": lambda anchor: Markup(_PERMALINK.format(escape(anchor))),  # noqa: S704
-        "permalinked": permalinked,
     }
     templates.tests["nan"] = math.isnan
     templates.globals["inf"] = math.inf
 
-    def link(rows: Sequence[int], text: Any) -> Any:
-        address = (links or {}).get(labels_of(rows))
+    def link(rows: Labels, text: Any) -> Any:
+        address = (links or {}).get(rows)
         return _LINK.format(address, _shown(text)) if address else text
 
     templates.globals["link"] = link
@@ -96,44 +83,6 @@ def coded(text: str) -> Markup:
     """Text with parts in backquotes as code."""
     plain = str(escape(text))
     return Markup(_BACKQUOTED.sub(r"<code>\1</code>", plain))  # noqa: S704  escaped before
-
-
-def permalinked(page: str) -> Markup:
-    """Return an escaped page whose headings link to themselves.
-
-    The first heading in a section or figure with an id links to that id. Headings of articles and hidden
-    headings have no link. Other headings without an id get one, from their text and the heading above.
-    """
-    taken = set(anchors(page))
-    above = {1: ""}
-
-    def linked(heading: re.Match[str]) -> str:
-        # the element whose first heading this is, such as a section
-        owner = before(_OWNER, page, heading.start())
-        if owner and owner["tag"] == "article":  # there are thousands, and each is reachable otherwise
-            return heading[0]
-        level, attributes = int(heading["level"]), heading["attributes"]
-        known = anchors(attributes) or anchors(owner["attributes"] if owner else "")
-        if known:
-            anchor = known[0]
-        else:
-            # from its text, without small print, and the id above
-            words = html.unescape(re.sub(r"<small>.*?</small>|<[^>]+>", "", heading["text"], flags=re.DOTALL))
-            words = f"{above[max(upper for upper in above if upper < level)]} {words}".lower()
-            named = re.sub(r"[^\w.]+", "-", words).strip("-") or "heading"
-            names = itertools.chain([named], (f"{named}-{count}" for count in itertools.count(2)))
-            anchor = next(name for name in names if name not in taken)
-            taken.add(anchor)
-            attributes += f' id="{anchor}"'
-        for lower in range(level, 5):
-            above.pop(lower, None)
-        above[level] = anchor
-        link = "" if _UNSEEN.search(attributes) else _PERMALINK.format(anchor)
-        # a summary is a button, which must not contain links
-        inside, after = ("", heading["summary"] + link) if heading["summary"] else (link, "")
-        return f"<h{level}{attributes}>{heading['text']}{inside}</h{level}>{after}"
-
-    return Markup(_HEADING.sub(linked, page))  # noqa: S704  as it was
 
 
 def value(setting: Any) -> str:

@@ -30,7 +30,9 @@ UNREAD = 141
 """Exit code of the shell for ``yes | head``, after SIGPIPE. Not 0: an unread verdict is not a pass."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
+)
 @click.version_option(package_name="sdp-bench")
 def cli() -> None:
     """Benchmark and validate rules that propagate distributions through neural networks."""

@@ -69,67 +69,35 @@ def validate(
 ) -> Validation:
     """Check a rule and compare it with the built-in rules, as ``sdp-bench validate`` does.
 
-    Your rule and your net run in separate processes, to which they are sent as they are now, with the values
-    of the variables that they use.
+    `rule` is a class with ``name`` and ``propagate(net, x)``, an instance, a factory function, or a text as
+    for the command; or a list of these. Without a rule, the built-in rules are compared on `net`. `beside`
+    are rules to compare with, each given like `rule`; by default all built-in ones. `net` is a module, a
+    callable without arguments that makes one, or an address or a file as for the command; by default, small
+    nets that are trained on Iris. Your rule and your net run in separate processes, to which they are sent as
+    they are now, with the values of the variables that they use.
 
-    Parameters
-    ----------
-    rule
-        A class with ``name`` and ``propagate(net, x)``, an instance, a factory function, or a text as for the
-        command; or a list of these. Without a rule, the built-in rules are compared on `net`.
-    net
-        Net on which rules are measured: a module, a callable without arguments that makes one, or an address
-        or a file as for the command. By default, small nets that are trained on Iris.
-    inputs
-        Inputs of the net as an array, a tensor or a path, of shape ``(B, *event)`` with B >= 1; or a mapping
-        with several of these, by name or position of the net's input.
-    noise
-        A number or a sequence of numbers is the standard deviation of Gaussian noise. A text names a family,
-        as ``--noise`` does. A law must have one row and mean 0: a `Gaussian`, a `DiagonalGaussian`, or an
-        `Empirical` of residuals.
-    sigma
-        Scales of the noise, in the units of the inputs. Required with `net`, unless `noise` has numbers, is a
-        law, or names scales, a covariance or residuals, for which the scale is 1 by default.
-    samples
-        Number of samples of each oracle and each prediction.
-    rows
-        Number of inputs to use, from the first one.
-    net_input, net_output
-        Name or position of the noisy input, and of the output to predict.
-    beside
-        Rules to compare with, each given like `rule`; by default all built-in ones.
-    experiments
-        Experiments to run instead of the default cells.
-    preset
-        ``smoke``, ``quick`` or ``paper``.
-    depths, activation, nets
-        Hidden layers, activation and number of nets per depth, for the nets of the experiments.
-    w1_points
-        Points per side of W1.
-    conformance
-        Whether the conformance kit runs first.
-    kit_limit, group_limit
-        Time limits of the kit and of a group in seconds.
-    jobs
-        Worker processes; by default one per core.
-    database
-        Results file; by default a temporary one.
-    output
-        Folder of the scorecard; by default none is written.
-    progress
-        Whether to print progress on standard error.
+    `inputs` of the net are an array, a tensor or a path, of shape ``(B, *event)`` with B >= 1; or a mapping
+    with several of these, by name or position of the net's input. `rows` is the number of inputs to use, from
+    the first one. `net_input` and `net_output` are name or position of the noisy input and of the output to
+    predict.
 
-    Returns
-    -------
-    Validation
-        With the measurements as `frame`, and `verdicts`; a notebook displays it as tables.
+    `noise` is the standard deviation of Gaussian noise, a number or several; or a text that names a family,
+    as ``--noise`` does; or a law with one row and mean 0: a `Gaussian`, a `DiagonalGaussian`, or an
+    `Empirical` of residuals. `sigma` are scales of the noise, in the units of the inputs. They are required
+    with `net`, unless `noise` has numbers, is a law, or names scales, a covariance or residuals, for which
+    the scale is 1 by default.
 
-    Raises
-    ------
-    UserError
-        If an argument is invalid. A rule that fails its checks raises no error: see `is_wrong`.
-    RunFailedError
-        If `output` or `database` cannot be written, or a rule or net ends its process.
+    `experiments` run instead of the default cells; `depths`, `activation` and `nets` (number per depth) are
+    for their nets. `preset` is ``smoke``, ``quick`` or ``paper``, `samples` the number of samples of each
+    oracle and each prediction, and `w1_points` that of points per side of W1. `conformance` is whether the
+    conformance kit runs first. `kit_limit` and `group_limit` are time limits of the kit and of a group in
+    seconds, and `jobs` is the number of worker processes, by default one per core. `database` is a results
+    file (default: a temporary one), `output` the folder of the scorecard (default: none is written), and
+    `progress` is whether to print progress on standard error.
+
+    The result has the measurements as `frame`, and `verdicts`; a notebook displays it as tables. Raises
+    UserError if an argument is invalid, and RunFailedError if `output` or `database` cannot be written, or a
+    rule or net ends its process. A rule that fails its checks raises no error: see `is_wrong`.
     """
     given = {"samples": samples, "depths": depths, "nets": nets, "w1_points": w1_points}
     options = {name: _option(name, value) for name, value in (given | {"activation": activation}).items()}

@@ -124,10 +124,7 @@ def _measure_one(
 def _measure(
     rules: Mapping[str, Propagator], group: LawGroup, rounds: int, clock: Clock
 ) -> tuple[dict[str, Ratios], dict[str, str]]:
-    """Time a regular pass and each rule by turns, so that disturbances affect all of them.
-
-    The input is a batch of 8, in float64. A rule's set-up for the net (`prepare`) is not counted.
-    """
+    """Time a regular pass and each rule by turns, on a float64 batch of 8 and without its `prepare`."""
     net = group.net.build().double()
     data = trained.inputs_of(group.net)
     inputs = data.batch(list(stratified_rows(data.labels, _BATCH))).double()

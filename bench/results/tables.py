@@ -6,6 +6,7 @@ numbers float64.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,8 @@ def from_rows(table: str, rows: Iterable[Row]) -> pd.DataFrame:
             for field in known
         ]
     )
-    batches = []
-    for batch in _batches(rows):
+    batches, rows = [], iter(rows)
+    while batch := list(itertools.islice(rows, _BATCH)):
         if len(batch[0]) != len(known):
             raise ValueError(f"table {table} has rows of {len(batch[0])} values instead of {len(known)}")
         arrays = []
@@ -67,17 +68,6 @@ def from_rows(table: str, rows: Iterable[Row]) -> pd.DataFrame:
             arrays.append(array.dictionary_encode() if field.type == pa.string() else array)
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=coded))
     return from_arrow(pa.Table.from_batches(batches, coded))
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def from_arrow(table: pa.Table) -> pd.DataFrame:
@@ -299,10 +289,7 @@ def _outdated(here: pd.DataFrame, there: pd.DataFrame) -> tuple[Cells, Cells]:
 
 
 def _is_older(a: str, b: str) -> bool:
-    """Return whether versions ``rule 1, metric 1`` are older than ``rule 2, metric 1``.
-
-    Hashes of plug-ins have no order. Measurements from before versions were stored have the text ``old``.
-    """
+    """Return whether versions such as ``rule 1, metric 1`` or ``old`` are older; hashes have no order."""
     if "old" in (a, b):
         return a == "old" != b
     parts = [[part.rpartition(" ")[::2] for part in text.split(", ")] for text in (a, b)]

@@ -89,7 +89,13 @@ def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequenc
             continue
         left_out |= dict.fromkeys(expansion.left_out)
         if expansion.groups:
-            selections[experiment.name] = _selection(experiment, expansion.groups)
+            cells = [cell for group in expansion.groups for cell in group.cells]
+            metrics, rules = (
+                dict.fromkeys(cell[2] for cell in cells),
+                dict.fromkeys(cell[1] for cell in cells),
+            )
+            ordered = list(rules) if experiment.has_oracle else sorted(rules, key=experiment.rules.index)
+            selections[experiment.name] = Selection(tuple(metrics), tuple(ordered))
         for group in expansion.groups:
             groups.setdefault(type(group), []).append(group)
     if not groups and missing:
@@ -100,14 +106,6 @@ def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequenc
         raise UserError("there is nothing to run: no net fits these experiments and settings")
     shared = [group for kind, its in groups.items() for group in kind.shared(its)]
     return Plan(settings, shared, selections, tuple(left_out))
-
-
-def _selection(experiment: Experiment, groups: Sequence[Group]) -> Selection:
-    """Return an experiment's metrics and rules; methods in its own order, rules in the requested order."""
-    cells = [cell for group in groups for cell in group.cells]
-    metrics, rules = dict.fromkeys(cell[2] for cell in cells), dict.fromkeys(cell[1] for cell in cells)
-    ordered = list(rules) if experiment.has_oracle else sorted(rules, key=experiment.rules.index)
-    return Selection(tuple(metrics), tuple(ordered))
 
 
 def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
@@ -125,10 +123,7 @@ def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
 
 
 def _declared(plugin: Plugin) -> Traits:
-    """Return the traits of a plug-in, limited to values that tables and results files accept.
-
-    A rule that predicts a DiagonalGaussian for correlated outputs is marginal, declared or not.
-    """
+    """Return the valid traits of a plug-in; one that predicts a DiagonalGaussian is marginal."""
     try:
         with outside(), no_exit():
             rule: Propagator = plugin.load()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sdp_bench.bench import errors, identity
+from sdp_bench.bench import identity
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics import Metric, primary, recorded_metric
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
@@ -25,7 +23,7 @@ from sdp_bench.reports.folder import inside, tags, write
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.tables import displayed
-from sdp_bench.reports.writing import TEMPLATES, environment
+from sdp_bench.reports.writing import environment
 from sdp_ref.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -242,25 +240,18 @@ def file_name(key: str) -> str:
 def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
     """Return the existing pages of the measurements in a frame, as file names by key.
 
-    Pages of measurements with a new result and pages made by other code are removed. Other files are ignored.
+    Pages of measurements with another result are not among them, and stay in the folder.
     """
     if not folder.is_dir() or "unit" not in frame:
         return {}
-    pages = {}
-    for path, own in _pages(folder).items():
-        if own.get("code") != code():
-            path.unlink(missing_ok=True)
-        else:
-            pages[unescape(own["key"])] = (path, own.get("mark", ""))
+    pages = {unescape(own["key"]): (path.name, own.get("mark", "")) for path, own in _pages(folder).items()}
     rows = frame[frame["unit"].isin({key.partition("/")[0] for key in pages})]
     rows = rows.assign(key=keys_of(rows))
     current = {}
     for key, part in rows[rows["key"].isin(pages.keys())].groupby("key"):
-        path, mark = pages[str(key)]
+        name, mark = pages[str(key)]
         if mark == _results_hash(zip(part["component"], part["value"], strict=True)):
-            current[str(key)] = path.name
-        else:
-            path.unlink(missing_ok=True)
+            current[str(key)] = name
     return current
 
 
@@ -285,7 +276,6 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
         "symbol": noise_symbol(drilldown.noise),
         "under": noise_words(drilldown.noise),
         "mark": _results_hash((c["component"], c["value"]) for c in drilldown.components),
-        "code": code(),
         "verdict": "",
         "errors": drilldown.errors,
         "names": [],
@@ -319,17 +309,6 @@ def command(key: str, database: Path, folder: Path) -> str:
     options = [] if database == DATABASE else ["--database", str(database)]
     options += [] if folder == REPORT else ["--output", str(folder)]
     return shlex.join(["sdp-bench", "report", "--drill-down", key, *options])
-
-
-@functools.cache
-def code() -> str:
-    """Hash of the code and templates that pages are made by."""
-    here, bench = Path(__file__).parent, Path(errors.__file__).parent
-    folders = (here, here.parent / "style", bench / "replay", bench / "metrics")
-    # The code of rules and oracles is left out: it shows in the measurement's value.
-    files = [path for folder in folders for path in sorted(folder.glob("*.py"))]
-    files += [_TEMPLATE, *(TEMPLATES / name for name in ("base.html", "parts.html", "style.css"))]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
 def _results_hash(components: Iterable[tuple[Any, Any]]) -> str:

@@ -34,7 +34,7 @@ from sdp_bench.bench.metrics.total_variation import (
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.numbers import FOLDER, Group, Number, Page, slug
 from sdp_bench.reports.statement import PUBLISHED, REGULAR, Answer, Convention, Effect, Evidence, Rule
-from sdp_bench.reports.statistics.ranking import Labels
+from sdp_bench.reports.statistics.ranking import labels_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import NetKind, RuleTraits
 from sdp_bench.reports.tables.frame import by_kind, places
@@ -396,7 +396,7 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
                 _anchor(measured, sigma, rule),
                 f"{traits.label(rule)}, σ = {sigma:g}",
                 mean,
-                Labels(own.index[rows]),
+                labels_of(own.index[rows]),
                 ("component",) if kind.component else (),
             )
 

@@ -15,13 +15,13 @@ import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
@@ -29,45 +29,13 @@ from sdp_bench.bench.metrics.distances import StandardDeviationRatio
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 
-
-class Labels(Sequence[int]):
-    """Sorted row labels, hashable, so that numbers that rest on the same rows can be matched.
-
-    They take four bytes each; as tuples those of a million measurements would take 100 MB.
-    """
-
-    __slots__ = ("_hash", "_labels")
-
-    def __init__(self, labels: ArrayLike = ()) -> None:
-        self._labels = np.sort(np.asarray(labels, dtype=np.int32))
-        self._hash = hash(self._labels.tobytes())
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    @overload
-    def __getitem__(self, place: int) -> int: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[int]: ...
-    def __getitem__(self, place: int | slice) -> int | list[int]:
-        found: int | list[int] = self._labels[place].tolist()
-        return found
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self[:])
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.int32]:
-        return np.array(self._labels, dtype=dtype, copy=copy)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Labels) and np.array_equal(self._labels, other._labels)
-
-    def __hash__(self) -> int:
-        return self._hash
+Labels = bytes
+"""Labels of rows as int32, so that numbers that rest on the same rows have the same key in little memory."""
 
 
-def labels_of(rows: Sequence[int]) -> Labels:
-    return rows if isinstance(rows, Labels) else Labels(rows)
+def labels_of(rows: ArrayLike) -> Labels:
+    """Return the labels of some rows, sorted."""
+    return np.sort(np.asarray(rows, dtype=np.int32)).tobytes()
 
 
 LEVEL = 0.05
@@ -201,8 +169,9 @@ class Scores:
 
     @functools.cached_property
     def means(self) -> dict[str, float]:
-        means = means_of_rows(np.ascontiguousarray(self.values.T)).tolist()
-        return {rule: mean for rule, mean in zip(self.rules, means, strict=True) if not math.isnan(mean)}
+        known = ~np.isnan(self.values)
+        sums, counts = np.where(known, self.values, 0.0).sum(0), known.sum(0)
+        return {rule: float(sums[i] / counts[i]) for i, rule in enumerate(self.rules) if counts[i]}
 
 
 def _numbered(row: NDArray[np.intp], codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
@@ -211,17 +180,6 @@ def _numbered(row: NDArray[np.intp], codes: NDArray[np.integer[Any]]) -> NDArray
     # At the start of a row, all codes so far are those of earlier rows.
     first = np.unique(row, return_index=True)[1]
     return met - met[first][row]
-
-
-def means_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of the known values of each row; NaN if there are none."""
-    known = ~np.isnan(values)
-    whole = known.all(1) & (values.shape[1] > 0)
-    means = np.full(len(values), math.nan)
-    means[whole] = values[whole].mean(1)
-    for row in np.flatnonzero(known.any(1) & ~whole):
-        means[row] = values[row, known[row]].mean()
-    return means
 
 
 MIN_LEVELS = 3

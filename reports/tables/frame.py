@@ -33,11 +33,9 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
 
     Text columns become categories in sorted order, and numbers float64: a million rows of objects would take
     gigabytes. Other columns are kept. Without `metric_spec`, metrics have their default options; without
-    `recipe`, all nets share one; without `noise`, it is that of the experiment. A frame that is already valid
-    is returned as it is. Raises ValueError if a non-empty frame lacks columns.
+    `recipe`, all nets share one; without `noise`, it is that of the experiment. Raises ValueError if a
+    non-empty frame lacks columns.
     """
-    if _is_checked(frame):
-        return frame
     if frame.empty:
         frame = frame.reindex(columns=list(COLUMNS))
     missing = [name for name in COLUMNS if name not in frame.columns]
@@ -60,23 +58,6 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
         name: pd.to_numeric(frame[name]).astype(float) for name in _NUMBERS if frame[name].dtype != float
     }
     return frame.assign(**text, **numbers)
-
-
-def _is_checked(frame: pd.DataFrame) -> bool:
-    """Whether :func:`checked` would return the frame unchanged."""
-    if not {*COLUMNS, *VARIANTS} <= set(frame.columns) or not isinstance(frame.index, pd.RangeIndex):
-        return False
-    text = (frame[name].array for name in (*TEXT, *VARIANTS))
-    return (
-        frame.index.equals(pd.RangeIndex(len(frame)))
-        and all(isinstance(own, pd.Categorical) and "" in own.categories for own in text)
-        and all(
-            own.categories.is_monotonic_increasing and (own.codes >= 0).all()
-            for own in (frame[name].array for name in (*TEXT, *VARIANTS))
-        )
-        and all(frame[name].dtype == float for name in _NUMBERS)
-        and bool(frame["value"].notna().all())
-    )
 
 
 def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:

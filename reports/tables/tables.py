@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from sdp_bench.bench.metrics.total_variation import (
     HeadlineTotalVariation,
 )
 from sdp_bench.reports.paper import Printed, printed
-from sdp_bench.reports.statistics.ranking import UNIT, Labels, Replicates, Scores, means_of_rows
+from sdp_bench.reports.statistics.ranking import UNIT, Replicates, Scores, labels_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_rank, noise_symbol, noise_words
 from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, own_noises, places, with_brackets, with_largest
@@ -112,7 +112,7 @@ class Cell:
     corrected: float = math.nan
     bracket: float = math.nan
     printed: Printed | None = None
-    rows: Labels = field(default_factory=Labels)
+    rows: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def _table(
     if companions is not None:
         values = metric.shown(companions["value"].to_numpy())
         for key, own in places(companions, _CELL):
-            beside[key] = means_of_rows(values[np.newaxis, own]).item()
+            beside[key] = float(values[own].mean())
     statistics_of = _statistics(metric, chosen, beside)
     compared = metric.published and not noise_words(family)  # with the paper
     rows = []
@@ -376,7 +376,7 @@ def _statistics(
     labelled = np.split(row, starts[1:])
     return {
         key: dict(zip(columns, own, strict=True))
-        | {"rule": key[-1], "rows": Labels(rows), "companion": companions.get(key, math.nan)}
+        | {"rule": key[-1], "rows": labels_of(rows), "companion": companions.get(key, math.nan)}
         for (key, _), own, rows in zip(cells, numbers, labelled, strict=True)
     }
 

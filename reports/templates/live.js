@@ -79,6 +79,11 @@
     sizes.observe(scroll);
   }
 
+  for (const heading of document.querySelectorAll("section[id] > h2, h3[id], h4[id], figure[id] h3")) {
+    const anchor = heading.id || heading.closest("[id]").id;
+    if (!heading.closest("summary")) heading.append(made("a", { className: "permalink", href: `#${anchor}`, ariaLabel: "Link to this heading" }));
+  }
+
   // The drawing by itself: colours of the light page, as other programs know no CSS variables.
   const alone = (svg) => {
     const copy = svg.cloneNode(true);

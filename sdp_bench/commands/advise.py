@@ -6,29 +6,22 @@ from pathlib import Path
 
 import click
 
-from sdp_bench.commands import echo
-from sdp_bench.commands.options import (
-    command,
-    inputs,
-    net_input,
-    net_output,
-    noise,
-    rows,
-    sigmas_,
-    word,
-)
+from sdp_bench.commands import echo, options
 
 
-@command(example="sdp-bench advise my_net.py:build --inputs x.npy --sigma 0.1,1")
-@click.argument("net_address", type=word, metavar="NET")
-@inputs(required=True)
-@net_input
-@net_output
-@rows
+@options.command(example="sdp-bench advise my_net.py:build --inputs x.npy --sigma 0.1,1")
+@click.argument("net_address", type=options.word, metavar="NET")
+@options.inputs(required=True)
+@options.net_input
+@options.net_output
+@options.rows
 @click.option(
-    "--sigma", "sigmas", type=sigmas_, help="Noise levels: 0.1,1 (1 by default with scales or a covariance)."
+    "--sigma",
+    "sigmas",
+    type=options.sigmas_,
+    help="Noise levels: 0.1,1 (1 by default with scales or a covariance).",
 )
-@noise
+@options.noise
 def advise(
     net_address: str,
     inputs_file: Path,

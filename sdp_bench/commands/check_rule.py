@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands import echo
-from sdp_bench.commands.options import BAD_VERDICT, badge, command, limits, seed_, stream, word
+from sdp_bench.commands import echo, options
 
 if TYPE_CHECKING:
     from sdp_bench.bench.badge import Badge
@@ -16,22 +15,18 @@ if TYPE_CHECKING:
     from sdp_ref.conformance import CheckResult, ConformanceReport
 
 
-@command("check-rule", example="sdp-bench check-rule path/to/my_rule.py:MyRule --json report.json")
-@click.argument("rule", type=word, required=False)
+@options.command("check-rule", example="sdp-bench check-rule path/to/my_rule.py:MyRule --json report.json")
+@click.argument("rule", type=options.word, required=False)
 @click.option(
-    "--only", type=word, multiple=True, metavar="CHECK", help="Run only this check; may be repeated."
+    "--only", type=options.word, multiple=True, metavar="CHECK", help="Run only this check; may be repeated."
 )
 @click.option("--list", "listed", is_flag=True, help="List the checks with their questions.")
 @click.option(
-    "--json",
-    "json_file",
-    type=stream,
-    metavar="FILE",
-    help="JSON file for the report; - for standard output.",
+    "--json", "json_file", type=options.stream, help="JSON file of the report; - for standard output."
 )
-@badge
-@click.option("--seed", type=seed_, default=0, show_default=True, help="Random seed of the test cases.")
-@limits
+@options.badge
+@click.option("--seed", type=options.seed_, default=0, help="Random seed of the test cases.")
+@options.limits
 def check_rule(
     rule: str | None,
     only: tuple[str, ...],
@@ -79,7 +74,7 @@ def check_rule(
     for path in badge_files:
         files.write(path, _badge(report).text(path))
     if report.unexpected or not report.ran:
-        raise SystemExit(BAD_VERDICT)
+        raise SystemExit(options.BAD_VERDICT)
 
 
 def _badge(report: ConformanceReport) -> Badge:

@@ -6,33 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from sdp_bench.bench.text import printable
-from sdp_bench.commands import echo
-from sdp_bench.commands.options import (
-    BAD_VERDICT,
-    FAILED,
-    Group,
-    Share,
-    command,
-    database,
-    file_,
-    folder_,
-    limits,
-    runs,
-    seed_,
-    word,
-)
+from sdp_bench.commands import echo, options
 from sdp_bench.commands.validate import DATABASE as VALIDATED
 
 if TYPE_CHECKING:
     from sdp_bench.bench.results.record import Record
 
 
-@command(example="sdp-bench merge part1.sqlite part2.sqlite --output all.sqlite")
-@click.argument("sources", nargs=-1, required=True, type=file_, metavar="FILE...")
-@click.option("-o", "--output", type=file_, required=True, help="Results file to create.")
+@options.command(example="sdp-bench merge part1.sqlite part2.sqlite --output all.sqlite")
+@click.argument("sources", nargs=-1, required=True, type=options.file_, metavar="FILE...")
+@click.option("-o", "--output", type=options.file_, required=True, help="Results file to create.")
 def merge(sources: tuple[Path, ...], output: Path) -> None:
     """Merge the results of FILE... into a new file.
 
@@ -48,29 +33,22 @@ def _tell_replaced(count: int) -> None:
     echo(f"{count} measurements of older versions replaced", err=True)
 
 
-@command("export", example="sdp-bench export --output tables --format parquet")
-@database
-@click.option("-o", "--output", type=folder_, help="Folder for the tables.")
+@options.command("export", example="sdp-bench export --output tables --format parquet")
+@options.database
+@click.option("-o", "--output", type=options.folder_, help="Folder for the tables.")
 @click.option(
-    "--format",
-    "fmt",
-    type=word,
-    default="csv",
-    show_default=True,
-    help="Format of the tables: csv or parquet.",
+    "--format", "fmt", type=options.word, default="csv", help="Format of the tables: csv or parquet."
 )
-@click.option(
-    "--weights/--no-weights", default=True, show_default=True, help="Include or omit the weights of the nets."
-)
+@click.option("--weights/--no-weights", default=True, help="Include or omit the weights of the nets.")
 @click.option(
     "--digits",
     type=click.IntRange(min=3, max=17),
     help="Significant digits of standard errors and seconds, for example 4; values and floors then have ten "
     "(default: all digits).",
 )
-@click.option("--paper", type=folder_, help="Folder for the tables, figures and text of a paper.")
+@click.option("--paper", type=options.folder_, help="Folder for the tables, figures and text of a paper.")
 @click.option("--committed", is_flag=True, help="Use the results that come with the package (with --paper).")
-@runs
+@options.runs
 def export_(
     database: Path,
     output: Path | None,
@@ -94,11 +72,11 @@ def export_(
 
     if (output is None) == (paper is None):
         raise click.UsageError("give a folder, as --output or as --paper")
-    if output is None and _given("fmt", "weights", "digits"):
+    if output is None and options.given("fmt", "weights", "digits"):
         raise click.UsageError("--format, --weights and --digits go with --output")
-    if paper is None and _given("committed", "numbers", "all_runs"):
+    if paper is None and options.given("committed", "numbers", "all_runs"):
         raise click.UsageError("--committed, --run and --all-runs go with --paper")
-    if committed and _given("database", "numbers", "all_runs"):
+    if committed and options.given("database", "numbers", "all_runs"):
         raise click.UsageError("--committed takes no --database, --run or --all-runs")
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
@@ -111,7 +89,7 @@ def export_(
         from sdp_bench.reports.manuscript import write_manuscript
         from sdp_bench.reports.results import committed_results, results_of
 
-        if not _given("database") and not database.exists() and VALIDATED.exists():
+        if not options.given("database") and not database.exists() and VALIDATED.exists():
             database = VALIDATED
         if committed:
             results = committed_results()
@@ -122,15 +100,9 @@ def export_(
         echo(f"{len(files)} files in {paper}; {files[-1]} has them all")
 
 
-def _given(*names: str) -> bool:
-    """Whether one of these options is on the command line."""
-    source = click.get_current_context().get_parameter_source
-    return any(source(name) == ParameterSource.COMMANDLINE for name in names)
-
-
-@command("import", example="sdp-bench import tables --database all.sqlite")
-@click.argument("folder", type=folder_)
-@database
+@options.command("import", example="sdp-bench import tables --database all.sqlite")
+@click.argument("folder", type=options.folder_)
+@options.database
 def import_(folder: Path, database: Path) -> None:
     """Add the exported tables in FOLDER to a results file; newer versions replace older ones."""
     from sdp_bench.bench.results.exchange import import_ as import_tables
@@ -140,9 +112,9 @@ def import_(folder: Path, database: Path) -> None:
         echo(f"{import_tables(folder, store, _tell_replaced)} new measurements in {database}")
 
 
-@command(example="sdp-bench diff before.sqlite after.sqlite")
-@click.argument("a", type=file_)
-@click.argument("b", type=file_)
+@options.command(example="sdp-bench diff before.sqlite after.sqlite")
+@click.argument("a", type=options.file_)
+@click.argument("b", type=options.file_)
 def diff(a: Path, b: Path) -> None:
     """Compare two results files measurement by measurement, in every field.
 
@@ -165,13 +137,13 @@ def diff(a: Path, b: Path) -> None:
         echo(found.largest.to_string(index=False))
 
 
-@click.group(cls=Group)
+@click.group(cls=options.Group)
 def results() -> None:
     """Verify results files."""
 
 
 @results.command(example="sdp-bench results check sdp-bench.sqlite")
-@click.argument("file", type=file_)
+@click.argument("file", type=options.file_)
 def check(file: Path) -> None:
     """Verify the checksums of FILE, every row and every index.
 
@@ -184,15 +156,17 @@ def check(file: Path) -> None:
     echo(f"{file} is as it was written: {', '.join(f'{count} {name}' for name, count in rows.items())}")
 
 
-@command(example="sdp-bench replay entries/sdp-bench-1 --share 2%")
-@click.argument("key", type=word, metavar="KEY|ENTRY")
-@click.option("--share", type=Share(), help="Share of the results file or export ENTRY to measure again: 2%.")
-@click.option("--seed", type=seed_, default=0, show_default=True, help="Random seed that chooses the share.")
+@options.command(example="sdp-bench replay entries/sdp-bench-1 --share 2%")
+@click.argument("key", type=options.word, metavar="KEY|ENTRY")
+@click.option(
+    "--share", type=options.Share(), help="Share of the results file or export ENTRY to measure again: 2%."
+)
+@click.option("--seed", type=options.seed_, default=0, help="Random seed that chooses the share.")
 @click.option(
     "--trust-code", is_flag=True, help="Allow running the code of plug-in rules stored with the results."
 )
-@limits
-@database
+@options.limits
+@options.database
 def replay(
     key: str,
     share: float | None,
@@ -211,11 +185,11 @@ def replay(
     If a measurement differs, the exit code is 1 with --share and 3 with a KEY.
     """
     if share is not None:
-        if _given("database"):
+        if options.given("database"):
             raise click.UsageError("--share takes the path of a results file or export, without --database")
         _replay_share(Path(key), share, seed, trust_code, time_limit, memory_limit)
         return
-    if _given("seed", "time_limit", "memory_limit"):
+    if options.given("seed", "time_limit", "memory_limit"):
         raise click.UsageError("--seed, --time-limit and --memory-limit go with --share")
     import torch
 
@@ -233,7 +207,7 @@ def replay(
         echo(f"{name}\n  stored {_estimate(stored)}\n  again  {_estimate(again)}")
     echo("identical to the last bit" if equal else "DIFFERENT from what was stored")
     if not equal:
-        raise SystemExit(FAILED)
+        raise SystemExit(options.FAILED)
 
 
 def _replay_share(
@@ -255,7 +229,7 @@ def _replay_share(
     verdict = f"{len(found.differences)} differences" if found.differences else "no difference"
     echo(f"{entry}: {found.drawn} of {found.measurements} measurements made again, seed {seed}: {verdict}")
     if found.differences:
-        raise SystemExit(BAD_VERDICT)
+        raise SystemExit(options.BAD_VERDICT)
 
 
 def _estimate(record: Record) -> str:

@@ -6,30 +6,17 @@ from pathlib import Path
 
 import click
 
-from sdp_bench.commands import echo
-from sdp_bench.commands.options import (
-    Group,
-    Rules,
-    Shard,
-    badge,
-    command,
-    config,
-    file_,
-    limits,
-    seed_,
-    stream,
-    word,
-)
+from sdp_bench.commands import echo, options
 
 _manifests = click.option(
-    "--manifests", type=file_, help="File of manifests (default: the committed one of the CI cells)."
+    "--manifests", type=options.file_, help="File of manifests (default: the committed one of the CI cells)."
 )
 
 
-@command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
+@options.command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
 @click.option(
     "--baseline",
-    type=file_,
+    type=options.file_,
     required=True,
     help="Baseline: the accepted predictions and times of rules, JSON.",
 )
@@ -40,24 +27,22 @@ _manifests = click.option(
 )
 @click.option(
     "--rules",
-    type=Rules(),
+    type=options.Rules(),
     help="Rules to check, instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule.",
 )
-@click.option("--seed", type=seed_, help="Seed of the fresh oracles; random by default.")
+@click.option("--seed", type=options.seed_, help="Seed of the fresh oracles; random by default.")
 @click.option("--accuracy/--no-accuracy", default=True, help="Compare predictions, or skip this check.")
 @click.option("--speed/--no-speed", default=True, help="Compare times, or skip this check.")
 @click.option(
     "--oracles/--no-oracles", default=True, help="Draw a quarter of the recorded oracles again, or skip this."
 )
 @click.option("--allow-new", is_flag=True, help="Skip rules without predictions or times in the baseline.")
-@click.option("--json", "json_file", type=stream, help="JSON file of all findings.")
-@click.option("--junit", "junit_file", type=stream, help="JUnit XML file for the CI system.")
-@click.option(
-    "--markdown", "markdown_file", type=stream, help="Markdown file with a summary for a pull request."
-)
-@badge
-@limits
-@config()
+@click.option("--json", "json_file", type=options.stream, help="JSON file of all findings.")
+@click.option("--junit", "junit_file", type=options.stream, help="JUnit XML file for the CI system.")
+@click.option("--markdown", "markdown_file", type=options.stream, help="Markdown summary for a pull request.")
+@options.badge
+@options.limits
+@options.config()
 def check(
     baseline: Path,
     update: bool,
@@ -97,14 +82,14 @@ def check(
     most = Limits(time_limit, memory_limit)
     if not (accuracy or speed or oracles):
         raise UserError("--no-accuracy, --no-speed and --no-oracles leave nothing to check")
-    options = Options(rules, seed, accuracy, speed, oracles, allow_new=allow_new)
+    wanted = Options(rules, seed, accuracy, speed, oracles, allow_new=allow_new)
     outputs = [path for path in (json_file, junit_file, markdown_file, *badge_files) if path]
     if update and outputs:
         raise UserError("--update compares nothing; leave out --json, --junit, --markdown and --badge")
     if update:
         files.check_writable(baseline)
         with meter("check") as bar, limited(most):
-            names = write(baseline, options, step=bar.done)
+            names = write(baseline, wanted, step=bar.done)
         echo(f"{baseline} has the current {', '.join(names)}")
         return
     if any(path.resolve() == baseline.resolve() for path in outputs):
@@ -116,7 +101,7 @@ def check(
         files.remove_old(path)
     known = read(baseline, rules or ())
     with meter("check") as bar, limited(most):
-        outcome = compare(known, options, file=baseline, step=bar.done)
+        outcome = compare(known, wanted, file=baseline, step=bar.done)
     echo(report.text(outcome))
     contents: dict[Path | None, str | bytes] = {
         json_file: report.as_json(outcome),
@@ -130,7 +115,7 @@ def check(
     raise SystemExit(outcome.exit_code)
 
 
-@click.group(cls=Group)
+@click.group(cls=options.Group)
 def oracles() -> None:
     """Record, verify and show manifests of oracles: method, seed, statistics, versions."""
 
@@ -138,7 +123,9 @@ def oracles() -> None:
 @oracles.command(example="sdp-bench oracles verify --shard 1/4")
 @_manifests
 @click.option(
-    "--shard", type=Shard(), help="Part i of n to verify, written i/n (default: one of four parts by turns)."
+    "--shard",
+    type=options.Shard(),
+    help="Part i of n to verify, written i/n (default: one of four parts by turns).",
 )
 def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
     """Draw a part of the recorded oracles again; exit code 1 if one differs by more than rounding.
@@ -181,8 +168,8 @@ def record_(manifests: Path | None) -> None:
 
 
 @oracles.command(example="sdp-bench oracles show 1f")
-@click.argument("key", type=word)
-@click.option("--database", type=file_, help="Results file that contains the oracle.")
+@click.argument("key", type=options.word)
+@click.option("--database", type=options.file_, help="Results file that contains the oracle.")
 @_manifests
 def show(key: str, database: Path | None, manifests: Path | None) -> None:
     """Show the manifest of the oracle whose key begins with KEY, as JSON.

@@ -7,38 +7,39 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands import echo
-from sdp_bench.commands.options import Finite, Group, command, count, file_, seed_, word, workers
+from sdp_bench.commands import echo, options
 
 if TYPE_CHECKING:
     from sdp_bench.bench.nets.architectures import Architecture
     from sdp_bench.bench.nets.recipes import Recipe
 
 
-@command(example="sdp-bench train resnet8 --dataset mnist --short")
-@click.argument("network", type=word)
-@click.option(
-    "--dataset", type=word, default="cifar10", show_default=True, help="Data set: cifar10, mnist, ..."
-)
+@options.command(example="sdp-bench train resnet8 --dataset mnist --short")
+@click.argument("network", type=options.word)
+@click.option("--dataset", type=options.word, default="cifar10", help="Data set: cifar10, mnist, ...")
 @click.option(
     "--short", is_flag=True, help="Use the short recipe (minutes on a CPU) instead of the full one."
 )
-@click.option("--epochs", type=count, help="Number of epochs, instead of the recipe's.")
-@click.option("--batch-size", type=count, help="Batch size, instead of the recipe's.")
+@click.option("--epochs", type=options.count, help="Number of epochs, instead of the recipe's.")
+@click.option("--batch-size", type=options.count, help="Batch size, instead of the recipe's.")
 @click.option(
-    "--learning-rate", type=Finite(0, min_open=True), help="Learning rate, instead of the recipe's."
+    "--learning-rate", type=options.Finite(0, min_open=True), help="Learning rate, instead of the recipe's."
 )
 @click.option(
     "--precision", type=click.Choice(["float32", "bfloat16"]), help="Precision, instead of the recipe's."
 )
-@click.option("--seed", type=seed_, default=0, show_default=True, help="Random seed of weights and batches.")
+@click.option("--seed", type=options.seed_, default=0, help="Random seed of weights and batches.")
 @click.option(
-    "--parts", type=word, help="Files of the training set, separated by commas (default: all available ones)."
+    "--parts",
+    type=options.word,
+    help="Files of the training set, separated by commas (default: all available ones).",
 )
-@click.option("--device", type=word, default="cpu", show_default=True, help="Device: cpu, cuda, cuda:1, ...")
-@click.option("--threads", type=workers, help="Number of CPU threads (default: chosen by torch).")
+@options.device
+@click.option("--threads", type=options.workers, help="Number of CPU threads (default: chosen by torch).")
 @click.option(
-    "--minutes", type=Finite(0, 1e8), help="Time budget in minutes; the same command resumes the training."
+    "--minutes",
+    type=options.Finite(0, 1e8),
+    help="Time budget in minutes; the same command resumes the training.",
 )
 def train(
     network: str,
@@ -99,11 +100,9 @@ def train(
     echo(f"{storage.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})")
 
 
-@command(example="sdp-bench recipes --output recipes.csv --seeds 3")
-@click.option("-o", "--output", type=file_, required=True, help="CSV table of the trials.")
-@click.option(
-    "--seeds", type=click.IntRange(1, 1000), default=10, show_default=True, help="Seeds per architecture."
-)
+@options.command(example="sdp-bench recipes --output recipes.csv --seeds 3")
+@click.option("-o", "--output", type=options.file_, required=True, help="CSV table of the trials.")
+@click.option("--seeds", type=click.IntRange(1, 1000), default=10, help="Seeds per architecture.")
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
     from sdp_bench.bench import files
@@ -129,7 +128,7 @@ def recipes(output: Path, seeds: int) -> None:
     echo(f"{len(trials)} trials in {output}")
 
 
-@click.group(cls=Group)
+@click.group(cls=options.Group)
 def cache() -> None:
     """List or clear the cache: trained nets, checkpoints, and pages of the committed results."""
 

@@ -300,15 +300,7 @@ def at_most(number: int) -> click.IntRange:
     return click.IntRange(max=number)
 
 
-database = click.option(
-    "--database",
-    type=file_,
-    default=DATABASE,
-    show_default=True,
-    help="Results file.",
-)
-
-
+database = click.option("--database", type=file_, default=DATABASE, help="Results file.")
 jobs = click.option("--jobs", type=workers, help="Number of worker processes (default: one per core).")
 """The number of worker processes; :func:`at_most_cores` limits it."""
 
@@ -337,15 +329,12 @@ runs = together(
 
 
 runtime_table = click.option(
-    "--runtime",
-    "runtime_table",
-    type=file_,
-    default=RUNTIME,
-    show_default=True,
-    help="CSV table of timings.",
+    "--runtime", "runtime_table", type=file_, default=RUNTIME, help="CSV table of timings."
 )
-
-
+preset = click.option(
+    "--preset", type=word, default="quick", help="Size of the experiments: smoke, quick or paper."
+)
+device = click.option("--device", type=word, default="cpu", help="Device: cpu, cuda, cuda:1, ...")
 inputs = functools.partial(
     click.option,
     "--inputs",
@@ -392,11 +381,7 @@ badge = click.option(
 
 limits = together(
     click.option(
-        "--time-limit",
-        type=seconds,
-        default=TIME_LIMIT,
-        show_default=True,
-        help="Time limit of your rule in seconds.",
+        "--time-limit", type=seconds, default=TIME_LIMIT, help="Time limit of your rule in seconds."
     ),
     click.option("--memory-limit", type=gibibytes, help="Memory limit of your rule in GiB (resident)."),
 )
@@ -418,28 +403,18 @@ settings = together(
     click.option("--depth", "depths", type=depths_, help="Numbers of hidden layers: 1,2,4."),
     click.option("--width", type=at_most(10_000), help="Units per hidden layer."),
     click.option(
-        "--nets",
-        type=at_most(10_000),
-        help="Nets per architecture (seeds 0, 1, ...), or seeds of a study.",
+        "--nets", type=at_most(10_000), help="Nets per architecture (seeds 0, 1, ...), or seeds of a study."
     ),
     click.option(
         "--net-source",
         type=word,
         help="Source of the nets: trained (and cached), or committed with the package.",
     ),
-    click.option(
-        "--inputs",
-        type=at_most(10**6),
-        help="Inputs per net (flowers, images).",
-    ),
+    click.option("--inputs", type=at_most(10**6), help="Inputs per net (flowers, images)."),
     click.option(
         "--slow-rules/--no-slow-rules", default=None, help="Include or skip rules that take seconds per net."
     ),
-    click.option(
-        "--samples",
-        type=at_most(10**8),
-        help="Samples per oracle and per prediction.",
-    ),
+    click.option("--samples", type=at_most(10**8), help="Samples per oracle and per prediction."),
     click.option(
         "--pilot-samples", type=at_most(10**8), help="Samples of the pilot, which fixes bins and cells."
     ),
@@ -480,17 +455,21 @@ SECTIONS = {
     ),
     "Training": ("optimizer", "learning_rate", "epochs", "datasets", "features"),
     "Execution": (
-        "database",
-        "jobs",
-        "device",
-        "executor",
-        "scheduler",
-        "shard",
-        "group_limit",
-        "memory_limit",
+        *("database", "jobs", "device", "executor", "scheduler", "shard", "group_limit", "memory_limit"),
     ),
 }
 """Names of the parameters of `run` by section of its help."""
+
+
+def given(*names: str) -> dict[str, str]:
+    """Options that differ from their defaults, of the parameters of these names or of all."""
+    context = click.get_current_context()
+    return {
+        str(param.name): max(param.opts, key=len)
+        for param in context.command.params
+        if context.get_parameter_source(str(param.name)) != click.core.ParameterSource.DEFAULT
+        and (not names or param.name in names)
+    }
 
 
 def timed_rows(path: Path) -> tuple[Row, ...]:

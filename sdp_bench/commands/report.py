@@ -5,38 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
-from sdp_bench.commands import echo
-from sdp_bench.commands.options import (
-    FAILED,
-    command,
-    config,
-    database,
-    folder_,
-    runs,
-    runtime_table,
-    timed_rows,
-    word,
-)
+from sdp_bench.commands import echo, options
 
 HTML = Path("reports/html")
 
 
-@command(example="sdp-bench report --database sdp-bench.sqlite --output reports/html")
-@click.argument("entries", type=word, nargs=-1, metavar="[ENTRY...]")
+@options.command(example="sdp-bench report --database sdp-bench.sqlite --output reports/html")
+@click.argument("entries", type=options.word, nargs=-1, metavar="[ENTRY...]")
 @click.option(
     "--leaderboard",
     is_flag=True,
     help="Write the leaderboard of ENTRY... instead: results files or exports of `sdp-bench run sdp-bench-1` "
     f"(default folder: {HTML / 'leaderboard'}).",
 )
-@database
-@runs
+@options.database
+@options.runs
 @click.option(
     "--committed/--no-committed",
     default=True,
-    show_default=True,
     help="Include or omit the report of the results that come with the package.",
 )
 @click.option(
@@ -47,17 +34,15 @@ HTML = Path("reports/html")
 )
 @click.option(
     "--output",
-    type=folder_,
+    type=options.folder_,
     default=HTML,
-    show_default=True,
     help="Folder of the pages and of results.csv (up to 250,000 measurements).",
 )
 @click.option(
     "--drill-down",
     "wanted",
-    type=word,
+    type=options.word,
     default="none",
-    show_default=True,
     metavar="worst:N|KEY,...|none",
     help="Measurements to show layer by layer, up to half a minute per measurement. Existing pages of other "
     "measurements are kept.",
@@ -65,8 +50,8 @@ HTML = Path("reports/html")
 @click.option(
     "--trust-code", is_flag=True, help="Allow a drill-down to run the stored code of plug-in rules."
 )
-@runtime_table
-@config(either=[("numbers", "all_runs")])
+@options.runtime_table
+@options.config(either=[("numbers", "all_runs")])
 def report(
     entries: tuple[str, ...],
     leaderboard: bool,
@@ -105,13 +90,14 @@ def report(
     if leaderboard:
         _write_leaderboard([Path(entry) for entry in entries], output)
         return
-    timed = timed_rows(runtime_table)
+    timed = options.timed_rows(runtime_table)
     check(output, (PAGE,) if single_file else (PAGE, DATA, *SHARED))
     if committed and not single_file:
         check(output / COMMITTED, (PAGE,))
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
-    if _nothing_measured(database) and committed:
+    asked = options.given("database", "numbers", "all_runs", "wanted")
+    if committed and not asked and not database.exists():
         place = output if single_file else output / COMMITTED
         check_writable(place / PAGE)
         known = kept(_say)
@@ -143,19 +129,14 @@ def report(
     for line in said:
         echo(line)
     if missing:
-        raise SystemExit(FAILED)
+        raise SystemExit(options.FAILED)
 
 
 def _write_leaderboard(entries: list[Path], output: Path) -> None:
     """Write the leaderboard; options of other reports are rejected."""
     from sdp_bench.reports.leaderboard import build
 
-    context = click.get_current_context()
-    given = {
-        param.name: max(param.opts, key=len)
-        for param in context.command.params
-        if param.name and context.get_parameter_source(param.name) != ParameterSource.DEFAULT
-    }
+    given = options.given()
     if others := [name for key, name in given.items() if key not in ("entries", "leaderboard", "output")]:
         raise click.UsageError(f"--leaderboard goes with --output alone, not with {', '.join(others)}")
     echo(f"leaderboard: {build(entries, output if 'output' in given else HTML / 'leaderboard')}")
@@ -163,11 +144,3 @@ def _write_leaderboard(entries: list[Path], output: Path) -> None:
 
 def _say(line: str) -> None:
     echo(line, err=True)
-
-
-def _nothing_measured(database: Path) -> bool:
-    """Whether the default results file does not exist, and no option refers to it."""
-    context = click.get_current_context()
-    asked = ("database", "numbers", "all_runs", "wanted")
-    given = any(context.get_parameter_source(name) != ParameterSource.DEFAULT for name in asked)
-    return not database.exists() and not given

@@ -7,24 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdp_bench.commands import echo
-from sdp_bench.commands.options import (
-    FAILED,
-    SECTIONS,
-    Shard,
-    at_most_cores,
-    command,
-    config,
-    database,
-    gibibytes,
-    jobs,
-    runtime_table,
-    seconds,
-    settings,
-    timed_rows,
-    word,
-    workers,
-)
+from sdp_bench.commands import echo, options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,11 +17,10 @@ if TYPE_CHECKING:
     from sdp_bench.bench.runtime.table import Row
 
 
-@command("list", example="sdp-bench list --preset quick")
+@options.command("list", example="sdp-bench list --preset quick")
 @click.option(
     "--preset",
     default="paper",
-    show_default=True,
     type=click.Choice(["smoke", "quick", "paper"]),
     help="Preset of the sizes shown.",
 )
@@ -82,35 +64,30 @@ def _listed(preset: str) -> Iterator[str]:
     yield ", ".join(("  your own: path/to/rule.py:MyRule", "package.module:MyRule", *others))
 
 
-@command(example="sdp-bench run iris-tv --rules sdp,dvia --sigma 0.1,1 --depth 4", sections=SECTIONS)
-@click.argument("names", type=word, nargs=-1, metavar="EXPERIMENT...")
-@click.option("--all", "every", is_flag=True, help="Run all experiments that the preset includes.")
-@click.option(
-    "--preset",
-    type=word,
-    default="quick",
-    show_default=True,
-    help="Size of the experiments: smoke, quick or paper.",
+@options.command(
+    example="sdp-bench run iris-tv --rules sdp,dvia --sigma 0.1,1 --depth 4", sections=options.SECTIONS
 )
-@settings
-@jobs
+@click.argument("names", type=options.word, nargs=-1, metavar="EXPERIMENT...")
+@click.option("--all", "every", is_flag=True, help="Run all experiments that the preset includes.")
+@options.preset
+@options.settings
+@options.jobs
 @click.option(
     "--executor",
-    type=word,
+    type=options.word,
     default="local",
-    show_default=True,
     help="Executor: local (processes) or dask (a Dask cluster).",
 )
 @click.option(
     "--scheduler",
-    type=word,
+    type=options.word,
     help="Address of a Dask scheduler; by default --executor dask starts a local cluster.",
 )
-@click.option("--shard", type=Shard(), help="Part i of n of the groups, written i/n.")
-@click.option("--group-limit", type=seconds, help="Time limit per group in seconds.")
-@click.option("--memory-limit", type=gibibytes, help="Memory limit per worker in GiB (resident).")
-@database
-@config(arguments={"experiments": "names"}, either=[("every", "names")])
+@click.option("--shard", type=options.Shard(), help="Part i of n of the groups, written i/n.")
+@click.option("--group-limit", type=options.seconds, help="Time limit per group in seconds.")
+@click.option("--memory-limit", type=options.gibibytes, help="Memory limit per worker in GiB (resident).")
+@options.database
+@options.config(arguments={"experiments": "names"}, either=[("every", "names")])
 def run(
     names: tuple[str, ...],
     every: bool,
@@ -157,12 +134,12 @@ def run(
     if jobs is None and device.startswith("cuda"):
         jobs = 1
     if scheduler is None:  # a cluster has its own cores
-        jobs = at_most_cores(jobs)
+        jobs = options.at_most_cores(jobs)
     request = Request(requested, settings, None, command_line(), preset, shard or (1, 1))
     with Store(database, writing=True) as store:
         failures = run_all(store, request, jobs, make_executor, Screen())
     if failures:
-        raise SystemExit(FAILED)
+        raise SystemExit(options.FAILED)
 
 
 def _executor(
@@ -202,18 +179,17 @@ def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) 
         raise UserError(f"{', '.join(sorted(ignored))} cannot be used with {names}")
 
 
-@command(example="sdp-bench runtime --preset smoke")
+@options.command(example="sdp-bench runtime --preset smoke")
 @click.option(
     "--preset",
-    type=word,
+    type=options.word,
     default="quick",
-    show_default=True,
     help="What to time: smoke, quick or paper (batches of 128); dimensions (inputs and outputs); dvia (the "
     "MNIST CNN).",
 )
-@click.option("--device", type=word, default="cpu", show_default=True, help="Device: cpu, cuda, cuda:1, ...")
-@click.option("--threads", type=workers, default=1, show_default=True, help="Number of CPU threads of torch.")
-@runtime_table
+@options.device
+@click.option("--threads", type=options.workers, default=1, help="Number of CPU threads of torch.")
+@options.runtime_table
 def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None:
     """Time the rules on image nets, relative to a regular forward pass (paper: Table 6).
 
@@ -229,7 +205,7 @@ def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None
 
     check_device(device)
     files.check_writable(runtime_table)
-    before = timed_rows(runtime_table)
+    before = options.timed_rows(runtime_table)
     torch.set_num_threads(threads)
 
     rows: list[Row] = []

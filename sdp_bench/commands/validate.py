@@ -7,26 +7,7 @@ from typing import Any
 
 import click
 
-from sdp_bench.commands import echo
-from sdp_bench.commands.options import (
-    Rules,
-    at_most,
-    at_most_cores,
-    command,
-    config,
-    depths_,
-    file_,
-    folder_,
-    inputs,
-    jobs,
-    net_input,
-    net_output,
-    noise,
-    rows,
-    seconds,
-    sigmas_,
-    word,
-)
+from sdp_bench.commands import echo, options
 
 SCORECARD = Path("reports/html/scorecard")
 DATABASE = Path("validate.sqlite")
@@ -34,73 +15,55 @@ KIT_LIMIT = 600.0  # s
 GROUP_LIMIT = 1800.0  # s
 
 
-@command(example="sdp-bench validate path/to/my_rule.py:MyRule --preset smoke")
-@click.argument("rules", type=word, nargs=-1, metavar="RULE...")
+@options.command(example="sdp-bench validate path/to/my_rule.py:MyRule --preset smoke")
+@click.argument("rules", type=options.word, nargs=-1, metavar="RULE...")
 @click.option(
     "--net",
     "net_address",
-    type=word,
+    type=options.word,
     metavar="FILE.py:build",
     help="Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
 )
-@inputs()
-@net_input
-@net_output
-@rows
+@options.inputs()
+@options.net_input
+@options.net_output
+@options.rows
 @click.option(
     "--sigma",
     "sigmas",
-    type=sigmas_,
+    type=options.sigmas_,
     help="Noise levels: 0.1,1 (required with --net; 1 with scales, a covariance or residuals).",
 )
-@noise
+@options.noise
 @click.option(
     "--experiment",
     "experiments",
-    type=word,
+    type=options.word,
     multiple=True,
     help="Experiment to run, instead of the default cells; may be repeated.",
 )
-@click.option(
-    "--preset",
-    type=word,
-    default="quick",
-    show_default=True,
-    help="Size of the measurement: smoke, quick or paper.",
-)
-@click.option("--depth", "depths", type=depths_, help="Numbers of hidden layers [default: 1,2,4].")
-@click.option("--activation", type=word, help="Activation of the nets: relu, gelu, tanh, ...")
+@options.preset
+@click.option("--depth", "depths", type=options.depths_, help="Numbers of hidden layers [default: 1,2,4].")
+@click.option("--activation", type=options.word, help="Activation of the nets: relu, gelu, tanh, ...")
 @click.option("--nets", type=click.IntRange(1, 10_000), help="Nets per depth [default: 3; smoke: 1].")
-@click.option("--rules", "beside", type=Rules(), help="Rules to compare with, instead of all built-in ones.")
-@click.option("--samples", type=at_most(10**8), help="Samples per oracle and per prediction.")
-@click.option("--w1-points", type=at_most(20_000), help="Points per side of W1.")
+@click.option(
+    "--rules", "beside", type=options.Rules(), help="Rules to compare with, instead of all built-in ones."
+)
+@click.option("--samples", type=options.at_most(10**8), help="Samples per oracle and per prediction.")
+@click.option("--w1-points", type=options.at_most(20_000), help="Points per side of W1.")
 @click.option(
     "--conformance/--no-conformance", default=True, help="Run the conformance kit first, or skip it."
 )
 @click.option(
-    "--kit-limit",
-    type=seconds,
-    default=KIT_LIMIT,
-    show_default=True,
-    help="Time limit of the kit in seconds.",
+    "--kit-limit", type=options.seconds, default=KIT_LIMIT, help="Time limit of the kit in seconds."
 )
 @click.option(
-    "--group-limit",
-    type=seconds,
-    default=GROUP_LIMIT,
-    show_default=True,
-    help="Time limit per group in seconds.",
+    "--group-limit", type=options.seconds, default=GROUP_LIMIT, help="Time limit per group in seconds."
 )
-@jobs
-@click.option("--database", type=file_, default=DATABASE, show_default=True, help="Results file.")
-@click.option(
-    "--output",
-    type=folder_,
-    default=SCORECARD,
-    show_default=True,
-    help="Folder for the scorecard.",
-)
-@config()
+@options.jobs
+@click.option("--database", type=options.file_, default=DATABASE, help="Results file.")
+@click.option("--output", type=options.folder_, default=SCORECARD, help="Folder for the scorecard.")
+@options.config()
 def validate(
     rules: tuple[str, ...],
     net_address: str | None,
@@ -117,7 +80,7 @@ def validate(
     experiments: tuple[str, ...],
     preset: str,
     beside: tuple[str, ...] | None,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Check RULE..., compare it with the built-in rules, and write a scorecard.
 
@@ -154,11 +117,11 @@ def validate(
         experiments=experiments,
         preset=preset,
         beside=beside or (),
-        options={name: value for name, value in options.items() if value is not None},
+        options={name: value for name, value in given.items() if value is not None},
         conformance=conformance,
         kit_limit=kit_limit,
         group_limit=group_limit,
-        jobs=at_most_cores(jobs),
+        jobs=options.at_most_cores(jobs),
         command=command_line(),
     )
     found = validated(question, database, Screen(), output)
@@ -167,5 +130,4 @@ def validate(
     echo(f"scorecard: {build(found.card, output)}")
     for verdict in found.verdicts:
         echo(verdict.last)
-    if found.exit_code:
-        raise SystemExit(found.exit_code)
+    raise SystemExit(found.exit_code)

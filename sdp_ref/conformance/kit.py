@@ -26,9 +26,7 @@ CHECKS: tuple[Check, ...] = (
     Check("determinism", "Does the same call give the same numbers?", invariance.determinism),
     Check("prepare", "Does `prepare`, if it exists, equal `propagate`?", invariance.prepare),
     Check("threads", "Is the result independent of the number of threads?", invariance.threads),
-    Check(
-        "global-rng", "Does it leave the global random generators unchanged?", invariance.global_generators
-    ),
+    Check("global-rng", "Does it leave global random generators unchanged?", invariance.global_generators),
     Check("dtype", "Does the result have the dtype of the input?", form.dtype),
     Check("precision", "Do results in float32 and float64 agree?", form.precision),
     Check("symmetry", "Is the covariance symmetric?", form.symmetry),
@@ -41,11 +39,7 @@ CHECKS: tuple[Check, ...] = (
     Check("moments", "Claimed: are mean and covariance exact after one layer?", moments.joint_moments),
     Check("marginal-moments", "Claimed: are mean and variance of a unit exact?", moments.marginal_moments),
     Check("several", "Claimed: are products, maxima, norms, softmax as accurate as stated?", moments.several),
-    Check(
-        "second-order",
-        "Claimed: is the mean correct to second order in the noise?",
-        moments.second_order,
-    ),
+    Check("second-order", "Claimed: is the mean correct to second order in noise?", moments.second_order),
     Check("sampling-error", "Does the error of a sampling rule fall with samples?", gradients.sampling_error),
     Check("law", "Do samples and density match the reported moments?", form.law),
     Check("gradients", "Are gradients finite and equal to finite differences?", gradients.gradients),
@@ -138,24 +132,18 @@ def _valid(rule: Any) -> Any:
         raise ValueError(f"rule '{rule.name}': propagate must be a function of (net, x)")
     claims, known = getattr(rule, "claims", None) or (), getattr(rule, "known_faults", None) or {}
     differentiable = getattr(rule, "differentiable", True)
-    strings = isinstance(claims, Collection) and not isinstance(claims, str)
-    mapping = isinstance(known, Mapping)
-    for valid, text, value in (
-        (
-            strings and all(isinstance(claim, str) for claim in claims),
-            "claims must be a collection of strings such as frozenset({'moments'})",
-            claims,
-        ),
-        (
-            mapping and all(isinstance(text, str) for pair in known.items() for text in pair),
-            "known_faults must map names of checks to reasons",
-            known,
-        ),
-        (isinstance(differentiable, bool), "differentiable must be True or False", differentiable),
+    is_list = isinstance(claims, Collection) and not isinstance(claims, str)
+    if not is_list or not all(isinstance(claim, str) for claim in claims):
+        text, value = "claims must be a collection of strings such as frozenset({'moments'})", claims
+    elif not isinstance(known, Mapping) or not all(
+        isinstance(t, str) for pair in known.items() for t in pair
     ):
-        if not valid:
-            raise ValueError(f"rule '{rule.name}': {text}, got {_short(value)}")
-    return rule
+        text, value = "known_faults must map names of checks to reasons", known
+    elif not isinstance(differentiable, bool):
+        text, value = "differentiable must be True or False", differentiable
+    else:
+        return rule
+    raise ValueError(f"rule '{rule.name}': {text}, got {_short(value)}")
 
 
 def _short(value: object) -> str:

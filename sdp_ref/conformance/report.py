@@ -42,17 +42,7 @@ class CheckResult:
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON types; numbers that JSON cannot represent become strings."""
         numbers = {k: v if math.isfinite(v) else str(v) for k, v in self.numbers.items()}
-        return {
-            "name": self.name,
-            "question": self.question,
-            "status": self.status,
-            "detail": self.detail,
-            "numbers": numbers,
-            "example": self.example,
-            "known": self.known,
-            "same_as": self.same_as,
-            "seconds": round(self.seconds, 4),
-        }
+        return vars(self) | {"numbers": numbers, "seconds": round(self.seconds, 4)}
 
     def __str__(self) -> str:
         mark = self.status.upper() if self.status == "failed" else self.status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -137,20 +137,11 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
     start = time.perf_counter()
     with preserved():
         result = _judged(check, subject, seed)
-    known = subject.known_faults.get(check.name)
-    detail = result.detail
+    result, known = replace(result, seconds=time.perf_counter() - start), subject.known_faults.get(check.name)
     if known is not None and result.status == "passed":
-        detail += f"; declared as a known fault, which does not show ({known})"
-    return CheckResult(
-        check.name,
-        check.question,
-        result.status,
-        detail,
-        result.numbers,
-        result.example,
-        known if result.status == "failed" else None,
-        time.perf_counter() - start,
-    )
+        detail = f"{result.detail}; declared as a known fault, which does not show ({known})"
+        return replace(result, detail=detail)
+    return replace(result, known=known) if result.status == "failed" else result
 
 
 def _smallest(case: Case, failed: Verdict) -> tuple[AnyGaussian, Verdict]:
@@ -165,9 +156,9 @@ def _smallest(case: Case, failed: Verdict) -> tuple[AnyGaussian, Verdict]:
     return case.x, failed
 
 
-def _raises_alone(subject: Subject, net: nn.Module, x: AnyGaussian, row: int, error: BaseException) -> bool:
+def _raises_alone(subject: Subject, net: nn.Module, x: AnyGaussian, error: BaseException) -> bool:
     try:
-        subject.predict(copy.deepcopy(net), copy.deepcopy(x[row]))
+        subject.predict(copy.deepcopy(net), copy.deepcopy(x))
     except (Exception, SystemExit) as other:  # noqa: BLE001  a rule may raise anything
         return type(other) is type(error)
     return False
@@ -199,16 +190,14 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
     except (UnsupportedError, NotApplicable) as error:
         refused.append(message_of(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001  a rule may raise anything: that is a finding
-        text = message_of(error)
         judged += 1
         example = None
         if net is not None and x is not None:
-            rows = (row for row in range(x.batch) if _raises_alone(subject, net, x, row, error))
-            row = next(rows, None)
-            example = as_code(net, x if row is None else x[row], subject.rule, check.name, seed)
+            laws = (x[row] for row in range(x.batch) if _raises_alone(subject, net, x[row], error))
+            example = as_code(net, next(laws, x), subject.rule, check.name, seed)
         ended = ", which would end the process" if isinstance(error, SystemExit) else ""
         kind = on_one_line(type(error).__name__)
-        return result("failed", f"raised {kind}{ended}: {text}", Verdict(False), example)
+        return result("failed", f"raised {kind}{ended}: {message_of(error)}", Verdict(False), example)
     if not judged:
         return result("skipped", refused[0] if refused else "no case to judge", Verdict(False))
     reasons = dict.fromkeys(text.removeprefix(f"rule '{subject.name}' ") for text in refused)

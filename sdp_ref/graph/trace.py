@@ -262,7 +262,13 @@ def _same(a: Any, b: Any) -> Any:
             raise differs
         return type(a)(_same(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return _same_constant(a, b)
+        if a is b or (a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()):
+            return a
+        if a.shape == b.shape:
+            same = torch.equal(a, b) or torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+            return a if same else Varies()
+        found = row_of(a, b, _SIZES)
+        return Varies() if found is None else PerExample(*found)
     if isinstance(a, int) and isinstance(b, int) and a != b:
         each, rest = divmod(a, _SIZES[0])
         if rest or each * _SIZES[1] != b:
@@ -279,16 +285,6 @@ def _equal(a: Any, b: Any) -> bool:
         return bool(a == b)
     except RuntimeError:  # objects of C++, such as the weights of a quantised layer, whose op has no handler
         return True
-
-
-def _same_constant(a: Tensor, b: Tensor) -> Any:
-    if a is b or (a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()):
-        return a
-    if a.shape == b.shape:
-        same = torch.equal(a, b) or torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
-        return a if same else Varies()
-    found = row_of(a, b, _SIZES)
-    return Varies() if found is None else PerExample(*found)
 
 
 def _refs(tree: Any) -> list[int]:

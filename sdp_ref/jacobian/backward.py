@@ -24,10 +24,7 @@ Node = Any
 
 @dataclass(frozen=True)
 class _Cotangents:
-    """Cotangents of one value, shape (K, *value), for K outputs of the net.
-
-    If `owned`, there is no other reference to the tensor, so that an op may overwrite it.
-    """
+    """Cotangents of one value, (K, *value), for K outputs; if `owned`, an op may overwrite the tensor."""
 
     tensor: Tensor
     owned: bool

@@ -77,7 +77,10 @@ def spread_through(
 def spread_by_rows(rows: Function, spreads: Sequence[Tensor], exponent: float, value: Tensor) -> Tensor:
     """Sums of abs(J)^exponent times the spread of each component, J by its products with rows."""
     m = value[0].numel()
-    _fit(m, sum(each[0].numel() for each in spreads))
+    inputs = sum(each[0].numel() for each in spreads)
+    if m * inputs > _MOST:
+        text = f"a Jacobian of {m} by {inputs} components, more than {_MOST:,} entries"
+        raise NoFormulaError(text)
     total = torch.zeros_like(value)
     for place, spread in enumerate(spreads):
         n = spread[0].numel()
@@ -88,13 +91,6 @@ def spread_by_rows(rows: Function, spreads: Sequence[Tensor], exponent: float, v
             weights = spread.flatten(1)[:, some].reshape(-1, len(some), *[1] * (value.ndim - 1))
             total = total + (raised(rows(*given), exponent) * weights).sum(1)
     return total
-
-
-def _fit(outputs: int, inputs: int) -> None:
-    """Raise an error if a Jacobian has too many entries."""
-    if outputs * inputs > _MOST:
-        text = f"a Jacobian of {outputs} by {inputs} components, more than {_MOST:,} entries"
-        raise NoFormulaError(text)
 
 
 def _value(function: Function, points: Sequence[Tensor]) -> Tensor:

@@ -265,13 +265,12 @@ def of_one_family(laws: Sequence[Law]) -> list[Law]:
     if families == {Gaussian, DiagonalGaussian}:
         return [unchecked(Gaussian, law.location, law.covariance) for law in laws]
     if Mixture in families:
-        return [law if isinstance(law, Mixture) else _alone(law) for law in laws]
+        return [
+            law if isinstance(law, Mixture) else unchecked(Mixture, law.location.new_ones(law.batch, 1), law)
+            for law in laws
+        ]
     described = " and ".join(sorted({law.described for law in laws}))
     raise UndefinedError(f"laws of different families do not make one batch: {described}")
-
-
-def _alone(law: Law) -> Mixture:
-    return unchecked(Mixture, law.location.new_ones(law.batch, 1), law)
 
 
 @dataclass(frozen=True, eq=False)

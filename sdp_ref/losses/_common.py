@@ -94,10 +94,7 @@ def limit(dtype: torch.dtype) -> float:
 
 
 class _Cast(Function):
-    """Convert x with saturation, and the gradient back in the same way.
-
-    The gradient of a saturated value passes through, so that a saturated loss can still decrease.
-    """
+    """Convert x with saturation, and the gradient back, so that a saturated loss can still decrease."""
 
     @staticmethod
     def forward(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -475,10 +475,7 @@ def _alone(factors: Factored, inputs: Numbers, value: int, rows: Rows, given: Te
 
 @torch.no_grad()
 def _parallel(factors: Factored, inputs: Numbers, rows: Rows, out: torch.Size) -> bool:
-    """Whether no component of an input is read twice, as in overlapping windows or copies.
-
-    The linear part A of each input then has a diagonal A A^T, which is tested on two random vectors.
-    """
+    """Whether no component of an input is read twice: A A^T is diagonal, tested on two random vectors."""
     generator = torch.Generator().manual_seed(0)
     for value in dict.fromkeys(inputs):
         mean = factors.means[value]

@@ -252,10 +252,7 @@ class LayerwiseRule(Rule):
 
 
 class _LinearisableError(Exception):
-    """Steps with these `numbers` were rejected, and may be linearised instead.
-
-    If `by_law`, the steps support other laws of the batch.
-    """
+    """Steps with these `numbers` may be linearised; if `by_law`, they take other laws of the batch."""
 
     def __init__(self, refusal: UnsupportedError, numbers: frozenset[int], by_law: bool) -> None:
         super().__init__(str(refusal))
@@ -269,10 +266,7 @@ class _LinearisableError(Exception):
 
 
 def _with_fallback(prepared: Callable[[frozenset[int]], Callable[[Law], Law]]) -> Callable[[Law], Law]:
-    """Return a function of laws that linearises the steps that need it, for those laws that need it.
-
-    `prepared` maps the numbers of the linearised steps to the walk.
-    """
+    """Linearise the steps that need it, for the laws that need it; `prepared` maps steps to walks."""
 
     @cache
     def walk_of(linear: frozenset[int]) -> tuple[frozenset[int], Callable[[Law], Law]]:

@@ -235,10 +235,7 @@ _PART = 2**22  # bytes of a float64 Jacobian that fit in a CPU cache
 def _in_double(
     function: Callable[[Tensor, Tensor], Tensor], jacobian: Tensor, noise: Tensor, create_graph: bool
 ) -> Tensor:
-    """Apply `function` in float64 to small parts of the batch, to limit memory.
-
-    In float32, sums of products would lose the variances of thin directions of the output.
-    """
+    """Apply `function` in float64, for variances of thin directions, to small parts of the batch."""
     rows = max(1, _PART // max(1, 2 * 8 * jacobian[0].numel()))  # including the product with the noise
     if create_graph or rows >= len(jacobian):
         return function(jacobian.double(), noise.double())

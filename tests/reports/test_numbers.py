@@ -62,8 +62,8 @@ def test_the_mean_of_a_list_is_the_number_that_leads_there(everything):
     for number in numbers:
         if math.isnan(number.mean) or number.group.metric.name not in ("tv_headline", "tv_paper"):
             continue
-        assert number.mean == pytest.approx(1 - values[list(number.rows)].mean(), abs=1e-12)
-        assert len(frame.loc[list(number.rows)].drop_duplicates(["rule", "sigma", "metric_spec"])) == 1
+        assert number.mean == pytest.approx(1 - values[number.positions].mean(), abs=1e-12)
+        assert len(frame.loc[number.positions].drop_duplicates(["rule", "sigma", "metric_spec"])) == 1
 
 
 def test_numbers_that_rest_on_the_same_measurements_share_a_list(everything):

@@ -7,14 +7,12 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.metrics.references import references
 from sdp_bench.reports.committed import COMMITTED_DATA, keep
 from sdp_bench.reports.folder import MARKER
 from sdp_bench.reports.page import SHARED, Data, build, build_single, cover, single
 from sdp_bench.reports.results import COMMITTED_TITLE, Results
 from sdp_bench.reports.section import Part
 from sdp_bench.reports.site import OVERVIEW
-from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
 from tests.reports.sections import test_intervals
@@ -349,23 +347,13 @@ def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, mon
         outline(page)
 
 
-@pytest.mark.parametrize("write", [build, build_single])
-def test_of_too_many_rules_the_best_are_shown_and_the_rest_announced(tmp_path, monkeypatch, write):
-    frame = made_up.frame(depths=(1,), suites=("iris-tv",))
-    headline = frame[frame["metric"] == "tv_headline"]
-    ranked = headline.groupby("rule")["value"].mean().sort_values()
-    rules = [rule for rule in ranked.index if rule not in references()]
-    monkeypatch.setattr("sdp_bench.reports.results.MOST_RULES", 2)
-    said = []
-    text = write(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS, say=said.append).read_text()
-    assert any(f"{len(rules) - 2} of {len(rules)} rules are left out" in line for line in said)
-    assert f"{len(rules) - 2} of {len(rules)} rules are left out" in told(text)
-    pages = "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html"))
-    labels = {rule: html.escape(RuleTraits().label(rule)) for rule in rules}
-    pages = re.sub(r"<svg.*?</svg>", "", pages, flags=re.DOTALL)  # a picture names other rules
-    assert {rule for rule, label in labels.items() if f">{label}<" in pages} == set(rules[:2])
-    if write is build:
-        assert set(pd.read_csv(tmp_path / "results.csv")["rule"]) == set(frame["rule"])
+def test_a_page_shows_its_title_once(site):
+    _, pages = site
+    text = pages["suite-iris-tv.html"]
+    assert '<h1 class="unseen">Total variation</h1>' in text
+    assert "<h2>Total variation <small>iris-tv</small></h2>" in text
+    for file, page in pages.items():
+        assert ('<h1 class="unseen">' in page) == (file != "index.html" and page.count("<h2") == 1)
 
 
 def intervals(values):

@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.figures import time_axis
 from sdp_bench.reports.site import CHOICE
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
-from sdp_bench.reports.statistics.ranking import MIN_LEVELS, UNIT, Labels, Overall, Ranking, Replicates
+from sdp_bench.reports.statistics.ranking import MIN_LEVELS, UNIT, Overall, Ranking, Replicates, labels_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
 from sdp_bench.reports.style.names import (
@@ -62,7 +62,7 @@ class Standing:
     worth: tuple[str, float] | None
     front: str
     beaten_by: str = ""
-    rows: Labels = field(default_factory=Labels)
+    rows: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def _condition(
             replicates.half_width(rule),
             None if plain_samples(rule) else as_accurate(means[rule], curve),
             *front(rule, replicates, costs),
-            Labels(part.index[rows[rule]]),
+            labels_of(part.index[rows[rule]]),
         )
         for rule in replicates.rules
     )

@@ -15,7 +15,7 @@ from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import MEASURED
-from sdp_bench.reports.statistics.ranking import Labels
+from sdp_bench.reports.statistics.ranking import labels_of
 from sdp_bench.reports.style.names import NetKind, activation_rank
 
 ONCE, TENFOLD = "iris-oracle", "iris-oracle-10x"
@@ -86,8 +86,8 @@ def oracle_errors(frame: pd.DataFrame) -> list[Context]:
                 "largest": float(moves["z"].abs().max()) if len(moves) else math.nan,
                 "rms": float(np.sqrt((moves["z"] ** 2).mean())) if len(moves) else math.nan,
                 "shift": float(moves["shift"].abs().max()) if len(moves) else math.nan,
-                "again_rows": Labels(again.index),
-                "moved_rows": tuple(moves[["row_1", "row_10"]].to_numpy().ravel().tolist()),
+                "again_rows": labels_of(again.index),
+                "moved_rows": moves[["row_1", "row_10"]].to_numpy(np.int32).tobytes(),
             }
         )
     return errors

@@ -20,7 +20,7 @@ from sdp_bench.reports.paper import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import PAPER
-from sdp_bench.reports.statistics.ranking import Labels
+from sdp_bench.reports.statistics.ranking import Labels, labels_of
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.frame import by_kind, places
 
@@ -166,7 +166,7 @@ def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -
     measured, labels = part["value"].to_numpy(), part.index.to_numpy()
     for (sigma, rule), own in places(part, ("sigma", "rule")):
         values[sigma, rule] = float(1 - measured[own].mean())
-        rows[sigma, rule] = Labels(labels[own])
+        rows[sigma, rule] = labels_of(labels[own])
     metric = recorded_metric(str(part["metric"].iloc[0])) if len(part) else HeadlineTotalVariation()
     accuracy = math.nan if whole is None else float(whole.drop_duplicates("net")["accuracy"].min())
     agreement = math.nan if whole is None else _agreement(whole)

@@ -37,8 +37,7 @@ def dtype(subject: Subject, seed: int) -> Iterator[Case]:
         got = subject.predict(net, x)
         for name, value in (("mean", got.mean), ("covariance", got.covariance)):
             if value.dtype != x.location.dtype:
-                text = f"an input of {x.location.dtype} gives a {name} of {value.dtype}"
-                return Verdict(False, text)
+                return Verdict(False, f"an input of {x.location.dtype} gives a {name} of {value.dtype}")
         return Verdict(True)
 
     for kind in (torch.float32, torch.float64):
@@ -103,8 +102,7 @@ def semidefinite(subject: Subject, seed: int) -> Iterator[Case]:
         if smallest >= numbers["tolerance"]:
             return Verdict(True, numbers=numbers, share=max(0.0, -float(relative[row])) / _INDEFINITE)
         kind = "eigenvalue" if got.full else "variance"
-        text = f"smallest {kind} {smallest:.3g} and largest {largest:.3g}"
-        return Verdict(False, text, numbers, row=row)
+        return Verdict(False, f"smallest {kind} {smallest:.3g} and largest {largest:.3g}", numbers, row=row)
 
     yield from (Case(net, x, judge) for net, x in cases.generic(subject, seed))
     for name in cases.representative(subject):
@@ -127,8 +125,7 @@ def _finite(subject: Subject) -> Judge:
             bad = ~torch.isfinite(value)
             if bool(bad.any()):
                 index = [int(i) for i in bad.nonzero()[0]]
-                text = f"{name}{index[1:]} is {float(value[tuple(index)])}"
-                return Verdict(False, text, row=index[0])
+                return Verdict(False, f"{name}{index[1:]} is {float(value[tuple(index)])}", row=index[0])
         return Verdict(True)
 
     return judge

@@ -84,26 +84,21 @@ def _combined(got: Prediction) -> Tensor:
     return total
 
 
-def _repeats(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> None:
-    first, second = (subject.predict(net, x, rule).detached() for _ in range(2))
-    if not (torch.allclose(first.mean, second.mean) and torch.allclose(first.covariance, second.covariance)):
-        raise NotApplicable("it does not repeat itself (see determinism): differences would be noise")
-
-
 def _has_graph(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verdict:
     values, law_of = _leaves(x)
     got = subject.predict(net, law_of([v.requires_grad_() for v in values]), rule)
     if got.mean.requires_grad and got.covariance.requires_grad:
         return Verdict(True)
-    text = "it declares that it is differentiable, and mean or covariance carries no graph"
-    return Verdict(False, text)
+    return Verdict(False, "it declares that it is differentiable, and mean or covariance carries no graph")
 
 
 def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verdict:
     values, law_of = _leaves(x)
     leaves = [v.requires_grad_() for v in values]
     weights = dict(net.named_parameters())
-    _repeats(subject, rule, net, x)
+    first, second = (subject.predict(net, x, rule).detached() for _ in range(2))
+    if not (torch.allclose(first.mean, second.mean) and torch.allclose(first.covariance, second.covariance)):
+        raise NotApplicable("it does not repeat itself (see determinism): differences would be noise")
     total = _scalar(subject, rule, net, law_of(leaves))
     found = torch.autograd.grad(total, [*leaves, *weights.values()], allow_unused=True)
     names = ["mean", "variance" if isinstance(x, DiagonalGaussian) else "factor of the covariance", *weights]
@@ -113,8 +108,7 @@ def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaus
             continue  # a rule may treat the net as constant
         got = torch.zeros_like(leaf) if gradient is None else gradient
         if not bool(torch.isfinite(got).all()):
-            text = f"the gradient in the {name} is not finite"
-            return Verdict(False, text)
+            return Verdict(False, f"the gradient in the {name} is not finite")
         best = Verdict(False, share=float("inf"))
         for step in _STEPS:
             want = _differences(subject, rule, net, leaf, lambda: law_of(leaves), step)
@@ -165,8 +159,7 @@ def _finite(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verd
     names = ("mean", "variance" if isinstance(x, DiagonalGaussian) else "covariance")
     for name, gradient in zip(names, found, strict=True):
         if gradient is not None and not bool(torch.isfinite(gradient).all()):
-            text = f"at a singular input the gradient in the {name} is not finite"
-            return Verdict(False, text)
+            return Verdict(False, f"at a singular input the gradient in the {name} is not finite")
     return Verdict(True)
 
 
