@@ -2,11 +2,11 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import PRESETS, experiment, experiments, preset
-from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.results import BASELINES
 from tests.bench.conftest import TINY
@@ -74,10 +74,9 @@ def test_the_flat_form_of_earlier_versions_is_read():
 
 
 def test_settings_of_the_committed_runs_keep_their_values():
-    export = Export(BASELINES)
-    stored = [export.run(number).settings for number in export.runs()]
-    assert stored
-    for flat in stored:
+    stored = pd.read_parquet(BASELINES / "runs.parquet")["settings"]
+    assert len(stored)
+    for flat in map(json.loads, stored):
         settings = Settings.from_dict(flat)
         assert set(settings.sizes) <= set(experiments())
         if "design" in flat:  # of today's form

@@ -66,12 +66,12 @@ class Clock:
 
 @pytest.mark.parametrize("architecture", [CNN, RESNET])
 def test_classifiers_learn_and_know_how_well(architecture, checkpoint):
-    net = train(architecture, dataclasses.replace(ADAM, epochs=30), DATA, TEST, checkpoint)
+    net = train(architecture, dataclasses.replace(ADAM, epochs=15), DATA, TEST, checkpoint)
     with torch.no_grad():
         right = net.build()(TEST.batch(slice(None))).argmax(1) == TEST.labels
     assert net.accuracy == pytest.approx(float(right.double().mean()))
     assert net.accuracy > 0.9
-    assert len(net.history) == 30
+    assert len(net.history) == 15
     assert net.history[-1].loss < net.history[0].loss
 
 

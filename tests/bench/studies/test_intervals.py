@@ -138,7 +138,10 @@ def stacks_of(method, stacks):
     return stacks[METHODS[method].objective][: METHODS[method].members]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(each, marks=pytest.mark.slow) if each.endswith("=1000") else each for each in METHODS],
+)
 def test_what_is_selected_scores_as_a_plain_evaluation_says(method, parts, stacks):
     """Each method again for one net, with torch's own layers and autograd."""
     own = stacks_of(method, stacks)
