@@ -92,7 +92,7 @@ class Error:
                 labels.interval(*100 * ends),
                 " points",
             )
-        exact = f" (exact rule {labels.number(self.floor)})" if math.isfinite(self.floor) else ""
+        exact = f", exact rule {labels.number(self.floor)}" if math.isfinite(self.floor) else ""
         return "total variation ", labels.interval(*ends), exact
 
     def is_small(self, use: Use) -> bool | None:
@@ -254,11 +254,17 @@ def _range(run: Sequence[Answer]) -> str:
 def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits) -> Line:
     """The answer for one use at noise levels with the same answer."""
     first, last = run[0], run[-1]
-    text = f"{traits.action(first.rule)}{_cost(first.rule, costs)}: {_errors([first.error, last.error])}"
+    action, poor = traits.action(first.rule), first.error.is_small(first.use) is False
+    if poor:
+        action = (
+            f"no compared rule is accurate enough, draw more samples; best: {traits.recommended(first.rule)}"
+        )
+    text = f"{action}{_cost(first.rule, costs)}: {_errors([first.error, last.error])}"
     if first.rule == LINEAR:
         text += f"; linearisation is statistically tied with the best rule, {first.trust}"
         return Line(f"{first.use.name}, {_range(run)}", text)
-    text += f", {first.accuracy}"
+    if not poor:
+        text += f", {first.accuracy}"
     for rule in dict.fromkeys(answer.cheaper for answer in run if answer.cheaper):
         text += (
             f"; {traits.recommended(rule)}{_cost(rule, costs)}: cheaper and statistically tied, but "
@@ -295,14 +301,15 @@ def _conclusion(found: Sequence[Answer], costs: Sequence[CostTable], traits: Rul
         parts.append(f"{trust} for {where}")
     said = f"linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): " if parts else ""
     others = [answer for answer in found if answer.rule != LINEAR and answer.trust != "rely on it"]
-    poor = [answer for answer in others if answer.error.is_small(answer.use) is False]
+    poor = [answer for answer in found if answer.error.is_small(answer.use) is False]
     others = [answer for answer in others if answer not in poor]
     for rule in dict.fromkeys(answer.rule for answer in others):
         own = [answer for answer in others if answer.rule == rule]
         parts.append(f"{traits.action(rule)} for {_where(own, found)}{_cost(rule, costs)}")
     if poor:
         best = labels.listed(list(dict.fromkeys(traits.label(answer.rule) for answer in poor)))
-        parts.append(f"no compared rule is accurate enough for {_where(poor, found)} (best: {best})")
+        where = _where(poor, found)
+        parts.append(f"no compared rule is accurate enough for {where} (best: {best}), draw more samples")
     return said + "; ".join(parts)
 
 
