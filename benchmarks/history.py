@@ -1,69 +1,109 @@
-"""The history that asv keeps, as a table: each method's time as a multiple of the regular pass, by commit.
+"""Relative times of rules over versions: measure them with asv, and write their page.
 
-python benchmarks/history.py [results] [benchmark]
+python benchmarks/history.py measure MACHINE CPU [COMMIT...]   # each version since 0.15 into .asv/results
+python benchmarks/history.py page RESULTS OUTPUT.html          # a page that opens without a network
 """
 
 from __future__ import annotations
 
+import io
 import itertools
-import math
+import os
 import subprocess
 import sys
+import tempfile
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
-from asv.results import Results, iter_results
-
-from sdp_bench.bench.runtime.timing import REGULAR
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from asv.results import iter_results
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / ".asv" / "results"
-BENCHMARK = "propagation.Forward.time_pass"
+FIRST = (0, 15)
+RATIO, SPREAD = (f"ratios.RelativeCost.track_{name}" for name in ("ratio", "spread_of_ratio"))
+KEYS = ["net", "method", "phase"]
+NOTE = """Time of a rule as a multiple of the regular pass, on one thread: median over rounds in which both
+are timed in turn, with the ratio of the quartiles over rounds in parentheses. Batches: 32 inputs for
+mlp-4x100, 16 for cnn3, 2 for resnet18. Versions are the commits that raised them; others have a hash."""
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def version_at(commit: str) -> str:
     """Version of the project at a commit."""
-    shown = subprocess.run(
-        ["git", "show", f"{commit}:pyproject.toml"], cwd=ROOT, capture_output=True, text=True, check=True
+    return str(tomllib.loads(git("show", f"{commit}:pyproject.toml"))["project"]["version"])
+
+
+def releases() -> dict[str, str]:
+    """Commits that raised the version to 0.15 or more, oldest first, with that version."""
+    commits = git("log", "--reverse", "--format=%H", "-G^version = ", "--", "pyproject.toml").split()
+    versions = {commit: version_at(commit) for commit in commits}
+    return {commit: text for commit, text in versions.items() if tuple(map(int, text.split("."))) >= FIRST}
+
+
+def measure(machine: str, cpu: str, *commits: str) -> None:
+    """Measure the ratios of each release with the suite of this checkout, in this environment."""
+    asv = [sys.executable, "-m", "asv"]
+    subprocess.run([*asv, "machine", "--yes", "--machine", machine, "--cpu", cpu], cwd=ROOT, check=True)
+    run = [*asv, "run", "--python=same", "--machine", machine, "--bench", "^ratios", "--set-commit-hash"]
+    for commit in commits or releases():
+        with tempfile.TemporaryDirectory() as folder:
+            git("worktree", "add", "--detach", folder, commit)
+            subprocess.run([*run, commit], cwd=ROOT, env={**os.environ, "ASV_PYTHONPATH": folder}, check=True)
+            git("worktree", "remove", "--force", folder)
+
+
+def table(folder: str) -> pd.DataFrame:
+    """Ratios in asv's results, one row each, oldest commit first."""
+    released, rows = releases(), []
+    for results in sorted(iter_results(folder), key=lambda results: results.date):
+        if RATIO not in results.get_all_result_keys():
+            continue
+        commit, params = results.commit_hash, results.get_result_params(RATIO)
+        version = released.get(commit) or f"{version_at(commit)} ({commit[:8]})"
+        columns = [results.get_result_value(name, params) for name in (RATIO, SPREAD)]
+        for key, ratio, spread in zip(itertools.product(*params), *columns, strict=True):
+            names = [name.strip("'") for name in key]
+            rows.append([results.params["machine"], results.params["cpu"], version, *names, ratio, spread])
+    frame = pd.DataFrame(rows, columns=["machine", "cpu", "version", *KEYS, "ratio", "spread"])
+    return frame.dropna(subset="ratio")
+
+
+def figure(frame: pd.DataFrame) -> str:
+    """Ratios over versions as an SVG."""
+    grid = sns.relplot(
+        frame, x="version", y="ratio", hue="method", style="method", row="phase", col="net",
+        kind="line", markers=True, dashes=False, height=2.6, aspect=1.4,
+    )  # fmt: skip
+    grid.set(yscale="log", xlabel="", ylabel="regular passes").set_titles("{col_name}, {row_name}")
+    grid.tick_params(axis="x", rotation=90)
+    text = io.StringIO()
+    grid.savefig(text, format="svg")
+    return text.getvalue().partition("<!DOCTYPE")[2].partition(">")[2]
+
+
+def page(results: str, output: str) -> None:
+    """Write a figure and a table of the ratios of each machine."""
+    mpl.use("svg")
+    parts = []
+    for (machine, cpu), frame in table(results).groupby(["machine", "cpu"], sort=False):
+        cells = frame["ratio"].map("{:.3g}".format) + " (" + frame["spread"].map("{:.2f}".format) + ")"
+        wide = frame.assign(cell=cells).pivot(index="version", columns=KEYS, values="cell")
+        wide = wide.reindex(frame["version"].unique()).fillna("")
+        parts += [f"<h2>{machine}: {cpu}</h2>", figure(frame), wide.to_html()]
+    Path(output).write_text(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>sdp-bench: relative times by version</title>"
+        "<style>body {font: 15px sans-serif; margin: 2em} table {border-collapse: collapse; font-size: 12px}"
+        " td, th {padding: 2px 6px; text-align: right} svg {max-width: 100%; height: auto}</style>"
+        f"<h1>Relative times of the rules by version</h1><p>{NOTE}</p>{''.join(parts)}</html>\n",
+        encoding="utf-8",
     )
-    return str(tomllib.loads(shown.stdout)["project"]["version"])
-
-
-def times(results: Results, benchmark: str) -> dict[tuple[str, ...], float]:
-    """Seconds by parameters, without those that were skipped or failed."""
-    if benchmark not in results.get_all_result_keys():
-        return {}
-    params = results.get_result_params(benchmark)
-    values = results.get_result_value(benchmark, params)
-    named = (tuple(each.strip("'") for each in key) for key in itertools.product(*params))
-    return {key: value for key, value in zip(named, values, strict=True) if value and math.isfinite(value)}
-
-
-def rows(folder: Path, benchmark: str) -> Iterator[list[str]]:
-    """Lines of the table, the oldest commit first; above them its head."""
-    every = sorted(iter_results(str(folder)), key=lambda each: int(each.date))
-    timed = {results.commit_hash: times(results, benchmark) for results in every}
-    columns = dict.fromkeys(key[:2] for own in timed.values() for key in own if key[1] != REGULAR)
-    yield ["version", "commit", *(f"{net}, `{method}`" for net, method in columns)]
-    for commit, own in timed.items():
-        by_work = {key[:2]: seconds for key, seconds in own.items()}
-        ratios = [
-            by_work[net, method] / by_work[net, REGULAR]
-            if {(net, method), (net, REGULAR)} <= by_work.keys()
-            else math.nan
-            for net, method in columns
-        ]
-        cells = ("–" if math.isnan(ratio) else f"{ratio:.2f}" for ratio in ratios)
-        yield [version_at(commit), commit[:7], *cells]
-
-
-def main(folder: str = str(RESULTS), benchmark: str = BENCHMARK) -> None:
-    """Print the table as Markdown."""
-    head, *lines = rows(Path(folder), benchmark)
-    for line in (head, ["---"] * len(head), *lines):
-        print("|", " | ".join(line), "|")
+    print(output)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    {"measure": measure, "page": page}[sys.argv[1]](*sys.argv[2:])

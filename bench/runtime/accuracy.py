@@ -1,36 +1,71 @@
-"""Accuracy of each rule on the CI cells, tracked by asv; lower is better.
+"""Accuracy of each rule on the CI cells, and changes of its predictions, tracked by asv; lower is better.
 
 Cells, rules and metrics are those of `sdp_bench.bench.experiments.ci`, measured as in a run.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 
-from sdp_bench.bench.experiments import ci
+import sdp_ref as sr
 
-Errors = dict[tuple[str, str, str], float]
-"""Errors by net and noise, rule, and name of the metric."""
+from . import shown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Numbers = dict[tuple[str, str, str], float]
+"""Numbers by net and noise, rule, and name of the metric."""
+BASELINE = Path(__file__).parents[2] / "reports" / "baselines" / "ci.json"
+"""Predictions of the gate, with which every commit is compared."""
+CHANGE = "change"
+SAME = 1e-3
+"""The gate's threshold; smaller changes, such as those by rounding, count as this one."""
 
 
-def measure(groups: list[Any]) -> Errors:
-    """Return errors of each rule on groups of cells, averaged over inputs."""
+def measure(groups: list[Any]) -> Numbers:
+    """Return errors of each rule on groups of cells, averaged over inputs, and the largest change."""
     from sdp_bench.bench.runs.driver import run_group
 
     values: dict[tuple[str, str, str], list[float]] = {}
     for group in groups:
-        name = _name(group.net.architecture.label, group.sigma)
+        name = f"{group.net.architecture.label} sigma {group.sigma:g}"
         for record in run_group(group, group.cells).records:
             key = (name, record.rule, record.metric.partition(":")[0])
             values.setdefault(key, []).append(record.value)
+        for rule in group.subjects[0].rules:
+            values[name, rule, CHANGE] = [change(group, rule)]
     return {key: math.fsum(each) / len(each) for key, each in values.items()}
 
 
-def _name(net: str, sigma: float) -> str:
-    return f"{net} sigma {sigma:g}"
+def change(group: Any, rule: str) -> float:
+    """Return the largest change since the gate's baseline, NaN if it lacks the rule.
+
+    It is that of a mean in standard deviations, or the relative change of a standard deviation.
+    """
+    from sdp_bench.bench.experiments.predict import predict
+
+    known = json.loads(BASELINE.read_text(encoding="utf-8"))["rules"]
+    if rule not in known:
+        return math.nan
+    keys = [subject.key for subject in group.subjects]
+    law, _ = predict(sr.rule(rule), group.net.build(), group.law, keys)
+    before = [known[rule]["predictions"][key.hex] for key in keys]
+    means = np.array([answer["mean"] for answer in before])
+    deviations = np.array([_deviations(answer) for answer in before])
+    shift = np.abs(law.mean.numpy() - means) / deviations
+    return float(np.max([shift, np.abs(np.sqrt(law.variance.numpy()) / deviations - 1)], initial=SAME))
+
+
+def _deviations(answer: dict[str, Any]) -> NDArray[np.float64]:
+    spread = np.array(answer.get("variance", answer.get("covariance")))
+    return np.sqrt(np.diag(spread) if spread.ndim == 2 else spread)
 
 
 class Accuracy:
@@ -40,25 +75,45 @@ class Accuracy:
     """
 
     param_names: ClassVar = ["cells", "rule"]
-    params: ClassVar = [
-        [_name(net.label, sigma) for net in ci.ARCHITECTURES for sigma in ci.EXPERIMENT.sigmas],
-        list(ci.EXPERIMENT.rules),
+    params: ClassVar = [  # written out, since old commits have them elsewhere
+        [
+            f"4{layers}-3 sigma {sigma}"
+            for layers in ("-100", "-100-100", "-100" * 4)
+            for sigma in ("0.1", "1", "10")
+        ],
+        [
+            *("sdp", "dvia", "moment_matching", "unscented", "marginal_sdp", "marginal_moment_matching"),
+            *("monte_carlo:samples=10", "monte_carlo:samples=100", "monte_carlo:samples=100,sampler=sobol"),
+        ],
     ]
     timeout = 600
 
-    def setup_cache(self) -> Errors:
-        """Measure all cells, once per commit."""
+    def setup_cache(self) -> Numbers:
+        """Measure all cells, once per commit; nothing if the commit has none."""
+        try:
+            from sdp_bench.bench.experiments import ci
+        except ImportError:
+            return {}
         torch.set_num_threads(1)
         return measure(ci.groups())
 
-    def track_total_variation(self, errors: Errors, cells: str, rule: str) -> float:
-        return self._error(errors, cells, rule, "tv_headline")
+    @shown("total variation between prediction and truth", "total variation")
+    def track_tv(self, numbers: Numbers, cells: str, rule: str) -> float:
+        return _finite(numbers, cells, rule, "tv_headline")
 
-    def track_gaussian_kl(self, errors: Errors, cells: str, rule: str) -> float:
-        """Kullback-Leibler divergence (nat) between Gaussians with the oracle's moments and the rule's."""
-        return self._error(errors, cells, rule, "gaussian_kl")
+    @shown("Kullback-Leibler divergence between Gaussians with the moments of truth and prediction", "nat")
+    def track_gaussian_kl(self, numbers: Numbers, cells: str, rule: str) -> float:
+        return _finite(numbers, cells, rule, "gaussian_kl")
 
-    def _error(self, errors: Errors, cells: str, rule: str, metric: str) -> float:
-        # asv treats NaN as missing; infinities exhaust its memory on publishing.
-        value = errors.get((cells, rule, metric), math.nan)
-        return value if math.isfinite(value) else math.nan
+    @shown(
+        "largest change of a prediction since the gate's baseline; 0.001 or less is 0.001",
+        "standard deviations",
+    )
+    def track_same_prediction(self, numbers: Numbers, cells: str, rule: str) -> float:
+        return _finite(numbers, cells, rule, CHANGE)
+
+
+def _finite(numbers: Numbers, cells: str, rule: str, metric: str) -> float:
+    # asv treats NaN as missing; infinities exhaust its memory on publishing.
+    value = numbers.get((cells, rule, metric), math.nan)
+    return value if math.isfinite(value) else math.nan

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from . import workloads
+from . import shown, workloads
 from .timing import REGULAR, clock
 from .workloads import RULES, Workload
 
@@ -34,8 +34,6 @@ class _Works:
 
     def setup(self, net: str, method: str, place: str) -> None:
         """Build net and work; NotImplementedError skips a combination."""
-        if place in ON_GPU and not torch.cuda.is_available():
-            raise NotImplementedError("no CUDA device")
         torch.set_num_threads(1)
         batch, device = BATCHES.get(net, MLP_BATCH), ON_CPU
         if place in ON_GPU:
@@ -56,21 +54,9 @@ class _Grid(_Works):
         """Return CPU seconds of this process, or wall time on a GPU."""
         return clock("cuda" if torch.cuda.is_initialized() else "cpu")
 
+    @shown("time of a pass")
     def time_pass(self, *_params: str) -> None:
         self.work()
-
-
-class _OnGPU(_Works):
-    """Measurements that only a GPU provides."""
-
-    def track_device_seconds(self, *_params: str) -> float:
-        return workloads.event_seconds(self.work)
-
-    def track_peak_memory(self, *_params: str) -> int:
-        return workloads.peak_bytes(self.work)
-
-    track_device_seconds.unit = "s"  # type: ignore[attr-defined]
-    track_peak_memory.unit = "bytes"  # type: ignore[attr-defined]
 
 
 class Forward(_Grid):
@@ -78,6 +64,7 @@ class Forward(_Grid):
 
     params: ClassVar = [["mlp-4x100", "cnn3", "resnet18"], [REGULAR, *RULES], PLACES]
 
+    @shown("peak memory of the process")
     def peakmem_pass(self, *_params: str) -> None:
         self.work()
 
@@ -88,6 +75,7 @@ class TrainingStep(_Grid):
     params: ClassVar = [["mlp-4x100", "cnn3", "resnet18"], [REGULAR, *RULES], PLACES]
     phase = "training step"
 
+    @shown("peak memory of the process")
     def peakmem_pass(self, *_params: str) -> None:
         self.work()
 
@@ -100,39 +88,6 @@ class Sizes(_Grid):
         [REGULAR, *RULES],
         PLACES,
     ]
-
-
-class OnGPU(_OnGPU):
-    """Propagation without gradients, measured on the device."""
-
-    params: ClassVar = [*Forward.params[:2], tuple(ON_GPU)]
-
-
-class TrainingOnGPU(_OnGPU):
-    """A training step, measured on the device."""
-
-    params: ClassVar = OnGPU.params
-    phase = "training step"
-
-
-class Clocks:
-    """Clock rates of the GPU during propagation; times are not comparable if it is throttled."""
-
-    def setup(self) -> None:
-        """Run some work first, since the clock rises under load."""
-        if not torch.cuda.is_available():
-            raise NotImplementedError("no CUDA device")
-        workloads.clocks()
-        work = Workload.of("cnn3", 128, _Works.accelerator).forward("sdp")
-        for _ in range(20):
-            work()
-
-    def track_share_of_highest_clock(self) -> float:
-        return workloads.clocks()[0]
-
-    def track_throttled(self) -> int:
-        """Return 1 if power, heat or a setting limits the clock."""
-        return int(workloads.clocks()[1])
 
 
 class FullCovariance(_Grid):
@@ -177,3 +132,43 @@ class Regions(_Grid):
         """Use one input, since the time grows with the number of regions."""
         torch.set_num_threads(1)
         self.work = Workload.of(net, 1, place).forward(method)
+
+
+if torch.cuda.is_available():  # without a GPU asv would list each of their rows as skipped
+
+    class OnGPU(_Works):
+        """Propagation without gradients, measured on the device."""
+
+        params: ClassVar = [*Forward.params[:2], tuple(ON_GPU)]
+
+        @shown("device time of a pass", "ms")
+        def track_device_time(self, *_params: str) -> float:
+            return 1e3 * workloads.event_seconds(self.work)
+
+        @shown("peak memory of tensors on the device", "bytes")
+        def track_peak_memory(self, *_params: str) -> int:
+            return workloads.peak_bytes(self.work)
+
+    class TrainingOnGPU(OnGPU):
+        """A training step, measured on the device."""
+
+        phase = "training step"
+
+    class Clocks:
+        """Clock rates of the GPU during propagation; times are not comparable if it is throttled."""
+
+        def setup(self) -> None:
+            """Run some work first, since the clock rises under load."""
+            workloads.clocks()
+            work = Workload.of("cnn3", 128, _Works.accelerator).forward("sdp")
+            for _ in range(20):
+                work()
+
+        @shown("clock of the GPU", "share of its highest clock")
+        def track_share_of_highest_clock(self) -> float:
+            return workloads.clocks()[0]
+
+        @shown("throttled clock of the GPU", "1 if throttled")
+        def track_throttled(self) -> int:
+            """Return 1 if power, heat or a setting limits the clock."""
+            return int(workloads.clocks()[1])
