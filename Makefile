@@ -14,7 +14,7 @@ JOBS ?= 1
 # If it is set, every process of the tests compiles the project and its tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help report paper paper-export rule-facts test slow attacks kernels coverage smoke lint benchmark hot-paths asv docs clean
+.PHONY: help report paper paper-export rule-facts test slow attacks kernels coverage smoke lint benchmark hot-paths asv asv-pages docs clean
 
 help:
 	@echo "make report     write the report of the committed results, run the quick preset, and add its results"
@@ -29,7 +29,7 @@ help:
 	@echo "make smoke      run the smoke preset and write its report"
 	@echo "make benchmark  run all speed benchmarks, both sides in one run; .benchmarks/all.json"
 	@echo "make hot-paths  benchmark the hot paths only, one minute; .benchmarks/hot-paths.json"
-	@echo "make asv        run a quick pass of the asv suite at this commit, store it and write .asv/html"
+	@echo "make asv        run the asv suite at this commit and write its pages; .asv/html/ratios.html; PROFILE=full runs all"
 	@echo "make asv-gpu    run the asv suite on a GPU and store it under the name of the GPU"
 	@echo "make docs       build the documentation; site/index.html"
 
@@ -97,7 +97,7 @@ coverage: $(STAMP)
 	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile --cov=sdp_bench --cov=sdp_ref --cov-report=term:skip-covered
 
 # Every run is also kept under a number of its own, for `pytest-benchmark compare`.
-SAVED = --benchmark-enable --benchmark-autosave --benchmark-storage=file://.benchmarks
+SAVED = --benchmark-enable --benchmark-time-unit=ms --benchmark-autosave --benchmark-storage=file://.benchmarks
 
 benchmark: $(STAMP)
 	@mkdir -p .benchmarks
@@ -107,11 +107,24 @@ hot-paths: $(STAMP)
 	@mkdir -p .benchmarks
 	$(BIN)/pytest benchmarks/test_hot_paths.py $(SAVED) --benchmark-json=.benchmarks/hot-paths.json
 
+# The profile `fast` takes about three minutes; `make asv PROFILE=full` runs all benchmarks.
+PROFILE ?= fast
+SELECTED = $(if $(filter full,$(PROFILE)),,--quick --bench '^(ratios|accuracy|throughput)')
+
 asv: $(STAMP)
-	$(BIN)/asv check --python=same
+	$(BIN)/asv check -E existing
 	$(BIN)/asv machine --yes
-	$(BIN)/asv run --quick --python=same --launch-method forkserver --set-commit-hash $$(git rev-parse HEAD) $(ASV_FLAGS)
+	$(BIN)/asv run -E existing --set-commit-hash $$(git rev-parse HEAD) $(SELECTED) $(ASV_FLAGS)
+	$(MAKE) asv-pages
+
+# Results of this machine and the committed ones. asv publishes after it has listed the benchmarks.
+asv-pages: $(STAMP)
+	mkdir -p .asv/results
+	cp -r benchmarks/results/. .asv/results
+	$(BIN)/asv machine --yes
+	$(BIN)/asv run -E existing --bench just-discover
 	$(BIN)/asv publish
+	$(BIN)/python benchmarks/history.py page .asv/results .asv/html/ratios.html
 
 # A machine of its own, since another GPU, driver or torch gives other times. A process that was forked cannot
 # use CUDA where its parent has looked for it, so each benchmark is spawned.
@@ -120,9 +133,9 @@ asv-gpu: GPU = $(shell $(BIN)/python -m sdp_bench.bench.runtime.workloads)
 asv-gpu: GPU_NAME = $(shell echo "$(GPU)" | tr -cs 'A-Za-z0-9.\n' -)
 asv-gpu: $(STAMP)
 	@test "$(GPU)" != "no GPU" || { echo "make asv-gpu needs a GPU that torch can use; make asv times the processor"; exit 2; }
-	$(BIN)/asv check --python=same
+	$(BIN)/asv check -E existing
 	$(BIN)/asv machine --yes --machine "$(GPU_NAME)" --cpu "$(GPU)"
-	$(BIN)/asv run --python=same --launch-method spawn --machine "$(GPU_NAME)" --bench cuda --bench OnGPU --bench Clocks $(ASV_FLAGS)
+	$(BIN)/asv run -E existing --launch-method spawn --machine "$(GPU_NAME)" --bench cuda --bench OnGPU --bench Clocks $(ASV_FLAGS)
 
 # The variable is the theme's own switch for its notice about its successor.
 docs: $(STAMP)

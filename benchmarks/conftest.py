@@ -10,8 +10,14 @@ from sdp_bench.bench import environment
 from sdp_bench.bench.runtime.timing import Ratio, by_turns, clock
 
 
-def pytest_report_header() -> str:
-    return f"processor: {environment.cpu_name()}, torch {torch.__version__}"
+def pytest_benchmark_generate_machine_info() -> dict[str, object]:
+    return {"cpu": environment.cpu_name(), "cores": environment.cores(), **environment.libraries()}
+
+
+def pytest_benchmark_compare_machine_info(machine_info: dict, compared_benchmark: dict) -> None:
+    saved = compared_benchmark["machine_info"]
+    if saved != machine_info:
+        raise pytest.UsageError(f"times of another machine: saved on {saved}, this is {machine_info}")
 
 
 @pytest.fixture(params=(1, 2), ids=("one thread", "two threads"))
@@ -36,12 +42,13 @@ def compare(benchmark, capsys: pytest.CaptureFixture[str]):
         work: Mapping[str, float] | None = None,
         now: Callable[[], float] = clock,
     ) -> dict[str, list[float]]:
+        benchmark.group = f"{title}, {torch.get_num_threads()} thread(s)"
         times = by_turns(sides, rounds if benchmark.enabled else 1, now=now)
         if work:
             times = {side: [each / work[side] for each in seconds] for side, seconds in times.items()}
         first = next(iter(sides))
         with capsys.disabled():
-            print(f"\n{title}, {torch.get_num_threads()} thread(s)")
+            print(f"\n{benchmark.group}")
             for side, seconds in times.items():
                 ratio = Ratio.of(seconds, times[first])
                 benchmark.extra_info[f"{side} / {first}"] = ratio.median

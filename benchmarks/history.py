@@ -1,6 +1,6 @@
 """Relative times of rules over versions: measure them with asv, and write their page.
 
-python benchmarks/history.py measure MACHINE CPU [COMMIT...]   # each version since 0.15 into .asv/results
+python benchmarks/history.py measure MACHINE CPU [COMMIT...]   # versions since 0.15, to benchmarks/results
 python benchmarks/history.py page RESULTS OUTPUT.html          # a page that opens without a network
 """
 
@@ -21,9 +21,12 @@ import seaborn as sns
 from asv.results import iter_results
 
 ROOT = Path(__file__).parents[1]
+RESULTS, COMMITTED = ROOT / ".asv/results", ROOT / "benchmarks/results"
 FIRST = (0, 15)
 RATIO, SPREAD = (f"ratios.RelativeCost.track_{name}" for name in ("ratio", "spread_of_ratio"))
-KEYS = ["net", "method", "phase"]
+COLUMNS = ["machine", "cpu", "version", "net", "method", "phase", "ratio", "spread"]
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+KEYS = ["net", "phase", "method"]
 NOTE = """Time of a rule as a multiple of the regular pass, on one thread: median over rounds in which both
 are timed in turn, with the ratio of the quartiles over rounds in parentheses. Batches: 32 inputs for
 mlp-4x100, 16 for cnn3, 2 for resnet18. Versions are the commits that raised them; others have a hash."""
@@ -49,12 +52,21 @@ def measure(machine: str, cpu: str, *commits: str) -> None:
     """Measure the ratios of each release with the suite of this checkout, in this environment."""
     asv = [sys.executable, "-m", "asv"]
     subprocess.run([*asv, "machine", "--yes", "--machine", machine, "--cpu", cpu], cwd=ROOT, check=True)
-    run = [*asv, "run", "--python=same", "--machine", machine, "--bench", "^ratios", "--set-commit-hash"]
+    run = [*asv, "run", "-E", "existing", "--machine", machine, "--bench", "^ratios", "--set-commit-hash"]
     for commit in commits or releases():
         with tempfile.TemporaryDirectory() as folder:
             git("worktree", "add", "--detach", folder, commit)
             subprocess.run([*run, commit], cwd=ROOT, env={**os.environ, "ASV_PYTHONPATH": folder}, check=True)
             git("worktree", "remove", "--force", folder)
+    (COMMITTED / machine).mkdir(parents=True, exist_ok=True)
+    for path in (RESULTS / machine).iterdir():  # without the path of the interpreter
+        name, text = path.name, path.read_text(encoding="utf-8")
+        for old, new in (
+            ("existing-py" + sys.executable.replace("/", "_"), PYTHON),
+            (sys.executable, PYTHON),
+        ):
+            name, text = name.replace(old, new), text.replace(old, new)
+        (COMMITTED / machine / name).write_text(text, encoding="utf-8")
 
 
 def table(folder: str) -> pd.DataFrame:
@@ -69,7 +81,7 @@ def table(folder: str) -> pd.DataFrame:
         for key, ratio, spread in zip(itertools.product(*params), *columns, strict=True):
             names = [name.strip("'") for name in key]
             rows.append([results.params["machine"], results.params["cpu"], version, *names, ratio, spread])
-    frame = pd.DataFrame(rows, columns=["machine", "cpu", "version", *KEYS, "ratio", "spread"])
+    frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.dropna(subset="ratio")
 
 
@@ -91,9 +103,9 @@ def page(results: str, output: str) -> None:
     mpl.use("svg")
     parts = []
     for (machine, cpu), frame in table(results).groupby(["machine", "cpu"], sort=False):
-        cells = frame["ratio"].map("{:.3g}".format) + " (" + frame["spread"].map("{:.2f}".format) + ")"
-        wide = frame.assign(cell=cells).pivot(index="version", columns=KEYS, values="cell")
-        wide = wide.reindex(frame["version"].unique()).fillna("")
+        cells = frame["ratio"].map("{:.4g}".format) + " (" + frame["spread"].map("{:.2f}".format) + ")"
+        wide = frame.assign(cell=cells).pivot(index=KEYS, columns="version", values="cell")
+        wide = wide[frame["version"].unique()].fillna("")
         parts += [f"<h2>{machine}: {cpu}</h2>", figure(frame), wide.to_html()]
     Path(output).write_text(
         "<!doctype html><html lang=en><meta charset=utf-8><title>sdp-bench: relative times by version</title>"

@@ -13,7 +13,7 @@ from .propagation import BATCHES, MLP_BATCH
 from .timing import REGULAR, Ratio, by_turns
 from .workloads import RULES, Workload
 
-SECONDS, ROUNDS = 2, (5, 100)
+SECONDS, ROUNDS = 1, (5, 100)
 """Time spent on a ratio, and the least and largest number of rounds."""
 PHASES = {"forward": "forward", "training step": "training_step"}
 Cost = tuple[Ratio, float]
