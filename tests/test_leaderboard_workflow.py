@@ -1,4 +1,4 @@
-"""The workflows of the leaderboard: stored code runs without secrets, and what may write runs none of it."""
+"""Workflows that answer pull requests: stored code has no secrets, and what may write runs none of it."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ def workflow(name):
     return yaml.safe_load((FOLDER / "workflows" / name).read_text(encoding="utf-8"))
 
 
-BUILD, ANSWER = workflow("leaderboard.yml"), workflow("leaderboard-answer.yml")
+BUILD, BENCHMARK, ANSWER = map(workflow, ("leaderboard.yml", "benchmark.yml", "answer.yml"))
 
 
 def steps(job):
@@ -42,8 +42,24 @@ def test_stored_code_runs_without_secrets_and_with_a_token_that_reads():
         assert not any("--trust-code" in step.get("run", "") for step in steps(BUILD["jobs"][name]))
 
 
+def test_benchmarks_of_a_pull_request_run_on_a_label_with_a_token_that_reads():
+    assert BENCHMARK[True] == {"pull_request": {"types": ["labeled"]}}
+    assert BENCHMARK["permissions"] == {"contents": "read"}
+    assert BENCHMARK["env"]["OMP_NUM_THREADS"] == "1"
+    (job,) = BENCHMARK["jobs"].values()
+    assert "permissions" not in job
+    assert job["if"] == "github.event.label.name == 'benchmark'"
+    assert all(
+        step["with"]["persist-credentials"] is False
+        for step in steps(job)
+        if "checkout@" in step.get("uses", "")
+    )
+
+
 def test_what_may_write_runs_nothing_of_a_pull_request():
-    assert ANSWER[True] == {"workflow_run": {"workflows": [BUILD["name"]], "types": ["completed"]}}
+    assert ANSWER[True] == {
+        "workflow_run": {"workflows": [BUILD["name"], BENCHMARK["name"]], "types": ["completed"]}
+    }
     (job,) = ANSWER["jobs"].values()
     assert job["permissions"] == {"actions": "read", "pull-requests": "write"}
     assert {step["uses"].partition("@")[0] for step in steps(job) if "uses" in step} == {
@@ -93,7 +109,13 @@ def test_an_answer_that_leads_elsewhere_is_not_told(linked, tmp_path):
     script = script_of(ANSWER["jobs"]["answer"], "gh api")
     (tmp_path / "answer/answer.txt").write_text("stands ~~~~~~\n```")
     commands = {"gh": 'echo 7; for word; do case $word in body=*) cat "${word#body=@}" > told;; esac; done'}
-    given = {"HEAD_SHA": "0", "HEAD_REPOSITORY": "a/b", "REPOSITORY": "c/d", "CONCLUSION": "success"}
+    given = {
+        "HEAD_SHA": "0",
+        "HEAD_REPOSITORY": "a/b",
+        "REPOSITORY": "c/d",
+        "CONCLUSION": "success",
+        "NAME": "Leaderboard",
+    }
     assert ran(script, tmp_path, commands, **given).returncode == 0
     told = (tmp_path / "told").read_text()
     assert told.count("~~~~~~") == 2
