@@ -70,7 +70,7 @@ def measure(machine: str, cpu: str, *commits: str) -> None:
 
 
 def table(folder: str) -> pd.DataFrame:
-    """Ratios in asv's results, one row each, oldest commit first."""
+    """Ratios in asv's results, one per row, oldest commit first."""
     released, rows = releases(), []
     for results in sorted(iter_results(folder), key=lambda results: results.date):
         if RATIO not in results.get_all_result_keys():
