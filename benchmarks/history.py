@@ -58,14 +58,16 @@ def measure(machine: str, cpu: str, *commits: str) -> None:
             git("worktree", "add", "--detach", folder, commit)
             subprocess.run([*run, commit], cwd=ROOT, env={**os.environ, "ASV_PYTHONPATH": folder}, check=True)
             git("worktree", "remove", "--force", folder)
+        keep(machine)
+
+
+def keep(machine: str) -> None:
+    """Copy a machine's results to the committed ones, without the path of the interpreter."""
     (COMMITTED / machine).mkdir(parents=True, exist_ok=True)
-    for path in (RESULTS / machine).iterdir():  # without the path of the interpreter
+    for path in (RESULTS / machine).iterdir():
         name, text = path.name, path.read_text(encoding="utf-8")
-        for old, new in (
-            ("existing-py" + sys.executable.replace("/", "_"), PYTHON),
-            (sys.executable, PYTHON),
-        ):
-            name, text = name.replace(old, new), text.replace(old, new)
+        for old in ("existing-py" + sys.executable.replace("/", "_"), sys.executable):
+            name, text = name.replace(old, PYTHON), text.replace(old, PYTHON)
         (COMMITTED / machine / name).write_text(text, encoding="utf-8")
 
 

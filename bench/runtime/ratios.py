@@ -64,7 +64,7 @@ class RelativeCost:
                         continue
         return costs
 
-    setup_cache.timeout = 900  # type: ignore[attr-defined]
+    setup_cache.timeout = 3600  # type: ignore[attr-defined]
 
     def setup(self, costs: dict[tuple[str, str, str], Cost], *key: str) -> None:
         """NotImplementedError skips a combination."""
