@@ -267,11 +267,10 @@ def lost_variances(
     if variance.device.type != "cpu" or torch.compiler.is_compiling():
         return []
     least = torch.finfo(dtype).tiny
-    small = variance.detach() < least
-    if not bool(small.any()):
+    if not variance.numel() or float(variance.detach().amin()) >= least:
         return []
     positive = variance if scale is None else scale()
-    if not bool((small & (positive.detach() > 0)).any()):
+    if not bool(((variance.detach() < least) & (positive.detach() > 0)).any()):
         return []
     return [f"variances below {least:.1e}, which {dtype} stores as 0 or inexactly (use float64)"]
 

@@ -18,7 +18,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.activations.relu import ReLU
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.affine import AFFINE, Affine
+from sdp_ref.graph.affine import AFFINE, Affine, Rearrangement
 from sdp_ref.graph.nonlinear import (
     MAX_POOLS,
     NORMS,
@@ -163,6 +163,17 @@ class MarginalRule(LayerwiseRule):
         return partial(linearised, module)
 
 
+def _positive(op: Affine, variance: Tensor, spread: Tensor) -> Tensor:
+    """Numbers that are positive where the exact spread is; the spread itself if no term underflows."""
+    factors = (op.weight(variance).detach().to(variance.dtype).abs(), variance.detach())
+    weight, least = (
+        torch.where(x > 0, x, math.inf).amin().item() if x.numel() else math.inf for x in factors
+    )
+    if weight**2 * least >= torch.finfo(variance.dtype).tiny:
+        return spread
+    return op.spread(variance.sqrt(), 1)
+
+
 @MarginalRule.prepares(*AFFINE)
 def _affine(_rule: MarginalRule, module: nn.Module) -> Callable[[Law], Law]:
     op: Affine = AFFINE[type_before_parametrizations(module)](module)
@@ -174,7 +185,8 @@ def _affine(_rule: MarginalRule, module: nn.Module) -> Callable[[Law], Law]:
             case DiagonalGaussian():
                 spread = op.spread(law.variance, 2)
                 variance = law.variance
-                notes = lost_variances(spread, spread.dtype, lambda: op.spread(variance.sqrt(), 1))
+                if not isinstance(op, Rearrangement):
+                    notes = lost_variances(spread, spread.dtype, lambda: _positive(op, variance, spread))
             case Cauchy():
                 spread = op.spread(law.scale, 1)
             case SymmetricStable():
