@@ -174,6 +174,14 @@ def description(experiments=None, **more):
 SECTIONS = [OneReLU(little_on_one_relu) if section.name == "relu" else section for section in sections()]
 
 
+def some(*names):
+    """Sections by name, where the content of the others does not matter."""
+    return [section for section in SECTIONS if section.name in names]
+
+
+PLAIN = some("settings", "tables")
+
+
 def results(data, failures=NO_FAILURES, **more):
     """Results with what a run says of itself."""
     return Results(data, meta(data), failures, **more)

@@ -21,6 +21,7 @@ def made(monkeypatch, tmp_path):
         return made_up.results(frame, title="Committed results")
 
     monkeypatch.setattr(kept, "committed_results", committed_results)
+    monkeypatch.setattr(kept, "every_section", lambda: made_up.PLAIN)
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
     return times
 
@@ -38,7 +39,6 @@ def test_the_page_is_made_once_and_said_to_be(made, tmp_path):
     assert len(second.frame) == len(made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",)))
 
 
-@pytest.mark.slow
 def test_other_code_or_results_make_another_page_and_the_newest_are_kept(made, monkeypatch, tmp_path):
     for version in "0123456":
         monkeypatch.setattr(kept, "digest", lambda version=version: version * 16)

@@ -158,11 +158,11 @@ def test_lists_lead_back_to_the_page_of_their_numbers(site):
 
 def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-tv", "iris-w1"))
-    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
     assert (tmp_path / "suite-iris-w1.html").exists()
     (tmp_path / "mine.html").write_text("<title>mine</title>")
     frame = frame[frame["experiment"] == "iris-tv"]
-    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
     assert not (tmp_path / "suite-iris-w1.html").exists()
     assert (tmp_path / "suite-iris-tv.html").exists()
     assert (tmp_path / "mine.html").read_text() == "<title>mine</title>"
@@ -170,18 +170,18 @@ def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
 
 def test_committed_pages_that_nothing_leads_to_any_more_go_but_no_other_file(tmp_path):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
-    kept = keep(made_up.results(frame, title=COMMITTED_TITLE), made_up.SECTIONS)
-    build(made_up.results(frame, committed=kept), tmp_path / "html", made_up.SECTIONS)
+    kept = keep(made_up.results(frame, title=COMMITTED_TITLE), made_up.PLAIN)
+    build(made_up.results(frame, committed=kept), tmp_path / "html", made_up.PLAIN)
     committed = tmp_path / "html" / "committed"
     (committed / "mine.html").write_text("mine")
-    build(made_up.results(frame), tmp_path / "html", made_up.SECTIONS)
+    build(made_up.results(frame), tmp_path / "html", made_up.PLAIN)
     assert [path.name for path in committed.rglob("*")] == ["mine.html"]
 
 
 def test_a_suite_of_many_cells_has_a_page_for_each_kind_of_net(tmp_path, monkeypatch):
     monkeypatch.setattr("sdp_bench.reports.sections.tables.MOST_CELLS", 10)
     frame = made_up.frame(depths=(1, 2), nets=1, inputs=1, suites=("iris-tv",))
-    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
     pages = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("suite-*.html")}
     assert set(pages) == {"suite-iris-tv-relu-1-4-100-3.html", "suite-iris-tv-relu-2-4-100-100-3.html"}
     assert sum('id="iris-tv"' in text for text in pages.values()) == 1
@@ -272,7 +272,7 @@ def test_names_and_errors_are_escaped(tmp_path):
 
 def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",))
-    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     def full(self, target):
@@ -280,7 +280,7 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(RunFailedError, match=r"cannot write .*: No space left"):
-        build(Results(frame.assign(value=1.0)), tmp_path, made_up.SECTIONS)
+        build(Results(frame.assign(value=1.0)), tmp_path, made_up.PLAIN)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -332,11 +332,11 @@ def test_the_page_of_the_committed_results_is_not_changed_by_being_shown(tmp_pat
 
 def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, monkeypatch):
     frame = made_up.frame(depths=(1,), suites=("iris-tv",))
-    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
     assert (tmp_path / "results.csv").exists()
     monkeypatch.setattr("sdp_bench.reports.page.MOST_MEASUREMENTS", len(frame) - 1)
     results = Results(frame, made_up.meta(frame), database=Path("my runs.sqlite"))
-    text = build(results, tmp_path, made_up.SECTIONS).read_text(encoding="utf-8")
+    text = build(results, tmp_path, made_up.PLAIN).read_text(encoding="utf-8")
     assert not (tmp_path / "results.csv").exists()
     assert f"There are {len(frame)} of them" in told(text)
     assert "sdp-bench export --database 'my runs.sqlite' --output tables" in told(text)

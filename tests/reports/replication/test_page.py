@@ -74,12 +74,13 @@ def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
         summary="Of 3 statements, 3 are supported.", numbers=(), about_dvia={}, main_claim=""
     )
     monkeypatch.setattr(page, "Rulings", SimpleNamespace(of=lambda _: rulings))
-    results = made_up.results(made_up.frame())
-    build(results, tmp_path / "quick", sections=made_up.SECTIONS)
+    results = made_up.results(made_up.frame(depths=(1,), suites=("iris-tv",)))
+    sections = made_up.some("overview", "choice", "paper")
+    build(results, tmp_path / "quick", sections)
     assert 'id="rulings"' not in (tmp_path / "quick" / PAPER.file).read_text(encoding="utf-8")
     paper = dataclasses.replace(results, meta={**results.meta, "preset": "paper"})
     for _ in range(2):  # the second in the place of the first
-        index = build(paper, tmp_path / "paper", sections=made_up.SECTIONS)
+        index = build(paper, tmp_path / "paper", sections)
         for name, text in files.items():
             assert (tmp_path / "paper" / name).read_text(encoding="utf-8") == text
         shown = (tmp_path / "paper" / PAPER.file).read_text(encoding="utf-8")

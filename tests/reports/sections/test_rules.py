@@ -27,7 +27,7 @@ def results():
 @pytest.fixture(scope="module")
 def pages(results, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rules")
-    build(results, folder, made_up.SECTIONS)
+    build(results, folder, [Rules()])
     return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("rule-*.html")}
 
 
@@ -56,7 +56,7 @@ def test_places_are_those_of_the_choice(results):
 
 def test_a_rule_of_a_users_is_named_and_no_more(tmp_path):
     frame = made_up.frame(depths=(1,), rules=("sdp", "<b>:k=1"), suites=("iris-tv",))
-    build(made_up.results(frame), tmp_path, made_up.SECTIONS)
+    build(made_up.results(frame), tmp_path, [Rules()])
     text = (tmp_path / "rule-b-k-1.html").read_text(encoding="utf-8")
     assert "The conformance kit was not run" in told(text)
     assert "<b>:k" not in text
