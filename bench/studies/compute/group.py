@@ -1,0 +1,336 @@
+"""One net at one input: errors of rules and samplers for five uses, and their operations."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+from torch.quasirandom import SobolEngine
+
+import sdp_ref as sr
+from sdp_bench.bench.datasets import dataset
+from sdp_bench.bench.datasets.base import SplitClassification
+from sdp_bench.bench.experiments.predict import prepared
+from sdp_bench.bench.experiments.replicates import Number, ReplicateGroup
+from sdp_bench.bench.nets.training import numerics
+from sdp_bench.bench.operations import operations
+from sdp_bench.bench.studies.compute import KINK_DISTANCES, RULES, SAMPLERS, SIZES
+from sdp_ref.jacobian.jacobian import jacobian_of
+
+TASK = "MNIST, means of 4 x 4 pixels"
+CLASSES, FEATURES = 10, 49
+STEPS, BATCH, LEARNING_RATE = 600, 128, 1e-3
+"""Training with Adam at a rate that falls to 0 as a cosine."""
+WIDE, SAMPLES, FEWER = 256, 2**17, 2**15
+"""Wider nets have an oracle of fewer samples."""
+REPEATS = {16: 64, 256: 32, 4096: 8}
+"""Repeats of a sampler by its size; its error is the root of the mean square over them."""
+EVENT = 0.01
+"""Probability of the events of the use `tail`, an output beyond a quantile on either side."""
+LEAST = 1e-6
+"""A smaller predicted standard deviation, relative to the true one, counts as this."""
+_QUANTILES = 2048
+_DRAWS = 2**16
+_ROWS = 4096  # of a forward pass
+_FLOPS = 3e10  # per second, of one thread
+
+CONTROLLED = "control_variate"
+ROUNDING = 1e-3
+"""Standard deviation of an output, relative to its size, above which float32 is precise enough."""
+
+_LAYERS = {"relu": nn.ReLU, "gelu": nn.GELU}
+
+
+def methods_of(activation: str, depth: int, width: int, seed: int) -> tuple[str, ...]:
+    """Return the methods for a net: rules that take too long are left out."""
+    left_out = {"dvia"} if activation == "gelu" else {"second_order"}
+    if width > WIDE or (width == WIDE and (depth > 8 or seed > 0)):
+        left_out |= {"third_cumulants"}  # 6 n^4 operations for each layer
+    rules = (rule for rule in RULES if rule not in left_out)
+    return ("regular", "oracle", *rules, *(f"{name}:samples={n}" for name in SAMPLERS for n in SIZES))
+
+
+@functools.cache
+def images(split: str) -> tuple[Tensor, Tensor]:
+    """Return features (N, 49) between 0 and 1, and classes (N,), of the images of a split of MNIST."""
+    read = dataset("mnist", SplitClassification).load(split)
+    parts = [F.avg_pool2d(read.batch(slice(k, k + 5000)), 4) for k in range(0, len(read), 5000)]
+    return torch.cat(parts).flatten(1), read.labels
+
+
+def network(activation: str, depth: int, width: int, seed: int) -> nn.Sequential:
+    """Return a fully connected net that preserves the size of its values (He et al. 2015)."""
+    generator, layers = torch.Generator().manual_seed(seed), list[nn.Module]()
+    for number, (n, m) in enumerate(itertools.pairwise((FEATURES, *[width] * depth, CLASSES))):
+        linear = nn.Linear(n, m)
+        nn.init.normal_(linear.weight, std=math.sqrt(2 / n), generator=generator)
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if number == depth else [linear, _LAYERS[activation]()]
+    return nn.Sequential(*layers)
+
+
+def train(net: nn.Sequential, seed: int) -> None:
+    """Train a net in place with cross-entropy on the training images."""
+    (features, labels), generator = images("train"), torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(net.parameters(), LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    with numerics():
+        for _ in range(STEPS):
+            rows = torch.randint(len(features), (BATCH,), generator=generator)
+            optimizer.zero_grad()
+            F.cross_entropy(net(features[rows]), labels[rows]).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+
+
+def kinks(net: nn.Sequential, x: Tensor) -> Tensor:
+    """Return the distance from x, shape (1, n), to where each hidden unit of the linearised net changes sign.
+
+    Shape (units,); infinite for units without a gradient.
+    """
+    distances, tangents = [], torch.eye(x.shape[1], dtype=x.dtype)
+    with torch.no_grad():
+        for linear, activation in zip(net[:-1:2], net[1::2], strict=True):
+            assert isinstance(linear, nn.Linear)  # noqa: S101
+            x, tangents = linear(x), tangents @ linear.weight.mT
+            distances.append(x[0].abs() / tangents.norm(dim=0))
+            x, change = torch.func.jvp(activation, (x,), (torch.ones_like(x),))
+            tangents = tangents * change
+    return torch.cat(distances).nan_to_num(torch.inf)
+
+
+Summary = dict[str, Tensor]
+"""What a law, or a sample, says of the outputs, by use; some uses may be missing.
+
+Means and standard deviations have shape (..., m), quantiles of the whole distribution (..., 2048, m),
+probabilities of the classes (..., m), and those of the tails (..., 2, m).
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """A large sample of the outputs, shape (N, m), float64."""
+
+    outputs: Tensor
+
+    @functools.cached_property
+    def thresholds(self) -> Tensor:
+        """Quantiles of each output, shape (2, m), that it exceeds on either side with probability EVENT."""
+        ordered, beyond = self.outputs.sort(0).values, int(EVENT * len(self.outputs))
+        return torch.stack([ordered[beyond], ordered[-1 - beyond]])
+
+    def of_samples(self, outputs: Tensor) -> Summary:
+        """Summarise samples, shape (..., k, m)."""
+        places = ((torch.arange(_QUANTILES) + 0.5) / _QUANTILES * outputs.shape[-2]).long()
+        low, high = self.thresholds
+        tails = torch.stack([(outputs < low).double().mean(-2), (outputs > high).double().mean(-2)], -2)
+        return {
+            "mean": outputs.mean(-2),
+            "standard_deviation": outputs.std(-2),
+            "whole_distribution": outputs.sort(-2).values[..., places, :],
+            "class": F.one_hot(outputs.argmax(-1), outputs.shape[-1]).double().mean(-2),
+            "tail": tails,
+        }
+
+    def of_law(self, law: sr.Gaussian | sr.DiagonalGaussian) -> Summary:
+        """Summarise a predicted law of one row."""
+        mean, deviation = law.mean[0], law.variance[0].sqrt()
+        levels = (torch.arange(_QUANTILES, dtype=torch.float64) + 0.5) / _QUANTILES
+        draws = law.sample(_DRAWS, torch.Generator().manual_seed(0))[:, 0]
+        low, high = (self.thresholds - mean) / deviation
+        return {
+            "mean": mean,
+            "standard_deviation": deviation,
+            "whole_distribution": mean + deviation * torch.special.ndtri(levels)[:, None],
+            "class": F.one_hot(draws.argmax(-1), len(mean)).double().mean(0),
+            "tail": torch.special.ndtr(torch.stack([low, -high])),
+        }
+
+    @property
+    def varies(self) -> bool:
+        """Whether no output is constant up to rounding."""
+        mean, deviation = self.own["mean"], self.own["standard_deviation"]
+        return bool((deviation > 1e-9 * mean.abs()).all())
+
+    @functools.cached_property
+    def own(self) -> Summary:
+        return self.of_samples(self.outputs)
+
+    def errors(self, given: Summary) -> dict[str, float]:
+        """Return the error for each use, the root of a mean square over outputs and leading dimensions.
+
+        Of the mean, in standard deviations; of standard deviations, of their logarithm; of the whole
+        distribution, the Wasserstein-1 distance of an output in its standard deviations; of the class, the
+        total variation of its probabilities; of tails, relative to the true probability.
+        """
+        deviation = self.own["standard_deviation"]
+        errors: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            "mean": lambda p, q: (p - q) / deviation,
+            "standard_deviation": lambda p, q: (p / q).clamp(min=LEAST).log(),
+            "whole_distribution": lambda p, q: (p - q).abs().mean(-2) / deviation,
+            "class": lambda p, q: (p - q).abs().sum(-1) / 2,
+            "tail": lambda p, q: p / q - 1,
+        }
+        return {
+            use: float((errors[use](said, self.own[use]) ** 2).mean().sqrt()) for use, said in given.items()
+        }
+
+    def floors(self) -> dict[str, float]:
+        """Return the errors of the truth itself: half of those between two halves of the sample."""
+        first, second = (Truth(half) for half in self.outputs.chunk(2))
+        return {use: error / 2 for use, error in first.errors(first.of_samples(second.outputs)).items()}
+
+
+def normals(sampler: str, repeats: int, size: int, seed: int) -> Tensor:
+    """Return standard normal samples of a sampler, shape (repeats, size, 49), float64."""
+    generator = torch.Generator().manual_seed(seed)
+    if sampler == "sobol":
+        drawn = [
+            SobolEngine(FEATURES, scramble=True, seed=seed + k).draw(size, dtype=torch.float64)
+            for k in range(repeats)
+        ]
+        half_a_cell = 2.0**-31  # the points are multiples of 2^-30, and 0 would be mapped to -infinity
+        return torch.special.ndtri(torch.stack(drawn) + half_a_cell)
+    if sampler == "antithetic":
+        z = torch.randn(repeats, size // 2, FEATURES, generator=generator, dtype=torch.float64)
+        return torch.cat([z, -z], 1)
+    return torch.randn(repeats, size, FEATURES, generator=generator, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """A net at x, shape (1, 49), under Gaussian noise of one scale.
+
+    `exact` is the net in float64. With `is_fast`, samples are evaluated in float32 where outputs vary enough.
+    """
+
+    net: nn.Sequential
+    exact: nn.Sequential
+    x: Tensor
+    sigma: float
+    root: int
+    is_fast: bool
+
+    @functools.cached_property
+    def linear(self) -> tuple[Tensor, Tensor]:
+        """Value and Jacobian times sigma, shapes (m,) and (m, 49)."""
+        value, jacobian = jacobian_of(self.exact, self.x)
+        return value[0].detach(), self.sigma * jacobian[0].detach()
+
+    def outputs(self, z: Tensor) -> Tensor:
+        """Return the outputs, float64, for standard normal noise, shape (..., 49)."""
+        value, jacobian = self.linear
+        varies = float((jacobian.norm(dim=1) / value.abs()).min()) > ROUNDING
+        net = self.net if self.is_fast and varies else self.exact
+        rows = (self.x + self.sigma * z.flatten(0, -2)).to(net[0].weight.dtype)
+        with torch.no_grad():
+            outputs = torch.cat([net(part) for part in rows.split(_ROWS)])
+        return outputs.double().unflatten(0, z.shape[:-1])
+
+    def law(self, propagate: Callable[[sr.Law], sr.Law]) -> tuple[sr.Gaussian | sr.DiagonalGaussian, float]:
+        """Return the law that a prepared rule predicts, and its operations."""
+        x = sr.DiagonalGaussian(mean=self.x, variance=torch.full_like(self.x, self.sigma**2))
+        predicted: list[sr.Law] = []
+        with torch.no_grad():
+            counted = operations(lambda: predicted.append(propagate(x)))
+        law = predicted[0]
+        assert isinstance(law, sr.Gaussian | sr.DiagonalGaussian)  # noqa: S101
+        return law, counted
+
+    def samples(self, truth: Truth, sampler: str, size: int) -> Summary:
+        """Summarise the repeats of a sampler.
+
+        The control variate is the linearised net, whose moments are known; it improves moments only.
+        """
+        z = normals(sampler, REPEATS[size], size, zlib.crc32(f"{self.root} {sampler} {size}".encode()))
+        outputs = self.outputs(z)
+        if sampler != CONTROLLED:
+            return truth.of_samples(outputs)
+        value, jacobian = self.linear
+        control = value + z @ jacobian.mT
+        mean = value + (outputs - control).mean(-2)
+        variance = jacobian.norm(dim=1) ** 2 + outputs.var(-2) - control.var(-2)
+        deviation = variance.clamp(min=0.01 * outputs.var(-2)).sqrt()
+        return {"mean": mean, "standard_deviation": deviation}
+
+    def overhead(self, size: int) -> float:
+        """Return the operations of the control variate in addition to the passes of the net."""
+        return operations(lambda: jacobian_of(self.exact, self.x)) + 2 * size * self.linear[1].numel()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ComputeGroup(ReplicateGroup):
+    """A net and a seed, at all noise levels, which are the components of its records."""
+
+    activation: str
+    depth: int
+    width: int
+    is_trained: bool
+    samples: int
+
+    @property
+    def seconds(self) -> float:
+        macs = (FEATURES + CLASSES) * self.width + (self.depth - 1) * self.width**2
+        passes = self.samples + 3 * sum(REPEATS[size] * size for size in SIZES)
+        of_rules = 1.5 + self.depth * (0.25 + 3 * (self.width / 1024) ** 2)
+        if "third_cumulants" in self.methods:
+            of_rules += self.depth * 5.0 * (self.width / 256) ** 4
+        training = 6 * macs * STEPS * BATCH * self.is_trained / _FLOPS
+        return training + len(KINK_DISTANCES) * (passes * 2 * macs / _FLOPS + of_rules)
+
+    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
+        net = network(self.activation, self.depth, self.width, seed)
+        if self.is_trained:
+            train(net, seed)
+        features, labels = images("test")
+        root = zlib.crc32(f"{self.objective} {seed}".encode())
+        x = features[root % len(features)][None].double()
+        exact = copy.deepcopy(net).double()
+        regular = operations(lambda: exact(x))
+        if "regular" in methods:
+            with torch.no_grad():
+                yield "regular", "accuracy", float((net(features).argmax(1) == labels).double().mean()), None
+            yield "regular", "operations", regular, None
+        distances = kinks(exact, x)
+        distances = distances[distances.isfinite()]  # dead units have none
+        rules = {rule: prepared(sr.rule(rule), exact, []) for rule in methods if rule in RULES}
+        passes: dict[str, float] = {}
+        for level in KINK_DISTANCES:
+            sigma, label = level * float(distances.median()), f"{level:g}"
+            if "regular" in methods:
+                yield "regular", "noise", sigma, label
+                yield "regular", "kinks", float(torch.special.ndtr(-distances / sigma).mean()), label
+            propagated = Propagated(net, exact, x, sigma, root, is_fast=self.width > WIDE)
+            truth = Truth(propagated.outputs(normals("plain", 1, self.samples, root))[0])
+            if not truth.varies:
+                continue
+            for method in methods:
+                if method == "regular":
+                    continue
+                if method == "oracle":
+                    found, passes[method] = truth.floors(), float(self.samples)
+                elif method in rules:
+                    law, counted = propagated.law(rules[method])
+                    found, passes[method] = truth.errors(truth.of_law(law)), counted / regular
+                else:
+                    sampler, _, size = method.partition(":samples=")
+                    found, passes[method] = (
+                        truth.errors(propagated.samples(truth, sampler, int(size))),
+                        int(size),
+                    )
+                    if sampler == CONTROLLED:
+                        passes[method] += propagated.overhead(int(size)) / regular
+                for use, error in found.items():
+                    yield method, use, error, label
+        # Those of the last call: first calls also prepare what later ones reuse.
+        for method, count in passes.items():
+            yield method, "operations", count, None
