@@ -34,7 +34,7 @@ def operations(work: Callable[[], object]) -> float:
     each element of its largest tensor, whatever the function; views, copies and constants are free, as is
     work outside torch.
     """
-    with _Counter() as counter:
+    with _Counter() as counter:  # type: ignore[no-untyped-call]
         work()
     return counter.total
 
