@@ -211,11 +211,12 @@ class LawGroup(Group):
 
             return by_reference
         law = self.law.to(device=self.settings.sampling.device)
-        predicted, seconds = predict(rule, net, law, [subject.key for subject in self.subjects])
+        predicted, seconds, passes = predict(rule, net, law, [subject.key for subject in self.subjects])
 
         def by_rule(oracle: Oracle, place: int) -> tuple[Prediction, float]:
             # Each input's records have the time of one repeat, so that records show the spread of the times.
-            return prediction_of(rule, predicted[place], oracle), seconds[place % len(seconds)]
+            prediction = prediction_of(rule, predicted[place], oracle, passes)
+            return prediction, seconds[place % len(seconds)]
 
         return by_rule
 

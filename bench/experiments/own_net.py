@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
-from sdp_bench.bench.metrics.distances import LEAST_POINTS, Wasserstein
+from sdp_bench.bench.metrics.distances import LEAST_POINTS, Operations, Wasserstein
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.nets.own.net import MOST_BYTES, OwnNet
@@ -139,7 +139,7 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
     experiment = OwnNetExperiment(
         name=NAME,
         description=f"rules on {net.architecture.label}",
-        metrics=measured,
+        metrics=(*measured, Operations.name),
         sigmas=tuple(dict.fromkeys(sigmas)),
         rules=BESIDE,
         paper=Size(1, len(net.inputs)),

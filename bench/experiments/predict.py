@@ -24,6 +24,7 @@ from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, inputs_of
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN, Noise
+from sdp_bench.bench.operations import operations
 from sdp_bench.bench.plugins.code import no_exit
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.record import LeftOut
@@ -40,8 +41,10 @@ _LONG = 10.0  # s; the lazy initialisation of a first call, 2 to 5 s, matters li
 
 def predict(
     rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKey]
-) -> tuple[Law, list[float]]:
-    """Return the law predicted for each input, float64 on the CPU, and times (s) per input.
+) -> tuple[Law, list[float], Callable[[], float]]:
+    """Return the law predicted for each input, float64 on the CPU, times (s) per input, and a count.
+
+    The count calls the rule once more and returns its operations per input, in regular passes.
 
     Computes in float64: float32 covariances lose the thin directions of nearly flat outputs. `law` is that of
     the inputs, and `roots` are the keys of their oracles, from which a sampling rule's seeds are derived.
@@ -49,7 +52,8 @@ def predict(
     and without the first call, unless that took over ten seconds. Other processes hardly change CPU times.
     """
     seeds = seeds_of(rule, roots)
-    propagate = prepared(rule, copy.deepcopy(net).double(), seeds)
+    net = copy.deepcopy(net).double()
+    propagate = prepared(rule, net, seeds)
     law = law.to(dtype=torch.float64)
     now = time.perf_counter if law.location.is_cuda else time.process_time
 
@@ -65,7 +69,13 @@ def predict(
         seconds = [first] if first * len(roots) > _LONG else [timed()[1]]
         while len(seconds) < _REPEATS and sum(seconds) * len(roots) < _ENOUGH:
             seconds.append(timed()[1])
-    return predicted.to(device="cpu"), seconds
+
+    @functools.cache
+    def passes() -> float:
+        with torch.no_grad(), unsaid(), threads(1):
+            return operations(lambda: propagate(law)) / operations(lambda: net(law.location))
+
+    return predicted.to(device="cpu"), seconds, passes
 
 
 @contextmanager
@@ -79,7 +89,7 @@ def unsaid() -> Iterator[None]:
         yield
 
 
-def prediction_of(rule: Propagator, law: Law, oracle: Oracle) -> Prediction:
+def prediction_of(rule: Propagator, law: Law, oracle: Oracle, passes: Callable[[], float]) -> Prediction:
     """Return a prediction for metrics from the law, batch 1, predicted for the oracle's input.
 
     A stable law has independent components and gives marginals only. For a rule that linearises the net (with
@@ -87,8 +97,10 @@ def prediction_of(rule: Propagator, law: Law, oracle: Oracle) -> Prediction:
     same noise for all rules.
     """
     if hasattr(rule, "linear_image") and isinstance(law, Cauchy | SymmetricStable):
-        return Prediction(law, oracle, functools.partial(_samples_of_image, rule.linear_image, oracle))
-    return Prediction(law, oracle)
+        return Prediction(
+            law, oracle, functools.partial(_samples_of_image, rule.linear_image, oracle), passes
+        )
+    return Prediction(law, oracle, passes=passes)
 
 
 def _samples_of_image(linear_image: Callable[..., Callable[[Tensor], Tensor]], oracle: Oracle) -> Tensor:

@@ -98,6 +98,24 @@ class SmallestEigenvalue(Metric):
 
 
 @dataclass(frozen=True)
+class Operations(Metric):
+    """Floating-point operations of the rule for one input, in regular passes; needs no oracle."""
+
+    name = "operations"
+    title = "Floating-point operations of the rule"
+    label = "regular passes"
+    about = "In regular passes, without tracing and other preparation, and without work outside PyTorch."
+    better = ""
+    perfect = math.nan
+    has_floor = False
+    single = True
+    rank = 230
+
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
+        yield None, Estimate(prediction.passes(), 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
 class QuantileMetric(Metric):
     """A metric that is one number per output, computed from its quantiles."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -218,16 +219,23 @@ class Prediction:
     """The law that a rule predicts for one input, and samples of it. All rules use the same noise.
 
     `law` is the law of the output (batch 1), or None if only samples are available. `draw` gives samples of
-    the joint law of the outputs, shape (samples, m), float64, if `law` does not. A ValueError is raised if
-    both are missing, or if the law has non-finite parameters, a negative variance or a negative scale.
+    the joint law of the outputs, shape (samples, m), float64, if `law` does not. `passes` counts the
+    operations of the rule for one input, in regular passes. A ValueError is raised if law and samples are
+    missing, or if the law has non-finite parameters, a negative variance or a negative scale.
     """
 
-    def __init__(self, law: Law | None, oracle: Oracle, draw: Callable[[], Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        law: Law | None,
+        oracle: Oracle,
+        draw: Callable[[], Tensor] | None = None,
+        passes: Callable[[], float] = lambda: math.nan,
+    ) -> None:
         if law is None and draw is None:
             raise ValueError("the prediction is neither a law nor samples of one")
         if law is not None and (reason := law.unsound()):
             raise ValueError(f"the predicted {reason}")
-        self.law, self._oracle, self._draw = law, oracle, draw
+        self.law, self._oracle, self._draw, self.passes = law, oracle, draw, passes
 
     @functools.cached_property
     def samples(self) -> Tensor:

@@ -51,7 +51,7 @@ class OracleMoments(Reference):
     def predict(self, oracle: Oracle) -> Prediction:
         from sdp_bench.bench.metrics.oracle import Prediction
 
-        return Prediction(_gaussian(oracle.moments), oracle)
+        return Prediction(_gaussian(oracle.moments), oracle, passes=lambda: oracle.key.samples)
 
     def refusal(self, law: Law) -> str:
         from sdp_bench.oracles.estimate.tails import lacking
@@ -76,7 +76,7 @@ class OracleAgain(Reference):
         again = oracle.redrawn("again")
         # In plain blocks even if the points are Sobol points: only mean and covariance are used.
         law = None if heavy_tailed(oracle.law) else _gaussian(Moments.from_samples(again))
-        return Prediction(law, oracle, again.double)
+        return Prediction(law, oracle, again.double, lambda: oracle.key.samples)
 
     def refusal(self, law: Law) -> str:  # noqa: ARG002
         return ""

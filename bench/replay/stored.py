@@ -85,8 +85,8 @@ class StoredMeasurement:
         if isinstance(rule, Reference):
             return rule.predict(oracle), 0.0
         roots = [subject.key for subject in group.subjects]
-        predicted, seconds = predict.predict(rule, oracle.net, group.law, roots)
-        return predict.prediction_of(rule, predicted[place], oracle), statistics.median(seconds)
+        predicted, seconds, passes = predict.predict(rule, oracle.net, group.law, roots)
+        return predict.prediction_of(rule, predicted[place], oracle, passes), statistics.median(seconds)
 
 
 def _oracle(group: LawGroup, place: int) -> Oracle:

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment
 from sdp_bench.bench.identity import digest
@@ -33,13 +34,15 @@ class EqualCompute(ReplicateExperiment):
     """Errors and operations of rules and samplers, on trained nets and on the same nets before training."""
 
     def expand(self, scope: Scope) -> Expansion:
-        """Return a group for each net, by increasing size."""
+        """Return a group for each net, by increasing size; a UserError for another activation."""
         from sdp_bench.bench.experiments.versions import of_method
         from sdp_bench.bench.studies.compute import group as study
 
         settings, size = scope.settings, self.size(scope.settings)
         widths = (settings.design.width,) if settings.design.width else WIDTHS
         kinds = [settings.design.activation] if settings.design.activation else ACTIVATIONS
+        if unknown := set(kinds) - set(ACTIVATIONS):
+            raise UserError(f"{self.name} has nets with {' and '.join(ACTIVATIONS)}, not {unknown.pop()}")
         grid = itertools.product(range(size.nets or 1), kinds, TRAININGS, size.depths or (), widths)
         groups = []
         for seed, activation, training, depth, width in sorted(

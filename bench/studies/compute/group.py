@@ -105,7 +105,7 @@ def kinks(net: nn.Sequential, x: Tensor) -> Tensor:
             distances.append(x[0].abs() / tangents.norm(dim=0))
             x, change = torch.func.jvp(activation, (x,), (torch.ones_like(x),))  # type: ignore[misc]
             tangents = tangents * change
-    return torch.cat(distances).nan_to_num(torch.inf)
+    return torch.cat(distances).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 Summary = dict[str, Tensor]

@@ -1,0 +1,184 @@
+"""The section on equal compute: when a rule that looks inside a net beats samples of the same cost."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench.studies.compute import EXPERIMENT, RULES, TRAININGS, USES
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import CHOICE
+from sdp_bench.reports.statistics.equal_compute import (
+    NET,
+    best_inside,
+    crossovers,
+    factors,
+    shares,
+    verdicts,
+)
+from sdp_bench.reports.style.figure import SMALL, Figure, log_scale, look, panels
+from sdp_bench.reports.style.theme import LIGHT, ORDERED, Style
+
+TITLES = {
+    "mean": "mean",
+    "standard_deviation": "standard deviations",
+    "whole_distribution": "whole distribution",
+    "class": "class",
+    "tail": "tails",
+}
+KINDS = {
+    (training, activation): f"{training}, {name}"
+    for training in TRAININGS
+    for activation, name in (("relu", "ReLU"), ("gelu", "GELU"))
+}
+SMALL_NOISE, LARGE_NOISE = 0.3, 3.0
+"""Kink distances up to which, and from which, noise is called small and large."""
+_BANDS = {
+    "small": "at up to 0.1 kink distances",
+    "medium": "at one kink distance",
+    "large": "at 10 or more kink distances",
+}
+
+
+class EqualCompute(Section):
+    """Map of settings in which looking inside a net, or sampling it, needs less compute."""
+
+    name = "compute"
+    title = "Inside the net or sampling"
+    page = CHOICE
+    order = 22
+    experiments = (EXPERIMENT.name,)
+
+    def build(self, results: Results) -> Context | None:
+        compared = comparison(results)
+        if compared is None:
+            return None
+        best = best_inside(compared)
+        by_rule = shares(compared, ["rule", "use"]).set_index(["rule", "use"])
+        passes = compared.groupby("rule", observed=True)["passes"].agg(["min", "max"])
+        return {
+            "answer": answer(best),
+            "figures": [_wins(best), _crossings(crossovers(best))],
+            "nets": len(best.drop_duplicates(NET)),
+            "uses": TITLES,
+            "rows": [
+                (
+                    results.traits.label(rule),
+                    tuple(passes.loc[rule]),
+                    [by_rule.loc[(rule, use)] if (rule, use) in by_rule.index else None for use in USES],
+                )
+                for rule in RULES
+                if rule in passes.index
+            ],
+        }
+
+
+def comparison(results: Results) -> pd.DataFrame | None:
+    """Return the factors of compute of all settings, None if they were not measured."""
+    frame = results.frame
+    if frame.empty or not (own := frame[frame["experiment"] == EXPERIMENT.name])["metric"].isin(USES).any():
+        return None
+    return factors(own[["objective", "seed", "rule", "metric", "component", "value"]])
+
+
+def answer(best: pd.DataFrame) -> str:
+    """Say in which settings looking inside wins, from one rule of each setting."""
+    bands = pd.cut(best["noise"], [0, SMALL_NOISE, LARGE_NOISE, math.inf], labels=list(_BANDS), right=False)
+    won = shares(best.assign(band=bands), ["band", "training"])
+    parts = []
+    for band, words in _BANDS.items():
+        said = []
+        for training in TRAININGS:
+            own = won[(won["band"] == band) & (won["training"] == training)]
+            for share, low, high in own[["inside", "low", "high"]].to_numpy() * 100:
+                said.append(f"{share:.0f} % ({low:.0f} to {high:.0f} %) on {training} nets")
+        if said:
+            parts.append(f"{words} in {' and '.join(said)}")
+    return (
+        "A rule that looks inside the net is accurate enough and takes less than half the operations of the "
+        f"best sampler {'; '.join(parts)} of settings."
+    )
+
+
+@look()
+def _wins(best: pd.DataFrame) -> Figure:
+    import seaborn as sns
+
+    own = best.assign(wins=(verdicts(best) == "inside").astype(float))
+    styled = {
+        kind: Style(
+            label, ORDERED[0 if kind[1] == "relu" else 4], "o", (2.0, 1.2) if kind[0] == "random" else ()
+        )
+        for kind, label in KINDS.items()
+    }
+    drawing, axes = panels([TITLES[use] for use in USES], styled.values(), columns=3)
+    for use, place in zip(USES, axes, strict=False):
+        for (training, activation), style in styled.items():
+            chosen = (own["use"] == use) & (own["training"] == training) & (own["activation"] == activation)
+            if chosen.any():
+                sns.lineplot(
+                    own[chosen], x="noise", y="wins", errorbar=("ci", 95), n_boot=400, seed=0, ax=place,
+                    legend=False, **style.line,
+                )  # fmt: skip
+        log_scale(place.xaxis)
+        place.set(xlabel="noise, kink distances", ylabel="", ylim=(-0.03, 1.03))
+    axes[0].set_ylabel("share of nets")
+    return Figure(
+        "figure-compute",
+        "Where looking inside the net takes less compute than sampling",
+        "Share of nets on which a rule that looks inside is accurate enough (errors of at most 0.05 standard "
+        "deviations in the mean and in W1, 5 % in standard deviations, 1 point in the class, 25 % in tails) "
+        "and takes less than half the operations of the best sampler with its error; mean and 95 % interval "
+        "over nets. One kink distance is the noise at which, for half of the hidden units, the kink is one "
+        "standard deviation away.",
+        "Lines of the share of nets against noise, one for each kind of net, in a panel for each use.",
+        drawing,
+    )
+
+
+@look()
+def _crossings(crossings: pd.DataFrame) -> Figure:
+    import seaborn as sns
+
+    own = crossings.assign(size=np.log10(crossings["crossing"].clip(1e-3, None)))
+    kinds = [kind for kind in KINDS if ((own["training"] == kind[0]) & (own["activation"] == kind[1])).any()]
+    titles = [TITLES[use] if kind == kinds[0] else "" for kind in kinds for use in USES]
+    drawing, axes = panels(
+        titles, columns=len(USES), width=1.12, height=1.1, left=0.1, right=0.06, below=0.22, margin=0.8
+    )
+    for place, ax in enumerate(axes):
+        kind, use = kinds[place // len(USES)], USES[place % len(USES)]
+        part = own[(own["training"] == kind[0]) & (own["activation"] == kind[1]) & (own["use"] == use)]
+        ax.grid(visible=False)
+        if part.empty:
+            ax.axis("off")
+            continue
+        cells = part.groupby(["depth", "width"])
+        text = cells["crossing"].agg(_ends)
+        sns.heatmap(
+            cells["size"].mean().unstack(), annot=text.unstack().fillna("").to_numpy(), fmt="", vmin=-3, vmax=2,
+            cbar=False, cmap="cividis", annot_kws={"fontsize": 4.4}, linewidths=0.3, linecolor=LIGHT, ax=ax,
+        )  # fmt: skip
+        ax.tick_params(labelsize=SMALL - 1.2, length=0, labelrotation=0, pad=2)
+        ax.set(xlabel="", ylabel="")
+        if use == USES[0]:
+            ax.set_ylabel(f"{KINDS[kind]}\ndepth", fontsize=SMALL)
+        else:
+            ax.set_yticks([])
+    return Figure(
+        "figure-crossover",
+        "Largest noise at which looking inside the net wins",
+        "In kink distances, by depth (rows) and width (columns); least and largest over nets. 0: at none of "
+        "the five levels from 0.01 to 100.",
+        "Heat maps of the largest noise by depth and width, for each use and kind of net.",
+        drawing,
+        cells=True,
+    )
+
+
+def _ends(levels: pd.Series[float]) -> str:
+    texts = (f"{end:g}".removeprefix("0") or "0" for end in (levels.min(), levels.max()))
+    return "–".join(dict.fromkeys(texts))

@@ -1,0 +1,163 @@
+"""Equal compute: distances of kinks, errors by use, samplers, and what a group records."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.settings import Design, Settings, Size
+from sdp_bench.bench.studies.compute import EXPERIMENT, KINK_DISTANCES, SIZES, USES
+from sdp_bench.bench.studies.compute import group as study
+
+
+def settings(**size):
+    return Settings(
+        design=Design(width=16),
+        sizes={EXPERIMENT.name: Size(**{"nets": 1, "depths": (1,), "samples": 2048} | size)},
+    )
+
+
+def test_the_distance_of_a_kink_is_that_of_a_hyperplane():
+    """|w x + b| / |w| in the first layer, and that of the linear piece at x in the second."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1), nn.ReLU(), nn.Linear(1, 1)).double()
+    with torch.no_grad():
+        net[0].weight.copy_(torch.tensor([[3.0, 4.0], [1.0, 0.0]]))
+        net[0].bias.copy_(torch.tensor([5.0, -2.0]))
+        net[2].weight.copy_(torch.tensor([[1.0, 1.0]]))
+        net[2].bias.copy_(torch.tensor([-1.0]))
+    found = study.kinks(net, torch.zeros(1, 2).double())
+    # the second unit is off at 0, so the second layer has 3 x + 4 y + 5 - 1
+    assert found.tolist() == pytest.approx([1.0, 2.0, 0.8])
+
+
+def test_units_without_a_gradient_have_no_kink():
+    net = nn.Sequential(nn.Linear(2, 1), nn.ReLU(), nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)).double()
+    with torch.no_grad():
+        net[0].bias.fill_(-100.0)
+    assert study.kinks(net, torch.zeros(1, 2).double()).isinf().tolist() == [False, True]
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """Samples of two independent normal outputs with means 0 and 1 and standard deviations 1 and 2."""
+    z = torch.randn(2**16, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return study.Truth(z * torch.tensor([1.0, 2.0]) + torch.tensor([0.0, 1.0]))
+
+
+def law(mean, deviation):
+    return sr.DiagonalGaussian(torch.tensor([mean]).double(), torch.tensor([deviation]).double() ** 2)
+
+
+def test_the_true_law_has_errors_of_the_size_of_the_floors(truth):
+    found, floors = truth.errors(truth.of_law(law([0.0, 1.0], [1.0, 2.0]))), truth.floors()
+    assert set(found) == set(floors) == set(USES)
+    for use in USES:
+        # root mean squares of few normal errors: four times their expectation has a probability below 1e-3
+        assert found[use] < 4 * floors[use] + 2e-3
+    assert floors["mean"] == pytest.approx(2**-8, rel=0.9)
+
+
+def test_errors_of_a_wrong_law_are_those_of_quadrature(truth):
+    found = truth.errors(truth.of_law(law([0.5, 1.0], [1.0, 4.0])))
+    assert found["mean"] == pytest.approx(0.5 / math.sqrt(2), abs=0.01)
+    assert found["standard_deviation"] == pytest.approx(math.log(2) / math.sqrt(2), abs=0.01)
+    # W1 of a shift by 0.5, and of a scale that is too large by one: E|z|
+    expected = math.sqrt((0.5**2 + (2 / math.pi)) / 2)
+    assert found["whole_distribution"] == pytest.approx(expected, abs=0.01)
+    ndtr, quantile = torch.special.ndtr, float(torch.special.ndtri(torch.tensor(0.01).double()))
+    tails = [(quantile - 0.5, quantile + 0.5), (quantile / 2, quantile / 2)]
+    relative = [float(ndtr(torch.tensor(end).double())) / 0.01 - 1 for ends in tails for end in ends]
+    assert found["tail"] == pytest.approx(math.sqrt(np.mean(np.square(relative))), rel=0.05)
+    chance = [float(ndtr(torch.tensor(1 / math.sqrt(5)))), float(ndtr(torch.tensor(0.5 / math.sqrt(17))))]
+    assert found["class"] == pytest.approx(abs(chance[0] - chance[1]), abs=0.01)
+
+
+@pytest.mark.parametrize("sampler", ["plain", "antithetic", "sobol"])
+def test_samplers_draw_standard_normals(sampler):
+    z = study.normals(sampler, 8, 256, seed=3)
+    assert z.shape == (8, 256, 49)
+    assert z.isfinite().all()
+    assert z.mean() == pytest.approx(0, abs=5 / math.sqrt(z.numel()))
+    assert z.var() == pytest.approx(1, abs=5 * math.sqrt(2 / z.numel()))
+    assert not torch.equal(z[0], z[1])
+    assert torch.equal(z, study.normals(sampler, 8, 256, seed=3))
+    if sampler == "antithetic":
+        assert z.mean(1).abs().max() < 1e-12
+
+
+def test_the_control_variate_is_exact_on_a_linear_net():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(49, 10)).double()
+    x = torch.zeros(1, 49).double()
+    propagated = study.Propagated(net, net, x, 0.5, root=1, is_wide=False)
+    outputs = propagated.outputs(study.normals("plain", 1, 4096, 0))[0]
+    summary = propagated.samples(study.Truth(outputs), study.CONTROLLED, 16)
+    exact = 0.5 * net[0].weight.norm(dim=1)
+    assert torch.allclose(summary["mean"], net(x).expand(64, -1))
+    assert torch.allclose(summary["standard_deviation"], exact.expand(64, -1))
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Records of one random ReLU net."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(50, 49, generator=generator), torch.randint(10, (50,), generator=generator)
+    groups = EXPERIMENT.expand(Scope(settings())).groups
+    (group,) = (each for each in groups if each.objective == "relu 1x16 random")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "images", lambda _split: images)
+        return group, list(group.measure(group.cells))
+
+
+def test_a_group_records_every_method_at_every_level(measured):
+    group, records = measured
+    found = {(each.rule, each.metric, each.component) for each in records}
+    assert len(found) == len(records)
+    for method in group.methods:
+        assert (method, "operations", None) in found
+    for level in KINK_DISTANCES:
+        assert ("regular", "noise", f"{level:g}") in found
+        assert {use for use in USES if ("sdp", use, f"{level:g}") in found} == set(USES)
+    assert not group.left({(each.unit, each.rule, each.metric) for each in records})
+
+
+def test_more_noise_changes_the_side_of_more_units(measured):
+    _, records = measured
+    kinks = [each.value for each in records if each.metric == "kinks"]
+    assert sorted(kinks) == kinks
+    assert 0 < kinks[0] < kinks[-1] < 0.5
+
+
+def test_the_error_of_plain_means_is_that_of_theory(measured):
+    """1 / sqrt(k) standard deviations, with the oracle's own error."""
+    _, records = measured
+    for size in SIZES:
+        rms = [
+            each.value for each in records if (each.rule, each.metric) == (f"plain:samples={size}", "mean")
+        ]
+        assert np.mean(rms) == pytest.approx(math.sqrt(1 / size + 1 / 2048), rel=0.25)
+
+
+def test_moments_of_one_hidden_layer_are_exact_by_moment_matching(measured):
+    _, records = measured
+    errors = {
+        (each.rule, each.component): each.value
+        for each in records
+        if each.metric == "mean" and each.rule in ("moment_matching", "oracle")
+    }
+    for level in KINK_DISTANCES:
+        assert errors["moment_matching", f"{level:g}"] < 4 / math.sqrt(2048)
+
+
+def test_groups_are_sorted_by_size_and_options_are_checked():
+    groups = EXPERIMENT.expand(Scope(Settings(sizes={"compute": Size(nets=1, depths=(1, 4))}))).groups
+    sizes = [each.depth * each.width**2 for each in groups]
+    assert sizes == sorted(sizes)
+    assert len(groups) == 2 * 2 * 2 * 4
+    with pytest.raises(UserError, match="relu and gelu, not tanh"):
+        EXPERIMENT.expand(Scope(Settings(design=Design(activation="tanh"))))

@@ -1,0 +1,52 @@
+"""Counts of floating-point operations, against counts by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+from sdp_bench.bench.operations import operations
+
+
+def test_a_linear_layer_counts_two_operations_for_each_weight_and_example():
+    layer, x = nn.Linear(7, 5, bias=False), torch.ones(3, 7)
+    assert operations(lambda: layer(x)) == 2 * 3 * 7 * 5
+    assert operations(lambda: torch.relu(layer(x))) == 2 * 3 * 7 * 5 + 15
+
+
+def test_views_and_copies_are_free_and_reductions_count_their_input():
+    x = torch.ones(4, 6)
+    assert operations(lambda: x.T.reshape(3, 8).clone()) == 0
+    assert operations(lambda: x.sum()) == 24
+
+
+def test_a_convolution_counts_its_products():
+    layer, x = nn.Conv2d(2, 3, 3, padding=1, bias=False), torch.ones(1, 2, 8, 8)
+    assert operations(lambda: layer(x)) == 2 * (3 * 3 * 2) * (3 * 8 * 8)
+
+
+def test_the_backward_pass_of_a_linear_layer_counts():
+    layer, x = nn.Linear(7, 5, bias=False), torch.ones(3, 7, requires_grad=True)
+    forward = 2 * 3 * 7 * 5
+    found = operations(lambda: torch.autograd.grad(layer(x), x, torch.ones(3, 5)))
+    assert found == 2 * forward
+
+
+def test_factorisations_count_their_cubes():
+    a = torch.eye(6) * 2
+    assert operations(lambda: torch.linalg.cholesky(a)) == pytest.approx(6**3 / 3, abs=36)
+
+
+@pytest.mark.parametrize(("width", "passes"), [(64, 11), (512, 11)])
+def test_sdp_takes_a_backward_pass_for_each_output(width, passes):
+    """One forward pass and ten backward ones for ten outputs, and products that matter less in wide nets."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(49, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
+    )
+    net = net.double()
+    x = sr.DiagonalGaussian(torch.zeros(1, 49).double(), torch.ones(1, 49).double())
+    propagate = sr.rule("sdp").prepare(net)
+    propagate(x)  # the first call also compares differences with the Jacobian
+    counted = operations(lambda: propagate(x)) / operations(lambda: net(x.mean))
+    assert counted == pytest.approx(passes, rel=0.2 if width == 64 else 0.03)
