@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 
@@ -34,13 +32,8 @@ KINDS = {
     for training in TRAININGS
     for activation, name in (("relu", "ReLU"), ("gelu", "GELU"))
 }
-SMALL_NOISE, LARGE_NOISE = 0.3, 3.0
-"""Kink distances up to which, and from which, noise is called small and large."""
-_BANDS = {
-    "small": "at up to 0.1 kink distances",
-    "medium": "at one kink distance",
-    "large": "at 10 or more kink distances",
-}
+SHALLOW = 2
+"""Hidden layers of nets on which moments are exact, or nearly, by moment matching."""
 
 
 class EqualCompute(Section):
@@ -86,21 +79,22 @@ def comparison(results: Results) -> pd.DataFrame | None:
 
 def answer(best: pd.DataFrame) -> str:
     """Say in which settings looking inside wins, from one rule of each setting."""
-    bands = pd.cut(best["noise"], [0, SMALL_NOISE, LARGE_NOISE, math.inf], labels=list(_BANDS), right=False)
-    won = shares(best.assign(band=bands), ["band", "training"])
-    parts = []
-    for band, words in _BANDS.items():
-        said = []
-        for training in TRAININGS:
-            own = won[(won["band"] == band) & (won["training"] == training)]
-            for share, low, high in own[["inside", "low", "high"]].to_numpy() * 100:
-                said.append(f"{share:.0f} % ({low:.0f} to {high:.0f} %) on {training} nets")
-        if said:
-            parts.append(f"{words} in {' and '.join(said)}")
+    large = best["noise"] > 1
+    shallow = large & (best["depth"] <= SHALLOW) & best["use"].isin(("mean", "standard_deviation"))
     return (
         "A rule that looks inside the net is accurate enough and takes less than half the operations of the "
-        f"best sampler {'; '.join(parts)} of settings."
+        f"best sampler in {_share(best[best['noise'] < 1])} of settings at noise below one kink distance, "
+        f"{_share(best[best['noise'] == 1])} at one, and {_share(best[large])} above. Above, it wins for "
+        f"means and standard deviations of nets with one or two hidden layers ({_share(best[shallow])}), and "
+        f"in {_share(best[large].drop(best[shallow].index))} of other settings."
     )
+
+
+def _share(best: pd.DataFrame) -> str:
+    if best.empty:
+        return "no data"
+    share, low, high = (shares(best.assign(all=0), ["all"])[["inside", "low", "high"]].to_numpy() * 100)[0]
+    return f"{share:.0f} % ({low:.0f} to {high:.0f} %)"
 
 
 @look()
@@ -121,7 +115,7 @@ def _wins(best: pd.DataFrame) -> Figure:
             if chosen.any():
                 sns.lineplot(
                     own[chosen], x="noise", y="wins", errorbar=("ci", 95), n_boot=400, seed=0, ax=place,
-                    legend=False, **style.line,
+                    err_style="bars", legend=False, **style.line,
                 )  # fmt: skip
         log_scale(place.xaxis)
         place.set(xlabel="noise, kink distances", ylabel="", ylim=(-0.03, 1.03))
@@ -147,11 +141,20 @@ def _crossings(crossings: pd.DataFrame) -> Figure:
     kinds = [kind for kind in KINDS if ((own["training"] == kind[0]) & (own["activation"] == kind[1])).any()]
     titles = [TITLES[use] if kind == kinds[0] else "" for kind in kinds for use in USES]
     drawing, axes = panels(
-        titles, columns=len(USES), width=1.12, height=1.1, left=0.1, right=0.06, below=0.22, margin=0.8
+        titles,
+        columns=len(USES),
+        width=1.12,
+        height=1.1,
+        left=0.1,
+        right=0.06,
+        above=0.2,
+        below=0.18,
+        margin=0.8,
     )
     for place, ax in enumerate(axes):
         kind, use = kinds[place // len(USES)], USES[place % len(USES)]
         part = own[(own["training"] == kind[0]) & (own["activation"] == kind[1]) & (own["use"] == use)]
+        ax.set_title(ax.get_title(loc="left"), fontsize=SMALL)
         ax.grid(visible=False)
         if part.empty:
             ax.axis("off")
@@ -159,8 +162,9 @@ def _crossings(crossings: pd.DataFrame) -> Figure:
         cells = part.groupby(["depth", "width"])
         text = cells["crossing"].agg(_ends)
         sns.heatmap(
-            cells["size"].mean().unstack(), annot=text.unstack().fillna("").to_numpy(), fmt="", vmin=-3, vmax=2,
-            cbar=False, cmap="cividis", annot_kws={"fontsize": 4.4}, linewidths=0.3, linecolor=LIGHT, ax=ax,
+            cells["size"].mean().unstack(), annot=text.unstack().fillna("").to_numpy(), fmt="", ax=ax,
+            vmin=-3, vmax=2, cbar=False, cmap="cividis", annot_kws={"fontsize": 4.4}, linewidths=0.3,
+            linecolor=LIGHT,
         )  # fmt: skip
         ax.tick_params(labelsize=SMALL - 1.2, length=0, labelrotation=0, pad=2)
         ax.set(xlabel="", ylabel="")

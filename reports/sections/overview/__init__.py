@@ -37,8 +37,10 @@ from sdp_bench.reports.sections.choice import (
     draw,
     front,
 )
+from sdp_bench.reports.sections.compute import answer, comparison
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
+from sdp_bench.reports.statistics.equal_compute import best_inside
 from sdp_bench.reports.statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, label_points, look, panels
@@ -350,6 +352,7 @@ class Overview(Section):
     def build(self, results: Results) -> Context:
         from sdp_bench.reports.sections.overview.distributions import distributions
 
+        compared = comparison(results)
         named = families(results.tabled)
         names, verdicts = [name for name, _ in named], rows(named, results.traits)
         return {
@@ -360,6 +363,7 @@ class Overview(Section):
             "which_rule": which_rule(names, verdicts, results.traits),
             "when_to_sample": when_to_sample(names, verdicts, results.traits),
             "taken": results.traits.recommended,
+            "inside_or_sample": "" if compared is None else answer(best_inside(compared)),
             "picture": distributions(results.traits),
             "figure": figure(names, verdicts, results.traits),
             "styles": results.styles,
