@@ -249,7 +249,7 @@ class Propagated:
     def samples(self, truth: Truth, sampler: str, size: int) -> Summary:
         """Summarise the repeats of a sampler.
 
-        The control variate is the linearised net, whose moments are known; it improves moments only.
+        The control variate is the linearised net. Its moments are known; it improves moments only.
         """
         repeats = REPEATS[size] // (4 if self.is_wide else 1)
         z = normals(sampler, repeats, size, zlib.crc32(f"{self.root} {sampler} {size}".encode()))

@@ -308,9 +308,19 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     reasons = {(each.rule, each.where): each.reason for each in plan.left_out}
     assert reasons["dvia", "own:theirs.py:Sum"].startswith("rule 'dvia' does not support")
     assert set(frame.metric) == {
-        *("tv_headline", "tv_paper", "w1", "std_ratio", "tails", "bures", "gaussian_kl", "min_eigenvalue")
+        *(
+            "tv_headline",
+            "tv_paper",
+            "w1",
+            "std_ratio",
+            "tails",
+            "bures",
+            "gaussian_kl",
+            "min_eigenvalue",
+            "operations",
+        )
     }
-    assert len(done) == 3 * 2 * 3 * 8  # inputs, sigmas, rules, metrics
+    assert len(done) == 3 * 2 * 3 * 9  # inputs, sigmas, rules, metrics
     assert frame.accuracy.isna().all()
     assert nets[0]["accuracy"] is None
     assert set(frame.recipe) == {"yours, on x.npy"}
@@ -328,4 +338,4 @@ def test_a_linear_net_is_exact_under_sdp(tmp_path):
     sliced = [r for r in result.records if r.rule == "sdp" and r.metric == "w1_sliced"]
     assert len(sliced) == 1
     assert all(record.value <= 1.5 * record.floor95 for record in sliced)
-    assert {r.metric.partition(":")[0] for r in result.records} == set(own_net.measures_for(9)[0])
+    assert {r.metric.partition(":")[0] for r in result.records} == {*own_net.measures_for(9)[0], "operations"}
