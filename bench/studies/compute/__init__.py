@@ -43,7 +43,8 @@ class EqualCompute(ReplicateExperiment):
         kinds = [settings.design.activation] if settings.design.activation else ACTIVATIONS
         if unknown := set(kinds) - set(ACTIVATIONS):
             raise UserError(f"{self.name} has nets with {' and '.join(ACTIVATIONS)}, not {unknown.pop()}")
-        grid = itertools.product(range(size.nets or 1), kinds, TRAININGS, size.depths or (), widths)
+        depths = settings.design.depths or size.depths or ()
+        grid = itertools.product(range(size.nets or 1), kinds, TRAININGS, depths, widths)
         groups = []
         for seed, activation, training, depth, width in sorted(
             grid, key=lambda each: (each[3] * each[4] ** 2, each[0])

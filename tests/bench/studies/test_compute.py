@@ -159,5 +159,9 @@ def test_groups_are_sorted_by_size_and_options_are_checked():
     sizes = [each.depth * each.width**2 for each in groups]
     assert sizes == sorted(sizes)
     assert len(groups) == 2 * 2 * 2 * 4
+    (group,) = EXPERIMENT.expand(
+        Scope(Settings(design=Design(activation="gelu", depths=(3,), width=5, nets=1)))
+    ).groups[:1]
+    assert (group.activation, group.depth, group.width) == ("gelu", 3, 5)
     with pytest.raises(UserError, match="relu and gelu, not tanh"):
         EXPERIMENT.expand(Scope(Settings(design=Design(activation="tanh"))))
