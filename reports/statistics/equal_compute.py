@@ -38,13 +38,15 @@ def factors(records: pd.DataFrame) -> pd.DataFrame:
     `factor` needed / passes. The oracle's own error is subtracted in quadrature. With `bound`, the error of
     the rule is below what the oracle resolves, and the factor is a lower bound.
     """
-    own = records.assign(rule=records["rule"].astype(str), objective=records["objective"].astype(str))
+    own = records.astype(dict.fromkeys(("rule", "objective", "metric"), str))
     parts = own["objective"].drop_duplicates()
     nets = parts.str.extract(r"(?P<activation>\w+) (?P<depth>\d+)x(?P<width>\d+) (?P<training>\w+)")
     own = own.merge(nets.assign(objective=parts), on="objective").astype({"depth": int, "width": int})
     passes = own[own["metric"] == "operations"].pivot(index=NET, columns="rule", values="value")
     errors = own[own["metric"].isin(USES)].rename(columns={"metric": "use", "component": "noise"})
-    errors = errors.astype({"noise": float}).pivot(index=SETTING, columns="rule", values="value")
+    errors = errors.assign(noise=errors["noise"].astype(str).astype(float)).pivot(
+        index=SETTING, columns="rule", values="value"
+    )
     errors = errors[errors["oracle"] > 0]  # else the class is certain, and every method is right
     oracle = errors["oracle"].to_numpy()[:, None]
     raw = errors.to_numpy()

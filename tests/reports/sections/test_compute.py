@@ -1,0 +1,63 @@
+"""The section on equal compute: its answer, its table and its figures."""
+
+import pandas as pd
+import pytest
+
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.sections.compute import EqualCompute, answer, comparison
+from sdp_bench.reports.statistics.equal_compute import best_inside
+from sdp_bench.reports.tables.frame import COLUMNS, checked
+from tests.reports.statistics.test_equal_compute import net
+
+WIN, LOSS = 0.01, 0.3  # errors of a rule that takes 11 passes
+LEVELS = ("0.01", "1", "10")
+
+
+def frame(errors):
+    """Measurements of two seeds of trained ReLU nets, given errors of `sdp` by depth and level."""
+    nets = [
+        net(
+            {"sdp": dict(zip(LEVELS, own, strict=True))},
+            {"sdp": 11.0},
+            objective=f"relu {depth}x16 trained",
+            seed=k,
+        )
+        for depth, own in errors.items()
+        for k in range(2)
+    ]
+    found = pd.concat(nets, ignore_index=True).assign(experiment="compute", recipe="on MNIST")
+    return checked(found.reindex(columns=[*found, *(name for name in COLUMNS if name not in found)]))
+
+
+def test_the_answer_tells_small_from_large_noise_and_shallow_nets_from_deep_ones():
+    measured = frame({1: (WIN, WIN, WIN), 8: (WIN, LOSS, LOSS)})
+    said = answer(best_inside(comparison(Results(measured))))
+    assert (
+        "in 100 % (100 to 100 %) of settings at noise below one kink distance, 50 % (0 to 100 %) at one"
+        in said
+    )
+    assert "one or two hidden layers (100 % (100 to 100 %)), and in 0 % (0 to 0 %) of other settings" in said
+
+
+def test_the_table_has_shares_factors_and_passes():
+    context = EqualCompute().build(Results(frame({1: (WIN, WIN, LOSS)})))
+    ((label, passes, cells),) = context["rows"]
+    assert (label, passes, context["nets"]) == ("SDP", (11.0, 11.0), 2)
+    mean = cells[0]
+    assert (mean.settings, mean.inside, mean.accurate) == (6, pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert mean.factor == pytest.approx(WIN**-2 / 11)
+    assert cells[1:] == [None] * 4
+
+
+def test_the_map_has_the_largest_level_that_is_won():
+    wins, crossings = EqualCompute().build(Results(frame({1: (WIN, WIN, LOSS), 8: (LOSS, LOSS, LOSS)})))[
+        "figures"
+    ]
+    texts = [text.get_text() for axes in crossings.drawing.axes for text in axes.texts]
+    assert texts == ["1", "0"]
+    assert wins.svg.startswith("<svg")
+
+
+def test_without_measurements_there_is_no_section():
+    assert EqualCompute().build(Results(pd.DataFrame())) is None
+    assert EqualCompute().build(Results(frame({1: (WIN, WIN, WIN)}).assign(experiment="uci"))) is None
