@@ -48,7 +48,7 @@ BEYOND = (
 )
 """Rules with a column in the table of mixtures."""
 
-_SECTIONS = ("overview", "choice", "sensitivity", "oracle", "uci", "selective", "runtime")
+_SECTIONS = ("overview", "choice", "compute", "sensitivity", "oracle", "uci", "selective", "runtime")
 _TABLES = {
     "mixtures": ("iris-mixtures", 4, ("tv_headline",)),
     "shared_mass": ("iris-tv", 4, ("tv_headline", "tv_paper", "tv_class")),

@@ -56,6 +56,8 @@ class EqualCompute(Section):
             "answer": answer(best),
             "figures": [_wins(best), _crossings(crossovers(best))],
             "nets": len(best.drop_duplicates(NET)),
+            "depths": (best["depth"].min(), best["depth"].max()),
+            "widths": (best["width"].min(), best["width"].max()),
             "uses": TITLES,
             "rows": [
                 (
@@ -84,9 +86,9 @@ def answer(best: pd.DataFrame) -> str:
     return (
         "A rule that looks inside the net is accurate enough and takes less than half the operations of the "
         f"best sampler in {_share(best[best['noise'] < 1])} of settings at noise below one kink distance, "
-        f"{_share(best[best['noise'] == 1])} at one, and {_share(best[large])} above. Above, it wins for "
-        f"means and standard deviations of nets with one or two hidden layers ({_share(best[shallow])}), and "
-        f"in {_share(best[large].drop(best[shallow].index))} of other settings."
+        f"{_share(best[best['noise'] == 1])} at one, and {_share(best[large])} above. Above, the share is "
+        f"{_share(best[shallow])} for means and standard deviations of nets with one or two hidden layers, and "
+        f"{_share(best[large].drop(best[shallow].index))} otherwise."
     )
 
 
