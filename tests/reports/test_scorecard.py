@@ -18,7 +18,7 @@ from sdp_bench.reports.scorecard.page import Scorecard, build, page
 from sdp_bench.reports.tables.frame import checked
 from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
-from tests.reports.made_up import NO_FAILURES, TRAITS, frame, meta
+from tests.reports.made_up import FEW, NO_FAILURES, TRAITS, frame, meta
 
 AFFINE = CheckResult(
     "affine",
@@ -141,7 +141,7 @@ def judged(candidate, data, failures=NO_FAILURES):
 
 
 def test_the_verdict_says_what_was_found():
-    data = with_mine()
+    data = with_mine(rules=FEW, suites=("iris-tv",))
     failing = judged(Candidate("mine", "mine.py:Mine", report=REPORT), data)
     assert (
         f"checks: kit {VERSION}, 2 of 3 checks ran: 1 passed, 1 failed, 1 not applicable" in failing.details

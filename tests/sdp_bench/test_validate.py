@@ -252,7 +252,7 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     assert {line.split(",")[0].strip() for line in lines} == {
         *("standard deviations and intervals", "whole distribution", "tails")
     }
-    assert all(re.search(r" \(\S+ to \S+\) ", line) and "per input" in line for line in lines)
+    assert all(re.search(r" \(\S+ to \S+\)[ ,]", line) and "per input" in line for line in lines)
     assert page == "scorecard: card/index.html"
     assert last.startswith("verdict: for nets.py:build, linearisation (SDP, ")
     assert "rely on it" in last
