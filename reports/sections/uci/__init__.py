@@ -208,13 +208,13 @@ def _selection_effect(by_reading: Mapping[str, Measured]) -> list[str]:
     if len(falls_of) < 2 or falls_of.isna().any():
         return []
     by_count = falls_of.rename(CANDIDATES).sort_index()
-    listed = ", ".join(f"{labels.number(fall)} from {count}" for count, fall in by_count.items())
+    listed = ", ".join(f"{labels.number(fall)} with {count}" for count, fall in by_count.items())
     said = (
-        "Coverage falls from validation to test, in the mean over sets, seeds and methods with noisy inputs, "
-        f"by {listed} candidates, of which the narrowest that qualifies is taken."
+        "The narrowest of the candidates that qualify is chosen. Its coverage falls from validation to test, "
+        f"on average over sets, seeds and methods with noisy inputs, by {listed} candidates."
     )
     if by_count.is_monotonic_increasing and by_count.iloc[0] > 0:
-        said += " The narrowest of many was lucky on its few rows of validation."
+        said += " With many candidates, the narrowest one was lucky on its few validation rows."
     return [said]
 
 
@@ -230,7 +230,7 @@ def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> l
         if widths:
             wins.setdefault(min(widths, key=lambda rule: widths[rule]), []).append(name)
     parts = "; ".join(f"{label(rule, traits)} on {', '.join(names)}" for rule, names in wins.items())
-    among = "Narrowest intervals among the methods that do not sample and of which every seed qualified"
+    among = "Narrowest intervals among methods that do not sample and for which every seed qualified"
     return [f"{among}: {parts}."] if parts else []
 
 
