@@ -87,8 +87,8 @@ def answer(best: pd.DataFrame) -> str:
         "A rule that looks inside the net is accurate enough and takes less than half the operations of the "
         f"best sampler in {_share(best[best['noise'] < 1])} of settings at noise below one kink distance, "
         f"{_share(best[best['noise'] == 1])} at one, and {_share(best[large])} above. Above, the share is "
-        f"{_share(best[shallow])} for means and standard deviations of nets with one or two hidden layers, and "
-        f"{_share(best[large].drop(best[shallow].index))} otherwise."
+        f"{_share(best[shallow])} for means and standard deviations of nets with one or two hidden layers, "
+        f"and {_share(best[large].drop(best[shallow].index))} otherwise."
     )
 
 
