@@ -120,6 +120,7 @@ def page(card: Scorecard) -> str:
             few=_few(frame),
             answers=card.answers,
             choice=card.choice,
+            recommended=results.traits.recommended,
             costs=card.costs,
             figures=drawings(results.tables, frame, results.traits),
             styles=results.styles,
