@@ -36,9 +36,11 @@ def factors(records: pd.DataFrame) -> pd.DataFrame:
     noise level) and `value`. The result has a row for each setting and rule: `error` and `passes` of the
     rule, whether it is `accurate`, the `sampler` that reaches its error with fewest `needed` passes, and the
     `factor` needed / passes. The oracle's own error is subtracted in quadrature. With `bound`, the error of
-    the rule is below what the oracle resolves, and the factor is a lower bound.
+    the rule, or of the sampler's smallest size, is below what the oracle resolves, and the factor is a lower
+    bound. Of repeated measurements, with oracles of several sizes, the last one counts.
     """
     own = records.astype(dict.fromkeys(("rule", "objective", "metric"), str))
+    own = own.drop_duplicates(["objective", "seed", "rule", "metric", "component"], keep="last")
     parts = own["objective"].drop_duplicates()
     nets = parts.str.extract(r"(?P<activation>\w+) (?P<depth>\d+)x(?P<width>\d+) (?P<training>\w+)")
     own = own.merge(nets.assign(objective=parts), on="objective").astype({"depth": int, "width": int})
@@ -59,39 +61,45 @@ def factors(records: pd.DataFrame) -> pd.DataFrame:
     found = []
     for rule in (rule for rule in RULES if rule in errors):
         error, cost = errors[rule].to_numpy(), counts[rule].to_numpy()
+        accurate = error <= errors.index.get_level_values("use").map(LIMITS).to_numpy(float)
         needed = pd.DataFrame(index=errors.index)
         for sampler in SAMPLERS:
             names = [f"{sampler}:samples={size}" for size in SIZES]
-            needed[sampler] = _needed(error, errors[names].to_numpy(), counts[names].to_numpy())
-        least = needed.min(axis=1)
+            samples = _samples(error, errors[names].to_numpy())
+            samples[~resolved[names[0]] & errors[names[0]].notna()] = 1.0
+            first, last = counts[names[0]].to_numpy(), counts[names[-1]].to_numpy()
+            # passes are linear in the number of samples: the control variate also takes a Jacobian
+            needed[sampler] = first + (samples - SIZES[0]) * (last - first) / (SIZES[-1] - SIZES[0])
+        best, least = needed.fillna(np.inf).idxmin(axis=1), needed.min(axis=1)
+        smallest = resolved[[f"{sampler}:samples={SIZES[0]}" for sampler in SAMPLERS]].to_numpy()
         columns = {
             "rule": rule,
             "error": error,
-            "bound": ~resolved[rule],
+            "accurate": accurate,
+            "bound": ~resolved[rule] | (accurate & ~smallest[range(len(best)), best.map(SAMPLERS.index)]),
             "passes": cost,
-            "sampler": needed.fillna(np.inf).idxmin(axis=1),
+            "sampler": best,
             "needed": least,
             "factor": least / cost,
         }
         found.append(needed.assign(**columns)[list(columns)][~np.isnan(error)].reset_index())
-    compared = pd.concat(found, ignore_index=True)
-    return compared.assign(accurate=compared["error"] <= compared["use"].map(LIMITS).astype(float))
+    return pd.concat(found, ignore_index=True)
 
 
-def _needed(error: Array, errors: Array, passes: Array) -> Array:
-    """Return the passes with which a sampler has an error, from its errors (n, sizes) by size.
+def _samples(error: Array, errors: Array) -> Array:
+    """Return the number of samples with which a sampler has an error, from its errors (n, sizes) by size.
 
     Interpolated linearly in the logarithms, and beyond the measured sizes as the inverse square of the error;
-    at least one pass.
+    at least one sample.
     """
     errors = np.minimum.accumulate(errors, axis=1)
-    after = np.clip((errors > error[:, None]).sum(1), 1, errors.shape[1] - 1)[:, None]
-    x, y = np.log(errors), np.log(passes)
-    x0, x1 = (np.take_along_axis(x, place, 1)[:, 0] for place in (after - 1, after))
-    y0, y1 = (np.take_along_axis(y, place, 1)[:, 0] for place in (after - 1, after))
+    after = np.clip((errors > error[:, None]).sum(1), 1, errors.shape[1] - 1)
+    x, y = np.log(errors), np.log(np.array(SIZES, float))
+    x0, x1 = (np.take_along_axis(x, place[:, None], 1)[:, 0] for place in (after - 1, after))
+    y0, y1 = y[after - 1], y[after]
     with np.errstate(divide="ignore", invalid="ignore"):
         inside = y0 + (y1 - y0) * (np.log(error) - x0) / (x1 - x0)
-        low, high = (y[:, end] + 2 * (x[:, end] - np.log(error)) for end in (0, -1))
+        low, high = (y[end] + 2 * (x[:, end] - np.log(error)) for end in (0, -1))
     found = np.where(error >= errors[:, 0], low, np.where(error <= errors[:, -1], high, inside))
     return np.asarray(np.exp(np.maximum(found, 0)))
 
@@ -113,11 +121,11 @@ def verdicts(compared: pd.DataFrame) -> pd.Series[Any]:
     """Return "inside", "sampling", "tied" or "unresolved" for each row.
 
     Sampling wins where the rule is not accurate enough. A factor that is only a lower bound does not show
-    that sampling wins.
+    that sampling wins, nor does an oracle with larger errors than those that are accurate enough.
     """
     factor, bound, accurate = compared["factor"], compared["bound"], compared["accurate"]
-    kinds = [~accurate, factor > TIED, bound, factor < 1 / TIED]
-    found = np.select(kinds, ["sampling", "inside", "unresolved", "sampling"], default="tied")
+    kinds = [accurate & (factor > TIED), bound, ~accurate | (factor < 1 / TIED)]
+    found = np.select(kinds, ["inside", "unresolved", "sampling"], default="tied")
     return pd.Series(found, index=compared.index)
 
 

@@ -18,6 +18,7 @@ from sdp_bench.reports.statistics.equal_compute import (
     verdicts,
 )
 from sdp_bench.reports.style.figure import SMALL, Figure, log_scale, look, panels
+from sdp_bench.reports.style.labels import listed, span
 from sdp_bench.reports.style.theme import LIGHT, ORDERED, Style
 
 TITLES = {
@@ -54,10 +55,11 @@ class EqualCompute(Section):
         passes = compared.groupby("rule", observed=True)["passes"].agg(["min", "max"])
         return {
             "answer": answer(best),
+            "without_limits": _by_noise(best_inside(compared.assign(accurate=True))),
             "figures": [_wins(best), _crossings(crossovers(best))],
             "nets": len(best.drop_duplicates(NET)),
-            "depths": (best["depth"].min(), best["depth"].max()),
-            "widths": (best["width"].min(), best["width"].max()),
+            "depths": span(best["depth"], 0),
+            "widths": span(best["width"], 0),
             "uses": TITLES,
             "rows": [
                 (
@@ -83,18 +85,28 @@ def answer(best: pd.DataFrame) -> str:
     """Say in which settings looking inside wins, from one rule of each setting."""
     large = best["noise"] > 1
     shallow = large & (best["depth"] <= SHALLOW) & best["use"].isin(("mean", "standard_deviation"))
-    return (
+    said = (
         "A rule that looks inside the net is accurate enough and takes less than half the operations of the "
-        f"best sampler in {_share(best[best['noise'] < 1])} of settings at noise below one kink distance, "
-        f"{_share(best[best['noise'] == 1])} at one, and {_share(best[large])} above. Above, the share is "
-        f"{_share(best[shallow])} for means and standard deviations of nets with one or two hidden layers, "
-        f"and {_share(best[large].drop(best[shallow].index))} otherwise."
+        f"best sampler in {_by_noise(best)}."
+    )
+    if not shallow.any() or not (large & ~shallow).any():
+        return said
+    return (
+        f"{said} Above, the share is {_share(best[shallow])} for means and standard deviations of nets with "
+        f"one or two hidden layers, and {_share(best[large & ~shallow])} otherwise."
     )
 
 
+def _by_noise(best: pd.DataFrame) -> str:
+    levels = {
+        " of settings at noise below one kink distance": best["noise"] < 1,
+        " at one": best["noise"] == 1,
+        " above": best["noise"] > 1,
+    }
+    return listed([_share(best[chosen]) + where for where, chosen in levels.items() if chosen.any()])
+
+
 def _share(best: pd.DataFrame) -> str:
-    if best.empty:
-        return "no data"
     share, low, high = (shares(best.assign(all=0), ["all"])[["inside", "low", "high"]].to_numpy() * 100)[0]
     return f"{share:.0f} % ({low:.0f} to {high:.0f} %)"
 
@@ -128,8 +140,8 @@ def _wins(best: pd.DataFrame) -> Figure:
         "Share of nets on which a rule that looks inside is accurate enough (errors of at most 0.05 standard "
         "deviations in the mean and in W1, 5 % in standard deviations, 1 point in the class, 25 % in tails) "
         "and takes less than half the operations of the best sampler with its error; mean and 95 % interval "
-        "over nets. One kink distance is the noise at which, for half of the hidden units, the kink is one "
-        "standard deviation away.",
+        "over nets. One kink distance is the noise at which, for half of the hidden units with a gradient, "
+        "the kink is at most one standard deviation away.",
         "Lines of the share of nets against noise, one for each kind of net, in a panel for each use.",
         drawing,
     )

@@ -54,6 +54,44 @@ def test_an_error_below_the_oracles_is_a_bound_and_never_a_win_of_sampling():
     assert [verdicts(row).iloc[0] for row in rows] == ["inside", "unresolved"]
 
 
+def controlled(records, error, jacobian=11.0):
+    """The same records with another control variate: its error at all sizes, and passes of its Jacobian."""
+    own = records["rule"].str.startswith("control_variate")
+    counts = own & (records["metric"] == "operations")
+    return records.assign(
+        value=(records["value"] + jacobian).where(counts, records["value"].mask(own & ~counts, error))
+    )
+
+
+def test_a_control_variate_takes_its_jacobian_for_any_number_of_samples():
+    records = controlled(net({"sdp": {"0.1": 0.04}}, {"sdp": 11.0}), 0.02)
+    (row,) = factors(records).itertuples()
+    assert (row.sampler, row.needed) == ("control_variate", pytest.approx(16 / 4 + 11))
+    (row,) = factors(controlled(records, 1e-4, 0.0)).itertuples()
+    assert row.needed == pytest.approx(1 + 11)
+
+
+def test_a_sampler_may_need_one_sample_if_the_oracle_does_not_resolve_its_error():
+    """Above 2 the factor is still a win, and below it neither side has won."""
+    for passes, outcome in ((3.0, "inside"), (11.0, "unresolved"), (300.0, "unresolved")):
+        records = controlled(net({"sdp": {"0.1": 0.045}}, {"sdp": passes}, oracle=0.02), 0.001)
+        compared = factors(records)
+        assert compared["needed"].tolist() == [pytest.approx(1 + 11)]
+        assert verdicts(compared).tolist() == [outcome]
+
+
+def test_an_oracle_too_small_for_the_limits_leaves_the_verdict_open():
+    compared = factors(net({"sdp": {"0.1": 0.01}}, {"sdp": 11.0}, oracle=0.1))
+    assert verdicts(compared).tolist() == ["unresolved"]
+    compared = factors(net({"sdp": {"0.1": 0.3}}, {"sdp": 11.0}, oracle=0.1))
+    assert verdicts(compared).tolist() == ["sampling"]
+
+
+def test_the_last_measurement_of_a_net_counts():
+    records = [net({"sdp": {"0.1": error}}, {"sdp": 11.0}) for error in (0.3, 0.02)]
+    assert factors(pd.concat(records))["error"].tolist() == [pytest.approx(0.02)]
+
+
 def test_a_rule_that_is_not_accurate_enough_loses_whatever_it_costs():
     compared = factors(net({"sdp": {"0.1": 0.3}}, {"sdp": 1.0}))
     assert compared["factor"].iloc[0] > 2
