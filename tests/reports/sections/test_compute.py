@@ -55,6 +55,15 @@ def test_shares_without_limits_count_rules_that_are_not_accurate_enough():
     assert "100 % (100 to 100 %) above" in context["without_limits"]
 
 
+def test_the_answer_leaves_out_widths_that_lack_depths():
+    wide = {"objective": "relu 1x1024 trained"}
+    measured = frame({1: (LOSS, LOSS, LOSS), 8: (LOSS, LOSS, LOSS)})
+    won = frame({1: (WIN, WIN, WIN)}).assign(**wide)
+    said = answer(best_inside(comparison(Results(pd.concat([measured, won], ignore_index=True)))))
+    assert said.startswith("On nets of 16 units a layer")
+    assert "in 0 % (0 to 0 %) of settings at noise below" in said
+
+
 def test_the_table_has_shares_factors_and_passes():
     context = EqualCompute().build(Results(frame({1: (WIN, WIN, LOSS)})))
     ((label, passes, cells),) = context["rows"]
