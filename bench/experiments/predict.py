@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +31,7 @@ from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.settings import Settings
 from sdp_ref.activations import ACTIVATIONS
-from sdp_ref.errors import ReplacedLawWarning, message_of
+from sdp_ref.errors import ReplacedLawWarning, UndefinedError, message_of
 from sdp_ref.laws import Cauchy, Law, SymmetricStable, joined, law_of
 from sdp_ref.rules import MomentMatching, Propagator, Rule
 
@@ -44,7 +45,8 @@ def predict(
 ) -> tuple[Law, list[float], Callable[[], float]]:
     """Return the law predicted for each input, float64 on the CPU, times (s) per input, and a count.
 
-    The count calls the rule once more and returns its operations per input, in regular passes.
+    The count calls the rule once more and returns its operations per input, in regular passes; an
+    UndefinedError if the net has no operations in PyTorch.
 
     Computes in float64: float32 covariances lose the thin directions of nearly flat outputs. `law` is that of
     the inputs, and `roots` are the keys of their oracles, from which a sampling rule's seeds are derived.
@@ -73,7 +75,10 @@ def predict(
     @functools.cache
     def passes() -> float:
         with torch.no_grad(), unsaid(), threads(1):
-            return operations(lambda: propagate(law)) / operations(lambda: net(law.location))
+            regular = operations(lambda: net(law.location))
+            if not regular:
+                raise UndefinedError("the net has no operations in PyTorch, in which rules are counted")
+            return operations(lambda: propagate(law)) / regular
 
     return predicted.to(device="cpu"), seconds, passes
 
@@ -89,7 +94,9 @@ def unsaid() -> Iterator[None]:
         yield
 
 
-def prediction_of(rule: Propagator, law: Law, oracle: Oracle, passes: Callable[[], float]) -> Prediction:
+def prediction_of(
+    rule: Propagator, law: Law, oracle: Oracle, passes: Callable[[], float] = lambda: math.nan
+) -> Prediction:
     """Return a prediction for metrics from the law, batch 1, predicted for the oracle's input.
 
     A stable law has independent components and gives marginals only. For a rule that linearises the net (with

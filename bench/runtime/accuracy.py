@@ -55,7 +55,7 @@ def change(group: Any, rule: str) -> float:
     if rule not in known:
         return math.nan
     keys = [subject.key for subject in group.subjects]
-    law, _ = predict(sr.rule(rule), group.net.build(), group.law, keys)
+    law, *_ = predict(sr.rule(rule), group.net.build(), group.law, keys)
     before = [known[rule]["predictions"][key.hex] for key in keys]
     means = np.array([answer["mean"] for answer in before])
     deviations = np.array([_deviations(answer) for answer in before])

@@ -5,7 +5,10 @@ import torch
 from torch import nn
 
 import sdp_ref as sr
+from sdp_bench.bench.experiments.predict import predict
+from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.operations import operations
+from sdp_ref.errors import UndefinedError
 
 
 def test_a_linear_layer_counts_two_operations_for_each_weight_and_example():
@@ -50,3 +53,21 @@ def test_sdp_takes_a_backward_pass_for_each_output(width, passes):
     propagate(x)  # the first call also compares differences with the Jacobian
     counted = operations(lambda: propagate(x)) / operations(lambda: net(x.mean))
     assert counted == pytest.approx(passes, rel=0.2 if width == 64 else 0.03)
+
+
+def counted(net, inputs):
+    x = sr.DiagonalGaussian(torch.zeros(inputs, 3), torch.ones(inputs, 3))
+    keys = [OracleKey("net", f"input {i}", "gaussian:sigma=1.0", "mc", 100) for i in range(inputs)]
+    return predict(sr.rule("unscented"), net, x, keys)[2]
+
+
+def test_a_count_is_that_of_one_input():
+    """Six points take six passes; the moments of three outputs take as many operations for each input."""
+    net = nn.Sequential(nn.Linear(3, 200), nn.ReLU(), nn.Linear(200, 3))
+    assert counted(net, 1)() == pytest.approx(6, rel=0.2)
+    assert counted(net, 8)() == pytest.approx(counted(net, 1)(), rel=0.05)
+
+
+def test_a_net_without_operations_in_torch_is_no_unit_of_them():
+    with pytest.raises(UndefinedError, match="no operations in PyTorch"):
+        counted(nn.Identity(), 1)()

@@ -48,7 +48,7 @@ def oracle_of(group, settings=SETTINGS, place=0):
 
 def predicted(group, name, oracle):
     rule = sdp_ref.rule(name)
-    law, _ = predict.predict(rule, oracle.net, group.law, [subject.key for subject in group.subjects])
+    law, *_ = predict.predict(rule, oracle.net, group.law, [subject.key for subject in group.subjects])
     return predict.prediction_of(rule, law[0], oracle)
 
 

@@ -215,7 +215,7 @@ def test_the_first_call_of_a_rule_is_not_its_time(net, x):
 
     keys = [OracleKey("net", f"input {i}", "gaussian:sigma=1.0", "mc", 100) for i in range(x.batch)]
     rule = Counting()
-    _, seconds = predict.predict(rule, net, x, keys)
+    _, seconds, _ = predict.predict(rule, net, x, keys)
     assert rule.calls == len(seconds) + 1
 
 
