@@ -34,7 +34,10 @@ class EqualCompute(ReplicateExperiment):
     """Errors and operations of rules and samplers, on trained nets and on the same nets before training."""
 
     def expand(self, scope: Scope) -> Expansion:
-        """Return a group for each net, by increasing size; a UserError for another activation."""
+        """Return a group for each net, by increasing size.
+
+        A DataMissingError is raised without MNIST, a UserError for another activation.
+        """
         from sdp_bench.bench.experiments.versions import of_method
         from sdp_bench.bench.studies.compute import group as study
 
@@ -43,6 +46,8 @@ class EqualCompute(ReplicateExperiment):
         kinds = [settings.design.activation] if settings.design.activation else ACTIVATIONS
         if unknown := set(kinds) - set(ACTIVATIONS):
             raise UserError(f"{self.name} has nets with {' and '.join(ACTIVATIONS)}, not {unknown.pop()}")
+        for split in ("train", "test"):
+            study.images(split)
         depths = settings.design.depths or size.depths or ()
         grid = itertools.product(range(size.nets or 1), kinds, TRAININGS, depths, widths)
         groups = []

@@ -8,11 +8,21 @@ import torch
 from torch import nn
 
 import sdp_ref as sr
+from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.settings import Design, Settings, Size
 from sdp_bench.bench.studies.compute import EXPERIMENT, KINK_DISTANCES, SIZES, USES
 from sdp_bench.bench.studies.compute import group as study
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made_up_images():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(50, 49, generator=generator), torch.randint(10, (50,), generator=generator)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "images", lambda _split: images)
+        yield
 
 
 def settings(**size):
@@ -103,15 +113,11 @@ def test_the_control_variate_is_exact_on_a_linear_net():
 
 
 @pytest.fixture(scope="module")
-def measured():
+def measured(made_up_images):
     """Records of one random ReLU net."""
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand(50, 49, generator=generator), torch.randint(10, (50,), generator=generator)
     groups = EXPERIMENT.expand(Scope(settings())).groups
     (group,) = (each for each in groups if each.objective == "relu 1x16 random")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "images", lambda _split: images)
-        return group, list(group.measure(group.cells))
+    return group, list(group.measure(group.cells))
 
 
 def test_a_group_records_every_method_at_every_level(measured):
@@ -165,3 +171,12 @@ def test_groups_are_sorted_by_size_and_options_are_checked():
     assert (group.activation, group.depth, group.width) == ("gelu", 3, 5)
     with pytest.raises(UserError, match="relu and gelu, not tanh"):
         EXPERIMENT.expand(Scope(Settings(design=Design(activation="tanh"))))
+
+
+def test_without_the_images_there_is_nothing_to_run(monkeypatch):
+    def missing(split):
+        raise DataMissingError(f"no {split}")
+
+    monkeypatch.setattr(study, "images", missing)
+    with pytest.raises(DataMissingError):
+        EXPERIMENT.expand(Scope(settings()))
