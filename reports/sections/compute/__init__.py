@@ -55,7 +55,7 @@ class EqualCompute(Section):
         passes = compared.groupby("rule", observed=True)["passes"].agg(["min", "max"])
         return {
             "answer": answer(best),
-            "without_limits": _by_noise(best_inside(compared.assign(accurate=True))),
+            "without_limits": _by_noise(_complete(best_inside(compared.assign(accurate=True)))),
             "figures": [_wins(best), _crossings(crossovers(best))],
             "nets": len(best.drop_duplicates(NET)),
             "depths": span(best["depth"], 0),
@@ -82,19 +82,14 @@ def comparison(results: Results) -> pd.DataFrame | None:
 
 
 def answer(best: pd.DataFrame) -> str:
-    """Say in which settings looking inside wins, from one rule of each setting.
-
-    Widths that were not measured at every depth are left out: looking inside wins more often on shallow nets.
-    """
-    depths = best.groupby("width")["depth"].nunique()
-    widths = depths.index[depths == depths.max()]
-    best = best[best["width"].isin(widths)]
+    """Say in which settings looking inside wins, from one rule of each setting."""
+    best = _complete(best)
+    widths = ", ".join(map(str, sorted(set(best["width"]))))
     large = best["noise"] > 1
     shallow = large & (best["depth"] <= SHALLOW) & best["use"].isin(("mean", "standard_deviation"))
     said = (
-        f"On nets of {', '.join(map(str, widths))} units a layer, a rule that looks inside the net is "
-        "accurate enough and takes less than half the operations of the best sampler in "
-        f"{_by_noise(best)}."
+        f"On nets of {widths} units a layer, a rule that looks inside the net is accurate enough and "
+        f"takes less than half the operations of the best sampler in {_by_noise(best)}."
     )
     if not shallow.any() or not (large & ~shallow).any():
         return said
@@ -102,6 +97,12 @@ def answer(best: pd.DataFrame) -> str:
         f"{said} Above, the share is {_share(best[shallow])} for means and standard deviations of nets with "
         f"one or two hidden layers, and {_share(best[large & ~shallow])} otherwise."
     )
+
+
+def _complete(best: pd.DataFrame) -> pd.DataFrame:
+    """Leave out widths that lack some depths: looking inside wins more often on shallow nets."""
+    depths = best.groupby("width")["depth"].nunique()
+    return best[best["width"].isin(depths.index[depths == depths.max()])]
 
 
 def _by_noise(best: pd.DataFrame) -> str:

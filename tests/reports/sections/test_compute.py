@@ -61,6 +61,8 @@ def test_the_answer_leaves_out_widths_that_lack_depths():
     won = frame({1: (WIN, WIN, WIN)}).assign(**wide)
     said = answer(best_inside(comparison(Results(pd.concat([measured, won], ignore_index=True)))))
     assert said.startswith("On nets of 16 units a layer")
+    context = EqualCompute().build(Results(pd.concat([measured, won], ignore_index=True)))
+    assert "0 % (0 to 0 %) of settings at noise below" in context["without_limits"]
     assert "in 0 % (0 to 0 %) of settings at noise below" in said
 
 
