@@ -91,6 +91,9 @@ def table(folder: str) -> pd.DataFrame:
     return frame.dropna(subset="ratio")
 
 
+TICKS = [2, 5, 10, 20, 50, 100]
+
+
 def figure(frame: pd.DataFrame) -> str:
     """Ratios over versions as an SVG."""
     grid = sns.relplot(
@@ -98,6 +101,9 @@ def figure(frame: pd.DataFrame) -> str:
         kind="line", markers=True, dashes=False, height=2.6, aspect=1.4,
     )  # fmt: skip
     grid.set(yscale="log", xlabel="", ylabel="regular passes").set_titles("{col_name}, {row_name}")
+    grid.set(yticks=TICKS, yticklabels=TICKS).tick_params(
+        axis="y", which="minor", left=False, labelleft=False
+    )
     grid.tick_params(axis="x", rotation=90)
     text = io.StringIO()
     grid.savefig(text, format="svg", metadata={"Date": None})
