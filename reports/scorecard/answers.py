@@ -51,6 +51,9 @@ USES = (
 )
 
 
+_PERCENT = 1.25
+"""Factor from which an error is given as a factor, as percentages then differ between both directions."""
+
 _NOUNS = {
     "std_ratio": "standard deviations ",
     "iqr_ratio": "interquartile ranges ",
@@ -83,8 +86,9 @@ class Error:
             way = "too large" if self.direction > 0 else "too small"
             if not abs(self.direction) > self.score / 2:
                 way = "too large or too small"
-            if self.score < math.log(2):
-                return noun, labels.interval(*100 * np.expm1(ends)), f" % {way}"
+            if self.score < math.log(_PERCENT):
+                sign = -1 if way == "too small" else 1  # 1 / 1.2 is 17 % too small
+                return noun, labels.interval(*100 * sign * np.expm1(sign * ends)), f" % {way}"
             return noun, labels.interval(*np.exp(ends)), f" times {way}"
         if self.metric.name == "tv_class":
             return (
@@ -203,7 +207,7 @@ def _answer(
         float(part["sigma"].iloc[0]),
         ranking,
         rule,
-        "" if cheapest in (rule, LINEAR) else cheapest,
+        "" if cheapest in (rule, LINEAR) or error(cheapest).is_small(use) is False else cheapest,
         error(rule),
         error(LINEAR) if LINEAR in ranked else None,
         error(ORACLE_MOMENTS.name) if ORACLE_MOMENTS.name in replicates.rules else None,
@@ -239,6 +243,8 @@ def _checked(advice: Sequence[Mapping[str, Any]], found: Sequence[Answer]) -> st
         if outcome and small is not None:
             right = "right" if (outcome == "accurate") == small else "wrong"
             counts["undecided" if outcome == "undecided" else right] += 1
+    if not any(counts.values()):
+        return "compared in no case, as the measurement decides none"
     of = f"of {sum(counts.values())} pairs of use and noise level at which the measurement decides"
     return f"{', '.join(f'{name} in {number}' for name, number in counts.items())} {of}"
 
@@ -256,9 +262,7 @@ def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits)
     first, last = run[0], run[-1]
     action, poor = traits.action(first.rule), first.error.is_small(first.use) is False
     if poor:
-        action = (
-            f"no compared rule is accurate enough, draw more samples; best: {traits.recommended(first.rule)}"
-        )
+        action = f"{_samples_of(run)}; best rule: {traits.recommended(first.rule)}"
     text = f"{action}{_cost(first.rule, costs)}: {_errors([first.error, last.error])}"
     if first.rule == LINEAR:
         text += f"; linearisation is statistically tied with the best rule, {first.trust}"
@@ -276,6 +280,13 @@ def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits)
             f"{_errors([first.linear, last.linear])}, {first.trust}"
         )
     return Line(f"{first.use.name}, {_range(run)}", text)
+
+
+def _samples_of(poor: Sequence[Answer]) -> str:
+    """What to do where no rule is accurate enough: more samples do not help where no Gaussian is."""
+    if all(answer.gaussian and answer.gaussian.is_small(answer.use) is False for answer in poor):
+        return "no Gaussian is accurate enough, draw samples and use them without fitting one"
+    return "no compared rule is accurate enough, draw more samples"
 
 
 def _errors(ends: Sequence[Error]) -> str:
@@ -309,7 +320,7 @@ def _conclusion(found: Sequence[Answer], costs: Sequence[CostTable], traits: Rul
     if poor:
         best = labels.listed(list(dict.fromkeys(traits.label(answer.rule) for answer in poor)))
         where = _where(poor, found)
-        parts.append(f"no compared rule is accurate enough for {where} (best: {best}), draw more samples")
+        parts.append(f"for {where}, {_samples_of(poor)} (best rule: {best})")
     return said + "; ".join(parts)
 
 

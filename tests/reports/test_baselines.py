@@ -106,6 +106,6 @@ def test_the_readme_says_how_many_statements_hold(committed):
         tally.pop(name) for name in ("supported", "refuted", "undecided", "not measured")
     )
     assert (
-        f"{supported} are supported, {refuted} refuted and {undecided} undecided; {sum(tally.values())} depend "
-        f"on the convention, and {missing} were not measured." in readme
+        f"{supported} are supported, {refuted} refuted and {undecided} undecided; {sum(tally.values())} "
+        f"depend on the convention, and {missing} were not measured." in readme
     )
