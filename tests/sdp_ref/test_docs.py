@@ -96,7 +96,7 @@ def test_the_table_tells_the_truth(start, rule):
 
 
 def test_the_table_says_which_laws_are_taken():
-    row = table()["laws taken"]
+    row = table()["input laws"]
     mean = torch.zeros(1, 4)
     laws = {
         "Gaussian": sr.DiagonalGaussian(mean, mean + 1),
