@@ -84,7 +84,7 @@ def comparison(results: Results) -> pd.DataFrame | None:
 def answer(best: pd.DataFrame) -> str:
     """Say in which settings looking inside wins, from one rule of each setting."""
     best = _complete(best)
-    widths = ", ".join(map(str, sorted(set(best["width"]))))
+    widths = listed([str(width) for width in sorted(set(best["width"]))])
     large = best["noise"] > 1
     shallow = large & (best["depth"] <= SHALLOW) & best["use"].isin(("mean", "standard_deviation"))
     said = (
