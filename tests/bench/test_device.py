@@ -99,7 +99,12 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
 
 
 @pytest.mark.parametrize(
-    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in experiments()]
+    "name",
+    [
+        each if each in QUICK else pytest.param(each, marks=pytest.mark.slow)
+        for each, known in experiments().items()
+        if known.takes("device")
+    ],
 )
 def test_a_group_of_every_suite_is_measured_on_a_device_as_on_the_cpu(name, made_up, monkeypatch, tmp_path):
     letters = {

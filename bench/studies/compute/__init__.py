@@ -33,6 +33,9 @@ USES = ("mean", "standard_deviation", "whole_distribution", "class", "tail")
 class EqualCompute(ReplicateExperiment):
     """Errors and operations of rules and samplers, on trained nets and on the same nets before training."""
 
+    def takes(self, option: str) -> bool:
+        return option in {"nets", *self.options}  # CPU only
+
     def expand(self, scope: Scope) -> Expansion:
         """Return a group for each net, by increasing size.
 
