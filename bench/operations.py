@@ -31,8 +31,8 @@ def operations(work: Callable[[], object]) -> float:
 
     A multiplication and an addition of a matrix product or convolution are two operations, as in torch's
     ``FlopCounterMode``. A factorisation takes the leading term of the textbook. Any other op takes one for
-    each element of its largest tensor, whatever the function; views, copies and constants are free, as is
-    work outside torch.
+    each element of its largest tensor, whatever the function. Views, clones and conversions are free, as are
+    `zeros`, `ones` and work outside torch; concatenation counts.
     """
     with _Counter() as counter:  # type: ignore[no-untyped-call]
         work()

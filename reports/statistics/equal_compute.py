@@ -110,10 +110,7 @@ def best_inside(compared: pd.DataFrame) -> pd.DataFrame:
     It is the one with the largest factor of those that are accurate enough; if none is, the most accurate.
     """
     inside = compared[~compared["rule"].isin(POINTS)]
-    order = (
-        inside["accurate"].where(inside["accurate"], 0) * inside["factor"]
-        - inside["error"] * ~inside["accurate"]
-    )
+    order = inside["factor"].where(inside["accurate"].astype(bool), -inside["error"])
     return inside.loc[order.groupby([inside[name] for name in SETTING]).idxmax()].reset_index(drop=True)
 
 

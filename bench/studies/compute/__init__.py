@@ -60,6 +60,7 @@ class EqualCompute(ReplicateExperiment):
             samples = min(
                 size.samples or study.SAMPLES, study.SAMPLES if width <= study.WIDE else study.FEWER
             )
+            left_out = study.left_out(activation, depth, width, seed)
             text = (
                 f"{study.TASK}; 49-{'-'.join([str(width)] * min(depth, 3))}{'...' if depth > 3 else ''}-10, "
                 f"{depth} hidden layers of {activation}; oracle of {samples} samples"
@@ -77,7 +78,7 @@ class EqualCompute(ReplicateExperiment):
                         activation,
                         depth,
                     ),
-                    methods=study.methods_of(activation, depth, width, seed),
+                    methods=tuple(method for method in self.rules if method not in left_out),
                     seeds=(seed,),
                     device="cpu",
                     dataset="mnist 7x7",
