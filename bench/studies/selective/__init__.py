@@ -82,11 +82,11 @@ class SelectivePrediction(ReplicateExperiment):
         groups: list[ReplicateGroup] = []
         for objective in study.models():
             name, scale = objective.name, f"{objective.noise.parameter} {objective.sigma:g}"
-            noise = f", {objective.rule.name} at {scale}" if objective.rule else ""
+            noise = f", {objective.rule.spec} at {scale}" if objective.rule else ""
             how = f"{name}{noise}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
             identity = digest(
                 *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH),
-                *(objective.learning_rate, study.SIGMA, list(CERTIFICATES), study.CERTIFIED),
+                *(objective.label, objective.learning_rate, study.SIGMA, list(CERTIFICATES), study.CERTIFIED),
             )
             text = f"{images.description}; {how}"
             groups += self.by_seed(

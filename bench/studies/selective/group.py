@@ -148,7 +148,7 @@ OBJECTIVES = {
     objective.name: objective
     for objective in (
         Objective("softmax"),
-        Objective("dirichlet", MarginalMomentMatching(), SCALE),
+        Objective("dirichlet", MarginalMomentMatching(precision=1e-5), SCALE),
         Objective("pairwise_gaussian", SDP(), 0.1),
         Objective("pairwise_marginal", MarginalSDP(), 0.1),
         Objective("pairwise_cauchy", SDP(), 0.1, CAUCHY),
