@@ -97,9 +97,11 @@ def judge(
         return Verdict(KIND, tuple(findings), "no prediction was compared")
     small = [size for size in sizes if size <= THRESHOLD]
     largest = max(small, default=0.0)
-    text = "exactly 0" if largest == 0 else f"at most {largest:.2g} (rounding)"
-    used = f"fresh oracles: {oracles}, seed {draw}" if oracles else "no oracle was needed"
-    note = f"{len(small)} of {len(sizes)} predictions unchanged, drift {text}; {used}"
+    text = "drift exactly 0" if largest == 0 else f"drift at most {largest:.2g}"
+    used = (
+        f"fresh oracles: {oracles}, seed {draw}" if oracles else "no fresh oracles (for changed cells only)"
+    )
+    note = f"{len(small)} of {len(sizes)} predictions unchanged or rounded ({text}); {used}"
     return Verdict(KIND, tuple(findings), note)
 
 
