@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.nets.architectures import Architecture, ClassifierArchitecture
@@ -90,9 +90,11 @@ class Experiment(ABC):
     `rank`: position among the experiments, lowest first. `metrics`: names of metrics, with fixed options:
     ``tv_paper:bins=20``. `rules`: rules or methods to compare, as stored in records. `paper`: size of the
     paper's design. `presets`: differences from the paper's size, by preset. `classifiers`: classifiers of
-    images or sequences that it measures; any trained one is used.
+    images or sequences that it measures; any trained one is used. `has_oracle`: whether its numbers are
+    distances from an oracle, as opposed to scores on data.
     """
 
+    has_oracle: ClassVar[bool] = True
     name: str
     description: str
     title: str = ""
@@ -132,11 +134,6 @@ class Experiment(ABC):
     @abstractmethod
     def takes(self, option: str) -> bool:
         """Return whether the experiment has an option of `sdp_bench.bench.settings.Settings.but`."""
-
-    @property
-    @abstractmethod
-    def has_oracle(self) -> bool:
-        """Whether its numbers are distances from an oracle, as opposed to scores on data."""
 
     @abstractmethod
     def extent(self, settings: Settings) -> str:

@@ -66,10 +66,6 @@ class LawExperiment(Experiment):
         fixed = {each.name for each in fields(Recipe)} - {"epochs"} if self.recipes else set()
         return option not in {"datasets", *fixed}
 
-    @property
-    def has_oracle(self) -> bool:
-        return True
-
     def extent(self, settings: Settings) -> str:
         depths: dict[str, list[int]] = {}
         for architecture in self._own_architectures(settings):

@@ -121,10 +121,6 @@ class ProblemExperiment(Experiment):
         """Return whether it has an option: rules and a device; everything else is frozen."""
         return option in {"rules", "slow_rules", "device"}
 
-    @property
-    def has_oracle(self) -> bool:
-        return True
-
     def size(self, settings: Settings) -> Size:  # noqa: ARG002
         """Return its only size; presets and options do not change it."""
         return self.paper

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sdp_bench.bench import identity
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.errors import OutsideError, outside
-from sdp_bench.bench.experiments.base import Experiment, Group
+from sdp_bench.bench.experiments.base import Expansion, Experiment, Group
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
 from sdp_bench.bench.settings import Settings, Size
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.predict import Scope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,20 +25,19 @@ class ReplicateExperiment(Experiment):
 
     The first of its metrics is recorded for every seed and method, the others only if they are defined.
 
-    `version`: raised with every change that changes scores. Where trained models are cached, their training
-    has a version of its own. `options`: supported settings, in addition to `nets` (the number of seeds) and
-    `device`.
+    `study`: module that measures it, imported when there is work to plan; its function ``expand(experiment,
+    scope)`` returns the groups. `version`: raised with every change that changes scores. Where trained models
+    are cached, their training has a separate version. `options`: supported settings, in addition to `nets`
+    (the number of seeds) and `device`.
     """
 
-    version: ClassVar[int] = 1
+    study: str = ""
+    version: int = 1
     options: frozenset[str] = frozenset()
+    has_oracle: ClassVar[bool] = False
 
     def takes(self, option: str) -> bool:
         return option in {"nets", "device", *self.options}
-
-    @property
-    def has_oracle(self) -> bool:
-        return False
 
     def size(self, settings: Settings) -> Size:
         """Return the size; without an oracle, the user's number of samples is the number of images."""
@@ -44,49 +47,22 @@ class ReplicateExperiment(Experiment):
     def extent(self, settings: Settings) -> str:
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
 
-    def by_seed(
-        self, kind: type[ReplicateGroup], settings: Settings, replicated: Replicated, **fields: Any
-    ) -> list[ReplicateGroup]:
+    def expand(self, scope: Scope) -> Expansion:
+        expansion: Expansion = importlib.import_module(self.study).expand(self, scope)
+        return expansion
+
+    def by_seed(self, kind: type[ReplicateGroup], settings: Settings, **fields: Any) -> list[ReplicateGroup]:
         """Return a group for each seed; `fields` are those of its kind."""
         return [
             kind(
                 name=self.name,
                 metrics=self.metrics,
-                replicated=replicated,
                 seeds=(seed,),
                 device=settings.sampling.device,
                 **fields,
             )
             for seed in range(self.size(settings).nets or 0)
         ]
-
-
-@dataclass(frozen=True)
-class Replicated:
-    """A design that is repeated with several seeds.
-
-    `experiment`: name. `depth`: depth of its nets. `text`: Description: data sets, epochs, omissions.
-    `identity`: hash of everything that determines the numbers except the seed, the description and the code.
-    """
-
-    experiment: str
-    label: str
-    text: str
-    identity: str
-    activation: str = "relu"
-    depth: int = 1
-
-    def key(self, seed: int) -> str:
-        """Return the key of one seed's unit, 16 hexadecimal digits.
-
-        The format of the first results files is kept, so that their measurements are still recognised.
-        """
-        nets = {"label": self.label, "activation": self.activation, "depth": self.depth}
-        recipe = {"experiment": self.experiment, "text": self.text, "identity": self.identity}
-        root = identity.digest(nets, recipe)[:16]
-        return identity.digest(
-            {"net": root, "input": f"seed {seed}", "noise": "", "sampler": "", "samples": 0}
-        )[:16]
 
 
 Number = tuple[str, str, float, str | None]
@@ -98,29 +74,45 @@ class ReplicateGroup(Group):
     """Some methods with some seeds.
 
     `name`: name of the experiment. `metrics`: the first is there wherever a method was scored. `versions`: of
-    experiment, training and rule, as records have them. `dataset`, `objective`, `sigma`: see `Unit`.
+    experiment, training and rule, as records have them. `dataset`, `objective`, `sigma`: see `Unit`. `label`:
+    data and net. `design`: description: data sets, epochs, omissions. `identity`: hash of everything that
+    determines the numbers except the seed, the descriptions and the code. `activation`, `depth`: of the nets.
     """
 
     name: str
     metrics: tuple[str, ...] = field(repr=False)
     versions: str = field(repr=False)
-    replicated: Replicated
+    label: str
+    design: str
+    identity: str
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
     device: str
     dataset: str
     objective: str
     sigma: float | None = None
+    activation: str = "relu"
+    depth: int = 1
+
+    def key(self, seed: int) -> str:
+        """Return the key of one seed's unit, 16 hexadecimal digits.
+
+        The format of the first results files is kept, so that their measurements are still recognised.
+        """
+        nets = {"label": self.label, "activation": self.activation, "depth": self.depth}
+        recipe = {"experiment": self.name, "text": self.design, "identity": self.identity}
+        root = digest(nets, recipe)[:16]
+        return digest({"net": root, "input": f"seed {seed}", "noise": "", "sampler": "", "samples": 0})[:16]
 
     def unit(self, seed: int) -> Unit:
         """Return the unit of one seed, as stored in a results file."""
         return Unit(
-            self.replicated.key(seed),
+            self.key(seed),
             sigma=self.sigma,
             dataset=self.dataset,
             objective=self.objective,
             seed=seed,
-            design=self.replicated.text,
+            design=self.design,
         )
 
     @property
@@ -186,5 +178,4 @@ class ReplicateGroup(Group):
     ) -> Record:
         """Return the record of a number without floor and standard error; seeds are its replicates."""
         unit = "nat" if metric == "nll" else "1"
-        key = self.replicated.key(seed)
-        return Record(key, method, metric, component, value, None, None, None, unit, None)
+        return Record(self.key(seed), method, metric, component, value, None, None, None, unit, None)

@@ -16,7 +16,7 @@ from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import ImageClassification, LabelledExamples
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.base import Expansion
-from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.replicates import ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets import storage
@@ -325,6 +325,11 @@ class ClassifierGroup(ReplicateGroup):
         return get_model(images.problem, self.training, seed, self.epochs, self.device)
 
 
+def versions_of(experiment: ReplicateExperiment, objective: Objective) -> str:
+    """Return the versions that scores of models of an objective rest on."""
+    return of_method(experiment.version, VERSION, objective.rule)
+
+
 def expanded(
     experiment: ReplicateExperiment,
     scope: Scope,
@@ -348,15 +353,13 @@ def expanded(
             how = f"{objective.label}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
             identity = digest(data, epochs, steps, BATCH, objective.learning_rate, objective.label, design)
             attack = f"; attacks of {steps} steps" if steps else ""
-            label, text = (
-                f"{name} {images.problem.architecture.label}",
-                f"{images.description}; {how}{attack}",
-            )
             groups += experiment.by_seed(
                 kind,
                 scope.settings,
-                Replicated(experiment.name, label, text, identity[:16]),
-                versions=of_method(experiment.version, VERSION, objective.rule),
+                label=f"{name} {images.problem.architecture.label}",
+                design=f"{images.description}; {how}{attack}",
+                identity=identity[:16],
+                versions=versions_of(experiment, objective),
                 methods=kind.methods_of(objective, experiment.rules),
                 dataset=name,
                 objective=objective.name,

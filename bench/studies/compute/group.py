@@ -18,11 +18,15 @@ from torch.quasirandom import SobolEngine
 import sdp_ref as sr
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import SplitClassification
-from sdp_bench.bench.experiments.predict import prepared
-from sdp_bench.bench.experiments.replicates import Number, ReplicateGroup
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.predict import Scope, prepared
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.versions import of_method
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.operations import operations
-from sdp_bench.bench.studies.compute import KINK_DISTANCES, RULES, SIZES
+from sdp_bench.bench.studies.compute import ACTIVATIONS, KINK_DISTANCES, RULES, SIZES, TRAININGS, WIDTHS
 from sdp_ref.jacobian.jacobian import jacobian_of
 
 TASK = "MNIST, means of 4 x 4 pixels"
@@ -271,8 +275,6 @@ class Propagated:
 class ComputeGroup(ReplicateGroup):
     """A net and a seed, at all noise levels, which are the components of its records."""
 
-    activation: str
-    depth: int
     width: int
     is_trained: bool
     samples: int
@@ -332,3 +334,49 @@ class ComputeGroup(ReplicateGroup):
         # Those of the last call: first calls also prepare what later ones reuse.
         for method, count in passes.items():
             yield method, "operations", count, None
+
+
+def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+    """Return a group for each net, by increasing size.
+
+    A DataMissingError is raised without MNIST, a UserError for another activation.
+    """
+    design, size = scope.settings.design, experiment.size(scope.settings)
+    widths = (design.width,) if design.width else WIDTHS
+    kinds = [design.activation] if design.activation else ACTIVATIONS
+    if unknown := set(kinds) - set(ACTIVATIONS):
+        raise UserError(f"{experiment.name} has nets with {' and '.join(ACTIVATIONS)}, not {unknown.pop()}")
+    for split in ("train", "test"):
+        images(split)
+    grid = itertools.product(
+        range(size.nets or 1), kinds, TRAININGS, design.depths or size.depths or (), widths
+    )
+    groups = []
+    for seed, activation, training, depth, width in sorted(
+        grid, key=lambda net: (net[3] * net[4] ** 2, net[0])
+    ):
+        samples = min(size.samples or SAMPLES, SAMPLES if width <= WIDE else FEWER)
+        excluded = left_out(activation, depth, width, seed)
+        hidden = f"{'-'.join([str(width)] * min(depth, 3))}{'...' if depth > 3 else ''}"
+        groups.append(
+            ComputeGroup(
+                name=experiment.name,
+                metrics=experiment.metrics,
+                versions=of_method(experiment.version),
+                label=f"{depth}x{width} {training}",
+                design=f"{TASK}; 49-{hidden}-10, {depth} hidden layers of {activation}; "
+                f"oracle of {samples} samples",
+                identity=digest(activation, training, depth, width, samples, STEPS)[:16],
+                methods=tuple(method for method in experiment.rules if method not in excluded),
+                seeds=(seed,),
+                device="cpu",
+                dataset="mnist 7x7",
+                objective=f"{activation} {depth}x{width} {training}",
+                activation=activation,
+                depth=depth,
+                width=width,
+                is_trained=training == "trained",
+                samples=samples,
+            )
+        )
+    return Expansion(groups)

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.settings import Size
 from sdp_bench.bench.studies import SCALES
 
-if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.predict import Scope
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerOfIntroduction(ReplicateExperiment):
-    """Accuracy of nets trained with a law that is introduced at a layer."""
-
-    def expand(self, scope: Scope) -> Expansion:
-        from sdp_bench.bench.studies.classifiers import expanded
-        from sdp_bench.bench.studies.introduction.group import OBJECTIVES, IntroductionGroup
-
-        return expanded(self, scope, IntroductionGroup, OBJECTIVES)
-
-
-EXPERIMENT = LayerOfIntroduction(
+EXPERIMENT = ReplicateExperiment(
     name="introduction",
+    study="sdp_bench.bench.studies.introduction.group",
     description="accuracy by the layer at which a law enters, and its scale (Figure 10)",
     rank=220,
     metrics=("accuracy",),

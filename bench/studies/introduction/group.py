@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sdp_bench.bench.experiments.replicates import Number
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment
 from sdp_bench.bench.nets.training import numerics
-from sdp_bench.bench.studies.classifiers import ClassifierGroup, Objective, accuracy_of
+from sdp_bench.bench.studies.classifiers import ClassifierGroup, Objective, accuracy_of, expanded
 from sdp_ref.rules import MarginalSDP
 
 LAYERS = 5
@@ -45,3 +47,7 @@ class IntroductionGroup(ClassifierGroup):
             share = accuracy_of(net, pixels.to(self.device).float() / 255, labels)
         for method in methods:
             yield method, "accuracy", share, None
+
+
+def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+    return expanded(experiment, scope, IntroductionGroup, OBJECTIVES)

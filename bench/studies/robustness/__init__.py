@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies import SCALES
-
-if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.predict import Scope
-
 
 METHODS = ("clean", "noise", "pgd_own", "pgd_ce", "square")
 """Perturbations of images: none, Gaussian noise, projected gradient descent on the model's training loss and
@@ -45,17 +39,10 @@ class Robustness(ReplicateExperiment):
             if name not in RADII:
                 raise UserError(f"{self.name} attacks images of {', '.join(RADII)}, not of '{name}'")
 
-    def expand(self, scope: Scope) -> Expansion:
-        from sdp_bench.bench.studies.classifiers import expanded
-        from sdp_bench.bench.studies.robustness.group import OBJECTIVES, RESTARTS, RobustnessGroup
-
-        self.check(scope.settings)
-        design = (NOISE, RADII, QUERIES, RESTARTS)
-        return expanded(self, scope, RobustnessGroup, OBJECTIVES, design)
-
 
 EXPERIMENT = Robustness(
     name="robustness",
+    study="sdp_bench.bench.studies.robustness.group",
     description="accuracy under noise and attacks, by objective and scale in training (Figures 5-9)",
     rank=215,
     metrics=METRICS,

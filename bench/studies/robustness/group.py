@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.experiments.replicates import Number
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment
 from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.noise import CAUCHY
@@ -22,6 +24,7 @@ from sdp_bench.bench.studies.classifiers import (
     Model,
     Objective,
     accuracy_of,
+    expanded,
 )
 from sdp_bench.bench.studies.robustness import METRICS, NOISE, QUERIES, RADII
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
@@ -304,5 +307,11 @@ class RobustnessGroup(ClassifierGroup):
     def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
         images = self.images
         victim = Victim(self.model(images, seed), self.training)
-        seeds = SeedRoot(self.replicated.key(seed))
+        seeds = SeedRoot(self.key(seed))
         yield from evaluate(victim, methods, *images.tests, RADII[self.dataset], self.steps, seeds)
+
+
+def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+    experiment.check(scope.settings)
+    design = (NOISE, RADII, QUERIES, RESTARTS)
+    return expanded(experiment, scope, RobustnessGroup, OBJECTIVES, design)

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from sdp_bench.bench.experiments.base import Expansion
-from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.identity import digest
+from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.settings import Size
-
-if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.predict import Scope
-
 
 CERTIFICATES = (100, 1000, 5000)
 """Numbers of orthonormal certificates; the first is the default of the authors' code."""
@@ -65,51 +56,9 @@ EPOCHS = 100
 METRICS = ("rcauc", "accuracy", "risk")
 """Area under risk over coverage, by reading; accuracy on digits; the default reading's risk by coverage."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class SelectivePrediction(ReplicateExperiment):
-    """Choice of the predictions to abstain from."""
-
-    def expand(self, scope: Scope) -> Expansion:
-        from sdp_bench.bench.experiments.versions import of_method
-        from sdp_bench.bench.studies.classifiers import BATCH, VERSION
-        from sdp_bench.bench.studies.selective import group as study
-
-        size = self.size(scope.settings)
-        epochs, limit = size.epochs or EPOCHS, size.samples
-        images = study.load(limit)
-        pixels, labels = images.tests
-        groups: list[ReplicateGroup] = []
-        for objective in study.models():
-            name, scale = objective.name, f"{objective.noise.parameter} {objective.sigma:g}"
-            noise = f", {objective.rule.spec} at {scale}" if objective.rule else ""
-            how = f"{name}{noise}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
-            identity = digest(
-                *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH),
-                *(objective.label, objective.learning_rate, study.SIGMA, list(CERTIFICATES), study.CERTIFIED),
-            )
-            text = f"{images.description}; {how}"
-            groups += self.by_seed(
-                study.SelectiveGroup,
-                scope.settings,
-                Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3),
-                versions=of_method(self.version, VERSION, objective.rule),
-                methods=SCORES[name],
-                dataset="mnist",
-                objective=name,
-                # the units of other scales than the objective's own are distinguished by it
-                sigma=None if objective in study.OBJECTIVES.values() else objective.sigma,
-                training=objective,
-                epochs=epochs,
-                trained=limit,
-                tested=len(labels),
-                steps=epochs * -(-len(images.problem.labels) // BATCH),
-            )
-        return Expansion(groups)
-
-
-EXPERIMENT = SelectivePrediction(
+EXPERIMENT = ReplicateExperiment(
     name="selective",
+    study="sdp_bench.bench.studies.selective.group",
     description="selective prediction on digits with letters as out-of-distribution data (Tables 5, 39)",
     rank=210,
     metrics=METRICS,

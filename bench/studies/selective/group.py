@@ -14,17 +14,30 @@ from torch.distributions import Dirichlet
 import sdp_ref as sr
 from sdp_bench.bench.datasets.base import LabelledExamples
 from sdp_bench.bench.datasets.sets import EMNIST_LETTERS, MNIST
-from sdp_bench.bench.experiments.replicates import Number
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
 from sdp_bench.bench.studies.classifiers import (
+    BATCH,
     ClassifierGroup,
     ImageSplits,
     Model,
     Objective,
     TrainingImages,
+    versions_of,
 )
-from sdp_bench.bench.studies.selective import CERTIFICATES, COMBINED, OTHER_SCALES, READINGS, SCALE, SCORES
+from sdp_bench.bench.studies.selective import (
+    CERTIFICATES,
+    COMBINED,
+    EPOCHS,
+    OTHER_SCALES,
+    READINGS,
+    SCALE,
+    SCORES,
+)
 from sdp_bench.bench.studies.selective.risk_coverage import risk_coverage
 from sdp_ref import losses
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP, Rule
@@ -248,3 +261,40 @@ class SelectiveGroup(ClassifierGroup):
                     for point in POINTS:
                         yield name, "risk", float(curve.at(float(point))), point
             yield name, "accuracy", accuracy, None
+
+
+def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+    size = experiment.size(scope.settings)
+    epochs, limit = size.epochs or EPOCHS, size.samples
+    images = load(limit)
+    pixels, labels = images.tests
+    groups: list[ReplicateGroup] = []
+    for objective in models():
+        name, scale = objective.name, f"{objective.noise.parameter} {objective.sigma:g}"
+        noise = f", {objective.rule.spec} at {scale}" if objective.rule else ""
+        how = f"{name}{noise}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
+        identity = digest(
+            *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH),
+            *(objective.label, objective.learning_rate, SIGMA, list(CERTIFICATES), CERTIFIED),
+        )
+        groups += experiment.by_seed(
+            SelectiveGroup,
+            scope.settings,
+            label=f"MNIST {name}",
+            design=f"{images.description}; {how}",
+            identity=identity[:16],
+            activation="cnn3",
+            depth=3,
+            versions=versions_of(experiment, objective),
+            methods=SCORES[name],
+            dataset="mnist",
+            objective=name,
+            # the units of other scales than the objective's own are distinguished by it
+            sigma=None if objective in OBJECTIVES.values() else objective.sigma,
+            training=objective,
+            epochs=epochs,
+            trained=limit,
+            tested=len(labels),
+            steps=epochs * -(-len(images.problem.labels) // BATCH),
+        )
+    return Expansion(groups)

@@ -10,7 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import sdp_ref as sr
-from sdp_bench.bench.experiments.replicates import Number, ReplicateGroup
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.versions import of_method
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
 from sdp_ref import losses
@@ -165,3 +170,29 @@ class TwoMoonsGroup(ReplicateGroup):
         for method in methods:
             for metric, value in found.items():
                 yield method, metric, value, None
+
+
+def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+    """Return the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
+    size = experiment.size(scope.settings)
+    seeds, steps = size.nets or 1, size.epochs or 1
+    if seeds > TESTED:
+        raise UserError(f"{experiment.name} has points for {TESTED} seeds, got {seeds}")
+    groups: list[ReplicateGroup] = []
+    for name, recipe in RECIPES.items():
+        network = recipe.architecture.label
+        groups += experiment.by_seed(
+            TwoMoonsGroup,
+            scope.settings,
+            label=f"two moons {network}",
+            design=f"{POINTS} points; {network}, {recipe.label}; noise of scale {SCALE}; "
+            f"adam {LEARNING_RATE:g}, {steps} steps of all points",
+            identity=digest(name, steps)[:16],
+            versions=of_method(experiment.version, rule=sr.rule("sdp")),  # which gives the uncertainties
+            methods=experiment.rules,
+            dataset="two moons",
+            objective=name,
+            sigma=SCALE,
+            steps=steps,
+        )
+    return Expansion(groups)

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import TabularRegression
-from sdp_bench.bench.experiments.base import Expansion
-from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment
-from sdp_bench.bench.identity import digest
+from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.settings import Size
-
-if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.predict import Scope
 
 
 @dataclass(frozen=True)
@@ -66,50 +58,9 @@ METRICS = (
     *("learning_rate", "weight_decay", "input_variance"),
 )
 
-
-@dataclass(frozen=True, kw_only=True)
-class PredictionIntervals(ReplicateExperiment):
-    """Prediction intervals on regression sets."""
-
-    def expand(self, scope: Scope) -> Expansion:
-        from sdp_bench.bench.experiments.versions import of_method
-        from sdp_bench.bench.studies.uci.group import GRID, UciGroup, splits
-        from sdp_bench.bench.studies.uci.stacked import VERSION
-
-        size = self.size(scope.settings)
-        seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
-        groups = []
-        for name in size.datasets or ():
-            data = dataset(name, TabularRegression).load()
-            rows, features = data.features.shape
-            splits(data, seeds[:1])  # raises for an unusable set before training
-            identity = digest(data.features, data.targets, epochs, [asdict(s) for s in GRID])[:16]
-            text = f"{data.description}; {len(GRID)} settings, {epochs} epochs"
-            replicated = Replicated(self.name, f"{name} {features}-64", text, identity)
-            for objective in dict.fromkeys(METHODS[rule].objective for rule in self.rules):
-                methods = tuple(rule for rule in self.rules if METHODS[rule].objective == objective)
-                groups.append(
-                    UciGroup(
-                        name=self.name,
-                        metrics=self.metrics,
-                        versions=of_method(self.version, VERSION),
-                        replicated=replicated,
-                        methods=methods,
-                        seeds=seeds,
-                        device=scope.settings.sampling.device,
-                        dataset=name,
-                        objective=objective,
-                        epochs=epochs,
-                        rows=rows,
-                        features=features,
-                        grid=GRID,
-                    )
-                )
-        return Expansion(groups)
-
-
-EXPERIMENT = PredictionIntervals(
+EXPERIMENT = ReplicateExperiment(
     name="uci",
+    study="sdp_bench.bench.studies.uci.group",
     description="prediction intervals on eight regression sets (Tables 4, 38, 40)",
     rank=200,
     metrics=METRICS,

@@ -17,10 +17,22 @@ from torch.nn import functional as F  # noqa: N812
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.errors import UserError, outside
-from sdp_bench.bench.experiments.replicates import ReplicateGroup
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.replicates import ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.versions import of_method
+from sdp_bench.bench.identity import digest
 from sdp_bench.bench.results.record import Record, Unit
-from sdp_bench.bench.studies.uci import LEVELS, METHODS, Method
-from sdp_bench.bench.studies.uci.stacked import BATCH, OBJECTIVES, Nets, Problem, Setting, get_nets
+from sdp_bench.bench.studies.uci import EPOCHS, LEVELS, METHODS, Method
+from sdp_bench.bench.studies.uci.stacked import (
+    BATCH,
+    OBJECTIVES,
+    VERSION,
+    Nets,
+    Problem,
+    Setting,
+    get_nets,
+)
 
 NORMAL_95 = 1.96
 """Half the width of the central 95 % of a normal law in standard deviations, rounded as in the paper.
@@ -417,3 +429,36 @@ def numbers_of(chosen: Selected) -> dict[str, float]:
     if chosen.input_variance == chosen.input_variance:
         numbers["input_variance"] = chosen.input_variance
     return numbers
+
+
+def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+    size = experiment.size(scope.settings)
+    seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
+    groups = []
+    for name in size.datasets or ():
+        data = dataset(name, TabularRegression).load()
+        rows, features = data.features.shape
+        splits(data, seeds[:1])  # raises for an unusable set before training
+        identity = digest(data.features, data.targets, epochs, [asdict(setting) for setting in GRID])[:16]
+        for objective in dict.fromkeys(METHODS[rule].objective for rule in experiment.rules):
+            methods = tuple(rule for rule in experiment.rules if METHODS[rule].objective == objective)
+            groups.append(
+                UciGroup(
+                    name=experiment.name,
+                    metrics=experiment.metrics,
+                    versions=of_method(experiment.version, VERSION),
+                    label=f"{name} {features}-64",
+                    design=f"{data.description}; {len(GRID)} settings, {epochs} epochs",
+                    identity=identity,
+                    methods=methods,
+                    seeds=seeds,
+                    device=scope.settings.sampling.device,
+                    dataset=name,
+                    objective=objective,
+                    epochs=epochs,
+                    rows=rows,
+                    features=features,
+                    grid=GRID,
+                )
+            )
+    return Expansion(groups)

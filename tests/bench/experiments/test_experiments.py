@@ -11,11 +11,12 @@ from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import chosen, experiment, preset
 from sdp_bench.bench.experiments.base import Group
+from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.results.record import Failure, LeftOut
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.studies.uci import EXPERIMENT, PredictionIntervals
+from sdp_bench.bench.studies.uci import EXPERIMENT
 from tests.bench.conftest import TINY, make_plan
 
 SETTINGS = TINY.but(nets=2, datasets=("yacht", "boston"))
@@ -30,7 +31,7 @@ def _sets(monkeypatch):
     )
 
 
-class WithoutData(PredictionIntervals):
+class WithoutData(ReplicateExperiment):
     def expand(self, scope):
         raise DataMissingError("it is not there")
 

@@ -10,7 +10,6 @@ import torch
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.sets import YACHT
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.experiments import replicates
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver as run
@@ -79,11 +78,11 @@ def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
 
 @pytest.mark.parametrize(
     ("owner", "name", "versions"),
-    [(type(UCI), "version", "method 2, training 1"), (stacked, "VERSION", "method 1, training 2")],
+    [(vars(UCI), "version", "method 2, training 1"), (vars(work), "VERSION", "method 1, training 2")],
 )
 def test_another_version_makes_it_be_measured_again(owner, name, versions, tmp_path, monkeypatch):
     store_of(tmp_path / "r.sqlite")
-    monkeypatch.setattr(owner, name, 2)
+    monkeypatch.setitem(owner, name, 2)
     groups = groups_of()
     with Store(tmp_path / "r.sqlite") as store:
         assert run.current(store, groups) == frozenset()
@@ -161,5 +160,8 @@ def test_training_that_diverges_altogether_is_refused(cache):
 
 def test_keys_are_those_that_earlier_results_files_have():
     """Stored results rest on these words; a change must be a decision."""
-    replicated = replicates.Replicated("uci", "yacht 6-64", "the design in words", "0123456789abcdef")
-    assert [replicated.key(seed) for seed in range(2)] == ["a00623e9a8db3bc1", "0bd5f90744f9b9b6"]
+    (group, *_) = UCI.expand(Scope(SETTINGS)).groups
+    group = dataclasses.replace(
+        group, label="yacht 6-64", design="the design in words", identity="0123456789abcdef"
+    )
+    assert [group.key(seed) for seed in range(2)] == ["a00623e9a8db3bc1", "0bd5f90744f9b9b6"]
