@@ -249,11 +249,15 @@ def new_rows(here: Tables, others: Tables) -> tuple[dict[str, pd.DataFrame], Cel
     """Return the rows of other tables that are not here, and the cells here that they replace.
 
     A cell is a unit, rule and metric. If a cell has different versions in the two, the newer one counts. Runs
-    are numbered after those here. Raises ValueError if a row contradicts one with the same key here; the
+    that are not here are numbered after those here. Raises ValueError if a row contradicts one with the same key here; the
     message names the first ones.
     """
     last = int(here["runs"]["id"].max()) if len(here["runs"]) else 0
-    moved = {number: last + place for place, number in enumerate(sorted(others["runs"]["id"]), 1)}
+    described = [column for column in here["runs"].columns if column != "id"]
+    same = others["runs"].merge(here["runs"].drop_duplicates(described), on=described, suffixes=("", "_here"))
+    moved = dict(zip(same["id"], same["id_here"], strict=True))
+    unknown = sorted(set(others["runs"]["id"]) - moved.keys())
+    moved |= {number: last + place for place, number in enumerate(unknown, 1)}
     new: dict[str, pd.DataFrame] = {}
     replaced = Cells()
     for name in schema.TABLES:

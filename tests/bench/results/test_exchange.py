@@ -85,6 +85,17 @@ def test_an_export_fills_another_file(whole, tmp_path, fmt):
     pd.testing.assert_frame_equal(records(tmp_path / "new.sqlite"), records(whole), check_exact=True)
 
 
+def test_a_second_import_of_an_export_adds_nothing(whole, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out")
+    with Store(tmp_path / "new.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+        before = store.tables()
+        assert exchange.import_(tmp_path / "out", store) == 0
+        for name, table in store.tables().items():
+            pd.testing.assert_frame_equal(table, before[name])
+
+
 @pytest.mark.parametrize("fmt", exchange.FORMATS)
 def test_a_run_that_was_cut_off_before_it_measured_anything_is_not_exported(whole, file, tmp_path, fmt):
     later = make_plan(TINY.but(nets=3))
