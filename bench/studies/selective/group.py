@@ -185,7 +185,7 @@ POINTS = (*(f"{percent / 100:.2f}" for percent in range(101)),)
 # On one thread: s per training batch, and s per scored image.
 _STEPS = {
     "softmax": 0.03,
-    "dirichlet": 0.7,
+    "dirichlet": 0.2,
     "pairwise_gaussian": 0.42,
     "pairwise_marginal": 0.1,
     "pairwise_cauchy": 0.42,
