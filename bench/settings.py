@@ -178,10 +178,10 @@ class Settings:
         return cls(
             **{
                 **plain,
-                "design": Design(**_tuples(plain["design"]) | {"noise": noise and restored(noise)}),
+                "design": Design(**tuples(plain["design"]) | {"noise": noise and restored(noise)}),
                 "sampling": Sampling(**plain["sampling"]),
-                "sizes": {name: Size(**_tuples(size)) for name, size in plain["sizes"].items()},
-                "rules": _tuples(plain)["rules"],
+                "sizes": {name: Size(**tuples(size)) for name, size in plain["sizes"].items()},
+                "rules": tuples(plain)["rules"],
                 "plugins": tuple(map(Plugin.from_json, plain["plugins"])),
             }
         )
@@ -189,12 +189,12 @@ class Settings:
 
 def _from_flat(values: Mapping[str, Any]) -> Settings:
     """Read settings of versions before 0.5, with all options in one mapping."""
-    rest = _tuples(values)
+    rest = tuples(values)
     by_name: dict[str, dict[str, Any]] = {}
     for name, (nets, inputs) in rest.pop("sizes", {}).items():
         by_name[name] = {"nets": nets, "inputs": inputs}
     for old, new in (("draws", "samples"), ("task_epochs", "epochs"), ("task_datasets", "datasets")):
-        for name, value in _tuples(rest.pop(old, {})).items():
+        for name, value in tuples(rest.pop(old, {})).items():
             by_name.setdefault(name, {})[new] = value
     rest.pop("without", None)
     rest["sizes"] = {name: Size(**size) for name, size in by_name.items()}
@@ -215,7 +215,8 @@ def _names(part: Any) -> frozenset[str]:
     return frozenset(each.name for each in fields(part))
 
 
-def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as before JSON, which has lists for tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 

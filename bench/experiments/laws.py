@@ -157,16 +157,15 @@ class LawExperiment(Experiment):
             if not self.asks_about(net, settings):
                 continue
             for noise in self.families(settings):
-                refused = {rule: scope.left_out(rule, net, noise) for rule in rules}
+                usable, reasons = scope.usable(rules, net, noise)
                 # metrics that are undefined for every prediction under this noise
                 undefined = {each: each.undefined(noise.example) for each in self.measures(settings)}
-                left_out |= dict.fromkeys(reason for reason in refused.values() if reason)
+                left_out |= reasons
                 left_out |= dict.fromkeys(
                     LeftOut(None, f"{each.title} ({noise.name} noise)", reason)
                     for each, reason in undefined.items()
                     if reason
                 )
-                usable = tuple(rule for rule, reason in refused.items() if not reason)
                 metrics = tuple(each.spec for each, reason in undefined.items() if not reason)
                 if usable and metrics:
                     asked = Asked(self.name, metrics, usable)

@@ -176,6 +176,14 @@ class Scope:
                 return LeftOut(rule, place, reason)
         return None
 
+    def usable(
+        self, rules: Sequence[str], net: Net, noise: Noise
+    ) -> tuple[tuple[str, ...], dict[LeftOut, None]]:
+        """Return the rules that run on such nets under a family of noise, and why the others do not."""
+        reasons = {rule: self.left_out(rule, net, noise) for rule in rules}
+        usable = tuple(rule for rule, reason in reasons.items() if not reason)
+        return usable, dict.fromkeys(reason for reason in reasons.values() if reason)
+
     def _refused(self, rule: str, subject: Net | Noise) -> str:
         """Return why a rule does not support a net or noise, or ''."""
         if subject == GAUSSIAN:

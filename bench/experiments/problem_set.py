@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion, Experiment
@@ -21,7 +21,7 @@ from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, canonic
 from sdp_bench.bench.identity import Sampler, Sampling
 from sdp_bench.bench.noise import noise_of
 from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.bench.settings import Settings, Size, tuples
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,14 +57,6 @@ class Setting:
     rows: tuple[int, ...]
     metrics: tuple[str, ...]
     keys: tuple[str, ...]
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Setting:
-        plain: dict[str, Any] = {}
-        for each in fields(cls):
-            value = values[each.name]
-            plain[each.name] = tuple(value) if isinstance(value, list) else value
-        return cls(**plain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +102,8 @@ def problem_set(folder: Path = FOLDER) -> ProblemSet:
         raise UserError(
             f"the problem set in {folder} cannot be read: {error.strerror}; reinstall sdp-bench"
         ) from error
-    return ProblemSet(tuple(map(Setting.from_json, written["places"])), nets, inputs)
+    plain = ({part.name: values[part.name] for part in fields(Setting)} for values in written["places"])
+    return ProblemSet(tuple(Setting(**tuples(values)) for values in plain), nets, inputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,25 +138,15 @@ class ProblemExperiment(Experiment):
         for setting in frozen.settings:
             net, noise = frozen.nets[setting.net], noise_of(setting.noise)
             inputs = frozen.inputs[setting.name]
-            refused = {rule: patient.left_out(rule, net, noise) for rule in rules}
-            left_out |= dict.fromkeys(filter(None, refused.values()))
-            usable = tuple(rule for rule, reason in refused.items() if not reason)
+            usable, reasons = patient.usable(rules, net, noise)
+            left_out |= reasons
             if not usable:
                 continue
-            sampling = Sampling(
-                setting.samples, setting.pilot_samples, setting.sampler, settings.sampling.device
-            )
+            asked, device = Asked(self.name, setting.metrics, usable), settings.sampling.device
+            sampling = Sampling(setting.samples, setting.pilot_samples, setting.sampler, device)
+            own = replace(settings, sampling=sampling)
             groups.append(
-                LawGroup.of(
-                    net,
-                    noise,
-                    setting.scale,
-                    setting.rows,
-                    inputs,
-                    Asked(self.name, setting.metrics, usable),
-                    setting.samples,
-                    replace(settings, sampling=sampling),
-                )
+                LawGroup.of(net, noise, setting.scale, setting.rows, inputs, asked, setting.samples, own)
             )
         return Expansion(groups, tuple(left_out))
 

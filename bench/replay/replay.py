@@ -16,11 +16,16 @@ from sdp_bench.bench.errors import RunFailedError, UserError, one_line
 from sdp_bench.bench.executors import WorkerError
 from sdp_bench.bench.executors.local import Limits, apart
 from sdp_bench.bench.experiments.law_group import LawGroup, measured
-from sdp_bench.bench.nets.net import Net, net_from_bytes
-from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.plugins.plugin import plugin_of
-from sdp_bench.bench.replay.stored import groups_of, plugins_of, settings_of, stored_measurement
+from sdp_bench.bench.replay.stored import (
+    check_trust,
+    groups_of,
+    net_of,
+    plugins_of,
+    settings_of,
+    stored_measurement,
+)
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Cell, Record
 from sdp_bench.bench.rules import is_address
@@ -140,21 +145,12 @@ def _tasks(
             continue
         if not is_address(rule):
             raise UserError(f"code is stored under the name of the built-in rule '{rule}'")
-        if not trusted:
-            raise UserError(
-                f"rule '{rule}' is not built in; its code is stored with the results: --trust-code runs it, "
-                "if you trust the source of this file"
-            )
+        check_trust(plugin, trusted=trusted)
         if printable(plugin.code.source) != plugin.code.source:
             # A change of the direction of writing, say, shows reviewers other code than is run.
             raise UserError(f"the code of rule '{rule}' has characters that are not shown")
-    nets: list[Net] = []
-    for stored_net in store.stored_nets().values():
-        if stored_net.weights is not None:
-            net = net_from_bytes(stored_net.weights, "stored")
-            if isinstance(net, OwnNet) and not trusted:
-                raise UserError("a net is stored with its code: --trust-code runs it")
-            nets.append(net.as_trusted() if isinstance(net, OwnNet) else net)
+    stored = (net.weights for net in store.stored_nets().values())
+    nets = [net_of(weights, trusted=trusted) for weights in stored if weights is not None]
     try:
         groups = groups_of(run, settings_of(run, trusted=trusted), nets)
     except UserError as error:

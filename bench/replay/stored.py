@@ -50,7 +50,18 @@ class StoredMeasurement:
 
     @functools.cached_property
     def _place(self) -> tuple[LawGroup, int]:
-        return group_of(self.first["unit"], self.run, self.settings, self.net)
+        """The group, and the position of the input there.
+
+        Rules get the same batch again, because another batch size may round differently.
+        """
+        key = self.first["unit"]
+        for group in groups_of(self.run, self.settings, [self.net]):
+            for place, subject in enumerate(group.subjects):
+                if subject.key.hex == key:
+                    return group, place
+        raise RunFailedError(
+            f"net, input or settings no longer give the key {key}; the data or code has changed"
+        )
 
     @property
     def group(self) -> LawGroup:
@@ -72,7 +83,9 @@ class StoredMeasurement:
     @functools.cached_property
     def oracle(self) -> Oracle:
         """Its samples are drawn when they are first used."""
-        return _oracle(*self._place)
+        group, place = self._place
+        sampling = group.settings.sampling
+        return Oracle(group.net.build(), group.law[place], group.subjects[place].key, sampling)
 
     @property
     def rule(self) -> Propagator | Reference:
@@ -89,10 +102,6 @@ class StoredMeasurement:
         return predict.prediction_of(rule, predicted[place], oracle, passes), statistics.median(seconds)
 
 
-def _oracle(group: LawGroup, place: int) -> Oracle:
-    return Oracle(group.net.build(), group.law[place], group.subjects[place].key, group.settings.sampling)
-
-
 def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> StoredMeasurement:
     """Find a stored measurement that can be made again.
 
@@ -105,25 +114,37 @@ def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> St
     first = rows[0]
     stored_run = store.run(first["run"])
     plugin = plugin_of(first["rule"], plugins_of(stored_run))
-    if plugin and not trusted:
-        raise UserError(
-            f"rule '{plugin.name}' ({plugin.address}) is not built in; its code is stored with the results: "
-            "--trust-code runs it, if you trust where this file comes from"
-        )
+    if plugin:
+        check_trust(plugin, trusted=trusted)
     if first["net"] is None:
         raise UserError("this measurement has no oracle; run its experiment again to repeat it")
     if first["weights"] is None:
         raise RunFailedError("the results do not contain the weights of this net; there is nothing to replay")
-    net = net_from_bytes(first["weights"], "stored")
-    if isinstance(net, OwnNet):
-        if not trusted:
-            raise UserError(
-                f"a net of yours ({net.architecture.name}) is not replayed: its code is not stored as "
-                "trusted; --trust-code runs it, if you trust where this file comes from, and "
-                "`sdp-bench validate --net` measures it from its file"
-            )
-        net = net.as_trusted()
+    net = net_of(first["weights"], trusted=trusted)
     return StoredMeasurement(rows, stored_run, settings_of(stored_run, trusted=trusted), net)
+
+
+def check_trust(plugin: Plugin, *, trusted: bool) -> None:
+    """Raise a UserError if the stored code of a plug-in rule is not `trusted`."""
+    if not trusted:
+        raise UserError(
+            f"rule '{plugin.name}' ({plugin.address}) is not built in; its code is stored with the results: "
+            "--trust-code runs it, if you trust the source of this file"
+        )
+
+
+def net_of(weights: bytes, *, trusted: bool) -> Net:
+    """Return a stored net; a UserError if it is a user's net whose code is not `trusted`."""
+    net = net_from_bytes(weights, "stored")
+    if not isinstance(net, OwnNet):
+        return net
+    if not trusted:
+        raise UserError(
+            f"a net of yours ({net.architecture.name}) is not replayed: its code is not stored as trusted; "
+            "--trust-code runs it, if you trust the source of this file, and `sdp-bench validate --net` "
+            "measures it from its file"
+        )
+    return net.as_trusted()
 
 
 def _one(rows: list[dict[str, Any]], key: str, columns: tuple[str, ...], noun: str) -> list[dict[str, Any]]:
@@ -136,21 +157,6 @@ def _one(rows: list[dict[str, Any]], key: str, columns: tuple[str, ...], noun: s
         shown = "\n  ".join(found[:10]) + ("\n  ..." if len(found) > 10 else "")
         raise UserError(f"'{key}' begins the keys of {len(found)} {noun}s; name one:\n  {shown}")
     return [row for row, name in zip(rows, names, strict=True) if name == found[0]]
-
-
-def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[LawGroup, int]:
-    """Return the group in which a unit was measured, and the position of its input there.
-
-    Rules get the same batch again, because another batch size may round differently. A RunFailedError is
-    raised if no group of the run's experiments has the unit any more.
-    """
-    for group in groups_of(stored_run, settings, [net]):
-        for place, subject in enumerate(group.subjects):
-            if subject.key.hex == unit:
-                return group, place
-    raise RunFailedError(
-        f"net, input or settings no longer give the key {unit}; the data or code has changed"
-    )
 
 
 def groups_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> list[LawGroup]:

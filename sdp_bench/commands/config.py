@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -25,7 +25,7 @@ _MOST = 2**16  # bytes; parsing can take quadratic time
 
 
 class Config(click.Option):
-    """The option that names the file; :class:`sdp_bench.commands.options.Command` requests its values.
+    """The option that names the file, whose values become the defaults of the call.
 
     `arguments` maps keys of the file to parameters that are not options. Of the parameters in a tuple of
     `either` a call has only one: if the command line has it, the others in the file are ignored.
@@ -41,38 +41,47 @@ class Config(click.Option):
         super().__init__(*declared, **attributes)
         self.arguments, self.either = arguments or {}, either
 
-    def values(self, ctx: click.Context, file: str, given: Collection[str]) -> dict[str, Any]:
-        """Return values by parameter from a file, except for parameters given on the command line.
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        # Click processes the given parameters before the others, and arguments after all options.
+        if (file := opts.get(str(self.name))) and not ctx.resilient_parsing:
+            arguments = self.arguments.values()
+            # An argument is always among them; the value of a missing one differs between versions of click.
+            given = {
+                name
+                for name, value in opts.items()
+                if name not in arguments or (isinstance(value, tuple) and value)
+            }
+            given |= {name for names in self.either if not given.isdisjoint(names) for name in names}
+            values = self._values(ctx, self.type.convert(file, self, ctx))
+            ctx.default_map = {name: value for name, value in values.items() if name not in given}
+            # Click 8.1 requests no defaults for arguments.
+            cast(dict[str, Any], opts).update({k: v for k, v in ctx.default_map.items() if k in arguments})
+        return super().handle_parse_result(ctx, opts, args)
 
-        Raises UserError if the file is not readable or not TOML, or has a key or value that the command
-        rejects.
-        """
-        path: Path = self.type.convert(file, self, ctx)
-        known = self._parameters(ctx.command)
-        found = {}
+    def _values(self, ctx: click.Context, path: Path) -> dict[str, Any]:
+        """Values by parameter; a UserError if the file is not TOML, or has an invalid key or value."""
+        options = {
+            max(option.opts, key=len).removeprefix("--"): option
+            for option in ctx.command.params
+            if isinstance(option, click.Option) and option is not self and option.name != _TRUST
+        }
+        named = {param.name: param for param in ctx.command.params}
+        known = options | {key: named[name] for key, name in self.arguments.items()}
+        values = {}
         for key, value in _read(path).items():
-            if str(key).replace("-", "_") == _TRUST:
+            if key.replace("-", "_") == _TRUST:
                 raise UserError(
                     f"{path}: {key}: only the command line can give this permission: --trust-code"
                 )
             if key not in known:
                 raise UserError(f"{path}: {not_found('key', key, known)}")
             try:
-                found[str(known[key].name)] = converted(known[key], value, ctx)
+                values[str(known[key].name)] = converted(known[key], value, ctx)
             except click.BadParameter as error:
                 raise UserError(f"{path}: {key}: {on_one_line(error.message)}") from error
-        beaten = {name for names in self.either if not set(names).isdisjoint(given) for name in names}
-        return {name: value for name, value in found.items() if name not in beaten.union(given)}
-
-    def _parameters(self, command: click.Command) -> dict[str, click.Parameter]:
-        """Parameters by key in a file: names of options without leading dashes."""
-        options = {
-            max(each.opts, key=len).removeprefix("--"): each
-            for each in command.params
-            if isinstance(each, click.Option) and each is not self and each.name != _TRUST
-        }
-        named = {each.name: each for each in command.params}
-        return options | {key: named[name] for key, name in self.arguments.items()}
+        return values
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -88,10 +97,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def converted(parameter: click.Parameter, value: Any, ctx: click.Context) -> Any:
     """Convert a value of a file or of Python in the same way as a text on the command line."""
-    each = getattr(parameter.type, "each", parameter.type)
-    is_list = each is not parameter.type or parameter.multiple or parameter.nargs == -1
+    kind = getattr(parameter.type, "each", parameter.type)
+    is_list = kind is not parameter.type or parameter.multiple or parameter.nargs == -1
     items = value if is_list and isinstance(value, list) else [value]
-    taken, words = next((taken, words) for kind, taken, words in _PLAIN if isinstance(each, kind))
+    taken, words = next((taken, words) for known, taken, words in _PLAIN if isinstance(kind, known))
     if not items:
         raise click.BadParameter("the array is empty; leave the key out")
     for item in items:

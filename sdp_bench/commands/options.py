@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,55 +38,39 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 class Command(click.Command):
     """A command with an example and groups of options in its help, which rejects repeated options.
 
-    Without this check click would silently use the last value of a repeated option. Values that are not on
-    the command line come from the file of :data:`config`, if the command has that option. `sections` maps
-    titles to names of parameters.
+    Without this check click would silently use the last value of a repeated option. `sections` maps the
+    first option of each section to its title.
     """
 
     def __init__(
         self,
         *args: Any,
         example: str,
-        sections: Mapping[str, Sequence[str]] | None = None,
+        sections: Mapping[str, str] | None = None,
         **attributes: Any,
     ) -> None:
         super().__init__(*args, **attributes)
         self.epilog, self.sections = f"\b\nExample:\n  {example}", sections or {}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        titles = {name: title for title, names in self.sections.items() for name in names}
-        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*self.sections, "Options")}
+        rows: dict[str, list[tuple[str, str]]] = {}
+        title = "Options"
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record and isinstance(param, click.Option):
-                rows[titles.get(str(param.name), "Options")].append(record)
+            title = next((self.sections[name] for name in param.opts if name in self.sections), title)
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                rows.setdefault(title, []).append(record)
         for title, records in rows.items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        said, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for param in given:
             single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
             if single and given.count(param) > 1:
                 name = max(param.opts, key=len)
                 raise click.UsageError(f"{name} is given twice", ctx)
-        file = next((param for param in given if isinstance(param, Config)), None)
-        if file is None or ctx.resilient_parsing or any(param.is_eager for param in given):  # --help
-            return super().parse_args(ctx, args)
-        # Arguments are always among them; the value of a missing one differs between versions of click.
-        there = {
-            str(p.name)
-            for p in given
-            if isinstance(p, click.Option) or (isinstance(said[str(p.name)], tuple) and said[str(p.name)])
-        }
-        ctx.default_map = values = file.values(ctx, said[str(file.name)], there)
-        rest = super().parse_args(ctx, args)
-        for name in file.arguments.values():  # click requests no defaults for these
-            if name in values:
-                ctx.params[name] = values[name]
-                ctx.set_parameter_source(name, click.core.ParameterSource.DEFAULT_MAP)
-        return rest
+        return super().parse_args(ctx, args)
 
 
 class Group(click.Group):
@@ -443,22 +427,15 @@ settings = together(
 
 
 SECTIONS = {
-    "Experiments": ("every", "preset", "config"),
-    "Rules, nets and noise": (
-        *("rules", "slow_rules", "sigmas", "noise", "activation", "depths", "width", "nets", "net_source"),
-        "inputs",
-    ),
-    "Oracles": ("samples", "pilot_samples", "sampler"),
-    "Metrics": (
-        *("bins", "bin_range", "cells", "difference_bins", "output_bins", "margin_bins"),
-        *("w1_points", "w1_pairs", "certified_points"),
-    ),
-    "Training": ("optimizer", "learning_rate", "epochs", "datasets", "features"),
-    "Execution": (
-        *("database", "jobs", "device", "executor", "scheduler", "shard", "group_limit", "memory_limit"),
-    ),
+    "--all": "Experiments",
+    "--rules": "Rules, nets and noise",
+    "--samples": "Oracles",
+    "--bins": "Metrics",
+    "--optimizer": "Training",
+    "--device": "Execution",
+    "--help": "Options",
 }
-"""Names of the parameters of `run` by section of its help."""
+"""The first option of each section of the help of `run`."""
 
 
 def given(*names: str) -> dict[str, str]:

@@ -70,6 +70,7 @@ def _listed(preset: str) -> Iterator[str]:
 @click.argument("names", type=options.word, nargs=-1, metavar="EXPERIMENT...")
 @click.option("--all", "every", is_flag=True, help="Run all experiments that the preset includes.")
 @options.preset
+@options.config(arguments={"experiments": "names"}, either=[("every", "names")])
 @options.settings
 @options.jobs
 @click.option(
@@ -87,7 +88,6 @@ def _listed(preset: str) -> Iterator[str]:
 @click.option("--group-limit", type=options.seconds, help="Time limit per group in seconds.")
 @click.option("--memory-limit", type=options.gibibytes, help="Memory limit per worker in GiB (resident).")
 @options.database
-@options.config(arguments={"experiments": "names"}, either=[("every", "names")])
 def run(
     names: tuple[str, ...],
     every: bool,
