@@ -134,7 +134,7 @@ def check_trust(plugin: Plugin, *, trusted: bool) -> None:
 
 
 def net_of(weights: bytes, *, trusted: bool) -> Net:
-    """Return a stored net; a UserError if it is a user's net whose code is not `trusted`."""
+    """Return a stored net; a UserError if it needs code that is not `trusted`."""
     net = net_from_bytes(weights, "stored")
     if not isinstance(net, OwnNet):
         return net

@@ -249,8 +249,8 @@ def new_rows(here: Tables, others: Tables) -> tuple[dict[str, pd.DataFrame], Cel
     """Return the rows of other tables that are not here, and the cells here that they replace.
 
     A cell is a unit, rule and metric. If a cell has different versions in the two, the newer one counts. Runs
-    that are not here are numbered after those here. Raises ValueError if a row contradicts one with the same key here; the
-    message names the first ones.
+    that are not here are numbered after those here. Raises ValueError if a row contradicts one with the same
+    key here; the message names the first ones.
     """
     last = int(here["runs"]["id"].max()) if len(here["runs"]) else 0
     described = [column for column in here["runs"].columns if column != "id"]

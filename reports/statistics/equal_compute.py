@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sdp_bench.bench.advice import thresholds as advice
 from sdp_bench.bench.studies.compute import RULES, SAMPLERS, SIZES, USES
 
 LIMITS = {
     "mean": 0.05,
-    "standard_deviation": float(np.log(1.05)),
+    "standard_deviation": advice.LIMITS[advice.DEVIATIONS],
     "whole_distribution": 0.05,
-    "class": 0.01,
+    "class": advice.LIMITS["class"],
     "tail": 0.25,
 }
 """Errors that are small for a use; a rule with a larger one is not accurate enough."""

@@ -25,7 +25,7 @@ _MOST = 2**16  # bytes; parsing can take quadratic time
 
 
 class Config(click.Option):
-    """The option that names the file, whose values become the defaults of the call.
+    """The option that names the file; its values become the defaults of the call.
 
     `arguments` maps keys of the file to parameters that are not options. Of the parameters in a tuple of
     `either` a call has only one: if the command line has it, the others in the file are ignored.

@@ -76,7 +76,7 @@ def check(
     from sdp_bench.bench.gate.baseline import read
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
-    from sdp_bench.bench.gate.update import update as write
+    from sdp_bench.bench.gate.check import update as write
     from sdp_bench.commands.progress import meter
 
     most = Limits(time_limit, memory_limit)

@@ -14,7 +14,7 @@ import sdp_ref
 from sdp_bench import cli
 from sdp_bench.bench import manifests
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.gate import check, update
+from sdp_bench.bench.gate import check
 from sdp_bench.bench.nets import classifiers, fully_connected
 from sdp_bench.bench.results.record import RunDescription, Selection
 from sdp_bench.bench.results.store import Store
@@ -35,8 +35,7 @@ WORK = (
     (validation, "nets_of"),
     (table, "_rows"),
     (check, "predict"),
-    (update, "predict"),
-    (update, "_predicted"),
+    (check, "_predicted"),
     (manifests, "record"),
     (manifests, "ci_oracles"),
     (classifiers, "get_classifier"),

@@ -4,8 +4,7 @@ import tempfile
 from itertools import count
 from pathlib import Path
 
-from sdp_bench.bench.gate.check import Options, check
-from sdp_bench.bench.gate.update import make
+from sdp_bench.bench.gate.check import Options, check, make
 from tests.bench.gate.gate_rules import few_cells, write_sampler
 from tests.calibration.rate import Rate
 
