@@ -187,11 +187,12 @@ _RIVALS = ("marginal_sdp", "marginal_moment_matching")
 
 
 def _reduces(evidence: Evidence) -> Answer | None:
-    """The paper's net has a max-pool; a net without it counts only if none with it was measured."""
+    """The paper's net has a max-pool; one without counts only if none with it was measured at every sigma."""
     frame = evidence.of(RESNET.name, metric="tv_class")
-    network = next((each for each in RESNETS if (frame["activation"] == each).any()), None)
-    if network is None:
+    levels = frame.groupby("activation", observed=True)["sigma"].nunique()
+    if levels.empty:
         return None
+    network = max(levels.index, key=lambda each: (levels[each], -RESNETS.index(each)))
     net = frame[frame["activation"] == network]
     effects = []
     for sigma, own in net.groupby("sigma"):

@@ -222,6 +222,9 @@ def test_the_resnet_with_max_pool_is_ruled_on_where_there_is_one():
         "a demonstration: one ResNet-18 with max-pool, 8 images, 5,000 oracle samples"
     )
     without = [row for row in rows if row["activation"] == "resnet18"]
+    more = [row | {"sigma": 0.05} for row in without]  # it was measured at more levels
+    tried = RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(rows + more)], ignore_index=True)))
+    assert tried.fidelity.startswith("a demonstration: one ResNet-18, 8 images")
     tried = RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(without)], ignore_index=True)))
     assert tried.trials[0].effects[0].values.mean() == pytest.approx(-lead)
     assert RULES["resnet"](evidence(frame)) is None
