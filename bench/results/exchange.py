@@ -94,14 +94,6 @@ def export(
     return [folder / file for file in (*names.values(), MANIFEST)]
 
 
-def import_(folder: Path, store: Store, on_replaced: Callable[[int], object] = bool) -> int:
-    """Add exported results to a results file, and return the number of new measurements; see `Store.add`.
-
-    Raises UserError if the export is damaged, has another schema, or differs from what is stored.
-    """
-    return store.add(Export(folder).tables(), on_replaced)
-
-
 class Export(Queries):
     """Results as :func:`export` wrote them to a folder.
 

@@ -265,16 +265,18 @@ class Store(Queries):
         with self._transaction({"runs": {run}}) as db:
             db.execute("UPDATE runs SET finished = ?, seconds = ? WHERE id = ?", (_now(), seconds, run))
 
-    def add(self, others: tables.Tables, on_replaced: Callable[[int], object] = bool) -> int:
+    def add(
+        self, others: tables.Tables, on_replaced: Callable[[int], object] = bool, *, keep: bool = False
+    ) -> int:
         """Add the tables of other results, all or nothing, and return the number of new measurements.
 
         The runs get new numbers. Measurements of newer versions replace older ones; `on_replaced` is then
         called with their number. Raises UserError if another measurement, unit or net differs from the one
-        here.
+        here; with `keep`, a measurement of the same versions as the one here is left out.
         """
         here = self.tables()
         try:
-            new, replaced = tables.new_rows(here, others)
+            new, replaced = tables.new_rows(here, others, keep=keep)
         except ValueError as error:
             raise UserError(str(error)) from error
         nets = others["nets"].loc[others["nets"]["weights"].notna(), ["weights", "digest"]]

@@ -245,12 +245,12 @@ Cells = set[tuple[str, str, str]]
 _CELL = ["unit", "rule", "metric"]
 
 
-def new_rows(here: Tables, others: Tables) -> tuple[dict[str, pd.DataFrame], Cells]:
+def new_rows(here: Tables, others: Tables, *, keep: bool) -> tuple[dict[str, pd.DataFrame], Cells]:
     """Return the rows of other tables that are not here, and the cells here that they replace.
 
-    A cell is a unit, rule and metric. If a cell has different versions in the two, the newer one counts. Runs
-    that are not here are numbered after those here. Raises ValueError if a row contradicts one with the same
-    key here; the message names the first ones.
+    A cell is a unit, rule and metric. If a cell has different versions in the two, the newer one counts; with
+    `keep`, cells of the same versions are left out. Runs that are not here are numbered after those here.
+    Raises ValueError if a row contradicts one with the same key here; the message names the first ones.
     """
     last = int(here["runs"]["id"].max()) if len(here["runs"]) else 0
     described = [column for column in here["runs"].columns if column != "id"]
@@ -267,6 +267,8 @@ def new_rows(here: Tables, others: Tables) -> tuple[dict[str, pd.DataFrame], Cel
             rows = rows.assign(**{number: rows[number].map(moved).astype("Int64")})
         if name == "records":
             replaced, older = _outdated(known, rows)
+            if keep:
+                older = Cells(known[_CELL].itertuples(index=False, name=None)) - replaced
             known, rows = known[~_in_cells(known, replaced)], rows[~_in_cells(rows, older)]
         mine, theirs = matched(name, known, rows)
         wrong = contradicting(
@@ -276,7 +278,8 @@ def new_rows(here: Tables, others: Tables) -> tuple[dict[str, pd.DataFrame], Cel
             named = called(name, rows.iloc[theirs[wrong][:5]])
             what = "measurements" if name == "records" else name
             more = "; ..." if wrong.sum() > len(named) else ""
-            raise ValueError(f"{wrong.sum()} {what} differ from those here: {'; '.join(named)}{more}")
+            hint = " (`sdp-bench import --keep` keeps those here)" if name == "records" else ""
+            raise ValueError(f"{wrong.sum()} {what} differ from those here{hint}: {'; '.join(named)}{more}")
         new[name] = rows.drop(index=rows.index[theirs]).reset_index(drop=True)
     return new, replaced
 

@@ -102,14 +102,24 @@ def export_(
 
 @options.command("import", example="sdp-bench import tables --database all.sqlite")
 @click.argument("folder", type=options.folder_)
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Keep a stored measurement if the same versions gave another value in FOLDER.",
+)
 @options.database
-def import_(folder: Path, database: Path) -> None:
-    """Add the exported tables in FOLDER to a results file; newer versions replace older ones."""
-    from sdp_bench.bench.results.exchange import import_ as import_tables
+def import_(folder: Path, keep: bool, database: Path) -> None:
+    """Add the exported tables in FOLDER to a results file; newer versions replace older ones.
+
+    Without --keep, an import is refused if FOLDER has another value for a measurement of the same versions.
+    Two kinds of processor can give different values.
+    """
+    from sdp_bench.bench.results.exchange import Export
     from sdp_bench.bench.results.store import Store
 
+    exported = Export(folder).tables()
     with Store(database, writing=True) as store:
-        echo(f"{import_tables(folder, store, _tell_replaced)} new measurements in {database}")
+        echo(f"{store.add(exported, _tell_replaced, keep=keep)} new measurements in {database}")
 
 
 @options.command(example="sdp-bench diff before.sqlite after.sqlite")

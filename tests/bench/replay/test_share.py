@@ -7,7 +7,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.experiments.problem_set import NAME
 from sdp_bench.bench.replay.replay import replay_share
-from sdp_bench.bench.results.exchange import export, import_
+from sdp_bench.bench.results.exchange import Export, export
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs.plan import plan_of
@@ -87,7 +87,7 @@ def test_other_experiments_are_measured_again_too_if_their_nets_are_kept(tmp_pat
     with Store(tmp_path / "tiny.sqlite") as store:
         export(store, tmp_path / "exported", weights=False)
     with Store(tmp_path / "light.sqlite", writing=True) as store:
-        import_(tmp_path / "exported", store)
+        store.add(Export(tmp_path / "exported").tables())
     with pytest.raises(RunFailedError, match="weights"):
         check(tmp_path / "light.sqlite")
 

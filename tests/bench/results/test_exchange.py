@@ -60,9 +60,14 @@ def test_shards_merge_to_the_whole(whole, tmp_path):
 
 def test_conflicts_are_named_and_nothing_is_written(whole, file, tmp_path):
     spoil(file)
-    with pytest.raises(UserError, match=r"measurements differ from those here: .*w1"):
+    with pytest.raises(UserError, match=r"measurements differ from those here .*w1"):
         exchange.merge([whole, file], tmp_path / "all.sqlite")
     assert not list(tmp_path.glob("*all.sqlite*"))
+
+    before = records(whole)
+    with Store(file) as other, Store(whole, writing=True) as store:
+        assert store.add(other.tables(), keep=True) == 0
+    pd.testing.assert_frame_equal(records(whole), before, check_exact=True)
 
 
 def test_merge_does_not_write_over_a_file(whole, file):
@@ -78,8 +83,8 @@ def test_an_export_fills_another_file(whole, tmp_path, fmt):
         files = exchange.export(store, tmp_path / "out", fmt)
     assert len(files) == len(TABLES) + 1
     with Store(tmp_path / "new.sqlite", writing=True) as store:
-        assert exchange.import_(tmp_path / "out", store) == len(records(whole))
-        assert exchange.import_(tmp_path / "out", store) == 0
+        assert store.add(exchange.Export(tmp_path / "out").tables()) == len(records(whole))
+        assert store.add(exchange.Export(tmp_path / "out").tables()) == 0
         key = keys(store.frame(store.run())).iloc[0]
         assert all(replay.identical(*pair) for pair in replay.replay(store, key, lambda _: None))
     pd.testing.assert_frame_equal(records(tmp_path / "new.sqlite"), records(whole), check_exact=True)
@@ -89,9 +94,9 @@ def test_a_second_import_of_an_export_adds_nothing(whole, tmp_path):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out")
     with Store(tmp_path / "new.sqlite", writing=True) as store:
-        exchange.import_(tmp_path / "out", store)
+        store.add(exchange.Export(tmp_path / "out").tables())
         before = store.tables()
-        assert exchange.import_(tmp_path / "out", store) == 0
+        assert store.add(exchange.Export(tmp_path / "out").tables()) == 0
         for name, table in store.tables().items():
             pd.testing.assert_frame_equal(table, before[name])
 
@@ -104,7 +109,7 @@ def test_a_run_that_was_cut_off_before_it_measured_anything_is_not_exported(whol
         exchange.export(store, tmp_path / "out", fmt)
         assert len(store.runs()) == 2
     with Store(tmp_path / "new.sqlite", writing=True) as store:
-        exchange.import_(tmp_path / "out", store)
+        store.add(exchange.Export(tmp_path / "out").tables())
         kept = store.tables()
     with Store(whole) as store:
         for name, table in store.tables().items():
@@ -120,7 +125,7 @@ def test_a_run_that_was_cut_off_later_is_exported(file, tmp_path):
         exchange.export(store, tmp_path / "out")
         before = store.tables()
     with Store(tmp_path / "new.sqlite", writing=True) as store:
-        exchange.import_(tmp_path / "out", store)
+        store.add(exchange.Export(tmp_path / "out").tables())
         assert {name: len(table) for name, table in store.tables().items()} == {
             name: len(table) for name, table in before.items()
         }
@@ -149,7 +154,7 @@ def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compa
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out", fmt, weights=False, digits=4)
     with Store(tmp_path / "new.sqlite", writing=True) as store:
-        exchange.import_(tmp_path / "out", store)
+        store.add(exchange.Export(tmp_path / "out").tables())
     with Store(whole) as a, Store(tmp_path / "new.sqlite") as b:
         order = ["unit", "rule", "metric", "component"]
         before, after = (each.tables()["records"].sort_values(order, ignore_index=True) for each in (a, b))
@@ -164,7 +169,7 @@ def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compa
     )
     assert written.max() == 10
     with Store(whole, writing=True) as store:  # they are no other numbers to what is there
-        assert exchange.import_(tmp_path / "out", store) == 0
+        assert store.add(exchange.Export(tmp_path / "out").tables()) == 0
     pd.testing.assert_frame_equal(after[noise], before[noise], rtol=5e-4, atol=0)
     assert (after[noise] != before[noise]).any().all()
 
@@ -302,7 +307,7 @@ def test_weights_that_come_later_are_kept(whole, tmp_path):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out", weights=False)
     with Store(tmp_path / "new.sqlite", writing=True) as store:
-        exchange.import_(tmp_path / "out", store)
+        store.add(exchange.Export(tmp_path / "out").tables())
         assert store.tables()["nets"].weights.isna().all()
         key = keys(store.frame(store.run())).iloc[0]
         with pytest.raises(RunFailedError, match=r"do not contain the .*weights"):
