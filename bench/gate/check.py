@@ -241,8 +241,8 @@ def update(
     """Write a baseline with the requested rules updated, and return their specs.
 
     Without `options.rules`, exactly the rules of the scope are kept. Without `options.speed`, times and their
-    processor stay as in the file. Without `options.accuracy`, only times are updated, for rules whose
-    predictions are unchanged. Other arguments are those of `make`.
+    processor stay as in the file. Without `options.accuracy`, only times are updated, for rules with
+    unchanged predictions. Other arguments are those of `make`.
 
     A UserError is raised if the file exists and is not a baseline, if it has other cells and only some rules
     are requested, if neither predictions nor times are requested, and if only times are requested for a rule
@@ -289,7 +289,7 @@ def _draws(name: str, rule: Asked, scope: Scope, predicted: Predictions, step: S
 def _retimed(
     old: Baseline, specs: Sequence[str] | None, scope: Scope, timing: Timing, step: Step
 ) -> dict[str, RuleBaseline]:
-    """Return rules with new times, whose predictions must equal the baseline's."""
+    """Return rules with new times; their predictions must equal the baseline's."""
     rules = rules_of(scope.rules if specs is None else specs)
     old.check_scope(scope)
     if unknown := [name for name in rules if name not in old.rules]:

@@ -16,6 +16,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments import predict, versions
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference
+from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
 from sdp_bench.bench.replay.layers import Laws, LayerMoments, layers_of, merged, sample_layers
 from sdp_bench.bench.replay.stored import StoredMeasurement, stored_measurement
@@ -31,17 +32,17 @@ class Drilldown:
     """The content of a drill-down page.
 
     `key`: ``unit/rule/metric``. `record`: the first component as stored. `components`: all components.
-    `noise`: family of the noise. `net`: `label`, `activation`, `depth`, `seed`, `digest`, `recipe` and
-    `accuracy`. `true_moments`, `errors`: None if there are no errors by layer; `missing` gives the reason.
-    `skipped`: layers after which the rule could not be applied, so that they were merged with the next ones.
-    `own_reference`: whether the rule's own integrals are the exact reference of each layer.
+    `noise`: family of the noise. `true_moments`, `errors`: None if there are no errors by layer; `missing`
+    gives the reason. `skipped`: layers after which the rule could not be applied, so that they were merged
+    with the next ones. `own_reference`: whether the rule's own integrals are the exact reference of each
+    layer.
     """
 
     key: str
     record: dict[str, Any]
     components: list[dict[str, Any]]
     noise: str
-    net: dict[str, Any]
+    net: Net
     oracle: Oracle
     prediction: Prediction
     true_moments: LayerMoments | None
@@ -79,7 +80,7 @@ def drill(store: Queries, key: str, *, trusted: bool = False, previous: Drilldow
     raised if weights or data are missing; see `sdp_bench.bench.replay.stored.StoredMeasurement`.
     """
     made = stored_measurement(store, key, trusted=trusted)
-    first, net, rule = made.first, made.net, _rule_of(made)
+    first, rule = made.first, _rule_of(made)
     if first["fingerprint"] != versions.of_measurement(first["rule"], first["metric"], made.settings.plugins):
         raise UserError(
             f"{first['rule']}, {first['metric'].partition(':')[0]} or the oracle has another version since "
@@ -105,15 +106,7 @@ def drill(store: Queries, key: str, *, trusted: bool = False, previous: Drilldow
         record=first,
         components=made.rows,
         noise=made.group.noise.family,
-        net={
-            "label": net.architecture.label,
-            "activation": net.architecture.activation,
-            "depth": net.architecture.depth,
-            "seed": net.seed,
-            "digest": net.digest,
-            "recipe": net.recipe.label,
-            "accuracy": net.accuracy,
-        },
+        net=made.net,
         oracle=oracle,
         prediction=prediction,
         true_moments=moments,

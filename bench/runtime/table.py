@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -185,23 +185,11 @@ def load(path: str | Path) -> list[Row]:
     return [Row(**{f.name: record[f.name] for f in fields(Row)}) for record in frame.to_dict("records")]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A method's cost next to the paper's, both as multiples of the regular pass."""
+def beside_paper(rows: Sequence[Row], published: pd.DataFrame) -> list[tuple[Row, float | None]]:
+    """Return rows with the paper's ratios, None if a combination is not listed; it has training steps only.
 
-    architecture: str
-    phase: str
-    method: str
-    measured: Ratio
-    # from the paper's Table 6, which times whole epochs of training; None if it is not listed there
-    paper: float | None
-
-
-def beside_paper(rows: list[Row], published: pd.DataFrame) -> list[Comparison]:
-    """Return measured ratios with the paper's, one per row; the paper has training steps only.
-
-    `published` is the paper's Table 6 as in ``runtime_cifar10.csv``: columns `architecture`, `method`,
-    `metric` and `value` (s per epoch).
+    `published` is the paper's Table 6, which times whole epochs of training, as in ``runtime_cifar10.csv``:
+    columns `architecture`, `method`, `metric` and `value` (s per epoch).
     """
     epochs = published[published["metric"] == "time_per_epoch"]
     seconds = {(str(row.architecture), str(row.method)): float(str(row.value)) for row in epochs.itertuples()}
@@ -211,13 +199,4 @@ def beside_paper(rows: list[Row], published: pd.DataFrame) -> list[Comparison]:
         regular = seconds.get((row.architecture, REGULAR))
         return own / regular if row.phase == "training_step" and own and regular else None
 
-    return [
-        Comparison(
-            row.architecture,
-            row.phase,
-            row.method,
-            Ratio(row.ratio, row.ratio_lower, row.ratio_upper),
-            ratio(row),
-        )
-        for row in rows
-    ]
+    return [(row, ratio(row)) for row in rows]

@@ -265,7 +265,7 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
     from sdp_bench.reports.drilldown import figures as drawings
 
     rule = str(drilldown.record["rule"])
-    kind = NetKind(drilldown.net["activation"], drilldown.net["depth"])
+    kind = NetKind(drilldown.net.architecture.activation, drilldown.net.architecture.depth)
     metric = displayed(str(drilldown.record["metric"]).partition(":")[0], kind)
     options = [] if database == DATABASE else ["--database", str(database)]
     options += ["--trust-code"] if is_address(rule) else []

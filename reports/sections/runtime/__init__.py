@@ -55,15 +55,15 @@ def _about(row: Row) -> str:
 
 def blocks(rows: Sequence[Row]) -> Iterator[Context]:
     """Methods timed alternately on one net, forward or in a training step, with the paper's ratios."""
-    compared = zip(rows, beside_paper(list(rows), experiment("runtime_cifar10")), strict=True)
+    compared = beside_paper(rows, experiment("runtime_cifar10"))
     for (architecture, phase), own in groupby(compared, lambda pair: (pair[0].architecture, pair[0].phase)):
         pairs = list(own)
         yield {
             "title": f"{_title(architecture)}, {_PHASES.get(phase, phase)}",
             "about": _about(pairs[0][0]),
             "timings": [
-                (_METHODS.get(row.method) or RuleTraits().label(row.method), row, ratio)
-                for row, ratio in pairs
+                (_METHODS.get(row.method) or RuleTraits().label(row.method), row, paper)
+                for row, paper in pairs
             ],
         }
 
