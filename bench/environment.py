@@ -61,10 +61,8 @@ def check_device(device: str) -> None:
     import torch
 
     try:
-        if torch.device(device).type not in (
-            "cpu",
-            "cuda",
-        ):  # "meta" computes nothing, without an error
+        # "meta" computes nothing, without an error
+        if torch.device(device).type not in ("cpu", "cuda"):
             raise UserError(f"device '{device}' cannot be used; choose from cpu, cuda, cuda:1 ...")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:

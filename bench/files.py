@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.text import printable
+from sdp_bench.bench.text import is_number, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,7 +169,7 @@ def read_csv(path: Path) -> np.ndarray:
         lines = [
             (number, line) for number, line in enumerate(csv.reader(file), 1) if any(map(str.strip, line))
         ]
-    if lines and not any(map(_is_number, lines[0][1])):
+    if lines and not any(is_number(cell.strip()) for cell in lines[0][1]):
         del lines[0]
     if not lines:
         raise UserError(f"{path} has no line of numbers")
@@ -178,17 +178,9 @@ def read_csv(path: Path) -> np.ndarray:
             raise UserError(
                 f"{path}, line {number}: {len(line)} columns, but line {lines[0][0]} has {len(lines[0][1])}"
             )
-        if wrong := [cell for cell in line if not _is_number(cell)]:
+        if wrong := [cell for cell in line if not is_number(cell.strip())]:
             raise UserError(f"{path}, line {number}: {printable(wrong[0])[:40]!r} is not a number")
     return np.array([[float(cell) for cell in line] for _, line in lines])
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 @contextmanager

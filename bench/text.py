@@ -66,7 +66,7 @@ def cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     shown = printable(public(value))
-    return f"'{shown}" if value.startswith(_FORMULA) and not _is_number(value) else shown
+    return f"'{shown}" if value.startswith(_FORMULA) and not is_number(value) else shown
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -79,7 +79,8 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{name: frame[name].astype(object).map(cells[name]) for name in texts})
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a number without surrounding spaces."""
     try:
         float(text)
     except ValueError:

@@ -14,7 +14,7 @@ from sdp_bench.bench.errors import NOT_DEFINED, RunFailedError, UserError
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.runs.reasons import Reason, Told, reasons
+from sdp_bench.bench.runs.reasons import Reason, reasons
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.style.names import RuleTraits
@@ -127,8 +127,7 @@ def _without_oracle() -> list[str]:
 
 def _reasons(failures: Iterable[Mapping[str, Any]]) -> list[Reason]:
     return reasons(
-        Told(row["rule"], row.get("metric", ""), row["error"], row["group"], row["seconds"])
-        for row in failures
+        (row["rule"], row.get("metric", ""), row["error"], row["group"], row["seconds"]) for row in failures
     )
 
 

@@ -49,9 +49,8 @@ for _command in (
 def main() -> None:
     """Entry point: run a command, and convert every way in which it can end into its exit code."""
     let_threads_sleep()
-    warnings.formatwarning = lambda message, *_, **__: (
-        f"Warning: {message}\n"
-    )  # one line, without the location
+    # one line, without the location
+    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # print the verdict even if σ cannot be encoded
     sys.exit(_flushed(_ended()))

@@ -6,7 +6,7 @@ See ``docs/ci.md`` for the table of decisions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sdp_bench.bench.errors import OutsideError
 from sdp_bench.bench.gate import sampling
@@ -15,12 +15,11 @@ from sdp_bench.bench.gate.baseline import Baseline
 from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.predictions import Asked, Predictions, draws_in
 from sdp_bench.bench.gate.sampling import Evidence, Sample
-from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Verdict
+from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Step, Verdict
 from sdp_bench.oracles.moments.moments import gaussian_kl
 from sdp_ref.errors import UnsupportedError
 
 KIND = "accuracy"
-Step = Callable[[int, int, str], object]
 
 
 def judge(

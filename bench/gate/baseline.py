@@ -19,6 +19,7 @@ from sdp_bench.bench.gate.answers import Answer
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.sampling import Draws
 from sdp_bench.bench.identity import digest
+from sdp_bench.bench.runtime.timing import Ratio
 from sdp_ref.errors import on_one_line
 
 FORMAT = "sdp-bench gate baseline"
@@ -26,13 +27,9 @@ VERSION = 4
 
 
 @dataclass(frozen=True)
-class Speed:
+class Speed(Ratio):
     """Time of a rule relative to a regular forward pass, with interleaved timing."""
 
-    # median and quartiles of the ratios of single rounds
-    median: float
-    lower: float
-    upper: float
     least: float  # ratio of the shortest times
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,11 @@ from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.predictions import Asked, Predictions, draws_in, predict
 from sdp_bench.bench.gate.sampling import Draws
 from sdp_bench.bench.gate.speed import Timing
-from sdp_bench.bench.gate.verdict import PASSED, RANKED, STOPPING, Finding, Status, Verdict, exit_code
+from sdp_bench.bench.gate.verdict import PASSED, RANKED, STOPPING, Finding, Status, Step, Verdict, exit_code
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 
 ORACLE = "oracle"
-Step = Callable[[int, int, str], object]
 
 
 @dataclass(frozen=True)

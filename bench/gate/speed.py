@@ -20,7 +20,7 @@ from sdp_bench.bench.experiments.predict import prepared, seeds_of
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, Speed
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.predictions import Asked, ask
-from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
+from sdp_bench.bench.gate.verdict import Finding, Status, Step, Verdict
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.plugins.plugin import Plugin
@@ -42,7 +42,6 @@ _REGULAR = ""  # name of the regular pass among the works
 
 Work = Callable[[], object]
 Clock = Callable[[Work], tuple[float, float]]
-Step = Callable[[int, int, str], object]
 
 
 def clock(work: Work) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -12,6 +12,8 @@ from sdp_bench.bench.errors import RunFailedError
 
 REGRESSION_CODE = 1
 ALL_CASES = "all cells together"
+Step = Callable[[int, int, str], object]
+"""Called with number, total and name of each step of a check."""
 
 
 class Status(StrEnum):

@@ -256,15 +256,12 @@ def _selected(
 
 def _order(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.intp]:
     """Order of records by depth, seed, sigma and input of their units, then rule, metric and component."""
-    names = ("depth", "seed", "sigma", "input")
-    subject = np.array(
-        [units[name].to_numpy(float, na_value=-np.inf) for name in names]
-    )  # missing ones first
+    names = ("depth", "seed", "sigma", "input")  # missing ones first
+    subject = np.array([units[name].to_numpy(float, na_value=-np.inf) for name in names])
     rank = np.unique(subject.T, axis=0, return_inverse=True)[1]
     inner = (records[name].cat.codes.to_numpy() for name in ("component", "metric_spec", "rule"))
-    return np.lexsort(
-        (at, *inner, rank[at])
-    )  # the last key decides first; units with equal subject by their keys
+    # The last key decides first; units with equal subject are ordered by their keys.
+    return np.lexsort((at, *inner, rank[at]))
 
 
 def _subjects(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.intp]:

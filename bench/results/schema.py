@@ -71,18 +71,14 @@ TABLES = tuple(KEYS)
 """Tables with contents; a table comes after those that it refers to."""
 
 REFERENCES = (
-    *(
-        ("units", "net", "nets"),
-        ("members", "run", "runs"),
-        ("members", "unit", "units"),
-        ("records", "unit", "units"),
-    ),
-    *(
-        ("records", "rule", "rules"),
-        ("records", "run", "runs"),
-        ("failures", "unit", "units"),
-        ("failures", "run", "runs"),
-    ),
+    ("units", "net", "nets"),
+    ("members", "run", "runs"),
+    ("members", "unit", "units"),
+    ("records", "unit", "units"),
+    ("records", "rule", "rules"),
+    ("records", "run", "runs"),
+    ("failures", "unit", "units"),
+    ("failures", "run", "runs"),
 )
 """Table and column of each reference, and the table whose key it refers to."""
 

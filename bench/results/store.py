@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import cast
 
 import filelock
@@ -117,9 +116,7 @@ class Store(Queries):
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager

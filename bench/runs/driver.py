@@ -22,7 +22,7 @@ from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.results.record import Cell, Failure, Record, RunDescription, impossible
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.runs.reasons import Reason, Told, reasons
+from sdp_bench.bench.runs.reasons import Reason, reasons
 from sdp_bench.bench.settings import Settings
 
 Current = frozenset[Cell]
@@ -245,7 +245,7 @@ def _measure(
 
 
 def _reasons(failures: Iterable[Failure]) -> list[Reason]:
-    return reasons(Told(each.rule or "", each.metric or "", each.error) for each in failures)
+    return reasons((failure.rule or "", failure.metric or "", failure.error, "", 0.0) for failure in failures)
 
 
 def nets_of(

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from sdp_bench.bench.errors import NOT_DEFINED
 from sdp_bench.bench.metrics import recorded_metric
-
-
-class Told(NamedTuple):
-    """A failure; unknown fields are empty."""
-
-    rule: str
-    metric: str
-    error: str
-    place: str = ""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -36,18 +25,21 @@ class Reason:
         return ": ".join(filter(None, (", ".join(self.metrics), self.error.removeprefix(NOT_DEFINED))))
 
 
-def reasons(failures: Iterable[Told]) -> list[Reason]:
-    """Group failures by rule and error, in order of first occurrence."""
-    found: dict[tuple[str, str], list[Told]] = {}
-    for each in failures:
-        found.setdefault((each.rule, each.error), []).append(each)
+def reasons(failures: Iterable[tuple[str, str, str, str, float]]) -> list[Reason]:
+    """Group failures by rule and error, in order of first occurrence.
+
+    A failure is a rule, a metric, an error, a setting (empty texts if unknown), and the time until then (s).
+    """
+    found: dict[tuple[str, str], list[tuple[str, str, float]]] = {}
+    for rule, metric, error, place, seconds in failures:
+        found.setdefault((rule, error), []).append((metric, place, seconds))
     return [
         Reason(
             rule,
-            tuple(dict.fromkeys(recorded_metric(each.metric).label for each in own if each.metric)),
+            tuple(dict.fromkeys(recorded_metric(metric).label for metric, _, _ in own if metric)),
             error,
-            tuple(dict.fromkeys(each.place for each in own if each.place)),
-            max(each.seconds for each in own),
+            tuple(dict.fromkeys(place for _, place, _ in own if place)),
+            max(seconds for _, _, seconds in own),
         )
         for (rule, error), own in found.items()
     ]

@@ -2,14 +2,14 @@
 
 from sdp_bench.bench.errors import NOT_DEFINED, RefusedError
 from sdp_bench.bench.results.record import Failure
-from sdp_bench.bench.runs.reasons import Told, reasons
+from sdp_bench.bench.runs.reasons import reasons
 
 LACKS = f"{NOT_DEFINED}a covariance is needed, which a law of quantiles of single outputs has not"
 
 
 def test_what_many_metrics_lack_is_told_once():
     found = reasons(
-        Told("mine", metric, LACKS, place, seconds)
+        ("mine", metric, LACKS, place, seconds)
         for place, seconds in (("here", 1.0), ("there", 2.0))
         for metric in ("bures", "gaussian_kl")
     )
@@ -21,7 +21,11 @@ def test_what_many_metrics_lack_is_told_once():
 
 
 def test_other_rules_and_other_errors_stand_alone():
-    told = [Told("mine", "bures", LACKS), Told("theirs", "bures", LACKS), Told("mine", "", "ValueError: no")]
+    told = [
+        ("mine", "bures", LACKS, "", 0.0),
+        ("theirs", "bures", LACKS, "", 0.0),
+        ("mine", "", "ValueError: no", "", 0.0),
+    ]
     assert [(each.rule, each.line) for each in reasons(told)][2] == ("mine", "ValueError: no")
     assert len(reasons(told)) == 3
 
