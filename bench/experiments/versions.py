@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 
 import pandas as pd
 
+from sdp_bench.bench.metrics import Metric
 from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.bench.metrics.oracle import ORACLE_VERSION
 from sdp_bench.bench.metrics.references import Reference
@@ -47,8 +48,14 @@ def of_method(version: int, training: int | None = None, rule: Propagator | None
     return ", ".join(parts)
 
 
-# A run needs the versions of every cell.
-_rule, _metric = functools.cache(rule_of), functools.cache(metric_of)
+@functools.cache  # a run needs the versions of every cell
+def _rule(spec: str) -> Propagator | Reference:
+    return rule_of(spec)
+
+
+@functools.cache
+def _metric(spec: str) -> Metric:
+    return metric_of(spec)
 
 
 def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[Plugin]) -> pd.Series[bool]:
