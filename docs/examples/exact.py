@@ -1,4 +1,4 @@
-"""Linear regions of the committed nets, and what they take: the table of docs/rules.md."""
+"""Linear regions of the committed nets and their cost: the table of docs/rules.md."""
 
 import sys
 import time

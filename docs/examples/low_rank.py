@@ -1,4 +1,4 @@
-"""Low-rank covariances beside samples: the tables of docs/rules.md.
+"""Low-rank covariances compared with samples: the tables of docs/rules.md.
 
 ``python docs/examples/low_rank.py resnet 16 100000`` is ResNet-18 at 32 by 32 with noise on every pixel, 16
 channels wide; ``python docs/examples/low_rank.py even`` a hidden layer of even functions and of others.

@@ -1,4 +1,4 @@
-"""Which side of a kink: SDP at a few points of the input's law, as a mixture of what it says there."""
+"""A mixture of SDP predictions at several points of the input law."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ import sdp_ref as sr
 
 @dataclass(frozen=True)
 class Split(sr.Rule):
-    """The input's law in pieces along its widest direction, each through SDP; `pieces` is odd."""
+    """Split the input law along its widest direction and propagate each piece by SDP; `pieces` is odd."""
 
     name: ClassVar[str] = "my_split"
     pieces: int = 5
 
     def prepare(self, net: Callable[[Tensor], Tensor]) -> Callable[[sr.Law], sr.Law]:
-        """Give the function of the law of the input."""
+        """Return the function from input law to output law."""
         sdp = sr.rule("sdp").prepare(net)
 
         def propagate(x: sr.Law) -> sr.Law:

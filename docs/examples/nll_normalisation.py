@@ -1,4 +1,4 @@
-"""Which unit and constant the paper's negative log-likelihoods (Table 38) may have.
+"""Unit and constant of the paper's negative log-likelihoods (Table 38), by comparison with Table 4.
 
 The paper states neither. Its Table 4 has the widths and coverages of the same predictions. A Gaussian of
 standard deviation s that covers a share p of the targets with s times 3.92 has a mean negative log-likelihood

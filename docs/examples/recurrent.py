@@ -1,4 +1,4 @@
-"""Where moment matching errs in LSTM and GRU cells, beside samples: the table of docs/rules.md.
+"""Errors of moment matching in LSTM and GRU cells, compared with samples; see docs/rules.md.
 
 ``python docs/examples/recurrent.py`` takes some ten seconds.
 """

@@ -1,4 +1,4 @@
-"""How near split laws come to the true ones, against other ways to split: the table of docs/splitting.md."""
+"""Accuracy of several ways to split the input law: the table of docs/rules.md."""
 
 import sys
 

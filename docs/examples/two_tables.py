@@ -1,10 +1,9 @@
-"""Under which partition the paper's Tables 9 and 28 fit together for DVIA: the table of docs/reading.md.
+"""Partitions under which the paper's Tables 9 and 28 agree for DVIA: the table of docs/reading.md.
 
-Table 28 says how wide DVIA's Gaussian is beside the true law, Table 9 how much mass it shares with it.
-Whatever its centre and its covariances, a Gaussian can share no more than the best placed one of that width
-does in one output alone, in every partition that has the bins of this output. The other columns are what a
-Gaussian of that width shares that has the true mean and the true correlations, under four conventions. The
-last one counts each output alone, so the bound does not apply to it.
+Table 28 states the width of DVIA's Gaussian relative to the true law, and Table 9 the shared mass 1 - TV.
+The shared mass is at most that of the best Gaussian of this width in one output alone, in every partition
+that has the bins of this output. The other columns are for the Gaussian of this width with the true mean and
+correlations, under four conventions. The last one counts each output separately, so the bound does not apply.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""How much steadier than plain draws some Monte Carlo estimates are: the table of docs/rules.md."""
+"""Variance of Monte Carlo estimators relative to independent samples: the table of docs/rules.md."""
 
 import math
 

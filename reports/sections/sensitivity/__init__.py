@@ -79,7 +79,8 @@ class Sensitivity:
                         parts.append(f"{ahead} of {len(leads)} at σ\u00a0=\u00a0{sigma:g}")
                 if parts:
                     said.append(
-                        f"Over {len(variants)} {title}, SDP is ahead of DVIA {version} in {', '.join(parts)}."
+                        f"With {len(variants)} {title}, 1 − TV of SDP is above that of DVIA {version} in "
+                        f"{', '.join(parts)}."
                     )
             values = [(v.values[last, "sdp"], v.name) for v in variants if (last, "sdp") in v.values]
             if values:

@@ -32,13 +32,13 @@ _LABELS = {
 _OURS = ("sdp_nll", _ENSEMBLE, "sqr_ends", "sqr")
 """Methods with a column if they were run; all others are the paper's."""
 READINGS = {
-    "": "a scan for each seed and setting",
-    "set_scan": "one scan a set",
-    "set_variance": "one variance a set",
+    "": "a scan for each seed and configuration",
+    "set_scan": "one scan for each data set",
+    "set_variance": "one variance for each data set",
 }
 """Readings of the scan of input variances, by component; the first has its own tables."""
 CANDIDATES = {"set_scan": 165, "set_variance": 15, "": 285}
-"""Candidates from which each seed selects: 15 settings, times the remaining variances."""
+"""Candidates from which each seed selects: 15 configurations, times the remaining variances."""
 _SAMPLES = ("monte_carlo:samples=10", "monte_carlo:samples=100")
 _EXTREMES = ("monte_carlo:samples=5", "monte_carlo:samples=1000")
 _BOTH = ("picp", "mpiw")

@@ -230,7 +230,7 @@ def test_the_resnet_with_max_pool_is_ruled_on_where_there_is_one():
     assert RULES["resnet"](evidence(frame)) is None
 
 
-OWN = ("a scan for each seed and setting",)
+OWN = ("a scan for each seed and configuration",)
 
 
 def uci(widths, coverage, component=""):
@@ -279,7 +279,11 @@ def test_intervals_are_ruled_on_under_each_reading_of_the_scan():
     ]
     own = of_frame("uci", pd.concat(each))
     trials = RULES["uci-sdp"](own).trials
-    assert [trial.convention for trial in trials] == [OWN, ("one scan a set",), ("one variance a set",)]
+    assert [trial.convention for trial in trials] == [
+        OWN,
+        ("one scan for each data set",),
+        ("one variance for each data set",),
+    ]
     factors = [np.exp(trial.effects[0].values[0]) for trial in trials]
     assert factors == pytest.approx([0.3 / 0.1, 0.3 / 0.2, 0.3 / 0.4])
     (effect,) = RULES["uci-ensemble"](own).trials[0].effects

@@ -59,8 +59,8 @@ def test_variants_of_the_tables_choices():
     assert (sgd.accuracy, adam.accuracy) == (0.98, 0.5)
     text = " ".join(found.sentences)
     assert (
-        "Over 3 kinds of TV, bins and cells, SDP is ahead of DVIA as published in 2 of 3 at σ\u00a0=\u00a00.1"
-        in text
+        "With 3 kinds of TV, bins and cells, 1 − TV of SDP is above that of DVIA as published in 2 of 3 "
+        "at σ\u00a0=\u00a00.1" in text
     )
     assert "from 0.700 (headline, 512 cells) to 0.900 (paper-like, 10 bins, pilot quantiles)" in text
 
