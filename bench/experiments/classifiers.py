@@ -29,10 +29,10 @@ VISION = LawExperiment(
     name="vision",
     description="ViT, ConvNeXt, ResNet, MLP-Mixer on MNIST and CIFAR-10 under pixel noise (not in the paper)",
     title="Small image classifiers",
-    about="Pixel noise on test images in [0, 1], through four kinds of small nets: attention (ViT), "
-    "convolutions with LayerNorm (ConvNeXt), convolutions with ReLU and max-pooling (ResNet-8), and mixing "
-    "MLPs (MLP-Mixer). The smallest noise is a few grey levels; the largest, as large as the pixels’ own "
-    "spread, changes the class.",
+    about="Pixel noise on test images in [0, 1]. There are four small nets: attention (ViT), convolutions "
+    "with LayerNorm (ConvNeXt), convolutions with ReLU and max-pooling (ResNet-8), and mixing MLPs "
+    "(MLP-Mixer). The smallest noise is a few grey levels. The largest is the standard deviation of the "
+    "pixels and changes the class.",
     rank=142,
     metrics=LOGIT_METRICS,
     sigmas=VISION_SIGMAS,
@@ -59,13 +59,13 @@ RESNET = LawExperiment(
     name="resnet-tv",
     description="class distributions and logits of ResNet-18 on CIFAR-10 under pixel noise (Tables 3, 37)",
     title="ResNet-18 on CIFAR-10",
-    about="Pixel noise on test images in [0, 1]. The nets are not the paper’s (see Nets for their training "
-    "and accuracy), so their numbers need not be the paper’s. Its net has a max-pool and an "
-    "unspecified stem: here one net has torchvision’s, and one no pooling, as is usual for small images. "
-    "A rule’s Gaussian over the ten scores becomes a distribution of classes by sampling; how the paper does "
-    "it is left open there. Below the floor’s 95 % point a rule cannot be told from the exact law there. In "
-    "the paper’s Table 37 each standard deviation over images is larger than the mean: a run on fewer than "
-    "the paper’s 500 images is a demonstration.",
+    about="Pixel noise on test images in [0, 1]. The page Nets lists training and accuracy of our nets. "
+    "They differ from the paper’s net, so the numbers can differ too. The paper’s net has max-pooling and "
+    "an unspecified stem. One of our nets has torchvision’s stem, and one has no pooling, as is usual for "
+    "small images. The class probabilities of a predicted Gaussian are computed by sampling; the paper does "
+    "not state its method. Below the floor’s 95 % point a rule is indistinguishable from the exact law. In "
+    "the paper’s Table 37 each standard deviation over images exceeds the mean, so a run on fewer than the "
+    "paper’s 500 images is a demonstration.",
     rank=140,
     metrics=(
         "tv_class",
@@ -92,9 +92,9 @@ SEQUENCE = LawExperiment(
     name="sequence",
     description="a GRU and a causal decoder on sequences of rotations (not in the paper)",
     title="Sequences",
-    about="Eight points in the plane that turn by one of ten angles a step; the class is the angle. Noise on "
-    "all coordinates reaches the scores through the gates of a GRU, or through causal attention, RMSNorm and "
-    "SwiGLU of a decoder like Llama’s.",
+    about="A point in the plane rotates by one of ten angles per step, for eight steps. The class is the "
+    "angle. All coordinates are noisy. The nets are a GRU, and a causal decoder like Llama (attention, "
+    "RMSNorm, SwiGLU).",
     rank=144,
     metrics=LOGIT_METRICS,
     sigmas=SEQUENCE_SIGMAS,

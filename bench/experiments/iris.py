@@ -76,11 +76,11 @@ HEAVY_TAILS = LawExperiment(
     name="iris-cauchy",
     description="Cauchy noise on ReLU nets: total variation and quantiles (not in the paper)",
     title="Cauchy noise",
-    about="Cauchy noise of scale γ on every input, in place of Gaussian noise. It has no mean and no "
-    "variance, and W1 between differently scaled laws is infinite, so laws are compared by shared mass and "
-    "by quantiles. SDP gives each output a Cauchy law of scale |J|γ; of the outputs together it says the "
-    "law of f(x) + Jε, which is sampled here. Marginal SDP takes them as independent. The paper proposes "
-    "SDP for such noise but never measured it this way, so it prints no numbers to compare with.",
+    about="Cauchy noise of scale γ on every input. It has neither mean nor variance, and W1 between laws of "
+    "different scales is infinite. Laws are therefore compared by shared mass and quantiles. SDP predicts a "
+    "Cauchy law of scale |J|γ for each output, and the law of f(x) + Jε for all outputs jointly, which is "
+    "sampled here. Marginal SDP assumes independent outputs. The paper proposes SDP for Cauchy noise but has "
+    "no numbers to compare with.",
     rank=130,
     metrics=("tv_joint", "tv_output", "tv_class", "quantile_mean", "quantile_max", "iqr_ratio"),
     sigmas=GAMMAS,
@@ -95,7 +95,7 @@ _CLAIM_RULES = ("sdp", "dvia", "moment_matching", *MARGINAL_RULES, *REGULAR_DVIA
 
 CLAIMS = LawExperiment(
     name="iris-claims",
-    description="the paper's claims: nets as replicates, each with inputs of its own",
+    description="the paper's claims: nets as replicates, with different inputs for each net",
     rank=70,
     metrics=("tv_headline", "tv_paper", "tv_paper:bin_range=joint", "tv_single", "tv_class", "std_ratio"),
     sigmas=SIGMAS,
@@ -122,7 +122,7 @@ WASSERSTEIN = LawExperiment(
 OTHER_RECIPE = replace(
     CLAIMS,
     name="iris-claims-recipe",
-    description="the paper's claims on nets trained in another way",
+    description="the paper's claims on nets with another training recipe",
     rank=90,
     paper=Size(30, 1),
     recipes=(Recipe("adam", 1e-3),),
@@ -131,7 +131,7 @@ OTHER_RECIPE = replace(
 STANDARDISED = replace(
     CLAIMS,
     name="iris-claims-features",
-    description="the paper's claims on nets of standardised features",
+    description="the paper's claims on nets trained on standardised features",
     rank=95,
     paper=Size(30, 1),
     recipes=(Recipe(features="standardised"),),
@@ -140,7 +140,7 @@ STANDARDISED = replace(
 OTHER_WASSERSTEIN = replace(
     WASSERSTEIN,
     name="iris-claims-w1-recipes",
-    description="Wasserstein-1 distances on nets trained in other ways",
+    description="Wasserstein-1 distances on nets with other training recipes",
     rank=97,
     architectures=FOUR,
     paper=Size(10, 1),
@@ -153,8 +153,7 @@ LOCATIONS = LawExperiment(
     name="iris-location",
     description="class of a rule's location compared with that of a plain pass (Section 2)",
     title="Location and class",
-    about="Whether a net that was trained without noise still names the same class when a law is propagated "
-    "through it.",
+    about="Share of inputs for which propagation changes the predicted class of a net trained without noise.",
     rank=65,
     metrics=("moved_class",),
     sigmas=SIGMAS,
@@ -175,10 +174,10 @@ MIXTURES = LawExperiment(
     name="iris-mixtures",
     description="mixtures of narrower laws, compared with all rules (not in the paper)",
     title="Beyond one Gaussian",
-    about="No Gaussian is near the law of the outputs where the noise is not small: the one with the "
-    "oracle’s own mean and covariance shows how far the best of them gets. Splitting writes the input’s law "
-    "as a mixture of up to k narrower ones and takes each through a base rule, all in one batch. Rules that "
-    "place their points otherwise and Monte Carlo with a control variate stand here too.",
+    about="Unless the noise is small, no Gaussian is close to the law of the outputs, not even the one with "
+    "the oracle’s mean and covariance. Splitting approximates the input law by a mixture of up to k "
+    "narrower laws and propagates each by a base rule, in one batch. The tables also have other rules that "
+    "evaluate points, and Monte Carlo with a control variate.",
     rank=5,
     metrics=("tv_headline", "tv_class"),
     sigmas=SIGMAS,
@@ -198,8 +197,7 @@ STANDARD_DEVIATIONS = LawExperiment(
     name="iris-std",
     description="ratio of predicted to true standard deviations, and distances of moments (Table 28)",
     title="Moments",
-    about="How well each rule gets the standard deviations of the outputs, and mean and covariance as a "
-    "whole.",
+    about="Errors of the predicted standard deviations, and of mean and covariance jointly.",
     rank=60,
     metrics=("std_ratio", "bures", "gaussian_kl", "min_eigenvalue"),
     sigmas=SIGMAS,
@@ -217,14 +215,14 @@ FAMILIES = (GAUSSIAN, *map(noise_of, ("laplace", "uniform", "student_t:5", "mixt
 
 OTHER_FAMILIES = LawExperiment(
     name="iris-noise",
-    description="noise that is not Gaussian: five families of one variance (not in the paper)",
+    description="five noise families with equal variance (not in the paper)",
     title="Noise of other families",
-    about="The rules assume Gaussian noise. Here the noise on each flower has one mean and variance in five "
-    "families: Gaussian, Laplace, uniform, Student’s t with 5 degrees of freedom, and a mixture in which one "
-    "flower in ten is measured five times as badly as the others, in all its lengths. Rules of moments take "
-    "each of them for the Gaussian with its mean and covariance, so they predict one law five times, and "
-    "only the truth moves. What a rule loses from the Gaussian tables to the others is what its assumption "
-    "costs. The paper does not study this; its numbers are next to the Gaussian tables only.",
+    about="The rules assume Gaussian noise. Here the noise has the same mean and variance in five families: "
+    "Gaussian, Laplace, uniform, Student’s t with 5 degrees of freedom, and a mixture. In the mixture, one "
+    "flower in ten has noise with five times the standard deviation in all components. Rules based on "
+    "moments replace every family by a Gaussian, so their prediction is the same for all five. The loss of "
+    "accuracy compared with the Gaussian tables is the cost of this assumption. The paper has numbers for "
+    "the Gaussian tables only.",
     rank=135,
     metrics=("tv_headline", "tv_class", "std_ratio", "quantile_mean", "quantile_max"),
     sigmas=NOISE_SIGMAS,
@@ -236,7 +234,7 @@ OTHER_FAMILIES = LawExperiment(
 
 AGAIN = LawExperiment(
     name="iris-oracle",
-    description="the oracle's own error: a second, independent oracle in the place of a rule",
+    description="the oracle's own error: a second, independent oracle instead of a rule",
     rank=110,
     metrics=("tv_headline", "tv_paper", "tv_class", "std_ratio"),
     sigmas=SIGMAS[::2],
@@ -249,7 +247,7 @@ AGAIN = LawExperiment(
 TEN_TIMES = replace(
     AGAIN,
     name="iris-oracle-10x",
-    description="the same cells from ten times the samples",
+    description="the same measurements with ten times the samples",
     rank=120,
     presets={"quick": Size(1, 1, on_request=True)},
     scale=10,
@@ -260,8 +258,8 @@ SCORES = LawExperiment(
     name="iris-scores",
     description="proper scores, intervals and tail probabilities on ReLU nets (not in the paper)",
     title="Scores, intervals and tails",
-    about="What a prediction is worth to one who acts on it: proper scores, whether its intervals hold what "
-    "they say, and whether rare outputs are as rare as it says.",
+    about="Value of a prediction for decisions: proper scores, coverage of its intervals, and probabilities "
+    "of rare outputs.",
     rank=65,
     metrics=("log_score", "crps", "energy_score", "coverage", "interval_width", "tails"),
     sigmas=SIGMAS[:3],
@@ -271,8 +269,8 @@ SCORES = LawExperiment(
 
 
 _ABOUT = (
-    "How much probability mass the predicted and the true output law share. 1 is perfect; the second "
-    "column says what even the exact law would show, given that both sides are known by samples."
+    "Probability mass that the predicted and the true output law share; 1 is perfect. The second column is "
+    "the value of the exact law, which is below 1 because both laws are sampled."
 )
 _METRICS = ("tv_headline", "tv_paper", "tv_class")
 _OF_RELU = (*_METRICS, "tv_paper:bin_range=joint", "tv_single")
@@ -308,8 +306,8 @@ OTHER_ACTIVATIONS = LawExperiment(
     name="iris-tv-activations",
     description="total variation with other non-linearities (Tables 23-27, 29-36)",
     title="Total variation, other non-linearities",
-    about=_ABOUT + " The paper has no moment matching for SiLU and GELU, and DVIA for ReLU only: our "
-    "columns for these have no printed counterpart.",
+    about=_ABOUT + " The paper has no moment matching for SiLU and GELU, and DVIA for ReLU only, so "
+    "there are no printed values for these columns.",
     rank=30,
     metrics=_METRICS,
     sigmas=SIGMAS,
@@ -322,7 +320,7 @@ SAMPLED = LawExperiment(
     name="iris-w1",
     description="Wasserstein-1 distance on ReLU nets (Tables 2, 19-22)",
     title="Wasserstein distance",
-    about="How far the prediction is from the truth, in units of the outputs.",
+    about="Distance between prediction and truth, in units of the outputs.",
     rank=40,
     metrics=("w1",),
     sigmas=W1_SIGMAS,
@@ -333,9 +331,9 @@ SAMPLED = LawExperiment(
 
 CERTIFIED = LawExperiment(
     name="iris-w1-certified",
-    description="the same between 30 000 points a side, with proven bounds",
+    description="Wasserstein-1 distance with 30 000 points per side and proven bounds",
     title="Wasserstein distance, 30 000 points",
-    about="The same at the paper’s number of points, between proven bounds.",
+    about="Distance between prediction and truth with the paper’s number of points, between proven bounds.",
     rank=50,
     metrics=("w1_certified",),
     sigmas=W1_SIGMAS,

@@ -9,7 +9,7 @@ from sdp_bench.bench.studies import SCALES
 EXPERIMENT = ReplicateExperiment(
     name="introduction",
     study="sdp_bench.bench.studies.introduction.group",
-    description="accuracy by the layer at which a law enters, and its scale (Figure 10)",
+    description="accuracy by the layer where training noise enters, and its scale (Figure 10)",
     rank=220,
     metrics=("accuracy",),
     rules=("marginal_sdp",),

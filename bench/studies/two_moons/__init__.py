@@ -8,7 +8,7 @@ from sdp_bench.bench.settings import Size
 EXPERIMENT = ReplicateExperiment(
     name="two-moons",
     study="sdp_bench.bench.studies.two_moons.group",
-    description="uncertainty at seen points and far ones, by training (Figure 1)",
+    description="uncertainty near and far from the training data, by training method (Figure 1)",
     rank=230,
     metrics=("far_over_seen", "accuracy", "entropy_seen", "entropy_far"),
     rules=("sdp",),

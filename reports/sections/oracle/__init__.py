@@ -22,9 +22,9 @@ ONCE, TENFOLD = "iris-oracle", "iris-oracle-10x"
 
 _LAW = ["activation", "depth", "noise", "sigma", "net", "input", "samples"]
 _ABOUT = (
-    "A second oracle stands in the place of a rule, and rules are measured with ten times the samples: pairs "
-    "that moved most, in their standard errors, come first. A ratio’s floor is that of a rule without noise "
-    "of its own: a second oracle may be √2 times as far off."
+    "A second oracle is measured instead of a rule, and rules are measured with ten times the samples. The "
+    "largest changes, in standard errors, come first. The floor of a ratio is for a rule without sampling "
+    "noise, so the error of a second oracle can be √2 times as large."
 )
 
 
@@ -52,7 +52,7 @@ class OracleError(Section):
             metric = error["metric"]
             group = Group(page, metric.name, metric.title, metric)
             if error["again_rows"]:
-                title, anchor = "A second oracle in the place of a rule", slug(group.anchor, "again")
+                title, anchor = "A second oracle instead of a rule", slug(group.anchor, "again")
                 yield Number(group, anchor, title, math.nan, error["again_rows"], of_oracle)
             if error["moved_rows"]:
                 title, anchor = "The same with ten times the samples", slug(group.anchor, "moved")
