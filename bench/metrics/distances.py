@@ -29,7 +29,7 @@ class StandardDeviationRatio(RatioMetric):
     name = "std_ratio"
     title = "Ratio of standard deviations, predicted over true"
     label = "std ratio"
-    about = "One for each output; 1 is right, below 1 is overconfident."
+    about = "One for each output. 1 is perfect; below 1 the prediction is overconfident."
     published = "std_ratio"
     single = True
     needs = "variance"
@@ -64,7 +64,7 @@ class GaussianDivergence(Metric):
     name = "gaussian_kl"
     title = "Gaussian Kullback-Leibler divergence between the moments"
     label = "Gaussian KL"
-    about = "Infinite where the predicted covariance misses a direction that the truth has."
+    about = "Infinite if the prediction has no variance in a direction in which the truth varies."
     unit = "nat"
     whitens = True
     needs = "variance"
@@ -81,7 +81,7 @@ class SmallestEigenvalue(Metric):
     name = "min_eigenvalue"
     title = "Smallest eigenvalue of the predicted covariance"
     label = "smallest eigenvalue"
-    about = "Relative to the largest; below zero the prediction is no covariance."
+    about = "Relative to the largest eigenvalue. Below zero the prediction is not a covariance matrix."
     better = ""
     perfect = math.nan
     has_floor = False
@@ -104,7 +104,7 @@ class Operations(Metric):
     name = "operations"
     title = "Floating-point operations of the rule"
     label = "regular passes"
-    about = "In regular passes, without tracing and other preparation, and without work outside PyTorch."
+    about = "As a multiple of a regular pass, without tracing, other preparation, and work outside PyTorch."
     better = ""
     perfect = math.nan
     has_floor = False
@@ -139,9 +139,9 @@ class MeanQuantileDistance(QuantileMetric):
     title = "Distance of quantiles"
     label = "quantiles"
     about = (
-        "Mean distance of the quantiles at 5 %, 10 % … 95 % of each output, as a multiple of the true "
-        "interquartile range: a Wasserstein distance with its tails cut off, where W1 itself is infinite. "
-        "“max” is the largest of them, as a rule that at 5 % or 95 %."
+        "Mean error of the quantiles at 5 %, 10 % … 95 % of each output, in true interquartile ranges. "
+        "This is a Wasserstein distance without the tails, for laws with infinite W1. “max” is the largest "
+        "error, usually at 5 % or 95 %."
     )
     companion = "quantile_max"
     companion_label = "max"
@@ -159,7 +159,7 @@ class LargestQuantileDistance(QuantileMetric):
     name = "quantile_max"
     title = "Distance of quantiles, largest"
     label = "largest of quantiles"
-    about = "The largest distance of a quantile at 5 %, 10 % … 95 %, over the true interquartile range."
+    about = "Largest error of a quantile at 5 %, 10 % … 95 %, in true interquartile ranges."
     rank = 140
 
     def distance(self, oracle: oracles.Quantiles, predicted: oracles.Quantiles) -> Sequence[Estimate]:
@@ -174,7 +174,7 @@ class InterquartileRatio(RatioMetric, QuantileMetric):
     title = "Ratio of interquartile ranges, predicted over true"
     label = "IQR ratio"
     about = (
-        "One for each output, in place of the ratio of standard deviations; 1 is right, below 1 is "
+        "One for each output, for laws without a variance. 1 is perfect; below 1 the prediction is "
         "overconfident about the central half."
     )
     rank = 150
@@ -210,10 +210,10 @@ class Wasserstein(WassersteinMetric):
     name = "w1"
     title = "Wasserstein distance W1"
     about = (
-        "Mean distance that mass has to be moved to turn the prediction into the truth, between equally "
-        "many points of each. Two samples of the same law are already a floor apart, and values near that "
-        "floor say little. “corr.” is the value with the floor taken out in quadrature, √(W1² − floor²). The "
-        "paper took 30 000 points a side: more points, lower floor."
+        "Smallest mean distance that mass must move to turn the prediction into the truth, between equally "
+        "many points of each. Two samples of the same law have a distance near the floor, so values near "
+        "the floor are not evidence of an error. “corr.” is √(W1² − floor²). The paper used 30 000 points "
+        "per side; with more points the floor is lower."
     )
     published = "w1"
     rank = 160
@@ -244,9 +244,9 @@ class CertifiedWasserstein(WassersteinMetric):
     name = "w1_certified"
     title = "Wasserstein distance W1 at the paper’s 30 000 points a side"
     about = (
-        "No exact solver fits at this size on a small machine. Each value is the middle of a bracket that is "
-        "proven: a feasible dual from below, a matching of all points from above. The percentage says how "
-        "far apart the two are at most."
+        "Exact solvers need too much memory for this many points on a small machine. Each value is the "
+        "middle of a proven bracket: a feasible dual is the lower bound, and a matching of all points the "
+        "upper bound. The percentage is the largest width of the bracket."
     )
     published = "w1"
     rank = 170
@@ -284,8 +284,8 @@ class SlicedWasserstein(WassersteinMetric):
     title = "Sliced Wasserstein distance"
     label = "sliced W1"
     about = (
-        "Mean W1 over 64 random directions, the same for all rules, between 10 000 points a side: for more "
-        "outputs than the exact distance can be estimated in."
+        "Mean W1 over 64 random directions, the same for all rules, between 10 000 points per side. It "
+        "replaces the exact distance if there are many outputs."
     )
     rank = 180
     seconds_per_sample = 100e-6  # for 10 000 points, whatever the number of samples; includes the floor

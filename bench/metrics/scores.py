@@ -32,8 +32,9 @@ class MovedClass(Metric):
     title = "Inputs put into another class than by a plain pass"
     label = "moved to another class"
     about = (
-        "Share of inputs whose largest predicted location is not that of the net’s own largest output, "
-        "without noise. A rule may be right about the noisy output, whose mean moves too, and still move it."
+        "Share of inputs for which the output with the largest predicted location differs from the largest "
+        "output of the net without noise. A correct prediction can differ too, because noise changes the "
+        "mean."
     )
     has_floor = False
     single = True
@@ -62,8 +63,8 @@ class Coverage(TwoSidedMetric):
     title = "Coverage of predicted intervals"
     label = "coverage"
     about = (
-        "How much of the truth lies in the central 50 %, 90 % and 95 % interval of the prediction, for each "
-        "output. The level itself is right; less is overconfident."
+        "True probability of the central 50 %, 90 % and 95 % interval of the prediction, for each output. "
+        "The level itself is perfect; below it the prediction is overconfident."
     )
     single = True
     rank = 260
@@ -82,8 +83,8 @@ class IntervalWidth(RatioMetric):
     title = "Width of intervals, predicted over true"
     label = "interval width"
     about = (
-        "Of the central 50 %, 90 % and 95 % interval of each output; 1 is right. An interval may be as wide "
-        "as the true one and yet in the wrong place, which its coverage shows."
+        "Predicted over true width of the central 50 %, 90 % and 95 % interval of each output; 1 is "
+        "perfect. An interval of the true width can be shifted, which its coverage shows."
     )
     single = True
     rank = 270
@@ -108,10 +109,11 @@ class TailProbabilities(RatioMetric):
     title = "Tail probabilities, predicted over true"
     label = "tails"
     about = (
-        "P(yⱼ > t) at the thresholds t that the truth exceeds with probability 0.1, 0.01, 0.001 and 0.0001 "
-        "(a pilot’s quantiles), for each output, if at least ten samples lie beyond. 1 is right, 0.5 a "
-        "tail that is predicted half as likely as it is, and the distance from 1 is the relative error. "
-        "Predicted probabilities are exact for distributions with a formula, otherwise counted among samples."
+        "Predicted over true P(yⱼ > t), for each output, at the thresholds t with true tail probabilities "
+        "of 0.1, 0.01, 0.001 and 0.0001 (quantiles of a pilot sample), if at least ten samples exceed "
+        "them. 1 is perfect, 0.5 is half of the true probability, and the distance from 1 is the relative "
+        "error. Predicted probabilities are exact for distributions with a formula, otherwise estimated "
+        "from samples."
     )
     single = True
     rank = 280
@@ -136,10 +138,10 @@ class LogScore(Metric):
     title = "Log score"
     label = "log score"
     about = (
-        "Mean of − log q(y) over true draws y, q the predicted density: the entropy of the truth, which "
-        "is not known, plus the Kullback–Leibler divergence of the prediction from it. So there is neither a "
-        "perfect value nor a floor; differences between rules are differences of that divergence. Laws "
-        "without a density (draws, quantiles, a singular covariance) have none."
+        "Mean of − log q(y) over true samples y, with the predicted density q. This is the unknown entropy "
+        "of the truth plus the Kullback–Leibler divergence, so there is no perfect value and no floor. "
+        "Differences between rules are differences of the divergence. Laws without a density (samples, "
+        "quantiles, a singular covariance) have no log score."
     )
     unit = "nat"
     perfect = math.nan
@@ -169,9 +171,9 @@ class ContinuousRankedProbabilityScore(Metric):
     title = "Excess CRPS"
     label = "CRPS"
     about = (
-        "By how much the mean continuous ranked probability score is above that of the truth, for "
-        "each output: the integral of (F − G)², F and G the true and the predicted distribution function "
-        "(Cramér’s distance). 0 is perfect. Both are known by samples, hence the floor."
+        "Excess of the mean continuous ranked probability score over that of the truth, for each output: "
+        "the integral of (F − G)², with the true and the predicted distribution functions F and G "
+        "(Cramér’s distance). 0 is perfect. The floor is positive because both laws are sampled."
     )
     unit = "output"
     component = "output"
@@ -195,9 +197,9 @@ class EnergyScore(Metric):
     title = "Excess energy score"
     label = "energy score"
     about = (
-        "The same of all outputs together: E|X − Y| − ½ E|X − X′| − ½ E|Y − Y′|, by how much the mean energy "
-        "score is above that of the truth, half of the energy distance. 0 is perfect, and an exact rule may "
-        "show a little less."
+        "Excess of the mean energy score over that of the truth, for all outputs jointly: E|X − Y| − ½ E|X "
+        "− X′| − ½ E|Y − Y′|, half of the energy distance. 0 is perfect, and the estimate of an exact rule "
+        "can be slightly negative."
     )
     unit = "output"
     needs = "mean"

@@ -86,9 +86,9 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
     name = "tv_headline"
     title = "1 − TV, equal-mass cells (headline)"
     about = (
-        "Shared probability mass of the predicted and the true output law, counted in cells of equal mass "
-        "along the true law’s own principal axes, so that thin directions count as much as wide ones. "
-        "Read this table first."
+        "Probability mass that the predicted and the true output law share, in cells of equal mass along "
+        "the principal axes of the true law. Directions of small and large variance count equally. Read "
+        "this table first."
     )
     rank = 10
     primary = True
@@ -110,10 +110,10 @@ class PrincipalTotalVariation(HeadlineTotalVariation):
 
     name = "tv_principal"
     about = (
-        "Shared probability mass of the predicted and the true output law: the smallest that is found in "
-        "cells of equal mass along all of the true law’s own principal axes together, or along two of them. "
-        "This is the column to trust where there are more than three outputs. It is an upper bound: errors "
-        "of many axes at once add up to less shared mass than any two of them show."
+        "Smallest probability mass that the predicted and the true output law share, in cells of equal "
+        "mass along all principal axes of the true law, or in bins along two of them. This is the primary "
+        "measure for more than three outputs. It is an upper bound: simultaneous errors along many axes "
+        "reduce the true shared mass further."
     )
     rank = 35
     seconds_per_sample = 0.2e-6
@@ -130,10 +130,10 @@ class AxisTotalVariation(CellTotalVariation):
     name = "tv_paper"
     title = "1 − TV, bins along the output axes (paper-like)"
     about = (
-        "The same, counted in a regular grid along the output axes, as the paper describes it, with edges "
-        "frozen before any rule is seen. The outputs are nearly flat, so few of these bins hold any mass and "
-        "errors in the thin directions go unseen. The paper does not state its bin range: its values are "
-        "shown for comparison and need not agree."
+        "Probability mass that both laws share in a regular grid along the output axes, as the paper "
+        "describes it. A pilot sample fixes the edges. The outputs are nearly linearly dependent, so most "
+        "bins are empty, and errors in directions of small variance are not detected. The paper does not "
+        "state its bin range, so our values need not agree with the printed ones."
     )
     published = "1-tv"
     rank = 20
@@ -183,10 +183,10 @@ class SingleTotalVariation(SharedMass):
     name = "tv_single"
     title = "1 − TV of single outputs, joint extremes"
     about = (
-        "Shared mass of one output at a time, in equal bins between the smallest and the largest value of "
-        "both samples, averaged over the outputs. Of all conventions it comes nearest to the paper’s numbers "
-        "for SDP, and it misses those for Monte Carlo estimates and marginal rules. The bins depend on the "
-        "rule and on both samples, so it does not rank rules fairly and has no standard error."
+        "Probability mass that both laws share in one output, in equal bins between the smallest and the "
+        "largest value of both samples, averaged over the outputs. Of all conventions it is closest to the "
+        "paper’s numbers for SDP, but not for Monte Carlo estimates and marginal rules. The bins depend on "
+        "the rule, so it does not rank rules fairly and has no standard error."
     )
     published = "1-tv"
     rank = 25
@@ -222,9 +222,10 @@ class CentralTotalVariation(EqualMassTotalVariation):
     name = "tv_joint"
     title = "1 − TV, equal-mass cells along the central axes"
     about = (
-        "Shared mass of the predicted and the true joint law of the outputs, in cells of equal mass along "
-        "the principal axes of the truth’s central half: a covariance, from which the headline’s axes come, "
-        "is that of the few most extreme samples here. The outermost cells are unbounded and hold the tails."
+        "Probability mass that both joint laws share, in cells of equal mass along the principal axes of "
+        "the central half of the true samples. The covariance of all samples, which defines the axes of "
+        "the headline, is determined by a few extreme samples under heavy tails. The outermost cells are "
+        "unbounded and contain the tails."
     )
     rank = 30
     primary = True
@@ -238,8 +239,8 @@ class OutputTotalVariation(SharedMass):
     name = "tv_output"
     title = "1 − TV of each output by itself"
     about = (
-        "The same of one output at a time, in bins between the truth’s quantiles, the outer ones unbounded: "
-        "what a rule that gives each output a law of its own can be held to."
+        "Probability mass that both laws share in one output, in bins between the true quantiles; the "
+        "outer bins are unbounded. It applies to rules that predict each output separately, too."
     )
     component = "output"
     rank = 40
@@ -261,8 +262,9 @@ class ClassTotalVariation(CellTotalVariation):
     name = "tv_class"
     title = "1 − TV of the decision"
     about = (
-        "Shared mass of the predicted class (arg max): what the noise does to the decision. “pair” is 1 − "
-        "the largest TV among the pairwise score differences, which sees margins that the class does not."
+        "Probability mass that the predicted and the true distribution of the class (arg max) share. "
+        "“pair” is 1 − the largest TV of a difference of two scores, which also shows changes of margins "
+        "that do not change the class."
     )
     companion = "tv_difference"
     companion_label = "pair"
@@ -353,8 +355,8 @@ class SlicedTotalVariation(Metric):
     title = "Total variation along the worst direction"
     label = "sliced TV"
     about = (
-        "Of whitened scores, less their common shift: the direction is chosen on one half of the samples and "
-        "measured on the other."
+        "Along a direction of the whitened scores without their common shift. The direction is chosen on "
+        "one half of the samples and measured on the other."
     )
     decimals = 4
     whitens = True
@@ -382,8 +384,8 @@ class EnergyDistance(Metric):
     name = "energy"
     title = label = "Energy distance"
     about = (
-        "2 E|X − Y| − E|X − X′| − E|Y − Y′| of the scores less their common shift: about 0 for one law only, "
-        "but nearly blind to skewness."
+        "2 E|X − Y| − E|X − X′| − E|Y − Y′| of the scores without their common shift. It is 0 only for "
+        "equal laws, but insensitive to skewness."
     )
     unit = "output"
     needs = "mean"
@@ -403,7 +405,7 @@ class LogitBures(Metric):
     label = "Bures"
     about = (
         "W2 distance between the Gaussians with the predicted and with the true mean and covariance of the "
-        "scores less their common shift, which a softmax does not see."
+        "scores without their common shift, which does not affect a softmax."
     )
     unit = "output"
     needs = "variance"
