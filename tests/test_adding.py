@@ -77,7 +77,7 @@ def test_metric_data_set_and_experiment_are_known_by_name(run):
             "small-noise --preset quick --nets 1 --samples 20000",
             (
                 "Small noise",
-                "Where every net is nearly linear",
+                "every net is nearly linear",
                 "Distance of the predicted mean",
                 "wine-cultivars",
             ),
