@@ -26,18 +26,13 @@ from sdp_bench.commands import echo, progress
 HOSTILE = (
     "=1+1",
     '=HYPERLINK("http://evil.example","x")',
-    "@SUM(1+1)",
     "\t=1",
     "a | b | c",
     "[x](javascript:alert(1))",
-    "two\nlines",
     "`code` ``more``",
     "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
     "*bold* _thin_ ~~gone~~ @everyone #1",
-    "{{ 7 * 7 }} {% raw %}",
     "\x1b[31mred\x1b[0m",
-    "nul\x00 bell\x07 back\x08",
     "\u202egnp.exe",
     "lone \udcff \ud800",
     "/home/somebody/secret/rule.py:Mine",
@@ -100,7 +95,6 @@ def test_a_terminal_obeys_none(hostile, capsys):
     with progress.meter(hostile) as meter:
         meter.done(1, 1, hostile)
         meter.note(hostile)
-    progress.Screen().say(hostile)
     shown = capsys.readouterr()
     assert not _OBEYED.findall(shown.out + shown.err)
 
@@ -115,9 +109,6 @@ def test_what_is_stored_names_no_folder_of_this_machine(hostile, monkeypatch):
     kept = Failure("0123", None, None, hostile, 1.0).error, LeftOut(None, "", hostile).reason
     for stored in (str(told.value), *kept, progress.command_line(), settings):
         assert not obeyed(stored)
-
-
-# Pages and their tables ------------------------------------------------------------------------
 
 
 @each_text
