@@ -168,36 +168,6 @@ def test_the_mixture_rule_is_sdp_on_affine_nets_and_nears_the_truth_at_a_kink():
     assert law.variance.item() == pytest.approx(0.5 - 0.5 / torch.pi, rel=0.01)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_second_order_rule_is_exact_for_quadratic_nets(dtype):
-    rule = rule_of("second_order.py:SecondOrder")
-    generator = torch.Generator().manual_seed(0)
-    matrices = torch.randn(3, 4, 4, generator=generator, dtype=torch.float64)
-    matrices = (matrices + matrices.mT).to(dtype)
-    linear = torch.randn(3, 4, generator=generator, dtype=torch.float64).to(dtype)
-
-    def net(x):
-        return x @ linear.mT + torch.einsum("bi,kij,bj->bk", x, matrices, x)
-
-    mean = torch.randn(2, 4, generator=generator, dtype=torch.float64).to(dtype)
-    root = torch.randn(2, 4, 4, generator=generator, dtype=torch.float64).to(dtype)
-    x = sr.Gaussian(mean, root @ root.mT)
-    law = sr.propagate(net, x, rule)
-    # Isserlis: E[x'Ax] = m'Am + tr(AS), Cov(x'Ax, x'Bx) = 2 tr(ASBS) + 4 m'ASBm
-    S = x.covariance
-    for b in range(2):
-        slope = linear + 2 * matrices @ mean[b]
-        expected = net(mean[b : b + 1])[0] + torch.einsum("kij,ji->k", matrices, S[b])
-        covariance = slope @ S[b] @ slope.mT + 2 * torch.einsum(
-            "kij,jl,nlo,oi->kn", matrices, S[b], matrices, S[b]
-        )
-        tolerance = 1e-4 if dtype == torch.float32 else 1e-12
-        assert torch.allclose(law.mean[b], expected, rtol=tolerance)
-        assert torch.allclose(
-            law.covariance[b], covariance, rtol=tolerance, atol=tolerance * float(covariance.abs().max())
-        )
-
-
 def test_the_template_is_sdp_times_its_parameter():
     net = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(4, 9), torch.nn.GELU(), torch.nn.Linear(9, 3)

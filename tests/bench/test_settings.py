@@ -11,33 +11,6 @@ from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.results import BASELINES
 from tests.bench.conftest import TINY
 
-FLAT = {  # as version 0.4 stored them
-    "activation": None,
-    "depths": [1, 2],
-    "width": 100,
-    "nets": None,
-    "inputs": None,
-    "sizes": {"iris-tv": [2, 1], "uci": [3, 1]},
-    "draws": {"resnet-tv": 500},
-    "samples_everywhere": False,
-    "task_epochs": {"uci": 500},
-    "task_datasets": {"uci": ["yacht", "boston"]},
-    "datasets": None,
-    "without": ["selective"],
-    "net_source": "trained",
-    "training": {"epochs": 7},
-    "slow_rules": False,
-    "samples": 1000,
-    "pilot_samples": 500,
-    "sampler": "sobol",
-    "cells": 64,
-    "w1_points": 100,
-    "sigmas": [0.1, 1.0],
-    "rules": ["sdp"],
-    "plugins": [],
-    "device": "cpu",
-}
-
 
 def test_each_option_goes_where_it_belongs():
     settings = Settings().but(depths=(1,), samples=1000, cells=64, epochs=3, rules=("sdp",))
@@ -55,22 +28,6 @@ def test_each_option_goes_where_it_belongs():
 @pytest.mark.parametrize("settings", [TINY, *(preset(name) for name in PRESETS)])
 def test_what_a_run_stores_reads_back(settings):
     assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings
-
-
-def test_the_flat_form_of_earlier_versions_is_read():
-    settings = Settings.from_dict(FLAT)
-    assert settings.design.depths == (1, 2)
-    assert settings.design.samples is None
-    assert settings.sampling.samples == 1000
-    assert settings.sampling.sampler == "sobol"
-    assert settings.metrics == {"cells": 64, "w1_points": 100}
-    assert settings.sizes == {
-        "iris-tv": Size(2, 1),
-        "uci": Size(3, 1, epochs=500, datasets=("yacht", "boston")),
-        "resnet-tv": Size(samples=500),
-    }
-    assert settings.design.training == {"epochs": 7}
-    assert Settings.from_dict(FLAT | {"samples_everywhere": True}).design.samples == 1000
 
 
 def test_settings_of_the_committed_runs_keep_their_values():

@@ -66,22 +66,6 @@ def test_a_raised_version_passes_once_it_is_recorded(monkeypatch):
     assert after["rule unscented"] == before["rule unscented"]
 
 
-def test_numbers_of_an_unchanged_version_are_not_recorded_again(monkeypatch, tmp_path):
-    file = tmp_path / "versions.json"
-    file.write_text(guard.FILE.read_text())
-    before = file.read_text()
-    monkeypatch.setattr(guard, "FILE", file)
-    monkeypatch.setattr(guard, "NAMES", ("rule dvia",))
-    monkeypatch.setattr(guard.today, "__defaults__", (("rule dvia",),))
-    change(monkeypatch, DVIA)
-    with pytest.raises(SystemExit, match=r"raise DVIA\.version to 2"):
-        guard.main()
-    assert file.read_text() == before
-    monkeypatch.setattr(DVIA, "version", 2)
-    guard.main()
-    assert problems("rule dvia") == []
-
-
 def test_a_rule_that_wraps_another_is_named_only_for_its_own_change(monkeypatch):
     names = ("rule sdp", "rule split:base=sdp,k=3")
     with monkeypatch.context() as patch:

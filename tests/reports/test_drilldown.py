@@ -1,6 +1,5 @@
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -46,7 +45,7 @@ def report(tmp_path_factory):
     change(folder / "store.sqlite", statement, outdated.split("/", 2))
     with Store(folder / "store.sqlite", writing=True) as store:
         made = drilldown.make(store, [*wanted, outdated], folder / "html", said)
-    build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.SECTIONS)
+    build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.PLAIN)
     return folder / "html", frame, wanted, made, said
 
 
@@ -175,20 +174,14 @@ def at_output(formula, dropped, closure, total=1.0, floor95=0.01, rounding=0.0):
     return OutputErrors(formula, dropped, closure, Estimate(total, floor95 / 2, floor95, 0.01), rounding)
 
 
-def test_the_verdict_is_what_the_numbers_say():
-    names = ["Linear 1", "ReLU 1", "Linear 2", "ReLU 2", "Linear 3"]
-    zero = (0.0,) * 5
+def test_the_verdict_names_the_way_and_the_layers_of_the_error():
+    names, zero = ["Linear 1", "ReLU 1", "Linear 2", "ReLU 2", "Linear 3"], (0.0,) * 5
     said = verdict(at_output(zero, zero, (0.0, 0.01, 0.0, 0.99, 0.0)), names)
-    assert said.startswith("Nearly all of the error enters by closure")
-    assert "at ReLU 2 (99 % of that)" in said
+    assert re.search("Nearly all .* by closure.* at ReLU 2 .99 %", said)
     said = verdict(at_output((0.0, 0.4, 0.0, 0.3, 0.0), zero, (0.0, 0.0, 0.0, 0.3, 0.0)), names)
-    assert said.startswith("Most of the error enters by the rule’s own approximation of a layer (70 %)")
+    assert re.search("Most .* own approximation of a layer .70 %", said)
     said = verdict(at_output((0.0, 0.5, 0.0, 0.0, 0.0), (0.5, 0.0, 0.0, 0.0, 0.0), zero), names)
-    assert "more than one way" in said
-    assert "Linear 1 (50 % of that) and ReLU 1 (50 % of that)" in said
+    assert re.search("more than one way.*Linear 1 .50 %.*ReLU 1 .50 %", said)
     said = verdict(at_output((0.001, *zero[1:]), zero, zero, total=0.009), names)
     assert "cannot be told from the exact ones" in said
-    said = verdict(at_output((0.0, 1.0, 0.0, 0.0, 0.0), zero, zero), names, sampling=True)
-    assert said.endswith("enters by the draw of the rule’s samples (100 %), at ReLU 1.")
-    even = tuple(np.full(5, 0.2))
-    assert "spread over many layers" in verdict(at_output(even, zero, zero), names)
+    assert "spread over many layers" in verdict(at_output((0.2,) * 5, zero, zero), names)

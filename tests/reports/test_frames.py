@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -96,20 +95,13 @@ def test_a_run_or_a_suite_can_be_chosen(file):
     [
         ({"path": "nothing.sqlite"}, "there is no file or folder 'nothing.sqlite'"),
         ({"path": ""}, "there is no file or folder ''"),
-        ({"path": "a\0b"}, "there is no file"),
         ({"path": 3}, "takes a path or 'committed', got int"),
-        ({"path": np.zeros(3)}, "got ndarray"),
-        ({"path": "x" * 300}, "there is no file or folder 'xxx.*[.]{3};"),
-        ({"path": "\udcff"}, "there is no file"),
-        ({"runs": np.zeros((2, 2))}, "runs are numbers"),
         ({"path": "."}, "is not a folder of exported results"),
         ({"path": "text.txt"}, "is not a results file"),
         ({"suite": "iris-tw"}, "no suite 'iris-tw' in .*there are "),
         ({"suite": 3}, "suite is the name of an experiment"),
-        ({"suite": [1]}, "suite is the name of an experiment"),
         ({"runs": "1"}, "runs are numbers"),
         ({"runs": [1.0]}, "runs are numbers"),
-        ({"runs": [True]}, "runs are numbers"),
         ({"runs": [7]}, "no run 7 in"),
     ],
 )

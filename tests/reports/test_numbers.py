@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.reports.numbers import sheets
+from sdp_bench.reports.replication import page as replication
 from sdp_bench.reports.replication.claims import numbers_of_claims
 from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.results import Results
@@ -16,10 +17,6 @@ from tests.reports import made_up
 from tests.reports.made_up import TRAITS, page
 from tests.reports.replication.test_claims import suite
 from tests.reports.sections.test_sections import oracle_frame, sensitivity_frame
-
-
-def numbers_of(frame):
-    return page(Results(frame))[1]
 
 
 def listed(numbers, frame):
@@ -42,7 +39,9 @@ def everything():
     claims = suite(3, depths=(4,))
     every = pd.concat([tabled, claims, sensitivity_frame(), oracle_frame()], ignore_index=True)
     frame = checked(every.assign(samples=10**6))
-    text, numbers = page(Results(frame))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replication, "topics", made_up.quick_topics)
+        text, numbers = page(Results(frame))
     return frame, numbers, text
 
 

@@ -9,10 +9,8 @@ import pytest
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.reports.committed import COMMITTED_DATA, keep
 from sdp_bench.reports.folder import MARKER
-from sdp_bench.reports.page import SHARED, Data, build, build_single, cover, single
+from sdp_bench.reports.page import SHARED, build, build_single
 from sdp_bench.reports.results import COMMITTED_TITLE, Results
-from sdp_bench.reports.section import Part
-from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
 from tests.reports.sections import test_intervals
@@ -66,9 +64,9 @@ def told(text):
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
-def built(folder, frame, failures=made_up.NO_FAILURES, meta=None):
+def built(folder, frame, failures=made_up.NO_FAILURES, meta=None, sections=made_up.SECTIONS):
     results = Results(frame, made_up.meta(frame) if meta is None else meta, failures)
-    path = build_single(results, folder, made_up.SECTIONS)
+    path = build_single(results, folder, sections)
     return path.read_text(encoding="utf-8")
 
 
@@ -78,13 +76,6 @@ def site(quick, tmp_path_factory):
     frame = quick[0]
     build(Results(frame, made_up.meta(frame), made_up.FAILURES), folder, made_up.SECTIONS)
     return folder, {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
-
-
-def test_a_single_page_leads_to_no_other_file():
-    part = Part(OVERVIEW, 1, (), '<a href="committed/numbers/a.html#b">SDP</a> <a href="#here">here</a>')
-    text = single([part], cover("", {}, Data("")))
-    assert "SDP" in text
-    assert re.findall(r'<a [^>]*href="([^"]*)"', text) == ["#here"]
 
 
 @pytest.fixture(scope="module")
@@ -178,15 +169,6 @@ def test_committed_pages_that_nothing_leads_to_any_more_go_but_no_other_file(tmp
     assert [path.name for path in committed.rglob("*")] == ["mine.html"]
 
 
-def test_a_suite_of_many_cells_has_a_page_for_each_kind_of_net(tmp_path, monkeypatch):
-    monkeypatch.setattr("sdp_bench.reports.sections.tables.MOST_CELLS", 10)
-    frame = made_up.frame(depths=(1, 2), nets=1, inputs=1, suites=("iris-tv",))
-    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
-    pages = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("suite-*.html")}
-    assert set(pages) == {"suite-iris-tv-relu-1-4-100-3.html", "suite-iris-tv-relu-2-4-100-100-3.html"}
-    assert sum('id="iris-tv"' in text for text in pages.values()) == 1
-
-
 def test_one_page_needs_no_other_file(quick):
     _, text, folder = quick
     assert {path.name for path in folder.iterdir()} == {"index.html", MARKER}
@@ -251,7 +233,7 @@ def test_empty_frame_says_how_to_run(tmp_path):
 def test_missing_rules_and_floors(tmp_path):
     frame = made_up.frame(depths=(1, 2), nets=1, rules=made_up.FEW, suites=("iris-tv", "iris-w1"))
     frame = frame[~((frame["rule"] == "sdp") & (frame["sigma"] == 1))]
-    text = built(tmp_path, frame.assign(floor=None, floor95=None, stderr=None))
+    text = built(tmp_path, frame.assign(floor=None, floor95=None, stderr=None), sections=made_up.PLAIN)
     assert 'title="not measured"' in text
     assert "exact law</th>" not in text
     assert "nan" not in told(text).lower()
@@ -282,13 +264,6 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
     with pytest.raises(RunFailedError, match=r"cannot write .*: No space left"):
         build(Results(frame.assign(value=1.0)), tmp_path, made_up.PLAIN)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-def test_folder_that_is_a_file_is_refused(tmp_path):
-    (tmp_path / "html").write_text("mine")
-    with pytest.raises(RunFailedError, match="cannot write"):
-        build(Results(pd.DataFrame()), tmp_path / "html")
-    assert (tmp_path / "html").read_text() == "mine"
 
 
 def test_same_results_give_the_same_page(tmp_path):
@@ -345,15 +320,6 @@ def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, mon
     for page in (text, *lists):
         assert "results.csv" not in page
         outline(page)
-
-
-def test_a_page_shows_its_title_once(site):
-    _, pages = site
-    text = pages["suite-iris-tv.html"]
-    assert '<h1 class="unseen">Total variation</h1>' in text
-    assert "<h2>Total variation <small>iris-tv</small></h2>" in text
-    for file, page in pages.items():
-        assert ('<h1 class="unseen">' in page) == (file != "index.html" and page.count("<h2") == 1)
 
 
 def intervals(values):

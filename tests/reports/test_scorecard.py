@@ -20,6 +20,7 @@ from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
 from tests.reports.made_up import FEW, NO_FAILURES, TRAITS, frame, meta
 
+OWN = (*FEW, "marginal_sdp", "monte_carlo:samples=10", "monte_carlo:samples=1000")
 AFFINE = CheckResult(
     "affine",
     "Is it exact on affine nets?",
@@ -143,33 +144,25 @@ def judged(candidate, data, failures=NO_FAILURES):
 def test_the_verdict_says_what_was_found():
     data = with_mine(rules=FEW, suites=("iris-tv",))
     failing = judged(Candidate("mine", "mine.py:Mine", report=REPORT), data)
-    assert (
-        f"checks: kit {VERSION}, 2 of 3 checks ran: 1 passed, 1 failed, 1 not applicable" in failing.details
-    )
-    assert "checks: failed affine: covariance off <by far>" in failing.details
-    assert failing.last.startswith("verdict: mine fails 1 of the 2 checks that apply (affine)")
-    assert "sdp-bench check-rule mine.py:Mine" in failing.last
+    assert f"kit {VERSION}, 2 of 3 checks ran: 1 passed, 1 failed, 1 not applicable" in failing.details
+    assert "failed affine: covariance off <by far>" in failing.details
+    assert re.search("mine fails 1 of the 2 .*affine.*sdp-bench check-rule mine.py:Mine", failing.last)
     known = ConformanceReport("mine", (replace(AFFINE, known="as published"), SYMMETRY))
-    assert (
-        "fails only its declared faults (affine) of the 2 checks that apply"
-        in judged(Candidate("mine", report=known), data).last
-    )
-    passing = judged(Candidate("mine", report=ConformanceReport("mine", (SYMMETRY,))), data)
-    assert passing.last.startswith("verdict: mine passes the one check that applies; more accurate than")
-    nothing = ConformanceReport("mine", (MOMENTS,))
-    assert "no check applies to it" in judged(Candidate("mine", report=nothing), data).last
-    assert "was not checked" in judged(Candidate("mine"), data).last
-    hung = judged(Candidate("mine", trouble="it hung"), data)
-    assert (
-        "did not finish: it hung; it was not measured in this run; the results below are from earlier"
-        in hung.details
-    )
-    assert "the conformance kit did not finish" in hung.last
-    assert "it was not measured" in judged(Candidate("mine", unmeasured=True), data).last
+    for candidate, words in (
+        (Candidate("mine", report=known), r"only its declared faults \(affine\)"),
+        (Candidate("mine", report=ConformanceReport("mine", (SYMMETRY,))), "passes .*; more accurate than"),
+        (Candidate("mine", report=ConformanceReport("mine", (MOMENTS,))), "no check applies"),
+        (Candidate("mine"), "was not checked"),
+        (Candidate("mine", trouble="it hung"), "the conformance kit did not finish"),
+        (Candidate("mine", unmeasured=True), "it was not measured"),
+    ):
+        assert re.search(words, judged(candidate, data).last), words
+    hung = judged(Candidate("mine", trouble="it hung"), data).details
+    assert re.search("did not finish: it hung; .* from earlier", hung)
 
 
 def test_the_verdict_counts_places_and_names_the_worst_as_the_comparisons_have_them():
-    data = with_mine(depths=(1, 2), factor=1.3)
+    data = with_mine(depths=(1, 2), factor=1.3, rules=FEW, suites=("iris-tv",))
     each = block(comparisons(data, "mine", TRAITS), "tv_headline")
     said = judged(Candidate("mine"), data).details
     tally = each.tally("sdp")
@@ -183,25 +176,8 @@ def test_the_verdict_counts_places_and_names_the_worst_as_the_comparisons_have_t
     far = max(each.measured, key=lambda condition: condition.shortfall)
     assert f"largest error at {far.label}: {far.value:.4f}".replace("\xa0", " ") in said
     assert f"(exact distribution {far.floor:.4f}, detection limit {far.floor95:.4f})" in said
-    assert "worse than SDP in no setting" in judged(Candidate("mine"), with_mine()).details
-
-
-def test_the_best_built_in_rule_has_the_lowest_mean_over_settings():
-    data = with_mine()
-    each = block(comparisons(data, "mine", TRAITS), "tv_headline")
-    rules = [rule for rule in each.others if not TRAITS.is_reference(rule)]
-    means = {rule: np.mean([condition.means[rule] for condition in each.measured]) for rule in rules}
-    said = judged(Candidate("mine"), data).details
-    best = TRAITS.label(min(rules, key=means.__getitem__))
-    assert f"compared with {best}, the best built-in rule: better in" in said
-
-
-def test_rules_of_its_kind_sample_and_drop_correlations_as_it_does():
-    data = checked(frame(depths=(1,), nets=4, inputs=1))
-    said = judged(Candidate("marginal_sdp"), data).details
-    (line,) = (text for text in said.splitlines() if "iris-tv: compared with rules of its kind" in text)
-    assert line.split("kind: ")[1].startswith("marginal moment matching better in")
-    assert "SDP" not in line
+    better = with_mine(rules=FEW, suites=("iris-tv",))
+    assert "worse than SDP in no setting" in judged(Candidate("mine"), better).details
 
 
 def test_the_page_stands_alone_and_holds_everything(tmp_path):
@@ -227,14 +203,6 @@ def test_the_page_stands_alone_and_holds_everything(tmp_path):
     assert {link[1:] for link in re.findall(r'href="(#[^"]+)"', text)} <= set(ids)
 
 
-def test_a_page_without_measurements_shows_why():
-    nothing = Results(pd.DataFrame(), {"command": "sdp-bench validate x.py:X"}, pd.DataFrame())
-    text = page(
-        Scorecard.of(nothing, [Candidate("x", trouble="TimeLimitError: stopped at the time limit of 5 s")])
-    )
-    assert "The kit did not finish: TimeLimitError" in text
-
-
 def test_what_was_measured_stays_and_a_report_of_another_rule_goes(tmp_path):
     build(
         Scorecard.of(Results(with_mine(), meta(), NO_FAILURES), [Candidate("mine", report=REPORT)]), tmp_path
@@ -248,7 +216,8 @@ def test_what_was_measured_stays_and_a_report_of_another_rule_goes(tmp_path):
 
 
 def own_net(inputs):
-    return checked(frame(depths=(2,), nets=1, inputs=inputs, activation="own:theirs.py:build"))
+    activation = "own:theirs.py:build"
+    return checked(frame(depths=(2,), nets=1, inputs=inputs, rules=OWN, activation=activation))
 
 
 def test_without_a_rule_the_page_and_the_terminal_say_which_to_take():
@@ -309,20 +278,15 @@ def test_sampling_is_recommended_where_it_is_best(inputs):
 
 
 def test_errors_have_direction_and_unit():
-    data = own_net(6)
+    data, use = own_net(6), "standard deviations and intervals"
     noise = np.random.default_rng(0).normal(0, 1e-3, len(data))
-    wide = data.assign(value=data.value.where(data.metric != "std_ratio", 1.2 + noise))
-    assert "".join(answer_of(wide, "standard deviations and intervals").linear.text).endswith("% too large")
-    narrow = data.assign(value=data.value.where(data.metric != "std_ratio", 0.3 + noise))
-    text = "".join(answer_of(narrow, "standard deviations and intervals").linear.text)
-    assert re.match(r"standard deviations 3\.3\d* \(.* to .*\) times too small", text)
-    noisy = np.exp(np.random.default_rng(0).normal(2.5, 0.5, len(data)))
-    wild = data.assign(value=data.value.where(data.metric != "std_ratio", noisy))
-    factor, ends, _ = (
-        answer_of(wild, "standard deviations and intervals").linear.text[1].replace(")", " (").split(" (")
-    )
-    low, high = map(float, ends.split(" to "))
-    assert low * high == pytest.approx(float(factor) ** 2, rel=0.1)
+
+    def said(ratio):
+        changed = data.assign(value=data.value.where(data.metric != "std_ratio", ratio + noise))
+        return "".join(answer_of(changed, use).linear.text)
+
+    assert said(1.2).endswith("% too large")
+    assert re.match(r"standard deviations 3\.3\d* \(.* to .*\) times too small", said(0.3))
     assert "points" in answer_of(data, "class").linear.text[2]
 
 

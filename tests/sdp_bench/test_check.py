@@ -113,9 +113,10 @@ def test_a_rule_that_fails_ends_in_three(run, mine):
     mine.write_text(
         "class Mine:\n    name = 'mine'\n    def propagate(self, net, x):\n        return 1 / 0\n"
     )
-    result = run("--rules", f"{mine}:Mine", "--no-speed")
+    result = run("--rules", f"{mine}:Mine,sdp", "--no-speed")
     assert result.exit_code == 3
     assert "ZeroDivisionError: division by zero" in result.output
+    assert "1 unchanged" in result.output
     verdict, step = result.stdout.splitlines()[-2:]
     assert verdict == "verdict: failed to run"
     assert step.endswith(f"sdp-bench check-rule {mine}:Mine")

@@ -199,15 +199,6 @@ def test_what_is_defined_now_runs_and_is_described(change):
     assert after.source != before.source
 
 
-def test_a_mutable_default_is_described():
-    space = cell("SCALES = [1.0]\ndef build(scales=[1.0]):\n    return scales")
-    before = code_of(space["build"])
-    space["build"].__defaults__[0][0] = 3.0
-    after = code_of(space["build"])
-    assert after.load()() == [3.0]
-    assert after.source != before.source
-
-
 def test_a_method_that_its_source_does_not_show_is_rejected():
     linecache.clearcache()
     space = cell(RULE)

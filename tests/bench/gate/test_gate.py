@@ -159,29 +159,6 @@ def test_rounding_between_two_calls_is_not_a_hidden_draw():
 # Failures ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("law", "says"),
-    [
-        ("1 / 0", "ZeroDivisionError"),
-        ("sr.laws.unchecked(sr.Gaussian, law.mean, -law.covariance)", "negative"),
-    ],
-)
-def test_a_rule_that_fails_leaves_the_others_their_verdict(tmp_path, law, says):
-    file = tmp_path / "mine.py"
-    address = write_rule(file)
-    known = baseline_of(tmp_path / "ci.json", SCOPE, address, "sdp")
-    file.write_text(
-        "import sdp_ref as sr\nclass Mine:\n    name = 'mine'\n    def propagate(self, net, x):\n"
-        f"        law = sr.propagate(net, x, 'sdp')\n        return {law}\n"
-    )
-    outcome = check(known, replace(ACCURACY, rules=(address, "sdp")), SCOPE)
-    assert outcome.exit_code == 3
-    (failed,) = outcome.verdicts[0].having(Status.FAILED)
-    assert failed.subject == "mine"
-    assert says in failed.text
-    assert len(outcome.verdicts[0].having(Status.UNCHANGED)) == 2
-
-
 def test_exit_codes_put_regressions_first():
     def verdict(*found):
         return Verdict("accuracy", tuple(Finding("sdp", "", status) for status in found))

@@ -59,16 +59,6 @@ def test_probes_cover_features_that_the_committed_nets_lack():
     assert [probe.key for probe in Scope.of_ci().probes] == [probe.key for probe in ALL]
 
 
-def test_weights_come_from_a_generator_that_is_not_torchs():
-    before = torch.random.get_rng_state()
-    first = [probe.key for probe in probes()]
-    assert torch.equal(torch.random.get_rng_state(), before)
-    torch.manual_seed(99)
-    assert [probe.key for probe in probes()] == first
-    weights = [value for probe in ALL for value in probe.build().state_dict().values()]
-    assert all(torch.equal(value * 64, (value * 64).round()) for value in weights)  # binary fractions
-
-
 def test_no_probe_is_degenerate():
     """Each has spread in both outputs, by simulation of the net itself where there are moments."""
     for probe in ALL:

@@ -8,7 +8,6 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.classifiers import Model, Objective, Trainer, TrainingImages
@@ -21,10 +20,6 @@ TINY = Size(nets=1, inputs=10, epochs=1, datasets=("mnist",), sigmas=(0.1,), ste
 SMALL = Settings(sizes={"robustness": TINY})
 BY_NAME = {objective.name: objective for objective in OBJECTIVES}
 SEEDS = SeedRoot("0" * 16)
-
-
-def groups_of(settings):
-    return EXPERIMENT.expand(Scope(settings)).groups
 
 
 def at(name, scale):

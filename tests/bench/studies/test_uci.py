@@ -136,13 +136,6 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "nets"
 
 
-def test_nets_of_another_version_of_the_training_are_not_taken(cache, monkeypatch):
-    for version in (1, 1, 2):
-        monkeypatch.setattr(stacked, "VERSION", version)
-        nets()
-    assert len(list(cache.iterdir())) == 2
-
-
 def test_a_net_that_diverged_is_one_that_does_not_qualify(cache):
     targets = problem().targets.clone()
     targets[0, 0] = math.inf

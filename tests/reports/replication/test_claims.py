@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdp_bench.reports.replication import claims
-from sdp_bench.reports.replication.claims import CONVENTIONS, PARTS
+from sdp_bench.reports.replication.claims import CONVENTIONS
 from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.statement import PUBLISHED, REGULAR, Evidence, judged
@@ -119,16 +119,6 @@ def shifted(frame, by, **wanted):
 
 
 # The claims themselves ------------------------------------------------------------------------------------
-
-
-def test_claims_have_words_and_parts_of_their_own():
-    assert {one.key for one in TABLES.statements} == set(PARTS)
-    for one in TABLES.statements:
-        parts = PARTS[one.key]
-        assert one.quote
-        assert one.reading
-        assert len({(part.scale.metric, part.terms, part.threshold) for part in parts}) == len(parts)
-        assert one.dvia == any(rule == PUBLISHED for part in parts for rule, _ in part.cells())
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))

@@ -8,30 +8,18 @@ import pytest
 
 from sdp_bench.reports.page import build
 from sdp_bench.reports.replication import page
-from sdp_bench.reports.replication.computed import RULES
 from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.section import Part
 from sdp_bench.reports.site import PAPER
-from sdp_bench.reports.statement import Answer
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
 
 @pytest.fixture(scope="module")
 def made():
-    """The page of made-up measurements, without the ten seconds of quadrature."""
+    """The page of made-up measurements."""
     with pytest.MonkeyPatch.context() as patch:
-        quick = {key: lambda _: Answer.certain(holds=True, found="exactly") for key in RULES}
-        read = tuple(
-            dataclasses.replace(
-                topic,
-                statements=tuple(
-                    dataclasses.replace(one, rule=quick.get(one.key, one.rule)) for one in topic.statements
-                ),
-            )
-            for topic in topics()
-        )
-        patch.setattr(page, "topics", lambda: read)
+        patch.setattr(page, "topics", made_up.quick_topics)
         places = {"iris-tv": "suite-iris-tv.html", "choice": "choice.html"}
         part, files = page.shown(page.Rulings.of(made_up.results(made_up.frame())), places)
         return {PAPER.file: part.html} | files

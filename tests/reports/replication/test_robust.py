@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from sdp_bench.bench.studies.robustness import METRICS
-from sdp_bench.reports.replication.page import RULES, counterparts, topics
+from sdp_bench.reports.replication.page import RULES, topics
 from sdp_bench.reports.sections import introduction, robustness
 from sdp_bench.reports.statement import Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome
@@ -50,12 +50,6 @@ def measured(left, noise, square=None, ce=0.05, clean=0.95, best=1.0, best_noise
 
 PAPER = dict(zip(("softmax", *SCALED), (0.14, 0.14, 0.85, 0.6, 0.7), strict=True))
 NOISY = dict(zip(("softmax", *SCALED), (0.5, 0.5, 0.9, 0.85, 0.9), strict=True))
-
-
-@pytest.fixture(scope="module")
-def plain():
-    """As the paper has it, the best scale one for all."""
-    return measured(PAPER, NOISY)
 
 
 def outcomes(frame, topic="robustness"):
@@ -132,16 +126,3 @@ def test_noise_alone_makes_no_best_scale(side, decades, upper_end):
         tried = RULES["introduction-scale"](Evidence(SimpleNamespace(frame=frame)))
         hits += tried.trials[0].uncorrected[side] < 0.05
     assert hits <= stats.binom.ppf(0.9999, tests, 0.05)
-
-
-def test_figures_have_their_counterparts(plain):
-    frame = pd.concat([made_up.frame(), plain])
-    results = made_up.results(made_up.frame())
-    evidence = Evidence(
-        SimpleNamespace(frame=frame, traits=results.traits, runtime=(), tables=results.tables)
-    )
-    found = {one.label: one for one in counterparts(evidence)}
-    for number in range(5, 10):
-        assert found[f"Figure {number}"].design == "MNIST, 5 scales, 24 runs"
-        assert found[f"Figure {number}"].address == "#robustness"
-    assert found["Figure 10"].address == ""

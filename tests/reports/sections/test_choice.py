@@ -1,5 +1,6 @@
 """Which rule when: made-up measurements with a known answer, and how often a winner is claimed falsely."""
 
+import itertools
 import math
 import re
 
@@ -7,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.choice import (
     OFF,
@@ -27,53 +27,23 @@ from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 
 MC = {f"monte_carlo:samples={k}": k for k in (5, 10, 100, 1000)}
-HEADLINE = recorded_metric("tv_headline")
 
 
 def measured(
-    distances,
-    seconds=None,
-    nets=8,
-    inputs=1,
-    sigmas=(1.0,),
-    noise=0.002,
-    depth=4,
-    seed=0,
-    own=False,
-    **more,
+    distances, seconds=None, nets=8, inputs=1, sigmas=(1.0,), noise=0.002, depth=4, seed=0, own=False, **more
 ):
     """TV of each rule (a number or one a sigma) with a spread that nets share, and one of each rule's own."""
     rng = np.random.default_rng(seed)
     rows = []
-    for net in range(nets):
-        for condition in range(inputs):
-            for number, sigma in enumerate(sigmas):
-                shared = rng.normal(0, 0.05)
-                for rule, distance in distances.items():
-                    distance = distance[number] if isinstance(distance, tuple) else distance
-                    rows.append(
-                        {
-                            "experiment": "iris-tv",
-                            "network": "-".join(["4", *["100"] * depth, "3"]),
-                            "activation": "relu",
-                            "depth": depth,
-                            "net": f"net {depth} {net}",
-                            "seed": net,
-                            "input": condition + (inputs * net if own else 0),
-                            "sigma": sigma,
-                            "rule": rule,
-                            "metric": "tv_headline",
-                            "component": "",
-                            "value": distance + shared + rng.normal(0, noise),
-                            "floor": 0.01,
-                            "floor95": 0.012,
-                            "stderr": 4e-4,
-                            "unit_of_measure": "1",
-                            "seconds": (seconds or {}).get(rule, 2e-4 + 2e-6 * MC.get(rule, 400)),
-                            "accuracy": 0.98,
-                        }
-                        | more
-                    )
+    for net, place, (number, sigma) in itertools.product(range(nets), range(inputs), enumerate(sigmas)):
+        shared = rng.normal(0, 0.05)
+        for rule, distance in distances.items():
+            distance = distance[number] if isinstance(distance, tuple) else distance
+            time = (seconds or {}).get(rule, 2e-4 + 2e-6 * MC.get(rule, 400))
+            subject = {"depth": depth, "net": f"net {depth} {net}", "seed": net, "sigma": sigma, "rule": rule}
+            subject |= {"network": "-".join(["4", *["100"] * depth, "3"]), "seconds": time}
+            subject |= {"input": place + (inputs * net if own else 0)}
+            rows.append(made_up.row(distance + shared + rng.normal(0, noise), **subject | more))
     return checked(pd.DataFrame(rows))
 
 
