@@ -8,6 +8,7 @@ import torch
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.identity import SeedRoot, digest
 from sdp_bench.bench.manifests import (
     MANIFESTS,
     ci_oracles,
@@ -23,8 +24,7 @@ from sdp_bench.bench.manifests import (
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.replay import stored as stored_oracles
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import driver as run
-from tests.bench.conftest import TINY, begin
+from tests.bench.conftest import TINY, change
 
 
 @pytest.fixture(scope="module")
@@ -182,42 +182,15 @@ def test_standard_errors_are_those_of_the_mean_and_the_covariance(sources):
 # Oracles of ordinary runs -----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("store") / "results.sqlite"
-    settings = TINY.but(net_source="committed", training={}, width=100, samples=2**14, sigmas=(0.1,))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SDP_BENCH_CACHE", str(path.parent / "cache"))
-        settings = settings.but(nets=1, inputs=1, rules=("sdp", "oracle_again"))
-        plan = make_plan_of_committed(settings)
-        with Store(path, writing=True) as store:
-            number = begin(store, plan)
-            result = run.run_group(plan.groups[0], plan.groups[0].cells)
-            assert not result.failures
-            run.store_result(store, number, plan.groups[0], result, plan.groups[0].cells)
-            store.finish_run(number, 1.0)
-    return path, plan.groups[0].subjects[0].key
-
-
-def make_plan_of_committed(settings):
-    from sdp_bench.bench.experiments import chosen
-    from sdp_bench.bench.nets.architectures import Architecture
-    from sdp_bench.bench.nets.fully_connected import committed
-    from sdp_bench.bench.nets.recipes import recipe_for
-    from sdp_bench.bench.runs.plan import plan_of
-
-    net = committed(Architecture(1), recipe_for(Architecture(1)), 1)
-    return plan_of(chosen(["iris-std"]), settings, net)
-
-
-def test_the_oracle_of_an_ordinary_run_has_a_manifest(database):
-    path, key = database
-    with Store(path) as store:
-        shown = stored_oracles.description(store, key.hex[:6])
-    assert (shown["key"], shown["seed"]) == (key.hex, key.seed("oracle"))
-    assert (shown["method"], shown["samples"]) == ("plain Monte Carlo", 2**14)
+def test_the_oracle_of_an_ordinary_run_has_a_manifest(tiny_copy):
+    change(tiny_copy, "UPDATE rules SET spec = 'oracle_again' WHERE spec = 'sdp'")
+    change(tiny_copy, "UPDATE records SET rule = 'oracle_again' WHERE rule = 'sdp'")
+    with Store(tiny_copy) as store:
+        key = store.tables()["units"]["key"].iloc[0]
+        shown = stored_oracles.description(store, key[:8])
+    assert (shown["key"], shown["seed"]) == (key, SeedRoot(key).seed("oracle"))
+    assert (shown["method"], shown["samples"]) == ("plain Monte Carlo", TINY.sampling.samples)
     assert shown["versions"]["torch"] == environment.describe("cpu", 1, 1)["torch"]
     assert {row["metric"] for row in shown["second draw"]} >= {"std_ratio", "bures"}
     assert all(np.isfinite(row["value"]) for row in shown["second draw"])
-    again = dict(shown)
-    assert stored_oracles.digest({k: v for k, v in again.items() if k != "hash"})[:16] == shown["hash"]
+    assert digest({name: value for name, value in shown.items() if name != "hash"})[:16] == shown["hash"]

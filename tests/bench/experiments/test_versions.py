@@ -53,8 +53,8 @@ def test_a_plug_in_whose_source_changes_is_measured_again(tmp_path):
         path = tmp_path / "wider.py"
         path.write_text(WIDER.format(factor=factor))
         _, (plugin,) = resolve([f"{path}:Wider"])
-        settings = TINY.but(rules=("sdp", "wider"), plugins=(plugin,))
-        return plugin.version, run_all(tmp_path / "r.sqlite", make_plan(settings))
+        settings = TINY.but(rules=("sdp", "wider"), plugins=(plugin,), nets=1, sigmas=(10.0,))
+        return plugin.version, run_all(tmp_path / "r.sqlite", make_plan(settings, ["iris-std"]))
 
     first, before = measured(2.0)
     assert measured(2.0)[1].run.eq(1).all()

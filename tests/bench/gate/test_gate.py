@@ -18,7 +18,7 @@ from sdp_bench.bench.gate.predictions import draws
 from sdp_bench.bench.gate.sampling import SIGNIFICANCE, Evidence, adjust, p_value
 from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Verdict, exit_code
-from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule, write_sampler
+from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule
 
 SEED = 7
 ACCURACY = Options(seed=SEED, speed=False)
@@ -106,29 +106,6 @@ def test_unchanged_code_has_exactly_no_drift(tmp_path):
 
 
 # Sampling rules ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def resampled(tmp_path):
-    """Verdict on a sampling rule that was changed."""
-    file = tmp_path / "sampler.py"
-
-    def judge(**change):
-        known = baseline_of(tmp_path / "ci.json", SCOPE, write_sampler(file))
-        return check(known, replace(ACCURACY, rules=(write_sampler(file, **change),)), SCOPE).verdicts[0]
-
-    return judge
-
-
-def test_a_sampling_rule_is_unchanged_under_its_seeds(resampled):
-    assert statuses(resampled()) == {Status.UNCHANGED}
-
-
-def test_fewer_samples_are_caught_and_more_are_better(resampled):
-    assert resampled(samples=16).status == "regression"
-    more = resampled(samples=40)
-    assert more.status == "passed"
-    assert Status.BETTER in statuses(more)
 
 
 def test_a_rule_with_hidden_draws_fails_and_has_no_baseline(tmp_path):

@@ -43,6 +43,17 @@ def overall(verdict):
     return next(finding.numbers for finding in verdict.findings if finding.cell == ALL_CASES)
 
 
+def test_a_sampling_rule_is_unchanged_under_its_seeds(changed):
+    assert {finding.status for finding in changed().findings} == {Status.UNCHANGED}
+
+
+def test_fewer_samples_are_caught_and_more_are_better(changed):
+    assert changed(samples=12).status == "regression"
+    more = changed(samples=60)
+    assert more.status == "passed"
+    assert Status.BETTER in {finding.status for finding in more.findings}
+
+
 def test_other_draws_of_the_same_law_pass_in_cells_and_probes(changed):
     verdict = changed(offset=1)
     assert verdict.status == "passed"

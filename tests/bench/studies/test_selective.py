@@ -1,12 +1,13 @@
 """Selective prediction: images of digits and letters, five objectives, five scores, and their records."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.nets import training
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies import classifiers
@@ -80,52 +81,25 @@ def test_only_the_dirichlet_likelihood_trains_its_constants(trained):
         assert moved == (name == "dirichlet")
 
 
-@pytest.fixture
-def steps(monkeypatch):
-    """The steps that were taken, by number; the training is killed at the step `steps.kill`."""
-    take, steps = Trainer.take, Steps()
-
-    def counted(trainer, rows):
-        steps.append(trainer.step)
-        if len(steps) == steps.kill:
-            raise KeyboardInterrupt
-        take(trainer, rows)
-
-    monkeypatch.setattr(Trainer, "take", counted)
-    return steps
-
-
-class Steps(list):
-    kill = None
-
-
 @pytest.mark.parametrize("name", ["softmax", "dirichlet"])
-def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, monkeypatch, steps):
+def test_a_training_that_was_killed_goes_on_to_the_same_weights(name):
     problem = TrainingImages(TRAIN.kept.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
-    whole = get_model(problem, OBJECTIVES[name], 0, 3)
-    for file in cache.iterdir():
-        file.unlink()
-    steps.clear()
-    steps.kill = 4
-    monkeypatch.setattr(training, "SAVE_SECONDS", -1.0)
-    with pytest.raises(KeyboardInterrupt):
-        get_model(problem, OBJECTIVES[name], 0, 3)
-    assert [file.suffix for file in cache.iterdir()] == [".checkpoint"]
-    again = get_model(problem, OBJECTIVES[name], 0, 3)
-    assert steps == [0, 1, 2, 3, 3, 4, 5]
-    assert same(again.net.state_dict(), whole.net.state_dict())
-    assert again.offset == whole.offset
-    assert [file.suffix for file in cache.iterdir()] == [".safetensors"]
+    whole, killed, resumed = (Trainer(problem, OBJECTIVES[name], 0, 3) for _ in range(3))
+    list(whole.run())
+    list(itertools.islice(killed.run(), 3))
+    resumed.restore(killed.to_bytes())
+    assert 0 < killed.step == resumed.step < whole.step
+    list(resumed.run())
+    assert same(resumed.net.state_dict(), whole.net.state_dict())
+    assert resumed.model.offset == whole.model.offset
 
 
 @pytest.mark.parametrize(("owner", "name"), [(classifiers, "VERSION"), (SDP, "version")])
-def test_another_version_is_trained_again(owner, name, cache, monkeypatch, steps):
-    for _ in range(2):
+def test_another_version_is_trained_again(owner, name, cache, monkeypatch):
+    for version, files in ((1, 1), (1, 1), (2, 2)):
+        monkeypatch.setattr(owner, name, version)
         get_model(PROBLEM, OBJECTIVES["pairwise_gaussian"], 0, 1)
-    assert steps == [0]
-    monkeypatch.setattr(owner, name, 2)
-    get_model(PROBLEM, OBJECTIVES["pairwise_gaussian"], 0, 1)
-    assert steps == [0, 0]
+        assert len(list(cache.iterdir())) == files
 
 
 # Scores -----------------------------------------------------------------------------------------
