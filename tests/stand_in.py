@@ -130,26 +130,10 @@ class StandIn(TorchDispatchMode):
 
     In a ``with`` block, ``x.to(stand_in.device)``, ``net.to(stand_in.device)`` and ``device=`` in factories
     create tensors on it. As on CUDA, ops reject tensors of both devices (except scalars and indices),
-    ``numpy()`` raises, and sampling on the device rejects a CPU generator. Ops that copy values to the host
-    are recorded in `synchronisations`: there a GPU would stall.
+    ``numpy()`` raises, and sampling on the device rejects a CPU generator. `synchronisations` has the names
+    of the ops for which the host had to wait, `copied` the number of elements copied to the host.
 
     The mode is active in its thread only. In other threads, tensors stay on the device, but none are created.
-
-    Attributes
-    ----------
-    device : torch.device
-    synchronisations : list of str
-        Names of the ops for which the host had to wait, in order.
-    copied : int
-        Total number of elements that were copied to the host as tensors.
-
-    Examples
-    --------
-    >>> with StandIn() as stand_in:
-    ...     x = torch.ones(3, device=stand_in.device)
-    ...     found = float((x + x).sum())
-    >>> found, stand_in.synchronisations
-    (6.0, ['_local_scalar_dense'])
     """
 
     device = DEVICE

@@ -138,9 +138,6 @@ def test_the_rules_of_the_contributing_guide_and_the_page_on_rules_do_what_they_
     assert torch.allclose(sr.propagate(skip, tiny, names["Full"]()).covariance, expected, rtol=1e-6)
 
 
-# The example rules ------------------------------------------------------------------------------
-
-
 def rule_of(name: str):
     return rules.find(f"{DOCS / 'examples' / name}").load()
 
@@ -202,9 +199,6 @@ def test_the_tutorials_rule_passes_the_conformance_kit_as_the_tutorial_prints_it
     assert report.passed
     (shown,) = re.findall(r"```text\n(rule 'my_second_order'\n.*?)```", TEXTS["docs/tutorial.md"], re.DOTALL)
     same(str(report), shown, 0.0)
-
-
-# Commands ---------------------------------------------------------------------------------------
 
 
 def blocks_of_code(text: str) -> list[str]:
@@ -286,9 +280,6 @@ def test_the_make_targets_that_pages_name_exist():
         code = [*blocks_of_code(text), *re.findall(r"(?<!`)`([^`\n]+)`", _FENCE.sub("", text))]
         named = {m for piece in code for m in re.findall(r"^\s*make ([a-z][\w-]*)", piece, re.MULTILINE)}
         assert named <= targets, page
-
-
-# Citation and site ------------------------------------------------------------------------------
 
 
 def test_the_citation_file_is_that_of_this_version():

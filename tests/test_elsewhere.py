@@ -30,9 +30,6 @@ def parsed(words):
     return command.make_context(words[0], list(words[1:]))
 
 
-# The action -------------------------------------------------------------------------------------
-
-
 def scripted(name, tmp_path, **variables):
     """Run a step's script with `sdp-bench` and `python` that print their words; what is printed."""
     for program in ("sdp-bench", "python"):
@@ -75,9 +72,6 @@ def test_no_input_is_pasted_into_a_script_and_what_tells_runs_after_a_failure_to
     assert named == set(ACTION["inputs"])
 
 
-# Hooks and image --------------------------------------------------------------------------------
-
-
 def test_the_hooks_of_the_page_are_there_and_call_the_command_rightly():
     by_id = {hook["id"]: hook for hook in HOOKS}
     (shown,) = [each for each in SHOWN if isinstance(each, dict) and "repos" in each]
@@ -89,9 +83,6 @@ def test_the_hooks_of_the_page_are_there_and_call_the_command_rightly():
         assert program in PROJECT["scripts"]
         assert not hook["pass_filenames"]
         parsed([*words, *each["args"]])
-
-
-# Metadata, and the page -------------------------------------------------------------------------
 
 
 def walked():

@@ -63,8 +63,6 @@ def test_each_make_target_is_there(words):
     assert done.returncode == 0, done.stderr
 
 
-# All of them -------------------------------------------------------------------------------------
-
 FOLDER = ROOT / ".github"
 FILES = (*sorted(FOLDER.glob("workflows/*.yml")), *sorted(FOLDER.glob("actions/*/action.yml")))
 
@@ -91,10 +89,3 @@ def test_what_any_of_them_runs_is_a_command_with_its_options(path):
             command, words = command.commands[words[0]], words[1:]
         known = {name for parameter in command.params for name in parameter.opts}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, words
-
-
-def test_the_calls_in_them_are_found():
-    found = {path.parent.name + "/" + path.name: [words[0] for words in called(path)] for path in FILES}
-    assert found["workflows/leaderboard.yml"] == ["replay", "report", "report"]
-    assert found["gate/action.yml"] == ["check"]
-    assert {"check", "run", "report"} <= set(found["workflows/ci.yml"])

@@ -87,9 +87,6 @@ def test_bad_noise_is_refused(folder):
     assert fallen([*calls, *(call.split() for call in together)], codes=(2,)) == []
 
 
-# Ways to end -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("error", "code", "is_ours"),
     [

@@ -1,7 +1,6 @@
 """Badges: a verdict as a picture that stands alone, and as an endpoint of shields.io."""
 
 import json
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -37,10 +36,3 @@ def test_any_text_is_well_formed_and_short(text):
     assert len(label) <= 60
     assert "\n" not in label
     assert json.loads(badge.json)["label"] == label
-
-
-def test_the_end_of_the_name_says_which():
-    badge = Badge("a", "b", good=True)
-    assert badge.text(Path("x.svg")) == badge.svg
-    plain = json.loads(badge.text(Path("x.json")))
-    assert plain == {"schemaVersion": 1, "label": "a", "message": "b", "color": "#2e7d32"}

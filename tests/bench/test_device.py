@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-import sdp_ref as sr
 from sdp_bench.bench.datasets.base import ImageClassification, RegressionTable, TabularRegression
 from sdp_bench.bench.experiments import experiment, experiments
-from sdp_bench.bench.experiments.predict import Scope, predict, prediction_of
-from sdp_bench.bench.metrics import metric, metrics
+from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.metrics import metric
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_bench.bench.nets.net import best_classifier
@@ -158,31 +157,3 @@ def test_an_oracles_samples_stay_on_the_device_until_something_needs_them_here(m
         assert there.samples is there.samples
     for each, found in zip(cells, counts, strict=True):
         assert np.array_equal(found, here.counts(each))
-
-
-def test_every_metric_of_one_prediction_is_that_of_the_cpu(made_up):
-    """Those that no suite asks for among them."""
-
-    def values(settings):
-        oracle, group = oracle_of(settings)
-        rule = sr.rule("sdp")
-        law, _, passes = predict(
-            rule, oracle.net, group.law.to(device=settings.sampling.device), [oracle.key]
-        )
-        prediction = prediction_of(rule, law[0], oracle, passes)
-        options = SMALL.metric_options
-        return {
-            (name, component): dataclasses.astuple(estimate)
-            for name in metrics()
-            if name != "operations"  # a device has some of its own
-            for component, estimate in metric(name, options).measure(oracle, prediction)
-        }
-
-    here = values(SMALL)
-    with StandIn() as stand_in:
-        there = values(SMALL.but(device=str(stand_in.device)))
-    assert {name for name, _ in here} == set(metrics()) - {"operations"}
-    assert there.keys() == here.keys()
-    for key, numbers in here.items():
-        for number, other in zip(numbers, there[key], strict=True):
-            assert other == (number if number is None else pytest.approx(number, rel=1e-12, nan_ok=True)), key

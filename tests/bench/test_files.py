@@ -43,13 +43,6 @@ def test_a_file_is_written_with_its_folders(tmp_path, content, written):
     assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
-def test_a_file_that_was_there_is_replaced(old):
-    files.check_writable(old)
-    assert old.read_bytes() == b"old"
-    files.write(old, "new")
-    assert old.read_bytes() == b"new"
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
 def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     pipe = tmp_path / "pipe"
@@ -92,14 +85,6 @@ def test_what_stands_in_the_way_is_told_in_one_line(old, act, place, reason):
     assert str(told.value) == f"cannot write {path}: {reason}"
     assert sorted(p.name for p in old.parent.iterdir()) == ["folder", "old.txt"]
     assert old.read_bytes() == b"old"
-
-
-def test_an_old_file_is_removed_and_nothing_else(tmp_path):
-    old = tmp_path / "old.json"
-    old.write_text("{}")
-    for path in (old, tmp_path / "none.json", tmp_path, tmp_path / "no/folder.json"):
-        files.remove_old(path)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

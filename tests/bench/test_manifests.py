@@ -60,9 +60,6 @@ def names(problems):
     return [line.partition(":")[0] for lines in problems.values() for line in lines]
 
 
-# The committed file -----------------------------------------------------------------------------
-
-
 def test_the_committed_manifests_are_those_of_the_ci_cells_and_complete():
     loaded = load()
     assert [manifest["key"] for manifest in loaded] == [oracle.key.hex for _, _, oracle in ci_oracles()]
@@ -79,9 +76,6 @@ def test_one_committed_oracle_of_each_net_is_reproduced():
         assert not compare(manifest, today[manifest["key"]])
 
 
-# Parts ------------------------------------------------------------------------------------------
-
-
 def test_consecutive_runs_and_days_go_through_all_parts(monkeypatch):
     parts = set()
     for number in range(100, 104):
@@ -95,9 +89,6 @@ def test_consecutive_runs_and_days_go_through_all_parts(monkeypatch):
     day = int(reason.removeprefix("the day of the year, "))
     assert 1 <= day <= 366
     assert (part, number) == (day % 4 + 1, 4)
-
-
-# Changes ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.rounding
@@ -156,18 +147,12 @@ def test_a_drift_is_seen_even_on_another_platform(drift, seen, manifests, source
         monkeypatch.undo()
 
 
-# The file ---------------------------------------------------------------------------------------
-
-
 def test_a_cell_without_manifest_and_a_manifest_without_cell_are_detected(tmp_path, manifests, sources):
     save(manifests[:1], tmp_path / "oracles.json")
     problems, _ = verify(tmp_path / "oracles.json", (1, 1), sources=sources)
     assert names(problems) == ["missing"]
     problems, _ = verify(tmp_path / "oracles.json", (1, 1), sources=sources[1:])
     assert names(problems) == ["missing", "unknown"]
-
-
-# Statistics -------------------------------------------------------------------------------------
 
 
 def test_standard_errors_are_those_of_the_mean_and_the_covariance(sources):
@@ -177,9 +162,6 @@ def test_standard_errors_are_those_of_the_mean_and_the_covariance(sources):
     means, covariances = oracle.moments.replicates(4000)
     assert means.std(0) == pytest.approx(np.array(statistics["mean_stderr"]), rel=0.05)
     assert covariances.std(0) == pytest.approx(np.array(statistics["covariance_stderr"]), rel=0.05)
-
-
-# Oracles of ordinary runs -----------------------------------------------------------------------
 
 
 def test_the_oracle_of_an_ordinary_run_has_a_manifest(tiny_copy):

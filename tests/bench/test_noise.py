@@ -137,8 +137,6 @@ def test_what_is_stored_is_the_same_noise_without_its_file():
     assert "noise" not in Settings().as_dict()["design"]  # as it was before there was such a setting
 
 
-# Their laws ------------------------------------------------------------------------------------
-
 # Standard deviation and kurtosis by hand, of a component at scale 1.
 _MIXED = 0.9 + 0.1 * 25
 EXACT = {
@@ -196,9 +194,6 @@ def test_images_have_scales_covariances_and_residuals_of_their_shape():
     assert torch.equal(covariance.covariance[1], 4 * torch.eye(4))
     residuals = noise_of("residuals:r.npy", np.ones((3, 1, 2, 2))).law(images, 2.0)
     assert torch.equal(residuals.samples, (images + 2).unsqueeze(1).expand(-1, 3, -1, -1, -1))
-
-
-# In runs ---------------------------------------------------------------------------------------
 
 
 def small(**options) -> Settings:

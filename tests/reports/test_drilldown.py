@@ -69,19 +69,6 @@ def test_a_page_that_fails_is_a_note(report):
     assert said.steps[-1] == (3, 3)
 
 
-def test_a_bad_key_is_told_before_any_page_is_made(report, tmp_path):
-    folder, _, wanted, *_ = report
-    said = Said()
-    with (
-        Store(folder.parent / "store.sqlite") as store,
-        pytest.raises(UserError, match=r"no drill-down of ffffffffffffffff/sdp: no measurement has a key"),
-    ):
-        drilldown.make(store, [*wanted, "ffffffffffffffff/sdp"], tmp_path, said)
-    assert not said.notes
-    assert not said.steps
-    assert not any(tmp_path.iterdir())
-
-
 def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report):
     folder, frame, wanted, made, _ = report
     pages = [outline(path.read_text()) for path in folder.glob("*.html")]

@@ -147,9 +147,6 @@ def test_an_export_is_an_entry(first, tmp_path):
     assert values[0] == values[1]
 
 
-# Statistics ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("of_net", "of_input"), [(0.1, 0.0), (0.1, 0.05), (0.1, 0.1), (0.03, 0.1)])
 def test_intervals_cover_the_mean_over_nets_and_inputs(first, of_net, of_input):
@@ -167,9 +164,6 @@ def test_intervals_cover_the_mean_over_nets_and_inputs(first, of_net, of_input):
         (found,) = table([replace(entry, frame=frame.assign(value=values))], WHOLE).standings
         hits += found.low <= 0.5 <= found.high
     assert hits / trials >= 0.95 - 2 * 0.011
-
-
-# The page -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -305,23 +305,6 @@ def test_the_page_of_the_committed_results_is_not_changed_by_being_shown(tmp_pat
     assert committed.show(tmp_path / "alone").read_text(encoding="utf-8") == alone
 
 
-def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, monkeypatch):
-    frame = made_up.frame(depths=(1,), suites=("iris-tv",))
-    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
-    assert (tmp_path / "results.csv").exists()
-    monkeypatch.setattr("sdp_bench.reports.page.MOST_MEASUREMENTS", len(frame) - 1)
-    results = Results(frame, made_up.meta(frame), database=Path("my runs.sqlite"))
-    text = build(results, tmp_path, made_up.PLAIN).read_text(encoding="utf-8")
-    assert not (tmp_path / "results.csv").exists()
-    assert f"There are {len(frame)} of them" in told(text)
-    assert "sdp-bench export --database 'my runs.sqlite' --output tables" in told(text)
-    lists = [path.read_text(encoding="utf-8") for path in (tmp_path / "numbers").glob("*.html")]
-    assert lists
-    for page in (text, *lists):
-        assert "results.csv" not in page
-        outline(page)
-
-
 def intervals(values):
     """Measurements of methods on data sets, which have no oracle and no noise."""
     frame = test_intervals.frame(values)

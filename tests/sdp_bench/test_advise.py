@@ -76,11 +76,6 @@ def test_the_scale_of_noise_from_a_file_is_one_by_default(folder):
     assert set(table["outcome"]) == {"accurate"}
 
 
-def test_a_missing_net_is_named():
-    with pytest.raises(sdp_bench.UserError, match="net is required"):
-        sdp_bench.advise(None, X, sigma=1.0)
-
-
 def test_a_net_without_gradients_is_an_error_of_one_line(advised):
     code, lines, err = advised("net.py:Opaque", "--inputs", "x.npy", "--sigma", "1")
     assert (code, lines) == (2, [])

@@ -80,28 +80,6 @@ def test_json_goes_to_a_file_or_to_standard_output_alone(tmp_path):
     assert err.endswith("verdict: sdp passes the one check that applies\n")
 
 
-def test_a_file_that_cannot_be_written_is_told_before_any_check(tmp_path):
-    (tmp_path / "file").touch()
-    place = tmp_path / "file" / "kit.json"
-    assert run("sdp", "--json", place) == (3, f"Error: cannot write {place}: File exists\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "name a rule"),
-        (("spd",), "rule 'spd' not found"),
-        (("missing.py:Rule",), "cannot read missing.py"),
-        (("sdp", "--only", "afine"), "check 'afine' not found; did you mean 'affine'?"),
-    ],
-)
-def test_bad_input_is_told(arguments, message):
-    code, text = run(*arguments)
-    assert code == 2
-    assert message in text
-    assert "\n" not in text.strip()
-
-
 @pytest.mark.parametrize(
     ("rule", "check", "code", "said", "colour"),
     [

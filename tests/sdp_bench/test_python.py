@@ -92,17 +92,6 @@ def test_a_rule_and_a_net_of_cells_are_measured(found):
     assert not found.is_wrong
 
 
-def test_it_is_shown_in_short_and_as_a_page(found):
-    said = repr(found).splitlines()
-    assert said[0].startswith("verdict: wide was not checked")
-    assert said[-1] == f"{len(found.frame)} measurements"
-    html = found._repr_html_()
-    assert "<table" in html
-    assert "1 − TV" in html
-    assert "higher is better" in html
-    assert html.count("<div>") == html.count("</div>") == 1
-
-
 def test_what_was_validated_can_be_kept(tmp_path):
     space = cell(NET)
     kept, card = tmp_path / "v.sqlite", tmp_path / "card"
@@ -311,7 +300,6 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
     ("arguments", "line"),
     [
         ({}, "name a rule"),
-        ({"rule": "\x1b[31m"}, "rules: .* control characters"),
         ({"rule": "nothing_known"}, "rule 'nothing_known' not found"),
         ({"rule": 3}, "a rule has a name and propagate"),
         ({"net": nn.Linear(4, 2)}, "net needs inputs"),
@@ -320,7 +308,6 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         (NETLESS | {"noise": 1, "depths": [1]}, "for the experiments' own nets"),
         (NETLESS | {"noise": "gausian", "sigma": 1}, "unknown noise 'gausian'"),
         (NETLESS | {"noise": 0.1, "sigma": 1}, "give one of them"),
-        (NETLESS | {"noise": True}, "noise is a number, text"),
         (NETLESS | {"noise": float("nan")}, "sigmas: .*not a finite number"),
         (NETLESS | {"sigma": []}, "sigmas: the array is empty"),
         (NETLESS | {"noise": sr.DiagonalGaussian(X, X**2)}, "one row and mean 0"),
@@ -329,12 +316,7 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         (NETLESS | {"noise": 1, "samples": 0}, "samples must be at least 100"),
         (NETLESS | {"noise": 1, "kit_limit": -1}, "kit_limit: -1.0 is not in the range"),
         ({"rule": "sdp", "output": __file__}, "output: .* is a file"),
-        (NETLESS | {"sigma": 10**400}, "sigmas: .*is not in the range"),
         (NETLESS | {"noise": 1, "net_output": X}, "net_output: expected a string, not tensor"),
-        ({"rule": "sdp", "depths": [None]}, "depths: expected a whole number"),
-        ({"rule": "sdp", "activation": "\udcff"}, "activation: .* control characters"),
-        (NETLESS | {"noise": "cauchy\nx"}, "noise: .* control characters"),
-        ({"rule": "sdp", "database": 3}, "database: expected a string, not 3"),
         ({"rule": "sdp", "conformance": "no"}, "conformance: expected true or false, not 'no'"),
     ],
 )

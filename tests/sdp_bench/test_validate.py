@@ -8,11 +8,8 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.executors import TimeLimitError
-from sdp_bench.bench.executors.local import Limits
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import conformance as kit_of_runs
-from sdp_bench.bench.runs.conformance import conformance
 from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
 from tests.attacks.calls import called
@@ -62,11 +59,6 @@ class Refusing(Good):
 
     def propagate(self, net, x):
         raise sr.UnsupportedError(self.name, "anything")
-
-
-class Lines:
-    def __repr__(self):
-        return "one line,\\nand another"
 
 
 class Starting(Good):
@@ -166,13 +158,12 @@ def test_a_kit_that_does_not_finish_stops_there_with_exit_code_3(call, tmp_path)
     assert not (tmp_path / "v.sqlite").exists()
 
 
-def test_a_rule_that_hangs_in_the_kit_stops_no_other_and_loses_nothing(call, monkeypatch, tmp_path):
+def test_a_rule_that_hangs_in_the_kit_stops_no_other(call, monkeypatch, tmp_path):
     def kit(rule, chosen, limits):
-        if rule in hanging:
+        if rule == "hanging":
             raise TimeLimitError(f"stopped at the time limit of {limits.seconds:g} s")
         return replace(PASSED, rule=rule)
 
-    hanging = {"hanging"}
     monkeypatch.setattr(kit_of_runs, "conformance", kit)
     code, out, _ = call("theirs.py:Good", "theirs.py:Hanging", *TINY)
     assert code == 3
@@ -180,20 +171,8 @@ def test_a_rule_that_hangs_in_the_kit_stops_no_other_and_loses_nothing(call, mon
     good, hung = out.splitlines()[-2:]
     assert good.startswith("verdict: good passes")
     assert hung.startswith("verdict: hanging is not verified")
-    before = pd.read_csv(tmp_path / "card" / "results.csv")
-    assert "good" in set(before.rule)
-    assert "hanging" not in set(before.rule)
-    hanging.add("good")
-    assert call("theirs.py:Good", *TINY)[0] == 3
-    assert "from earlier measurements" in (tmp_path / "card" / "index.html").read_text()
-    assert len(pd.read_csv(tmp_path / "card" / "results.csv")) == len(before)
-    assert not (tmp_path / "card" / "conformance.json").exists()
-    # By other code than now nothing of it was measured.
-    with (tmp_path / "theirs.py").open("a") as file:
-        file.write("\nX = 1\n")
-    assert call("theirs.py:Good", *TINY)[0] == 3
-    assert "from earlier measurements" not in (tmp_path / "card" / "index.html").read_text()
-    assert len(pd.read_csv(tmp_path / "card" / "results.csv")) == len(before)
+    rules = set(pd.read_csv(tmp_path / "card" / "results.csv").rule)
+    assert ("good" in rules, "hanging" in rules) == (True, False)
 
 
 @pytest.mark.parametrize(("words", "exit_code"), [((), 1), (("--no-conformance",), 3)])
@@ -213,7 +192,6 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
     [
         ((), "name a rule, path/to/my_rule.py:MyRule, or a net"),
         (("absent.py:Rule",), "cannot read absent.py"),
-        (("theirs.py:Lines",), "a rule has a name and propagate(net, x), one line, and another has not"),
         (("theirs.py:Starting",), "cannot make the rule: ValueError: not today"),
         (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
         (("theirs.py:Good", "--preset", "smoke", "--activation", "tanh"), "no net of these experiments is"),
@@ -271,12 +249,3 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     assert judged.startswith("verdict: good was not checked; statistically tied with SDP")
     assert chosen.startswith("verdict: for nets.py:build, ")
     assert "good compared with other rules" in (tmp_path / "card" / "index.html").read_text()
-
-
-def test_the_kit_runs_in_a_process_of_its_own(tmp_path):
-    path = tmp_path / "theirs.py"
-    path.write_text(RULES)
-    names, found = resolve([f"{path}:Hanging"])
-    path.unlink()
-    with pytest.raises(TimeLimitError, match="time limit of 1 s"):
-        conformance(names[0], found, Limits(1.0))

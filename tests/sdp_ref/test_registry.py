@@ -135,11 +135,6 @@ def test_what_is_wrong_with_a_file_of_an_object_is_said(package, text, message):
         instances(package.name, package.module("base").Thing)
 
 
-def test_what_packages_bring_is_found_by_its_group():
-    assert installed("console_scripts")["pytest"].module == "_pytest.config"
-    assert installed("sdp_bench.no_such_group") == {}
-
-
 def test_a_name_is_given_once(monkeypatch):
     points = [EntryPoint("same", "this:one", "group"), EntryPoint("same", "that:one", "group")]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)

@@ -17,16 +17,13 @@ import pytest
 import torch
 from sklearn.datasets import load_wine
 
-from sdp_bench.bench import datasets
 from sdp_bench.bench.datasets import download, sets
 from sdp_bench.bench.datasets.base import (
-    ImageClassification,
     TabularClassification,
-    TabularRegression,
 )
 from sdp_bench.bench.datasets.download import DataFile, DataMissingError
-from sdp_bench.bench.datasets.sets import CIFAR10, EMNIST_LETTERS, IRIS, MNIST, NAVAL, YACHT
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.datasets.sets import CIFAR10, EMNIST_LETTERS, MNIST, NAVAL, YACHT
+from sdp_bench.bench.errors import RunFailedError
 
 RNG = np.random.default_rng(0)
 
@@ -236,13 +233,6 @@ def test_a_table_that_a_library_ships_is_one_object():
     torn = replace(wine, read=lambda _: (np.zeros((3, 2)), np.array([0, 2, 2])))
     with pytest.raises(RunFailedError, match="each of a class 0, 1"):
         torn.load()
-
-
-def test_sets_are_known_by_name_and_kind():
-    assert datasets.dataset("iris", TabularClassification) is IRIS
-    assert datasets.names(ImageClassification) == ("cifar10", "emnist-letters", "mnist")
-    with pytest.raises(UserError, match="data set 'iris' not found; choose from boston"):
-        datasets.dataset("iris", TabularRegression)
 
 
 @pytest.mark.parametrize(

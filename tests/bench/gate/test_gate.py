@@ -51,9 +51,6 @@ def moments(mean, spread):
     return Answer("Gaussian", mean, spread)
 
 
-# Changes to detect --------------------------------------------------------------------------------
-
-
 def test_a_change_has_to_be_accepted_and_its_divergences_are_reported(tmp_path):
     """SDP's covariance replaced by that of moment matching, which is exact after one layer, and back."""
     file = tmp_path / "mine.py"
@@ -92,9 +89,6 @@ def test_work_done_one_and_a_half_times_is_caught(tmp_path):
     assert json.loads(report.as_json(slower))["regressions"] == ["speed"]
 
 
-# Changes to accept -----------------------------------------------------------------------------
-
-
 def test_unchanged_code_has_exactly_no_drift(tmp_path):
     update(tmp_path / "ci.json", Options(speed=False), SCOPE)
     outcome = check(read(tmp_path / "ci.json"), Options(speed=False), SCOPE)
@@ -103,9 +97,6 @@ def test_unchanged_code_has_exactly_no_drift(tmp_path):
     assert len(verdict.findings) == 9 * 2
     assert {n for f in verdict.findings for n in f.numbers.values()} == {0.0}
     assert outcome.exit_code == 0
-
-
-# Sampling rules ---------------------------------------------------------------------------------
 
 
 def test_a_rule_with_hidden_draws_fails_and_has_no_baseline(tmp_path):
@@ -133,9 +124,6 @@ def test_rounding_between_two_calls_is_not_a_hidden_draw():
     assert repeats(moments(np.zeros(1), np.zeros(1)), moments(np.zeros(1), np.zeros(1)))
 
 
-# Failures ---------------------------------------------------------------------------------------
-
-
 def test_exit_codes_put_regressions_first():
     def verdict(*found):
         return Verdict("accuracy", tuple(Finding("sdp", "", status) for status in found))
@@ -145,9 +133,6 @@ def test_exit_codes_put_regressions_first():
     assert exit_code([verdict(Status.UNCHANGED), verdict(Status.CHANGED)]) == 1
     assert exit_code([verdict(Status.FAILED), verdict(Status.UNCHANGED)]) == 3
     assert exit_code([verdict(Status.FAILED), verdict(Status.WORSE)]) == 1
-
-
-# The table of decisions -------------------------------------------------------------------------
 
 
 def evidence(difference, p, measure="log error"):
@@ -201,9 +186,6 @@ def test_p_values_are_those_of_students_t():
     assert p_value(math.inf, 1.0, 15) == 0.0
 
 
-# Drift ------------------------------------------------------------------------------------------
-
-
 def test_drift_of_known_changes():
     covariance = np.array([[4.0, 1.0], [1.0, 2.0]])
     old = moments(np.array([1.0, -2.0]), covariance)
@@ -249,9 +231,6 @@ def test_a_factor_that_all_numbers_have_in_common_is_found():
     assert common_factor(olds, [1.02 * olds[0], 1.03 * olds[1]]) is None
     assert common_factor(olds, [old + 0.1 for old in olds]) is None
     assert common_factor([np.zeros(2)], [np.zeros(2)]) is None
-
-
-# Speed ------------------------------------------------------------------------------------------
 
 
 def test_the_lower_bound_of_a_median_covers():
@@ -304,9 +283,6 @@ def test_a_rule_that_cannot_be_timed_any_more_is_a_failure(tmp_path):
     assert outcome.exit_code == 3
     with pytest.raises(RunFailedError, match="rule 'mine' on 4-100-3 seed 0: AssertionError: too many"):
         make((f"{file}:Mine",), SCOPE, timing=Timing())
-
-
-# Baselines --------------------------------------------------------------------------------------
 
 
 def test_a_baseline_comes_back_to_the_last_bit(tmp_path):

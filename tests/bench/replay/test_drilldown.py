@@ -54,17 +54,6 @@ def test_what_rests_on_another_version_is_not_drilled_into(measured, monkeypatch
         drill(store, key["sdp"])
 
 
-def test_true_moments_are_shared_by_the_rules_of_a_subject(measured):
-    path, key = measured
-    with Store(path) as store:
-        alone = drill(store, key["sdp"])
-        previous = drill(store, key["marginal_sdp"])
-        shared = drill(store, key["sdp"], previous=previous)
-    assert shared.true_moments is previous.true_moments
-    assert shared.oracle is previous.oracle
-    assert alone.errors == shared.errors
-
-
 class Grumpy:
     """A rule that fails where hidden units are many, and is moment matching by samples elsewhere."""
 

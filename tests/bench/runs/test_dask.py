@@ -160,18 +160,6 @@ def test_a_worker_with_other_software_is_refused_at_connecting(alone):
     assert "\n" not in said
 
 
-def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone):
-    address, _, worker = alone
-    right = worker()
-    executor = connect(address, workers=1)
-    assert executor.submit(os.getpid).result() == right.pid
-    right.kill()
-    right.wait()
-    worker(OTHER)
-    assert isinstance(executor.submit(os.getpid).exception(timeout=60), OtherSoftwareError)
-    executor.shutdown()
-
-
 def test_without_its_scheduler_unfinished_calls_end_in_one_line(alone, capfd):
     address, scheduler, worker = alone
     worker()

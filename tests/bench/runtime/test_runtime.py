@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 import re
 import sys
 from pathlib import Path
@@ -153,11 +152,8 @@ def test_a_table_comes_back_from_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"architecture": ""}, "no net is called ''"),
-        ({"seconds": "abc"}, "abc"),
         ({"seconds": ""}, "could not convert"),
         ({"seconds": 0.0}, "seconds is 0"),
-        ({"ratio": math.inf}, "ratio is inf"),
         ({"batch": 1.5}, "int"),
     ],
 )
@@ -181,9 +177,3 @@ def test_benchmarks_run_on_every_method(grid):
         benchmark.setup(net, method, "cpu")
         benchmark.time_pass(net, method, "cpu")
     assert np.isfinite(benchmark.timer())
-
-
-def test_covariances_of_images_are_carried_where_they_fit(monkeypatch):
-    monkeypatch.setattr(propagation, "WARMUP", 0)
-    for method in propagation.FullCovariance.params[1]:
-        propagation.FullCovariance().setup("cnn3-8x8", method, "cpu")

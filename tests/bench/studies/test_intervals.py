@@ -28,9 +28,6 @@ def dataset(rows=60, features=3, seed=0):
     return RegressionTable("made", torch.from_numpy(x), torch.from_numpy(y), ("made.txt",))
 
 
-# Metrics ------------------------------------------------------------------------------------------
-
-
 def test_metrics_by_hand():
     y = torch.tensor([0.0, 1.0, 2.0, 3.0])
     low, high = torch.tensor([-1.0, 1.0, 1.0, 4.0]), torch.tensor([1.0, 2.0, 3.0, 5.0])
@@ -52,9 +49,6 @@ def test_likelihood_at_variance_zero():
     assert gaussian_nll(y, y, zero) == -math.inf
     assert gaussian_nll(y, torch.tensor([1.0, 3.0]), zero) == math.inf
     assert gaussian_nll(y, torch.tensor([1.0, 3.0]), torch.tensor([1.0, 0.0])) == math.inf
-
-
-# Split and scaling --------------------------------------------------------------------------------
 
 
 def test_the_published_split():
@@ -92,9 +86,6 @@ def test_sets_that_cannot_be_used():
         splits(RegressionTable("flat", data.features, torch.ones(60), ()), SEEDS)
 
 
-# Selection ----------------------------------------------------------------------------------------
-
-
 def test_the_narrowest_that_qualifies_is_selected():
     coverage = torch.tensor([[0.95, 0.93, 0.99, 0.9], [0.925, 0.975, 0.5, 1.0]])
     width = torch.tensor([[0.3, 0.2, 0.05, 0.1], [0.1, 0.1, 0.1, 0.1]])
@@ -106,9 +97,6 @@ def test_the_best_variance_of_each_setting():
     width = torch.tensor([[1.0, 3.0, 2.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
     best = group.best_variance(torch.stack([coverage, width, width]))
     assert best.tolist() == [2, 1]  # none of the second qualifies: nearest to 95 %
-
-
-# Methods ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

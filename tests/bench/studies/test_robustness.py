@@ -32,9 +32,6 @@ def measured(model, objective, methods, pixels=TEST.kept, labels=TEST.labels, ra
     return {(method, metric, component): value for method, metric, value, component in numbers}
 
 
-# Objectives -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "rule", "kind"),
     [
@@ -68,9 +65,6 @@ def test_models_of_extreme_scales_stay_finite_and_can_be_attacked(name, scale):
     assert all(tensor.isfinite().all() for tensor in trainer.net.state_dict().values())
     found = measured(trainer.model, at(name, scale), METHODS, TEST.kept[:6], TEST.labels[:6])
     assert all(0 <= value <= 1 for value in found.values())
-
-
-# What is measured -------------------------------------------------------------------------------------
 
 
 def test_a_model_that_looks_at_nothing_stands_with_and_falls_without_gradients():
@@ -144,9 +138,6 @@ def test_noise_is_clamped_to_images_as_often_as_a_gaussian_leaves_them():
         assert noisy.max() == 1
         tails = math.erfc(0.5 / sigma / math.sqrt(2))
         assert float(((noisy == 0) | (noisy == 1)).double().mean()) == pytest.approx(tails, abs=0.02)
-
-
-# The experiment ---------------------------------------------------------------------------------------
 
 
 def test_a_set_whose_radii_are_not_known_is_refused_in_one_line(made_up):

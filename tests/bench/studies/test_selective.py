@@ -34,9 +34,6 @@ def same(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
-# Images -----------------------------------------------------------------------------------------
-
-
 def test_there_are_as_many_letters_as_digits_and_none_of_them_can_be_right():
     chosen = Images(TRAIN, TEST, letters=LETTERS)
     pixels, labels = chosen.tests
@@ -44,9 +41,6 @@ def test_there_are_as_many_letters_as_digits_and_none_of_them_can_be_right():
     assert (labels[:40] == TEST.labels).all()
     assert (labels[40:] == -1).all()
     assert "letters ABCDEFGHIJKLMNOPQRS" in chosen.description
-
-
-# Training ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +94,6 @@ def test_another_version_is_trained_again(owner, name, cache, monkeypatch):
         monkeypatch.setattr(owner, name, version)
         get_model(PROBLEM, OBJECTIVES["pairwise_gaussian"], 0, 1)
         assert len(list(cache.iterdir())) == files
-
-
-# Scores -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.rounding
@@ -169,9 +160,6 @@ def test_both_kinds_of_pairs_have_laws_of_their_own_whichever_was_trained_with(
             expected = losses.entropy(losses.pairwise_scores(law, combine))
             torch.testing.assert_close(scored.uncertainty[key], expected)
     assert torch.equal(scored.predicted, first.location.argmax(1))
-
-
-# The experiment ---------------------------------------------------------------------------------------
 
 
 def groups_of(settings):

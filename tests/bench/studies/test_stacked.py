@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import sdp_ref as sr
 from sdp_bench.bench.studies.uci import stacked
 from sdp_bench.bench.studies.uci.stacked import (
     GAUSSIAN,
@@ -133,16 +132,3 @@ def test_a_training_goes_on_from_its_state_to_the_last_bit():
         assert torch.equal(tensor, resumed.nets.tensors[name])
     with pytest.raises(ValueError, match="another stack"):
         Trainer(problem(), SQUARED_ERROR, SETTINGS).restore(state)
-
-
-def test_the_gain_is_what_sdp_says():
-    nets = trained(GAUSSIAN).nets
-    x = torch.randn(len(nets), INPUTS, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    out, gain = nets.with_gain(x)
-    assert torch.allclose(out, nets(x))
-    for index in range(len(nets)):
-        net, _ = copy_of(nets, index)
-        law = sr.DiagonalGaussian(x[index].T, torch.full_like(x[index].T, 0.25))
-        predicted = sr.propagate(net, law, "sdp")
-        assert torch.allclose(out[index].T, predicted.mean)
-        assert torch.allclose(0.25 * gain[index], predicted.covariance[:, 0, 0])

@@ -117,9 +117,6 @@ def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
     assert not lost & {record.rule for record in result.records}
 
 
-# Training -----------------------------------------------------------------------------------------
-
-
 def problem():
     parts = splits(YACHT.load(), (0, 1))
     return Problem(parts.features["train"], parts.targets["train"], (0, 1))

@@ -118,17 +118,11 @@ def shifted(frame, by, **wanted):
     return frame.assign(value=frame["value"].where(~where(frame, **wanted), frame["value"] + by))
 
 
-# The claims themselves ------------------------------------------------------------------------------------
-
-
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 def test_a_quotient_comes_back_from_its_relative_difference(one, other):
     difference = (other - one) / ((one + other) / 2)
     assert claims._quotient(difference) == pytest.approx(one / other, rel=1e-9)
     assert difference == pytest.approx(2 * math.tanh(math.log(other / one) / 2), abs=1e-12)
-
-
-# Verdicts -------------------------------------------------------------------------------------------------
 
 
 def test_every_claim_is_supported_where_it_is_true(true):
@@ -208,9 +202,6 @@ def test_other_suites_and_activations_do_not_count(true):
     assert {each.verdicts.outcome for each in found.values()} == {Outcome.NOT_MEASURED}
     both = answers(pd.concat([true, elsewhere[0]], ignore_index=True), "tv-mc")
     assert both["tv-mc"].found == answers(true, "tv-mc")["tv-mc"].found
-
-
-# What is missing, few or infinite -------------------------------------------------------------------------
 
 
 def test_what_is_missing_is_named(true):

@@ -1,15 +1,11 @@
 import csv
-import dataclasses
 import io
 import re
-from types import SimpleNamespace
 
 import pytest
 
-from sdp_bench.reports.page import build
 from sdp_bench.reports.replication import page
 from sdp_bench.reports.replication.page import topics
-from sdp_bench.reports.section import Part
 from sdp_bench.reports.site import PAPER
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
@@ -52,27 +48,3 @@ def test_tables_have_a_row_for_each_statement(made):
     assert unescaped.count("&") == 2 * (len(rows) + 1)
     assert latex.isascii()
     assert not re.search(r"[%$#_^]", re.sub(r"\$[^$]*\$", "", unescaped))  # but in formulas
-
-
-def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
-    part = Part(PAPER, 0, (), made[PAPER.file])
-    files = {name: made[name] for name in (page.TABLE, page.LATEX)}
-    monkeypatch.setattr(page, "shown", lambda *_: (part, files))
-    rulings = SimpleNamespace(
-        summary="Of 3 statements, 3 are supported.", numbers=(), about_dvia={}, main_claim=""
-    )
-    monkeypatch.setattr(page, "Rulings", SimpleNamespace(of=lambda _: rulings))
-    results = made_up.results(made_up.frame(depths=(1,), suites=("iris-tv",)))
-    sections = made_up.some("overview", "choice", "paper")
-    build(results, tmp_path / "quick", sections)
-    assert 'id="rulings"' not in (tmp_path / "quick" / PAPER.file).read_text(encoding="utf-8")
-    paper = dataclasses.replace(results, meta={**results.meta, "preset": "paper"})
-    for _ in range(2):  # the second in the place of the first
-        index = build(paper, tmp_path / "paper", sections)
-        for name, text in files.items():
-            assert (tmp_path / "paper" / name).read_text(encoding="utf-8") == text
-        shown = (tmp_path / "paper" / PAPER.file).read_text(encoding="utf-8")
-        assert f"{sum(len(topic.statements) for topic in topics())} statements" in told(shown)
-        assert 'href="choice.html#choice"' in shown
-    assert "Of 3 statements, 3 are supported. All statements" in told(index.read_text(encoding="utf-8"))
-    assert f'href="{PAPER.file}"' in index.read_text(encoding="utf-8")

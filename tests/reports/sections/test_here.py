@@ -1,9 +1,7 @@
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.sections.here import MeasuredHere, agreement
-from tests.reports import made_up
-from tests.reports.test_page import told
+from sdp_bench.reports.sections.here import agreement
 
 
 def measured(**more):
@@ -44,21 +42,3 @@ def test_what_has_no_counterpart_is_counted_and_not_compared():
     assert "1 has no counterpart" in whole.sentence
     nothing, _ = agreement(measured(), measured(unit="w"))
     assert nothing.sentence.startswith("None of the 2 measurements")
-
-
-def test_the_section_shows_counts_and_what_differs():
-    whole, by_experiment = agreement(full(value=0.5), full(value=0.25))
-    rows = whole.apart.to_dict("records")
-    text = told(
-        made_up.rendered(MeasuredHere(), whole=whole, experiments=by_experiment, machine="A <CPU>", rows=rows)
-    )
-    assert "This machine: A <CPU>." in text
-    assert "Differences" in text
-    assert "iris-tv 4-100-3 ReLU, seed 0 0 0.1 SDP tv_class 0.500000 0.250000 25" in text
-
-
-def full(value):
-    """One measurement as a results file gives it."""
-    frame = made_up.frame(depths=(1,), rules=("sdp",), suites=("iris-tv",))
-    one = frame[(frame["metric"] == "tv_class") & (frame["sigma"] == 0.1) & (frame["seed"] == 0)].head(1)
-    return one.assign(value=value, stderr=0.01, input=0, unit="u", metric_spec="tv_class", component="")

@@ -1,14 +1,9 @@
 """Metrics over a rule's parameter: which sweeps a run holds, and what the section shows of them."""
 
-import re
-
 import pytest
 
-from sdp_bench.reports.numbers import FOLDER
-from sdp_bench.reports.page import build
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.sweeps import MOST, Sweeps, Swept, figure, sweeps, swept_in
-from sdp_bench.reports.site import CHARTS
 from tests.reports import made_up
 
 SAMPLED = ("sdp", *(f"monte_carlo:samples={count}" for count in (1000, 10, 100)))
@@ -62,18 +57,3 @@ def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
     drawn = figure(swept, kinds)
     assert len(drawn.drawing.axes) == MOST
     assert "The other 3 kinds of nets are in the tables." in drawn.caption
-
-
-def test_the_page_has_the_figure_and_its_numbers_lead_to_their_lists(tmp_path):
-    shown = results(depths=(1,))
-    build(shown, tmp_path)
-    text = (tmp_path / CHARTS.file).read_text(encoding="utf-8")
-    section = text[text.index('<section id="sweeps">') :]
-    section = section[: section.index("</section>")]
-    assert section.count("<figure") == 2
-    links = re.findall(rf'href="({FOLDER}/[^"#]+)#([^"]+)"', section)
-    assert len(links) == 3 * (len(made_up.TV_SIGMAS) + len(made_up.W1_SIGMAS))
-    for file, anchor in links:
-        assert f'id="{anchor}"' in (tmp_path / file).read_text(encoding="utf-8")
-    ids = re.findall(r'\sid="([^"]+)"', text)
-    assert len(ids) == len(set(ids))

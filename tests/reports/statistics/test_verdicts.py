@@ -55,9 +55,6 @@ def idle(level, count):
     return (1 - (1 - rate) ** count) / 2
 
 
-# Hand values ----------------------------------------------------------------------------------------------
-
-
 def worse_of_two(values, threshold, freedom):
     """p-value of "above", from the definitions: by Student's t and by Hall's transformation of it."""
     nets = len(values)
@@ -187,9 +184,6 @@ def test_holm_lies_between_the_raw_p_values_and_bonferronis(p):
     assert min(adjusted) == min(1, len(p) * min(p))
 
 
-# Error rates ----------------------------------------------------------------------------------------------
-
-
 def test_false_holds_are_rare_where_one_part_lies_on_the_margin():
     # The least favourable case: all other parts are far above it, so that this one alone decides.
     means = np.full((CLAIMS, PARTS), 10 * DELTA)
@@ -214,9 +208,6 @@ def test_skewed_effects_keep_the_level_where_students_test_does_not(sign):
         assert (holm(p) <= LEVEL).any(1).mean() <= LEVEL + 3 * error_of(LEVEL)
     student = stats.ttest_1samp(effects, sign, axis=-1, alternative="less" if sign > 0 else "greater").pvalue
     assert (holm(student) <= LEVEL).any(1).mean() > 2 * LEVEL
-
-
-# Intervals ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("nets", [10, 30])

@@ -279,9 +279,6 @@ def test_variance_is_at_most_the_input_s_where_no_slope_is_steeper_than_1(
     assert math.isfinite(m.item())
 
 
-# --- what a function of the user's own, and one whose slope is a tensor, come to
-
-
 def bump(x: Tensor) -> Tensor:
     return torch.exp(-x * x / 2)
 

@@ -59,9 +59,6 @@ def test_a_rejected_case_is_reported_with_its_reason():
         assert f"does not support {module}" in detail
 
 
-# The claim "second order" ---------------------------------------------------------------------------
-
-
 def second_order_rule(source):
     names = {"__name__": "second_order_example"}
     exec(source, names)
@@ -95,9 +92,6 @@ def test_rules_that_do_and_do_not_keep_the_second_order(spec, status):
             return sr.propagate(net, x, spec)
 
     assert sr.check_rule(Claims(), only="second-order")["second-order"].status == status
-
-
-# Rules that end the process, and what is told before any check runs ---------------------------------
 
 
 class Exits(OfSdp):

@@ -56,23 +56,6 @@ def test_steps_share_the_parameters_and_name_their_place():
     assert step.module.bias is None
 
 
-def test_ops_without_an_entry_are_kept_as_unknown_with_their_name():
-    (step,) = trace.trace(lambda x: x.cumprod(1), X)
-    assert isinstance(step.module, ops.Unknown)
-    assert step.module.text == "cumprod"
-
-
-def test_a_dead_branch_is_left_out_and_the_rest_numbered_anew():
-    def net(x):
-        torch.tanh(x).cumsum(1)
-        y = torch.relu(x)
-        return y + torch.sigmoid(y)
-
-    steps = trace.trace(net, X)
-    assert [type(step.module) for step in steps] == [nn.ReLU, nn.Sigmoid, ops.Add]
-    assert [step.inputs for step in steps] == [(0,), (1,), (1, 2)]
-
-
 class Constants(nn.Module):
     """Parameters, buffers, numbers and what is computed from them."""
 
@@ -309,12 +292,6 @@ def test_a_net_may_hold_its_batch_anywhere():
     steps = trace.trace(net, x)
     assert not [step.module.text for step in steps if isinstance(step.module, ops.Unknown)]
     torch.testing.assert_close(run(steps, x), net(x))
-
-
-def test_what_only_moves_the_batch_is_no_step():
-    assert trace.trace(lambda x: x.transpose(0, 1).contiguous().transpose(0, 1), X) == []
-    (step,) = trace.trace(lambda x: x.t().relu().t(), X)
-    assert isinstance(step.module, nn.ReLU)
 
 
 def test_hooks_are_part_of_what_a_net_does():

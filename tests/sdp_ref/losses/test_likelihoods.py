@@ -52,9 +52,6 @@ def test_independent_components_are_scipys_for_any_event_shape():
     assert losses.cauchy_nll(law, targets, "sum").item() == pytest.approx(expected.sum(), rel=1e-12)
 
 
-# Jitter -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_singular_covariance_gets_the_least_jitter_of_the_ladder_and_is_then_scipys(dtype):
     law = sr.Gaussian(torch.zeros(1, 3, dtype=dtype), torch.full((1, 3, 3), 4.0, dtype=dtype))
@@ -96,9 +93,6 @@ def test_a_slightly_indefinite_covariance_is_mended_and_one_far_off_refused():
     far = torch.tensor([[[1.0, 2.5], [2.5, 1.0]]])
     with pytest.raises(ValueError, match=r"far from positive semi-definite \(smallest eigenvalue -1.5\)"):
         losses.gaussian_nll(unchecked(sr.Gaussian, torch.zeros(1, 2), far), torch.ones(1, 2))
-
-
-# Edges and gradients ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e-10, 1.0, 1e6])

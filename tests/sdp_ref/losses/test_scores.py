@@ -17,9 +17,6 @@ def random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-# Dirichlet --------------------------------------------------------------------------------------
-
-
 def concentrations_by_hand(mean, variance, c1, c2):
     p = special.softmax(mean, 1)
     deviation = np.sqrt((p**2 * variance).sum(1, keepdims=True))
@@ -83,8 +80,6 @@ def test_the_dirichlet_constants_can_be_learnt():
     assert torch.autograd.gradcheck(concentrations, (mean, variance, *constants))
 
 
-# Entropies --------------------------------------------------------------------------------------
-
 weights = arrays.arrays(
     np.float64,
     st.tuples(st.integers(1, 3), st.integers(2, 6)),
@@ -119,9 +114,6 @@ def test_entropies_at_the_edges():
     p = torch.softmax(random(3, 4), 1).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: losses.entropy(x / x.sum(1, keepdim=True)), (p,))
     assert torch.autograd.gradcheck(losses.softmax_entropy, (random(3, 4).requires_grad_(),))
-
-
-# Orthonormal certificates -----------------------------------------------------------------------
 
 
 def in_a_plane(n=50):
@@ -176,9 +168,6 @@ def test_no_certificates_found_by_descent_are_better(penalty):
     assert torch.allclose(descended.score(points), fitted.score(points), rtol=1e-3, atol=1e-3)
 
 
-# Quantiles --------------------------------------------------------------------------------------
-
-
 def test_the_pinball_loss_is_sklearns():
     prediction, target = random(50), random(50, seed=1)
     for tau in (0.025, 0.5, 0.9):
@@ -205,9 +194,6 @@ def test_the_level_is_one_more_feature():
     levels = torch.tensor([0.1, 0.5, 0.9])
     for tau in (levels, levels[:, None]):
         assert losses.sqr_input(x, tau)[:, 2].tolist() == pytest.approx([-4.8, 0.0, 4.8], abs=1e-6)
-
-
-# PNN --------------------------------------------------------------------------------------------
 
 
 def test_the_pnn_loss_is_the_normal_density_without_its_constant():

@@ -60,8 +60,6 @@ def test_at_full_correlation_the_gradient_is_the_one_sided_derivative(h: float) 
     assert (gradient[0, 0, 1] + gradient[0, 1, 0]).item() == pytest.approx(want, abs=1e-3)
 
 
-# Variants with the covariance formula at the means of the regular pass -----
-
 VARIANTS = ("dvia:means=regular", "dvia:means=regular_covariance")
 
 

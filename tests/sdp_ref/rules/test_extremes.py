@@ -36,15 +36,6 @@ def stable(alpha: float, scale: float, *shape: int) -> sr.SymmetricStable:
     )
 
 
-def test_a_batch_without_laws_is_refused() -> None:
-    for family, spread in ((sr.Gaussian, torch.eye(3).repeat(2, 1, 1)), (sr.Cauchy, torch.ones(2, 3))):
-        laws = family(torch.zeros(2, 3), spread)
-        with pytest.raises(ValueError, match="one law or more"):
-            laws[:0]
-        with pytest.raises(ValueError, match="one law or more"):
-            family(torch.zeros(0, 3), spread[:0])
-
-
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("rule", ["sdp", "marginal_sdp"])

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import sdp_ref as sr
 from sdp_ref.activations import activation
-from tests.sdp_ref.common import assert_moments_by_sampling, draw
+from tests.sdp_ref.common import assert_moments_by_sampling, draw, full_law
 
 FULL = ("moment_matching", "dvia")
 
@@ -21,12 +21,6 @@ def seeded(net, seed=0):
         fan = max(1, parameter[0].numel())
         parameter.data = draw(*parameter.shape, seed=100 * seed + i) / math.sqrt(fan)
     return net
-
-
-def gaussian(event, batch=1, seed=1):
-    n = math.prod(event)
-    factor = draw(batch, n, n, seed=seed) / math.sqrt(n)
-    return sr.Gaussian(draw(batch, *event, seed=seed + 1), factor @ factor.mT)
 
 
 def assert_sampling_agrees(net, x, samples=200_000):
@@ -48,7 +42,7 @@ def test_a_convolutional_net_with_one_hidden_nonlinearity_by_sampling(act):
         nn.Flatten(),
         nn.Linear(8, 3),
     )
-    assert_sampling_agrees(seeded(net), gaussian((1, 5, 5)))
+    assert_sampling_agrees(seeded(net), full_law((1, 5, 5)))
 
 
 class Residual(nn.Module):
@@ -73,13 +67,13 @@ def test_a_residual_convolution_by_sampling():
             y = F.relu(self.conv(x), inplace=True)
             return self.head(torch.flatten(torch.cat([x, y], 1)[:, :1] + self.back(y), 1))
 
-    assert_sampling_agrees(seeded(Net()), gaussian((1, 3, 3)))
+    assert_sampling_agrees(seeded(Net()), full_law((1, 3, 3)))
 
 
 @pytest.mark.parametrize("rule", FULL)
 def test_a_residual_branch_by_block_algebra(rule):
     """Cov(x + B) = S + Cov(x, B) + Cov(B, x) + Cov(B), Cov(x, B) = S W1^T diag(Phi(h)) W2^T."""
-    net, x = seeded(Residual(4, 6, nn.ReLU())), gaussian((4,), batch=3)
+    net, x = seeded(Residual(4, 6, nn.ReLU())), full_law((4,), batch=3)
     w1, w2 = net.first.weight, net.second.weight
     hidden = sr.propagate(net.first, x, rule)
     branch = sr.propagate(nn.Sequential(net.first, nn.ReLU(), net.second), x, rule)
@@ -107,7 +101,7 @@ class Branches(nn.Module):
 
 @pytest.mark.parametrize("act", [nn.ReLU(), nn.Tanh()])
 def test_branches_with_one_nonlinearity_by_sampling(act):
-    assert_sampling_agrees(seeded(Branches(act)), gaussian((3,)))
+    assert_sampling_agrees(seeded(Branches(act)), full_law((3,)))
 
 
 class Wired(nn.Module):
@@ -156,7 +150,7 @@ def test_affine_nets_of_any_wiring_are_exact(wiring, independent):
     net = seeded(Wired(wiring))
     with torch.no_grad():
         matrix = (net(torch.eye(3, dtype=torch.float64)) - net(torch.zeros(1, 3, dtype=torch.float64))).mT
-        x = gaussian((3,), batch=2)
+        x = full_law((3,), batch=2)
         if independent:
             x = sr.DiagonalGaussian(x.mean, x.variance)
         for rule in FULL:
@@ -213,7 +207,7 @@ def test_covariances_that_would_not_fit_are_refused(rule):
 
 @pytest.mark.parametrize("rule", FULL)
 def test_batches_are_cut_to_fit(rule):
-    net, x = seeded(Residual(4, 30, nn.ReLU())), gaussian((4,), batch=7)
+    net, x = seeded(Residual(4, 30, nn.ReLU())), full_law((4,), batch=7)
     whole = sr.propagate(net, x, rule)
     with pytest.raises(sr.CovarianceSizeError) as caught:
         sr.propagate(net, x, sr.rule(rule, max_bytes=1000))
@@ -230,6 +224,6 @@ def test_batches_are_cut_to_fit(rule):
 def test_values_that_nobody_reads_any_more_are_let_go(rule):
     """A chain holds one matrix at a time: a hundred layers fit where three matrices do."""
     net = seeded(nn.Sequential(*[nn.Linear(20, 20) for _ in range(100)]))
-    x = gaussian((20,))
+    x = full_law((20,))
     y = sr.propagate(net, x, sr.rule(rule, max_bytes=8 * 3 * 20 * 20))
     assert torch.equal(y.covariance, sr.propagate(net, x, rule).covariance)

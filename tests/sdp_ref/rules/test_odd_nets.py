@@ -11,17 +11,6 @@ def law(inputs=3, dtype=torch.float32):
     return sr.DiagonalGaussian(torch.zeros(2, inputs, dtype=dtype), torch.ones(2, inputs, dtype=dtype))
 
 
-@pytest.mark.parametrize("rule", ["sdp", "second_order"])
-@pytest.mark.parametrize("outputs", [1, 4])
-def test_a_net_without_inputs_gives_its_constant(rule, outputs):
-    with torch.no_grad():
-        bias = torch.arange(float(outputs))
-    net = lambda v: v @ torch.zeros(0, outputs) + bias  # noqa: E731
-    y = sr.propagate(net, law(0), rule)
-    assert torch.equal(y.mean, bias.expand(2, -1))
-    assert not y.covariance.any()
-
-
 @pytest.mark.parametrize("rule", [*RULES, "exact"])
 @pytest.mark.parametrize("net", [lambda v: v.sum(1), lambda v: v[:, 0].relu()])
 def test_one_number_a_row_is_refused(rule, net):
@@ -53,14 +42,6 @@ def test_buffers_are_left_as_they_were(rule, net):
     sr.propagate(net, law(), rule)
     assert before.keys() == dict(net.named_buffers()).keys()
     assert all(torch.equal(buffer, before[name]) for name, buffer in net.named_buffers())
-
-
-@pytest.mark.filterwarnings("ignore")  # quantize_dynamic is deprecated
-def test_quantised_layers_are_named():
-    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
-    quantised = torch.ao.quantization.quantize_dynamic(net, {nn.Linear}, dtype=torch.qint8)
-    with pytest.raises(sr.UnsupportedError, match="linear_dynamic"):
-        sr.propagate(quantised, law(), "moment_matching")
 
 
 @pytest.mark.parametrize("rule", ["unscented", "divided_difference", "monte_carlo", "control_variate", "sdp"])

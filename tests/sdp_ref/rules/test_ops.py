@@ -336,30 +336,14 @@ def test_the_jacobian_of_a_softmax_is_the_derivative_of_its_mean(rule):
 
 
 @pytest.mark.parametrize("rule", FULL)
-@pytest.mark.parametrize("name", NORMS)
-def test_norms_see_the_covariances_within_their_groups_only_in_their_scale(rule, name):
-    """The scale is that of E[mean square]: of a law with dense covariance, by hand from the function."""
-    steps, event = NORMS[name]
-    module, x = steps[0].module, gaussian(event, 0.7)
-    probe = predict(rule, steps, x)
-    draws = torch.cat([x.mean + s * v.reshape(1, *event) for s in (1, -1) for v in x.factor()[0].mT])
-    n = x.dimension
-    spread = {nn.LayerNorm: 6, nn.RMSNorm: 5, nn.GroupNorm: n // getattr(module, "num_groups", 1)}
-    size = spread.get(type(module), math.prod(event[1:]))
-    rows = (x.mean + (draws - x.mean) * math.sqrt(n)).reshape(
-        2 * n, -1, size
-    )  # with mean and covariance of x
-    centre = rows - rows.mean(-1, keepdim=True) if not isinstance(module, nn.RMSNorm) else rows
-    eps = torch.finfo(torch.float64).eps if module.eps is None else module.eps
-    scale = (centre.square().mean(-1, keepdim=True).mean(0) + eps).sqrt()
-    mean = x.mean.reshape(-1, size)
-    mean = mean if isinstance(module, nn.RMSNorm) else mean - mean.mean(-1, keepdim=True)
-    scores = (mean / scale).reshape(1, *event)
-    weight, bias = module.weight, getattr(module, "bias", None)
-    if weight is not None and isinstance(module, nn.GroupNorm | nn.InstanceNorm1d):
-        weight, bias = (each.reshape(-1, *[1] * (len(event) - 1)) for each in (weight, bias))
-    expected = scores * (1 if weight is None else weight) + (0 if bias is None else bias)
-    assert torch.allclose(probe.mean, expected, rtol=1e-10, atol=1e-12)
+@pytest.mark.parametrize("module", [nn.LayerNorm(6), nn.RMSNorm(6, eps=0.1)])
+def test_norms_divide_by_the_root_of_the_expected_mean_square(rule, module):
+    x = gaussian((6,), 0.7)
+    centre = torch.eye(6).double() - isinstance(module, nn.LayerNorm) / 6
+    mean = x.mean @ centre
+    square = (mean.square().sum() + (centre @ x.covariance[0] @ centre).trace()) / 6
+    y = predict(rule, wired((module.double(),)), x)
+    assert torch.allclose(y.mean, mean / (square + module.eps).sqrt(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -47,9 +47,6 @@ def test_it_is_exact_for_quadratic_nets(make, inputs, outputs):
     assert torch.allclose(law.covariance, covariance, rtol=1e-11, atol=1e-11 * float(covariance.abs().max()))
 
 
-# Estimated traces ----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def estimated():
     """A quadratic net's law of five inputs, exact, and many estimates of it from two probes each."""
@@ -136,24 +133,17 @@ def test_nothing_is_as_large_as_a_hessian():
     assert law.mean.tolist() == [pytest.approx([1, 0], abs=1e-6)]  # a diagonal Hessian has no error
 
 
-# What it says of itself, and refuses -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("probes", [0, 2.5, "many"])
-def test_probes_are_a_count(probes):
-    with pytest.raises(ValueError, match="second_order needs probes of at least 1, got"):
-        sr.rule("second_order", probes=probes)
-
-
-@pytest.mark.parametrize("seed", [-1, 0.5, (0, -1)])
-def test_seeds_are_integers(seed):
-    with pytest.raises(ValueError, match="second_order needs a seed"):
-        sr.rule("second_order", seed=seed)
-
-
-def test_as_many_seeds_as_laws():
-    with pytest.raises(ValueError, match="second_order has 3 seeds for a batch of 2"):
-        sr.rule("second_order", probes=1, seed=(0, 1, 2)).propagate(quadratic(4, 1), gaussian(2, 4))
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        *(({"probes": bad}, "needs probes of at least 1, got") for bad in (0, 2.5, "many")),
+        *(({"seed": bad}, "needs a seed") for bad in (-1, 0.5, (0, -1))),
+        ({"probes": 1, "seed": (0, 1, 2)}, "has 3 seeds for a batch of 2"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises(ValueError, match=f"second_order {message}"):
+        sr.rule("second_order", **parameters).propagate(quadratic(4, 1), gaussian(2, 4))
 
 
 def test_it_refuses_kinks_laws_without_covariance_and_rows_that_see_each_other():

@@ -42,8 +42,3 @@ def test_small_variances_in_float32_follow_the_derivative(variance):
     law = sr.propagate(nn.Tanh(), x, "marginal_sigma_points")
     expected = (1 - x.mean.double().tanh() ** 2) ** 2 * x.variance.double()
     torch.testing.assert_close(law.variance.double(), expected, rtol=1e-4, atol=0)
-
-
-def test_a_parameter_of_moment_matching_is_unknown():
-    with pytest.raises(ValueError, match="no parameter 'precision'"):
-        sr.rule("marginal_sigma_points:precision=1e-5")
