@@ -307,14 +307,6 @@ def test_sdp_of_many_outputs_never_holds_the_whole_jacobian(family):
     assert torch.allclose(getattr(parts, name), getattr(whole, name), rtol=1e-6)
 
 
-def test_covariance_of_an_image_net_is_j_sigma_j_transposed():
-    net, x = randomised(NETS["residual, in place"]), images()
-    variance = torch.rand(x.shape, generator=torch.Generator().manual_seed(2), dtype=DOUBLE)
-    y = sr.propagate(net, sr.DiagonalGaussian(x, variance), "sdp")
-    found = by_torch(net, x).flatten(2)
-    assert torch.allclose(y.covariance, found * variance.flatten(1).unsqueeze(1) @ found.mT, rtol=1e-12)
-
-
 def test_float32_agrees_with_float64():
     """Float32 takes the paths of a CPU's convolutions: channels last, and patches where channels are few."""
     for name in ("convolutions", "many channels", "dilation and groups", "residual, in place", "transposed"):
