@@ -430,12 +430,12 @@ class Rulings:
         covariance, dvia = self.statement("tv-covariance"), self.statement("tv-dvia-better")
         compared = (
             ("marginal moment matching", covariance.answer),
-            ("the DVIA that reproduces Table 28", dvia.regular),
+            ("the variant of DVIA that is near to Table 28", dvia.regular),
             ("DVIA as published", dvia.answer),
         )
         sentences, ahead = [], list[bool]()
         partitions = {
-            MAIN_CONVENTION: "With bins between joint extremes, which come close to the paper’s numbers",
+            MAIN_CONVENTION: "With bins between joint extremes",
             HEADLINE_CONVENTION: "With equal-mass cells, which are the same for all rules (headline)",
         }
         for convention, partition in partitions.items():
@@ -451,9 +451,8 @@ class Rulings:
             parts = labels.listed([effect.compared(rival) for rival, effect in effects.items()])
             sentences.append(f"{partition}, 1 − TV of SDP is {parts}.")
         verdict = "Yes" if all(ahead) else "In part" if any(ahead) else "No"
-        return (
-            f"{verdict} (means over {len(TV_SIGMAS)} noise levels with 95 % intervals). {' '.join(sentences)}"
-        )
+        means = f"These are means over {len(TV_SIGMAS)} noise levels, with 95 % intervals."
+        return f"{verdict}. {' '.join(sentences)} {means}"
 
 
 def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, str]]:

@@ -236,7 +236,7 @@ def _finding(rows: Sequence[ScoreRow]) -> str:
     spread = "" if math.isnan(best.area["sd"]) else f" ± {best.area['sd']:.2f}"
     text = (
         f"Of {labels.plural(len(rows), 'pair')} of model and score, {best.score} on the "
-        f"{best.objective} model has the smallest area, {best.area['mean']:.2f}{spread} %. Perfect is "
+        f"{best.objective} model gives the smallest area, {best.area['mean']:.2f}{spread} %. Perfect is "
         f"{PERFECT:.1f} %; the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %."
     )
     entropy = {row.objective: row.area["mean"] for row in rows if row.line.score == "softmax_entropy"}
@@ -248,8 +248,8 @@ def _finding(rows: Sequence[ScoreRow]) -> str:
             f" {below} of {labels.plural(len(pairs), 'pairwise score')} {'is' if below == 1 else 'are'} "
             f"below the softmax entropy of the same model, {some} under some reading."
         )
-    if min(row.seeds for row in rows) == 1:
-        text += " There is one seed, so no spread is known."
+    if any(row.seeds == 1 for row in rows):
+        text += " Values without ± are of one seed."
     return text
 
 
