@@ -279,14 +279,14 @@ def when_to_sample(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits
             factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0).replace(" to ", " to 1/")
             said.append(
                 f"On {name}, {labels.span(counts, 0)} Monte Carlo samples are as accurate as {rules}, the "
-                f"best without sampling, at 1/{factors} of the time."
+                f"best deterministic rule, and take 1/{factors} of its time."
             )
         elif faster:
             rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in faster)))
             counts = [v.samples[1] for v in faster if v.samples]
             said.append(
-                f"On {name}, sample only for higher accuracy: {rules} is as accurate as "
-                f"{labels.span(counts, 0)} samples and faster."
+                f"On {name}, {rules} is as accurate as {labels.span(counts, 0)} samples and faster; sample "
+                "if this is not accurate enough."
             )
     return " ".join(said)
 
