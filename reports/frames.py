@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -24,22 +22,8 @@ COMMITTED = "committed"
 """Name for the results that come with the package."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column of the frame that :func:`load` returns; `unit` is empty for a column without a unit.
-
-    The column `unit_of_measure` holds the units of values.
-    """
-
-    name: str
-    dtype: str
-    unit: str
-    meaning: str
-
-
-with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as _file:
-    COLUMNS = tuple(Column(**row) for row in csv.DictReader(_file))
-"""The columns that :func:`load` returns, in order."""
+COLUMNS = pd.read_csv(Path(__file__).with_name("columns.csv"), keep_default_na=False).set_index("name")
+"""The columns that :func:`load` returns, in order; `unit_of_measure` holds the units of values."""
 
 
 def columns() -> pd.DataFrame:
@@ -48,7 +32,7 @@ def columns() -> pd.DataFrame:
     The frame has a row for each column, indexed by its name and in the same order, with its `dtype`, `unit`
     and `meaning`.
     """
-    return pd.DataFrame(map(asdict, COLUMNS)).set_index("name")
+    return COLUMNS.copy()
 
 
 def load(
@@ -117,7 +101,7 @@ def _several(values: object, kind: type) -> bool:
 
 def described(frame: pd.DataFrame) -> pd.DataFrame:
     """Convert measurements of experiments (none: no columns are needed) to the columns of :func:`load`."""
-    types = {column.name: column.dtype for column in COLUMNS}
+    types = COLUMNS["dtype"].to_dict()
     once = frame.reindex(columns=[*types]) if frame.empty else _once(frame)
     return once[[*types]].astype(types)
 
@@ -145,5 +129,5 @@ def _of_suites(frame: pd.DataFrame, suites: Collection[str], path: object) -> pd
         raise UserError(f"no suite {shown(unknown[0])} in {path}; there are {there}")
     wanted = np.array([not {*text.split(", ")}.isdisjoint(suites) for text in together.categories])
     chosen = frame[wanted[together.codes]].reset_index(drop=True)
-    texts = [each.name for each in COLUMNS if each.dtype == "category"]
+    texts = COLUMNS.index[COLUMNS["dtype"] == "category"]
     return chosen.assign(**{name: chosen[name].cat.remove_unused_categories() for name in texts})

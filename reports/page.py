@@ -9,7 +9,7 @@ from html import escape
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sdp_bench.bench.files import writing
 from sdp_bench.reports import site
@@ -25,9 +25,6 @@ from sdp_bench.reports.style.labels import plural
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import MOST_MEASUREMENTS, csv_lines
 from sdp_bench.reports.writing import environment
-
-if TYPE_CHECKING:
-    pass
 
 KIND = "report"
 """Kind in the tag that identifies pages of a report."""

@@ -28,10 +28,9 @@ _HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 def facts() -> dict[str, Any]:
     """Return what the file has: `described` by name of the rule, and verdicts of the `kit` by spec.
 
-    A description has a `summary` (the first sentence of the docstring), paragraphs `about` the rule with
-    names in backquotes, and `sources`. A verdict has the words `verdict`, which follow the rule's name, the
-    `version` of the kit, the `seed` of its cases, and `faults`: checks that the published rule fails and
-    declares, with reasons.
+    A description has a `summary`, paragraphs `about` the rule, and `sources`. A verdict has the words
+    `verdict`, which follow the rule's name, the `version` of the kit, the `seed` of its cases, and `faults`
+    that the rule declares, with reasons.
     """
     kept: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
     return kept

@@ -53,11 +53,9 @@ CONSTANT = (
 
 
 def errors_as_seen(metric: Metric, errors: ErrorByLayer) -> tuple[OutputErrors, str]:
-    """Errors of the output in the measure closest to a metric, and a description of that measure.
+    """Errors of the output in the measure closest to a metric, and its description to put in brackets.
 
-    Errors are whitened for metrics that weight all directions of the outputs equally, as those of cells of
-    equal mass do. Otherwise they are relative to the outputs' total spread, which the widest directions
-    dominate. The description is meant to follow in brackets or after a comma.
+    Total spread is dominated by the widest directions; metrics of equal-mass cells weight all equally.
     """
     if metric.whitens:
         return errors.whitened, "every principal direction of the outputs counting alike"

@@ -44,10 +44,9 @@ def _tables() -> pd.DataFrame:
 
 
 def simulation_tables() -> pd.DataFrame:
-    """Return every simulation table of the paper, in long format.
+    """Return every simulation table of the paper, in long format: ``reports/paper/*.csv`` as text.
 
-    The columns are those of ``reports/paper/*.csv`` and `table`, the name of the file. `value` and `sd` are
-    text as printed; `sd` is empty if the paper prints none.
+    The column `table` has the name of the file. `sd` is empty if the paper prints none.
     """
     return _tables().copy()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,25 +65,16 @@ class Gap:
         return f"{factor}{shown(self.size)}{interval}"
 
 
-class Convention(NamedTuple):
-    """A training recipe and a partition of the outputs.
-
-    `gaps` are by measured kind, one of :data:`KINDS`; only 1 - TV depends on the partition. `place` is the
-    share of conventions that are closer to the paper (of recipes, for kinds without a partition), averaged
-    over the kinds that were measured under every recipe.
-    """
-
-    recipe: str
-    partition: str
-    gaps: Mapping[str, Gap]
-    place: float
-
-
 def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Compare every convention with the paper, each kind of number in the cells that all conventions have.
 
     The result has `conventions`, closest first, `unreached` cells, farthest first, and the number of compared
     `cells` by kind. Return None if fewer than two conventions were measured.
+
+    A convention is a training `recipe` and a `partition` of the outputs, on which only 1 - TV depends. Its
+    `gaps` are by measured kind, one of :data:`KINDS`. Its `place` is the share of conventions that are closer
+    to the paper (of recipes, for kinds without a partition), averaged over the kinds that were measured under
+    every recipe.
     """
     means = _means(frame)
     gaps: dict[str, dict[tuple[str, str], Gap]] = {}
@@ -95,7 +86,7 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     if len(partitions) < 2:
         return None
     recipes = {recipe for recipe, _ in partitions}
-    conventions = []
+    conventions: list[dict[str, Any]] = []
     for recipe, partition in partitions:
         known: dict[str, Gap] = {}
         places: list[Any] = []
@@ -104,12 +95,13 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
                 known[kind] = gap
                 if {other for other, _ in of_kind} >= recipes:
                     places.append(np.mean([other.size < gap.size for other in of_kind.values()]))
-        conventions.append(Convention(recipe, partition, known, float(np.mean(places))))
+        one = {"recipe": recipe, "partition": partition, "gaps": known, "place": float(np.mean(places))}
+        conventions.append(one)
     cells = {kind: next(iter(own.values())).cells for kind, own in gaps.items() if own}
     return {
         "nets": KIND.label,
         "kinds": [kind for kind in KINDS if kind in cells],
-        "conventions": sorted(conventions, key=lambda one: (one.place, one.gaps["1-tv"].size)),
+        "conventions": sorted(conventions, key=lambda one: (one["place"], one["gaps"]["1-tv"].size)),
         "unreached": sorted(unreached, key=lambda cell: -cell["gap"]),
         "cells": cells,
     }

@@ -15,7 +15,7 @@ from sdp_bench.bench.advice.thresholds import DEVIATIONS, LIMITS, outcomes
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.reports.scorecard.comparisons import one_number
-from sdp_bench.reports.scorecard.judging import CostTable, Line, Verdict
+from sdp_bench.reports.scorecard.judging import CostTable, Verdict
 from sdp_bench.reports.statistics.ranking import Ranking, Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits, noise_symbol, noise_words
@@ -91,11 +91,7 @@ class Error:
                 return noun, labels.interval(*100 * sign * np.expm1(sign * ends)), f" % {way}"
             return noun, labels.interval(*np.exp(ends)), f" times {way}"
         if self.metric.name == "tv_class":
-            return (
-                "class probabilities off by up to ",
-                labels.interval(*100 * ends),
-                " points",
-            )
+            return "class probabilities off by up to ", labels.interval(*100 * ends), " points"
         exact = f", exact rule {labels.number(self.floor)}" if math.isfinite(self.floor) else ""
         return "total variation ", labels.interval(*ends), exact
 
@@ -151,14 +147,12 @@ class Answer:
         small = self.linear.is_small(self.use)
         if small is None:
             return "undecided, measure more inputs"
-        if small:
-            return "rely on it"
-        return "do not rely on it"
+        return "rely on it" if small else "do not rely on it"
 
 
 def answers(frame: pd.DataFrame, traits: RuleTraits, costs: Sequence[CostTable]) -> list[Answer]:
     """Answer each use at each noise level of a net; the frame is that of one net."""
-    seconds = {row.rule: row.seconds for table in costs for row in table.rows}
+    seconds = {rule: cost.typical for table in costs for rule, cost in table.by_rule.items()}
     found = []
     one = one_number(frame)
     for use in USES:
@@ -223,13 +217,17 @@ def verdict(
     advice: Sequence[Mapping[str, Any]] = (),
 ) -> Verdict:
     """Recommend rules for a net, in words, from at least one answer; `advice` is compared with them."""
-    lines = [_line(list(run), costs, traits) for _, run in itertools.groupby(found, key=_alike)]
+
+    def alike(answer: Answer) -> tuple[str, ...]:
+        return answer.use.name, answer.family, answer.rule, answer.accuracy, answer.trust
+
+    lines = [_line(list(run), costs, traits) for _, run in itertools.groupby(found, key=alike)]
     limits = ", ".join(f"{use.limit} ({use.name})" for use in USES if any(a.use is use for a in found))
     inputs = labels.plural(found[0].inputs, "input")
     over = "over" if found[0].inputs >= 3 else "for these very inputs, over"
-    lines.append(Line("how", f"means with 95 % intervals {over} {inputs}; small errors: {limits}"))
+    lines.append(f"how: means with 95 % intervals {over} {inputs}; small errors: {limits}")
     if advice:
-        lines.append(Line("advice without an oracle (`sdp-bench advise`)", _checked(advice, found)))
+        lines.append(f"advice without an oracle (`sdp-bench advise`): {_checked(advice, found)}")
     return Verdict(f"which rule for {net}", tuple(lines), f"for {net}, {_conclusion(found, costs, traits)}")
 
 
@@ -249,24 +247,17 @@ def _checked(advice: Sequence[Mapping[str, Any]], found: Sequence[Answer]) -> st
     return f"{', '.join(f'{name} in {number}' for name, number in counts.items())} {of}"
 
 
-def _alike(answer: Answer) -> tuple[str, str, str, str, str]:
-    return answer.use.name, answer.family, answer.rule, answer.accuracy, answer.trust
-
-
-def _range(run: Sequence[Answer]) -> str:
-    return run[0].noise + (f" to {run[-1].sigma:g}" if len(run) > 1 else "")
-
-
-def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits) -> Line:
+def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits) -> str:
     """The answer for one use at noise levels with the same answer."""
     first, last = run[0], run[-1]
     action, poor = traits.action(first.rule), first.error.is_small(first.use) is False
     if poor:
         action = f"{_samples_of(run)}; best rule: {traits.recommended(first.rule)}"
-    text = f"{action}{_cost(first.rule, costs)}: {_errors([first.error, last.error])}"
+    noise = first.noise + (f" to {last.sigma:g}" if len(run) > 1 else "")
+    errors = _errors([first.error, last.error])
+    text = f"{first.use.name}, {noise}: {action}{_cost(first.rule, costs)}: {errors}"
     if first.rule == LINEAR:
-        text += f"; linearisation is statistically tied with the best rule, {first.trust}"
-        return Line(f"{first.use.name}, {_range(run)}", text)
+        return f"{text}; linearisation is statistically tied with the best rule, {first.trust}"
     if not poor:
         text += f", {first.accuracy}"
     for rule in dict.fromkeys(answer.cheaper for answer in run if answer.cheaper):
@@ -279,7 +270,7 @@ def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits)
             f"; linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): "
             f"{_errors([first.linear, last.linear])}, {first.trust}"
         )
-    return Line(f"{first.use.name}, {_range(run)}", text)
+    return text
 
 
 def _samples_of(poor: Sequence[Answer]) -> str:
@@ -299,7 +290,7 @@ def _errors(ends: Sequence[Error]) -> str:
 
 
 def _cost(rule: str, costs: Sequence[CostTable]) -> str:
-    seconds = [row.seconds for table in costs if (row := table.of(rule))]
+    seconds = [table.by_rule[rule].typical for table in costs if rule in table.by_rule]
     return f", {labels.duration(seconds[-1])} per input" if seconds else ""
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -136,7 +136,10 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
     for metric in ranked:
         chosen = frame[frame["metric"] == metric.name]
         others = tuple(other for other in traits.in_order(chosen["rule"]) if other != rule)
-        conditions = tuple(_conditions(metric, chosen, rule, others, traits))
+        conditions = tuple(
+            _condition(metric, part, rule, others, traits)
+            for _, part in chosen.groupby(["noise", *NETS, "sigma"], sort=True, dropna=False)
+        )
         leads = tuple(experiment for experiment, name in leader.items() if name == metric.name)
         if conditions:
             overall = Overall.measured(chosen, Metric.score, traits, least=1)
@@ -167,15 +170,6 @@ def one_number(frame: pd.DataFrame) -> pd.DataFrame:
     # One output beyond its own interval is enough to distinguish the rule from the exact distribution.
     joined["beyond"] = groups["beyond"].any()
     return pd.concat([plain, joined.reset_index()], ignore_index=True)
-
-
-def _conditions(
-    metric: Metric, chosen: pd.DataFrame, rule: str, others: Sequence[str], traits: RuleTraits
-) -> Iterator[Condition]:
-    keys = ["noise", *NETS]
-    for _, kind in chosen.groupby(keys, sort=True, dropna=False):
-        for _, part in kind.groupby("sigma", sort=True):
-            yield _condition(metric, part, rule, others, traits)
 
 
 def _condition(
@@ -240,13 +234,7 @@ def _comparison(
 
 def _half_width(pair: Replicates, rule: str, other: str) -> float:
     """Half-width of the interval of the mean difference, by the same replicates."""
-    columns = [pair.rules.index(other), pair.rules.index(rule)]
-    difference = Replicates(
-        ("difference",),
-        (pair.values[:, columns[0]] - pair.values[:, columns[1]])[:, None],
-        np.hypot(pair.errors[:, columns[0]], pair.errors[:, columns[1]])[:, None],
-        pair.nets,
-        pair.inputs,
-        frozenset(),
-    )
-    return difference.half_width("difference")
+    one, two = pair.rules.index(rule), pair.rules.index(other)
+    values = pair.values[:, [two]] - pair.values[:, [one]]
+    errors = np.hypot(pair.errors[:, [two]], pair.errors[:, [one]])
+    return replace(pair, rules=("difference",), values=values, errors=errors).half_width("difference")

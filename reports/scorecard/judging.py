@@ -51,22 +51,11 @@ _PLAIN = str.maketrans({"\u00a0": " ", "\u2212": "-", "\u2019": "'"})
 
 
 @dataclass(frozen=True)
-class Line:
-    """One finding and its topic."""
-
-    topic: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.topic}: {self.text}" if self.topic else self.text
-
-
-@dataclass(frozen=True)
 class Verdict:
-    """All findings on a rule or net; `conclusion` is a sentence that names it."""
+    """All findings on a rule or net, as lines "topic: text"; `conclusion` is a sentence that names it."""
 
     subject: str
-    lines: tuple[Line, ...]
+    lines: tuple[str, ...]
     conclusion: str
 
     @property
@@ -80,76 +69,51 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class CostRow:
-    """A rule's time for one input on one kind of net: the median, the fastest repeat, and as samples.
-
-    `times_sdp` is the range of its ratio to the time of SDP, by fastest and median repeats; None if the range
-    is wider than a factor of two.
-    """
-
-    rule: str
-    seconds: float
-    fastest: float
-    times_sdp: tuple[float, float] | None
-    samples: float
-
-
-@dataclass(frozen=True)
 class CostTable:
+    """Costs of rules on one kind of net."""
+
     title: str
-    rows: tuple[CostRow, ...]
+    by_rule: Mapping[str, Cost]
 
-    def of(self, rule: str) -> CostRow | None:
-        return next((row for row in self.rows if row.rule == rule), None)
+    def times_sdp(self, rule: str) -> tuple[float, float] | None:
+        """Range of the ratio of a rule's time to SDP's, by fastest and median repeats.
 
-
-def is_built_in(rule: str) -> bool:
-    return rule.partition(":")[0] in sdp_ref.rules()
+        None for SDP, without a time of either, or if the range is wider than a factor of two.
+        """
+        cost, sdp = self.by_rule.get(rule), self.by_rule.get("sdp")
+        if cost is None or sdp is None or rule == "sdp":
+            return None
+        low, high = cost.seconds / sdp.typical, cost.typical / sdp.seconds
+        return (low, high) if high <= 2 * low else None
 
 
 def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
-    """Times of all rules on each kind of net, relative to SDP and to plain sampling."""
-    by_kind = []
+    tables = []
     for _, kind in frame.groupby(ARCHITECTURE, sort=True):
-        costs = Costs.measured(kind, traits)
-        sdp = costs.by_rule.get("sdp")
-        rows = tuple(
-            CostRow(rule, cost.typical, cost.seconds, _ratio(cost, sdp) if sdp else None, cost.samples)
-            for rule, cost in costs.by_rule.items()
-        )
-        first = kind.iloc[0]
-        if rows:
-            by_kind.append(CostTable(NetKind(str(first["activation"]), int(first["depth"])).label, rows))
-    return by_kind
-
-
-def _ratio(cost: Cost, other: Cost) -> tuple[float, float] | None:
-    low, high = cost.seconds / other.typical, cost.typical / other.seconds
-    return (low, high) if high <= 2 * low else None
+        first, costs = kind.iloc[0], Costs.measured(kind, traits).by_rule
+        if costs:
+            tables.append(CostTable(NetKind(str(first["activation"]), int(first["depth"])).label, costs))
+    return tables
 
 
 def on_cost(rule: str, timed: Sequence[CostTable]) -> str:
-    rows = [(table, row) for table in timed if (row := table.of(rule))]
-    if not rows:
+    table = next((table for table in reversed(timed) if rule in table.by_rule), None)
+    if table is None:
         return ""
-    table, last = rows[-1]
-    text = f"{labels.duration(last.seconds)} for one input on {table.title}"
+    cost = table.by_rule[rule]
+    text = f"{labels.duration(cost.typical)} for one input on {table.title}"
     if times := times_sdp(rule, timed):
         text += f"; {times} times the time of SDP"
-    if math.isfinite(last.samples):
-        text += f"; the time of {_samples(last.samples)} Monte Carlo samples"
+    if math.isfinite(cost.samples):
+        count = f"about {float(f'{cost.samples:.2g}'):,.0f}" if cost.samples >= 1 else "fewer than one"
+        text += f"; the time of {count} Monte Carlo samples"
     return text
 
 
 def times_sdp(rule: str, timed: Sequence[CostTable]) -> str:
     """Range over kinds of nets of a rule's time as a multiple of SDP's; empty for SDP or without it."""
-    rows = [row for table in timed if (row := table.of(rule)) and row.rule != "sdp"]
-    ratios = [ratio for row in rows for ratio in row.times_sdp or ()]
+    ratios = [ratio for table in timed for ratio in table.times_sdp(rule) or ()]
     return labels.span(float(f"{ratio:.2g}") for ratio in ratios) if ratios else ""
-
-
-def _samples(samples: float) -> str:
-    return f"about {float(f'{samples:.2g}'):,.0f}" if samples >= 1 else "fewer than one"
 
 
 _NAMED = 3  # settings that are named; the page lists all
@@ -177,42 +141,37 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
     label = results.traits.label(candidate.name)
     lines = [*_on_checks(candidate, measured=bool(blocks))]
     if candidate.unmeasured:
-        lines.append(Line("accuracy", "nothing was measured"))
+        lines.append("accuracy: nothing was measured")
     if broken:
         where = dict.fromkeys(f"{each['group']}: {each['error']}" for each in broken)
         more = f", and {len(where) - 1} more" if len(where) > 1 else ""
-        lines.append(
-            Line(
-                "failures", f"it failed in {labels.plural(len(broken), 'setting')}; {next(iter(where))}{more}"
-            )
-        )
+        count = labels.plural(len(broken), "setting")
+        lines.append(f"failures: it failed in {count}; {next(iter(where))}{more}")
     own = (reason for reason in results.undefined if reason.rule == candidate.name)
-    lines += [Line("not defined", reason.line) for reason in own]
+    lines += [f"not defined: {reason.line}" for reason in own]
     leading = [block for block in blocks if block.leads and block.measured]
     if leading:
-        lines.append(Line("accuracy", _how(leading)))
+        lines.append(f"accuracy: {_how(leading)}")
     for block in leading:
         lines += _on_accuracy(block, results.traits)
     if cost := on_cost(candidate.name, timed):
-        lines.append(Line("cost", f"{cost} (median of repeated calls, one thread)"))
+        lines.append(f"cost: {cost} (median of repeated calls, one thread)")
     conclusion = _conclusion(candidate, _first(blocks), broken, timed, results.traits)
     return Judged(candidate, label, blocks, Verdict(label, tuple(lines), f"{label} {conclusion}"), broken)
 
 
-def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[Line]:
+def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[str]:
     """Verdict of the conformance kit on a rule with or without measurements."""
     if candidate.trouble:
         rest = "; the results below are from earlier measurements" if measured else ""
-        yield Line(
-            "checks",
-            f"the conformance kit did not finish: {candidate.trouble}; it was not measured in this run{rest}",
+        yield (
+            f"checks: the conformance kit did not finish: {candidate.trouble}; it was not measured in this "
+            f"run{rest}"
         )
     elif candidate.report is None:
-        yield Line("checks", "the conformance kit was not run")
+        yield "checks: the conformance kit was not run"
     else:
-        yield Line("checks", candidate.report.summary)
-        for cause in candidate.report.causes:
-            yield Line("checks", cause)
+        yield from (f"checks: {line}" for line in (candidate.report.summary, *candidate.report.causes))
 
 
 def _how(blocks: Sequence[Comparisons]) -> str:
@@ -227,40 +186,38 @@ def _how(blocks: Sequence[Comparisons]) -> str:
     return text
 
 
-def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[Line]:
+def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[str]:
     topic = ", ".join(block.leads)
     settings = labels.plural(len(block.measured), "setting")
     level = sum(condition.indistinguishable for condition in block.measured)
     rank = (
         f"rank {block.rank} of {len(block.ranking)} rules" if block.rank else "not ranked (too few settings)"
     )
-    yield Line(
-        topic,
-        f"{block.metric.title}, in {settings}: {rank}, sampling included, by the mean score; first in "
-        f"{sum(condition.rank == 1 for condition in block.measured)}; indistinguishable from the exact "
-        f"distribution in {level}",
+    yield (
+        f"{topic}: {block.metric.title}, in {settings}: {rank}, sampling included, by the mean score; first "
+        f"in {sum(condition.rank == 1 for condition in block.measured)}; indistinguishable from the exact "
+        f"distribution in {level}"
     )
-    rivals = _rivals(block, traits)
-    for other, role in rivals.items():
-        yield Line(topic, f"compared with {traits.label(other)}, {role}: {_against(block, other)}")
+    for other, role in _rivals(block, traits).items():
+        yield f"{topic}: compared with {traits.label(other)}, {role}: {_against(block, other)}"
     if kind := _of_kind(block, traits):
         tallies = [f"{traits.label(other)} {_tally(block, other)}" for other in kind]
-        yield Line(topic, f"compared with rules of its kind: {'; '.join(tallies)}")
+        yield f"{topic}: compared with rules of its kind: {'; '.join(tallies)}"
     if any(found.outcome != "unjudged" for _, found in block.against("sdp")):
-        yield Line(topic, f"worse than {traits.label('sdp')} {_where_worse(block, 'sdp')}")
+        yield f"{topic}: worse than {traits.label('sdp')} {_where_worse(block, 'sdp')}"
     finite = [each for each in block.measured if math.isfinite(each.shortfall)]
     if finite:
         worst = max(finite, key=lambda each: each.shortfall)
-        yield Line(
-            topic,
-            f"largest error at {worst.label}: {_number(block, worst.value)} (exact distribution "
-            f"{_number(block, worst.floor)}, detection limit {_number(block, worst.floor95)})",
+        yield (
+            f"{topic}: largest error at {worst.label}: {_number(block, worst.value)} (exact distribution "
+            f"{_number(block, worst.floor)}, detection limit {_number(block, worst.floor95)})"
         )
 
 
 def _rivals(block: Comparisons, traits: RuleTraits) -> dict[str, str]:
     """The best built-in rule, and if that one samples, also the best deterministic one; with descriptions."""
-    built_in = [rule for rule in block.ranking if rule in block.others and is_built_in(rule)]
+    own = sdp_ref.rules()
+    built_in = [rule for rule in block.ranking if rule in block.others and rule.partition(":")[0] in own]
     best = next(iter(built_in), "")
     plain = next((rule for rule in built_in if not traits.is_sampling(rule)), "")
     if best == plain:

@@ -107,7 +107,7 @@ class Validation:
     def _repr_html_(self) -> str:
         said = "".join(
             f"<p><strong>{escape(each.last)}</strong></p><details><summary>{escape(each.subject)}</summary><ul>"
-            + "".join(f"<li>{escape(str(line))}</li>" for line in each.lines)
+            + "".join(f"<li>{escape(line)}</li>" for line in each.lines)
             + "</ul></details>"
             for each in self.verdicts
         )
@@ -152,7 +152,11 @@ def _validated(question: Question, database: Path, progress: Progress, output: P
     net, experiments, settings, notes = _plan(question, progress)
     plugins = settings.plugins
     tested = canonical_rules((settings.rules or ())[: len(dict.fromkeys(question.rules))], plugins)
-    candidates = [_candidate(name, plugins) for name in tested]
+    candidates = []
+    for name in tested:
+        plugin = plugin_of(name, plugins)
+        code = (plugin.address, plugin.code.source, plugin.version) if plugin else ()
+        candidates.append(Candidate(name, *code))
     # Report what cannot be measured or written before the kit takes its time.
     if output is not None:
         check_writable(output / PAGE)
@@ -226,13 +230,6 @@ def _on_noise(experiments: Sequence[Experiment], settings: Settings) -> list[str
     laws = [each for each in experiments if isinstance(each, LawExperiment)]
     families = dict.fromkeys(noise for each in laws for noise in each.families(settings))
     return [noise.note for noise in families if noise.note]
-
-
-def _candidate(name: str, plugins: tuple[Plugin, ...]) -> Candidate:
-    plugin = plugin_of(name, plugins)
-    if plugin is None:
-        return Candidate(name)
-    return Candidate(name, plugin.address, plugin.code.source, plugin.version)
 
 
 def _conformed(

@@ -130,10 +130,9 @@ def test_costs_are_multiples_of_sdp_and_samples():
     data = with_mine()
     data.loc[data.rule == "mine", "seconds"] = 4e-3
     (table,) = cost_tables(data, TRAITS)
-    rows = {row.rule: row for row in table.rows}
-    assert rows["mine"].times_sdp == pytest.approx((2.0, 2.0))
+    assert table.times_sdp("mine") == pytest.approx((2.0, 2.0))
     # Made-up sampling takes 2e-4 s and 2e-6 s a sample.
-    assert rows["mine"].samples == pytest.approx((4e-3 - 2e-4) / 2e-6, rel=1e-3)
+    assert table.by_rule["mine"].samples == pytest.approx((4e-3 - 2e-4) / 2e-6, rel=1e-3)
 
 
 def judged(candidate, data, failures=NO_FAILURES):

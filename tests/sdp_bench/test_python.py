@@ -81,7 +81,7 @@ def found():
 
 
 def test_a_rule_and_a_net_of_cells_are_measured(found):
-    assert list(found.frame) == [each.name for each in frames.COLUMNS]
+    assert list(found.frame) == list(frames.COLUMNS.index)
     assert {"wide", "sdp", "unscented"} == set(found.frame["rule"])
     assert set(found.frame["sigma"]) == {0.1}
     ratio = found.frame[found.frame["metric"] == "std_ratio"].groupby(["component", "rule"])["value"].mean()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from sdp_bench.bench.experiments.iris import OTHER_WASSERSTEIN, SENSITIVITY
-from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.metrics.distances import StandardDeviationRatio
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
@@ -20,7 +19,7 @@ from sdp_bench.reports.paper import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import PAPER
-from sdp_bench.reports.statistics.ranking import Labels, labels_of
+from sdp_bench.reports.statistics.ranking import labels_of
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.frame import by_kind, places
 
@@ -30,66 +29,6 @@ DVIA = {
 }
 RULES = ("sdp", *DVIA, "moment_matching", "monte_carlo:samples=100")
 AGREEMENT = ("sdp", "marginal_sdp")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One choice: mean 1 - TV by (sigma, rule), with the labels of its measurements in `rows`.
-
-    `accuracy` and `agreement` are for recipes only. `agreement` is the root mean square of log(here / paper)
-    over the columns of SDP and marginal SDP in the paper's Table 28.
-    """
-
-    name: str
-    nets: int
-    units: int
-    values: Mapping[tuple[float, str], float]
-    metric: Metric
-    rows: Mapping[tuple[float, str], Labels]
-    accuracy: float = math.nan
-    agreement: float = math.nan
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """Variants of one base: kinds of TV with the default recipe, and recipes with two kinds of TV."""
-
-    sigmas: tuple[float, ...]
-    rules: tuple[str, ...]
-    layers: str
-    metrics: tuple[Variant, ...]
-    recipes: tuple[Variant, ...]
-
-    @property
-    def sentences(self) -> list[str]:
-        said, last = [], self.sigmas[-1]
-        for title, variants in (("kinds of TV, bins and cells", self.metrics), ("recipes", self.recipes)):
-            if len(variants) < 2:
-                continue
-            for dvia, version in DVIA.items():
-                parts = []
-                for sigma in self.sigmas:
-                    leads = [
-                        v.values[sigma, "sdp"] - v.values[sigma, dvia]
-                        for v in variants
-                        if {(sigma, "sdp"), (sigma, dvia)} <= v.values.keys()
-                    ]
-                    if leads:
-                        ahead = sum(lead > 0 for lead in leads)
-                        parts.append(f"{ahead} of {len(leads)} at σ\u00a0=\u00a0{sigma:g}")
-                if parts:
-                    said.append(
-                        f"With {len(variants)} {title}, 1 − TV of SDP is above that of DVIA {version} in "
-                        f"{', '.join(parts)}."
-                    )
-            values = [(v.values[last, "sdp"], v.name) for v in variants if (last, "sdp") in v.values]
-            if values:
-                (low, lowest), (high, highest) = min(values), max(values)
-                said.append(
-                    f"1 − TV of SDP at σ\u00a0=\u00a0{last:g} ranges from {low:.3f} ({lowest}) to {high:.3f} "
-                    f"({highest})."
-                )
-        return said
 
 
 class WhatIsOpen(Section):
@@ -107,21 +46,23 @@ class WhatIsOpen(Section):
         return {"sensitivity": shown, "poor": POOR_ACCURACY} if shown else None
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        shown: Sensitivity = context["sensitivity"]
-        page = Page(
-            "sensitivity.html", f"Sensitivity to open choices, {shown.layers}", SENSITIVITY.name, self.name
-        )
-        for kind, variants in (("cells", shown.metrics), ("recipe", shown.recipes)):
+        shown = context["sensitivity"]
+        title = f"Sensitivity to open choices, {shown['layers']}"
+        page = Page("sensitivity.html", title, SENSITIVITY.name, self.name)
+        for kind, variants in (("cells", shown["metrics"]), ("recipe", shown["recipes"])):
             for variant in variants:
-                group = Group(page, slug(kind, variant.name), variant.name, variant.metric)
-                for (sigma, rule), value in variant.values.items():
+                group = Group(page, slug(kind, variant["name"]), variant["name"], variant["metric"])
+                for (sigma, rule), value in variant["means"].items():
                     anchor = slug(group.anchor, f"{sigma:g}", rule)
                     title = f"{results.traits.label(rule)}, σ = {sigma:g}"
-                    yield Number(group, anchor, title, value, variant.rows[sigma, rule])
+                    yield Number(group, anchor, title, value, variant["rows"][sigma, rule])
 
 
-def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
-    """Variants of the sensitivity experiment on the least deep nets; None if it was not run."""
+def sensitivity(frame: pd.DataFrame) -> Context | None:
+    """Variants of the sensitivity experiment on the least deep nets; None if it was not run.
+
+    `metrics` are kinds of TV with the default recipe, and `recipes` have the headline TV.
+    """
     own = frame[(frame["experiment"] == SENSITIVITY.name) & (frame["noise"] == GAUSSIAN.family)]
     if own.empty:
         return None
@@ -141,17 +82,46 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     ]
     headline = _headline([str(spec) for spec in specs])
     in_headline = tv[tv["metric_spec"] == headline]
+    metrics.sort(key=lambda variant: variant["name"])
     recipes = [
         _variant(name, in_headline[in_headline["recipe"] == name], own[own["recipe"] == name])
         for name in names
     ]
-    return Sensitivity(
-        sigmas=tuple(sorted(own["sigma"].unique())),
-        rules=tuple(rule for rule in RULES if rule in set(own["rule"])),
-        layers=NetKind(activation, depth).label,
-        metrics=tuple(sorted(metrics, key=lambda v: v.name)),
-        recipes=tuple(recipe for recipe in recipes if recipe.values),
-    )
+    recipes = [recipe for recipe in recipes if recipe["means"]]
+    sigmas = sorted(own["sigma"].unique())
+    kinds = (("kinds of TV, bins and cells", metrics), ("recipes", recipes))
+    return {
+        "sigmas": sigmas,
+        "rules": [rule for rule in RULES if rule in set(own["rule"])],
+        "layers": NetKind(activation, depth).label,
+        "metrics": metrics,
+        "recipes": recipes,
+        "sentences": [said for title, some in kinds if len(some) > 1 for said in _said(title, some, sigmas)],
+    }
+
+
+def _said(title: str, variants: Sequence[Context], sigmas: Sequence[float]) -> Iterator[str]:
+    """Sentences on the order of SDP and DVIA over variants, and on the range of SDP."""
+    every, last = [variant["means"] for variant in variants], sigmas[-1]
+    for dvia, version in DVIA.items():
+        parts = []
+        for sigma in sigmas:
+            own = [means for means in every if {(sigma, "sdp"), (sigma, dvia)} <= means.keys()]
+            if own:
+                ahead = sum(means[sigma, "sdp"] > means[sigma, dvia] for means in own)
+                parts.append(f"{ahead} of {len(own)} at σ\u00a0=\u00a0{sigma:g}")
+        if parts:
+            yield (
+                f"With {len(every)} {title}, 1 − TV of SDP is above that of DVIA {version} in "
+                f"{', '.join(parts)}."
+            )
+    known = [(own["means"][last, "sdp"], own["name"]) for own in variants if (last, "sdp") in own["means"]]
+    if known:
+        (low, lowest), (high, highest) = min(known), max(known)
+        yield (
+            f"1 − TV of SDP at σ\u00a0=\u00a0{last:g} ranges from {low:.3f} ({lowest}) to {high:.3f} "
+            f"({highest})."
+        )
 
 
 def _headline(specs: list[str]) -> str:
@@ -162,17 +132,27 @@ def _headline(specs: list[str]) -> str:
     return (plain or headlines or [""])[0]
 
 
-def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -> Variant:
-    values, rows = {}, {}
+def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -> Context:
+    """One choice: mean 1 - TV by (sigma, rule), and the labels of its measurements.
+
+    `accuracy` and `agreement` are for recipes only, from all of their measurements. `agreement` is the root
+    mean square of log(here / paper) over the columns of SDP and marginal SDP in the paper's Table 28.
+    """
+    means, rows = {}, {}
     measured, labels = part["value"].to_numpy(), part.index.to_numpy()
     for (sigma, rule), own in places(part, ("sigma", "rule")):
-        values[sigma, rule] = float(1 - measured[own].mean())
+        means[sigma, rule] = float(1 - measured[own].mean())
         rows[sigma, rule] = labels_of(labels[own])
-    metric = recorded_metric(str(part["metric"].iloc[0])) if len(part) else HeadlineTotalVariation()
-    accuracy = math.nan if whole is None else float(whole.drop_duplicates("net")["accuracy"].min())
-    agreement = math.nan if whole is None else _agreement(whole)
-    units = len(part.drop_duplicates(["net", "input"]))
-    return Variant(name, part["net"].nunique(), units, values, metric, rows, accuracy, agreement)
+    return {
+        "name": name,
+        "nets": part["net"].nunique(),
+        "units": len(part.drop_duplicates(["net", "input"])),
+        "means": means,
+        "rows": rows,
+        "metric": recorded_metric(str(part["metric"].iloc[0])) if len(part) else HeadlineTotalVariation(),
+        "accuracy": math.nan if whole is None else float(whole.drop_duplicates("net")["accuracy"].min()),
+        "agreement": math.nan if whole is None else _agreement(whole),
+    }
 
 
 def _agreement(whole: pd.DataFrame) -> float:

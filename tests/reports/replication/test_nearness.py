@@ -49,19 +49,19 @@ def test_what_is_printed_is_nearest_and_distances_are_those_put_in():
     near = pd.concat([measured(RAW, JOINT), measured(RAW, SD, math.log(2))])
     far = pd.concat([measured(SCALED, JOINT, -0.1), measured(SCALED, SD, math.log(3))])
     found = nearness(pd.concat([far, near, measured(RAW, FINE, -0.3)]))
-    order = [(one.recipe, one.gaps["1-tv"].size) for one in found["conventions"]]
+    order = [(one["recipe"], one["gaps"]["1-tv"].size) for one in found["conventions"]]
     assert [recipe for recipe, _ in order] == [RAW, RAW, SCALED]
     assert [size for _, size in order] == pytest.approx([0, 0.3, 0.1], abs=1e-12)
     first, _, last = found["conventions"]
-    assert first.place == 0
-    assert first.gaps["std_ratio"].text == "× 2.00 (2.00 to 2.00)"
-    assert last.gaps["std_ratio"].size == pytest.approx(math.log(3))
-    assert last.gaps["1-tv"].cells == len(paper("1-tv")) * 2 // len({r for _, r, _ in paper("1-tv")})
+    assert first["place"] == 0
+    assert first["gaps"]["std_ratio"].text == "× 2.00 (2.00 to 2.00)"
+    assert last["gaps"]["std_ratio"].size == pytest.approx(math.log(3))
+    assert last["gaps"]["1-tv"].cells == len(paper("1-tv")) * 2 // len({r for _, r, _ in paper("1-tv")})
 
 
 def test_intervals_are_over_nets():
     found = nearness(pd.concat([measured(RAW, JOINT, 0.2, 9, 0.02), measured(RAW, FINE, 0.2, 2)]))
-    wide, two = sorted((one.gaps["1-tv"] for one in found["conventions"]), key=lambda gap: -gap.nets)
+    wide, two = sorted((one["gaps"]["1-tv"] for one in found["conventions"]), key=lambda gap: -gap.nets)
     # the mean of nine values 0.02 apart has a standard error of 0.02 sqrt(60 / 81)
     error = 0.02 * math.sqrt(60 / 81)
     assert wide.high - wide.low == pytest.approx(2 * 1.96 * error, rel=0.15)
@@ -84,7 +84,7 @@ def test_a_number_outside_of_all_conventions_by_more_than_its_spread_is_told():
 def test_a_kind_that_some_recipes_lack_orders_nothing():
     """Standard deviations of one recipe alone, far off, leave it where its shared mass puts it."""
     frame = pd.concat([measured(RAW, JOINT), measured(SCALED, JOINT, 0.1), measured(RAW, SD, 3)])
-    assert [one.recipe for one in nearness(frame)["conventions"]] == [RAW, SCALED]
+    assert [one["recipe"] for one in nearness(frame)["conventions"]] == [RAW, SCALED]
 
 
 def test_one_convention_is_no_choice():
@@ -98,6 +98,6 @@ def test_ratios_without_a_logarithm_are_infinitely_far(ratio):
     broken = measured(SCALED, SD).assign(value=ratio)
     near = [measured(RAW, JOINT), measured(SCALED, JOINT), measured(RAW, SD, 3)]
     first, last = nearness(pd.concat([*near, broken]))["conventions"]
-    assert (first.recipe, last.recipe) == (RAW, SCALED)
-    assert first.place == 0
-    assert last.gaps["std_ratio"].text == "× ∞"
+    assert (first["recipe"], last["recipe"]) == (RAW, SCALED)
+    assert first["place"] == 0
+    assert last["gaps"]["std_ratio"].text == "× ∞"

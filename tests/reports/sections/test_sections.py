@@ -46,18 +46,18 @@ def sensitivity_frame():
 
 def test_variants_of_the_tables_choices():
     found = sensitivity(sensitivity_frame())
-    assert [v.name for v in found.metrics] == [
+    assert [v["name"] for v in found["metrics"]] == [
         "headline, 512 cells",
         "paper-like, 10 bins, joint extremes",
         "paper-like, 10 bins, pilot quantiles",
     ]
-    assert found.metrics[0].values[0.1, "sdp"] == pytest.approx(0.7)
-    leads = [v.values[0.1, "sdp"] - v.values[0.1, "dvia"] for v in found.metrics]
+    assert found["metrics"][0]["means"][0.1, "sdp"] == pytest.approx(0.7)
+    leads = [v["means"][0.1, "sdp"] - v["means"][0.1, "dvia"] for v in found["metrics"]]
     assert [lead > 0 for lead in leads] == [False, True, True]
-    sgd, adam = found.recipes
-    assert (sgd.agreement, adam.agreement) == (pytest.approx(0, abs=1e-12), pytest.approx(math.log(2)))
-    assert (sgd.accuracy, adam.accuracy) == (0.98, 0.5)
-    text = " ".join(found.sentences)
+    sgd, adam = found["recipes"]
+    assert [sgd["agreement"], adam["agreement"]] == pytest.approx([0, math.log(2)], abs=1e-12)
+    assert (sgd["accuracy"], adam["accuracy"]) == (0.98, 0.5)
+    text = " ".join(found["sentences"])
     assert (
         "With 3 kinds of TV, bins and cells, 1 − TV of SDP is above that of DVIA as published in 2 of 3 "
         "at σ\u00a0=\u00a00.1" in text
