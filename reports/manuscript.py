@@ -53,12 +53,12 @@ def plots(tables: Iterable[Table]) -> dict[tuple[str, ...], list[Table]]:
 @look()
 def _figure(words: tuple[str, ...], tables: Sequence[Table], traits: RuleTraits) -> Figure:
     styled = styles((rule for table in tables for rule in table.rules), traits)
-    drawing, said = over_noise([(table.nets_label, table) for table in tables], styled)
+    drawing = over_noise([(table.nets_label, table) for table in tables], styled)
     first = tables[0]
     sampled = any("monte_carlo" in rule for rule in first.rules)
     band = " The band spans the numbers of Monte Carlo samples." if sampled else ""
     caption = f"{first.title}, mean over nets and inputs, against the noise level ({first.scale}).{band}"
-    return Figure("-".join(filter(None, words)), first.title, caption, said, drawing)
+    return Figure("-".join(filter(None, words)), first.title, caption, drawing)
 
 
 KEY = (

@@ -60,7 +60,7 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
     drawing, (left, right) = panels(
         ["After each layer", "As seen at the output"], legend, width=3.7, height=2.2, below=below
     )
-    words = [_after_layers(left, errors, names)]
+    _after_layers(left, errors)
     bottom = np.zeros(len(names))
     for kind in shown:
         part = np.array(getattr(output, kind)) / output.sum_of_parts
@@ -68,8 +68,6 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
         bottom = bottom + part
     right.yaxis.set_major_formatter(_per_cent)
     right.set_ylabel("share of the total")
-    shares = "; ".join(f"{name} {100 * share:.0f} %" for name, share in zip(names, bottom, strict=True))
-    words.append(f"Bar chart ({scale}): {shares}.")
     step = math.ceil(len(names) / 16)
     for axes in (left, right):
         axes.set_xticks(
@@ -84,7 +82,6 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
         "Left: after each layer, relative to the root of its true total variance; each of the bars "
         "starts again at its layer, and the total is the rule's accumulated error. Right: the share of the "
         f"error of the output that enters at each layer ({scale}).",
-        " ".join(words),
         drawing,
     )
 
@@ -93,8 +90,8 @@ def _per_cent(share: float, _: Any) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _after_layers(axes: Any, errors: ErrorByLayer, names: list[str]) -> str:
-    positions = np.arange(len(names))
+def _after_layers(axes: Any, errors: ErrorByLayer) -> None:
+    positions = np.arange(len(errors.layers))
     rule, closure, total, floor = np.array(
         [(one.rule.value, one.closure.value, one.total.value, one.total.floor95) for one in errors.layers]
     ).T
@@ -105,11 +102,6 @@ def _after_layers(axes: Any, errors: ErrorByLayer, names: list[str]) -> str:
     axes.bar(positions + 0.2, closure, 0.38, color=CLOSURE)
     axes.plot(positions, total, **_TOTAL.line | {"linewidth": 1.1, "markersize": 3})
     axes.set_ylabel("relative distance")
-    parts = (
-        f"{n}: rule {r:.2g}, closure {c:.2g}, total {t:.2g}"
-        for n, r, c, t in zip(names, rule, closure, total, strict=True)
-    )
-    return f"Bar chart by layer. {'; '.join(parts)}."
 
 
 @look()
@@ -135,10 +127,8 @@ def projections(oracle: Oracle, prediction: Prediction, rule: str, traits: RuleT
     pairs = list(combinations(range(len(kept)), 2))
     legend = [style, Style("oracle", GREY, "s")]
     drawing, every = panels([f"Axes {i + 1} and {j + 1}" for i, j in pairs], legend, width=2.4, height=2.3)
-    words = []
     for axes, (i, j) in zip(every, pairs, strict=True):
-        own = mean[[i, j]], covariance[np.ix_([i, j], [i, j])]
-        words.append(_projection(axes, samples[:, [i, j]], *own, style))
+        _projection(axes, samples[:, [i, j]], mean[[i, j]], covariance[np.ix_([i, j], [i, j])], style)
         axes.set(xlabel=f"axis {i + 1} (sd {spreads[i]:.3g})", ylabel=f"axis {j + 1} (sd {spreads[j]:.3g})")
     return Figure(
         "figure-projections",
@@ -146,12 +136,11 @@ def projections(oracle: Oracle, prediction: Prediction, rule: str, traits: RuleT
         f"Grey: the smallest regions with 50, 90 and 99 % of the oracle’s {which}samples. Lines: the "
         "regions with the same masses under the rule’s law. Axes in units of the oracle’s standard deviation "
         "along each; ellipses may run out of the frame.",
-        " ".join(words),
         drawing,
     )
 
 
-def _projection(axes: Any, samples: Array, mean: Array, covariance: Array, style: Style) -> str:
+def _projection(axes: Any, samples: Array, mean: Array, covariance: Array, style: Style) -> None:
     spread = np.sqrt(np.clip(covariance.diagonal(), 0, None))
     low, high = np.quantile(samples, [0.002, 0.998], axis=0)
     width = high - low
@@ -172,11 +161,6 @@ def _projection(axes: Any, samples: Array, mean: Array, covariance: Array, style
         axes.plot(*_ellipse(mean, covariance, mass), color=style.colour, linewidth=1.3)
     axes.plot(*mean, color=style.colour, marker="P", markersize=5)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    return (
-        f"{axes.get_title(loc='left')}: oracle’s density, and the rule’s ellipses with centre "
-        f"({mean[0]:.2f}, {mean[1]:.2f}) and standard deviations {spread[0]:.2g} and {spread[1]:.2g}, in "
-        "units of the oracle’s."
-    )
 
 
 def _ellipse(mean: Array, covariance: Array, mass: float) -> tuple[Array, Array]:
@@ -203,14 +187,13 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Figure:
     errors = oracle.quantiles.replicates(100).std(0)
     drawing, (axes,) = panels([""], width=4.6, height=2.5, right=0.8)
     axes.axhline(0, color=INK, linewidth=0.9)
-    ends, words = [], []
+    ends = []
     for j, colour, marker in zip(shown, _OUTPUTS, _OUTPUT_MARKERS, strict=False):
         style = Style(f"output {j}", shade(colour, LIGHT), marker)
         line, error = (predicted[:, j] - true[:, j]) / ranges[j], 2 * errors[:, j] / ranges[j]
         axes.fill_between(LEVELS, line - error, line + error, color=style.colour, alpha=0.22, linewidth=0)
         axes.plot(LEVELS, line, **style.line | {"markersize": 3})
         ends.append((float(line[-1]), style.label, style.colour))
-        words.append(f"output {j}: {line[0]:.2g} at 5 %, {line[9]:.2g} at 50 %, {line[-1]:.2g} at 95 %")
     axes.xaxis.set_major_formatter(_per_cent)
     axes.set(xlim=(0, 1), xlabel="level", ylabel="difference / IQR")
     label_ends(axes, ends)
@@ -222,7 +205,6 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Figure:
         "Predicted minus true quantile of each output, over the true interquartile range; the band is "
         f"two standard errors of the oracle. At 0 the prediction is exact; above it the rule’s quantile is "
         f"too high.{rest}",
-        f"Line chart: {'; '.join(words)}.",
         drawing,
     )
 
@@ -242,8 +224,7 @@ def covariances(oracle: Oracle, prediction: Prediction) -> Figure | None:
     true, predicted = moments.covariance / units, _moments_of(prediction)[1] / units
     matrices = {"Oracle": true, "Rule": predicted, "Rule − oracle": predicted - true}
     drawing, every = panels(list(matrices), width=2.5, height=2.2)
-    words = []
-    for axes, (title, matrix) in zip(every, matrices.items(), strict=True):
+    for axes, matrix in zip(every, matrices.values(), strict=True):
         entries = [[_entry(value) for value in row] for row in matrix]
         top = max(1.0, float(np.abs(matrix).max()))
         axes.grid(visible=False)
@@ -253,13 +234,11 @@ def covariances(oracle: Oracle, prediction: Prediction) -> Figure | None:
             annot_kws={"fontsize": SMALL if size <= 5 else 5.5},
         )  # fmt: skip
         axes.set(xlabel="output", ylabel="output")
-        words.append(f"{title}, by rows: {'; '.join(', '.join(row) for row in entries)}.")
     return Figure(
         "figure-covariance",
         "Covariance matrices of the outputs",
         "Each entry over the two outputs’ true standard deviations, so that the oracle’s matrix is "
         "that of its correlations. Orange above 0, blue below; full at ±1, or at the largest entry above.",
-        " ".join(words),
         drawing,
         cells=True,
     )

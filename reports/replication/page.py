@@ -130,9 +130,8 @@ def main_forest(topics: Iterable[Topic]) -> Figure | None:
         below=0.42,
         margin=0.8,
     )
-    words = []
-    for axes, (title, trials) in zip(every, parts, strict=True):
-        words += [f"{title}, {text}" for text in _draw(axes, trials, names, styled)]
+    for axes, (_, trials) in zip(every, parts, strict=True):
+        _draw(axes, trials, names, styled)
         axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.set_xlabel("lead of SDP in 1 − TV")
         if axes is not every[0]:
@@ -143,7 +142,7 @@ def main_forest(topics: Iterable[Topic]) -> Figure | None:
         "is more accurate. Rows are conventions of total variation, which the paper does not state. The "
         "first two are nearest to its numbers."
     )
-    return Figure("figure-rivals", title, caption, f"{'; '.join(words)}.", drawing)
+    return Figure("figure-rivals", title, caption, drawing)
 
 
 @look()
@@ -167,7 +166,7 @@ def forest(statement: Statement) -> Figure | None:
     drawing, (axes,) = panels(
         [""], styled.values(), width=3.9, height=_ROW * len(rows) + 0.1, left=left, right=1.0, above=0.08
     )
-    words = _draw(axes, trials, names, styled)
+    _draw(axes, trials, names, styled)
     for place, trial in enumerate(trials):  # next to the row
         axes.text(
             1.02, place, f"{trial.verdict}", transform=axes.get_yaxis_transform(), fontsize=SMALL, va="center"
@@ -181,8 +180,7 @@ def forest(statement: Statement) -> Figure | None:
     part = "" if by_level or len(trials[0].effects) == 1 else "least favourable part, e.g. "
     label = textwrap.shorten(f"{part}{effects[0].name}", 62 - len(suffix), placeholder=" …")
     axes.set_xlabel(clean(label + suffix))
-    title = f"Effects by convention: {statement.key}"
-    return Figure(f"forest-{statement.key}", title, "", f"{title}. {'; '.join(words)}.", drawing)
+    return Figure(f"forest-{statement.key}", f"Effects by convention: {statement.key}", "", drawing)
 
 
 def _levels(effects: Iterable[Effect]) -> dict[str, Style]:
@@ -193,12 +191,9 @@ def _levels(effects: Iterable[Effect]) -> dict[str, Style]:
     }
 
 
-def _draw(
-    axes: Axes, trials: Sequence[Trial], names: Sequence[str], styled: Mapping[str, Style]
-) -> list[str]:
-    """Draw a row for each trial, with its effects by noise level or the deciding one; describe them."""
-    words = []
-    for place, (name, trial) in enumerate(zip(names, trials, strict=True)):
+def _draw(axes: Axes, trials: Sequence[Trial], names: Sequence[str], styled: Mapping[str, Style]) -> None:
+    """Draw a row for each trial, with its effects by noise level or the deciding one."""
+    for place, trial in enumerate(trials):
         effects = trial.effects if styled else (trial.deciding,)
         for k, effect in enumerate(effects):
             height = place + 0.7 * ((k + 0.5) / len(effects) - 0.5)
@@ -207,11 +202,9 @@ def _draw(
             axes.plot([mean], [height], color=colour, marker="o", markersize=3, linestyle="none")
             if math.isfinite(low):
                 axes.hlines(height, low, high, color=colour, linewidth=1.1)
-        words.append(f"{name}, {trial.verdict}: {', '.join(effect.interval for effect in effects)}")
     axes.set_yticks(range(len(names)), [clean(name) for name in names], fontsize=SMALL)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    return words
 
 
 _MISPRINTS = {
@@ -222,7 +215,13 @@ METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard devi
 """Names of metrics in the paper's tables, by :attr:`Metric.published`."""
 _WIDE = "not compared: the spreads over images are larger than the means"
 _ROBUST = "#robustness"
-_FIGURES = (
+_SHOWN = (
+    ("Table 4", "prediction intervals", "", "#uci"),
+    ("Table 5", "selective prediction", "", "#selective"),
+    ("Table 6", "times", "", "#runtime"),
+    ("Table 38", "negative log-likelihoods", "", "#uci"),
+    ("Table 39", "the same with standard deviations", "", "#selective"),
+    ("Table 40", "prediction intervals, 5 and 1000 samples", "", "#uci"),
     ("Figure 1", "two moons", "", "#two-moons"),
     ("Figure 2", "laws after one ReLU", "two inputs of our own, exactly", "#relu"),
     ("Figure 3", "W1 after one ReLU", "the same by quadrature", "#relu"),
@@ -234,6 +233,7 @@ _FIGURES = (
     ("Figure 9", "robustness to noise, MNIST and CIFAR-10", "", _ROBUST),
     ("Figure 10", "layer of introduction", "", "#introduction"),
 )
+"""Tables and figures of the paper, their content, fixed designs, and sections with the counterparts."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +253,8 @@ class Counterpart:
 
 
 def counterparts(evidence: Evidence) -> list[Counterpart]:
-    tables = sorted((*_simulated(evidence), *_others(evidence)), key=lambda one: int(one.label.split()[1]))
-    return [*tables, *_figures(evidence)]
+    every = (*_simulated(evidence), *_images(evidence), *_shown(evidence))
+    return sorted(every, key=lambda one: (one.label.startswith("Figure"), int(one.label.split()[1])))
 
 
 def _simulated(evidence: Evidence) -> Iterator[Counterpart]:
@@ -302,7 +302,7 @@ def _cells(table: Table, methods: frozenset[str]) -> dict[tuple[float, str, str]
     }
 
 
-def _others(evidence: Evidence) -> Iterator[Counterpart]:
+def _images(evidence: Evidence) -> Iterator[Counterpart]:
     images = evidence.of(RESNET.name).groupby("activation", observed=True)["input"].nunique()
     nearest = next((network for network in RESNETS if network in images), RESNETS[0])
     resnet = NetKind(nearest, NETWORKS[nearest].depth)
@@ -316,33 +316,20 @@ def _others(evidence: Evidence) -> Iterator[Counterpart]:
             few = ", a demonstration" if images[nearest] < IMAGES else ""
             beside = replace(beside, design=beside.design + few, found=_WIDE)
         yield beside
+
+
+def _shown(evidence: Evidence) -> Iterator[Counterpart]:
     uci = evidence.of(UCI.name)
-    sets = sorted(uci["dataset"].unique()) if len(uci) else []
-    design = f"{', '.join(sets)}; {labels.plural(int(uci['seed'].nunique()), 'seed')}" if sets else ""
-    for label, title in (
-        ("Table 4", "prediction intervals"),
-        ("Table 38", "negative log-likelihoods"),
-        ("Table 40", "prediction intervals, 5 and 1000 samples"),
-    ):
-        yield Counterpart(label, title, design, "", "#uci" if sets else "")
-    seeds = _repeated(evidence, SELECTIVE)
-    for label, title in (
-        ("Table 5", "selective prediction"),
-        ("Table 39", "the same with standard deviations"),
-    ):
-        yield Counterpart(label, title, seeds, "", "#selective" if seeds else "")
-    timed = {row.device for row in evidence.results.runtime}
-    yield Counterpart("Table 6", "times", ", ".join(sorted(timed)), "", "#runtime" if timed else "")
-
-
-def _figures(evidence: Evidence) -> Iterator[Counterpart]:
+    sets = ", ".join(sorted(uci["dataset"].unique())) if len(uci) else ""
     designs = {
+        "#uci": f"{sets}; {_repeated(evidence, UCI)}" if sets else "",
+        "#runtime": ", ".join(sorted({row.device for row in evidence.results.runtime})),
         "#selective": _repeated(evidence, SELECTIVE),
         _ROBUST: _trained(evidence, ROBUSTNESS),
         "#introduction": _trained(evidence, INTRODUCTION),
         "#two-moons": _repeated(evidence, TWO_MOONS),
     }
-    for label, title, design, anchor in _FIGURES:
+    for label, title, design, anchor in _SHOWN:
         design = designs.get(anchor, design)
         yield Counterpart(label, title, design, "", anchor if design else "")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.text import printable, public
@@ -56,7 +57,7 @@ _CELL = re.compile(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: (#\w{6}); 
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A drawing with its title, caption, and `alt`, a description in words.
+    """A drawing with its title and caption.
 
     `anchor` is the id on a page and the name of its files. `cells` marks a heat map, whose colours are the
     same on dark pages.
@@ -65,9 +66,23 @@ class Figure:
     anchor: str
     title: str
     caption: str
-    alt: str
     drawing: Drawing
     cells: bool = False
+
+    @functools.cached_property
+    def alt(self) -> str:
+        """The drawing in words: its title, the axes of panels, and the ends of lines that have a label."""
+        said = [f"{self.title}."] if self.title else []
+        for axes in self.drawing.axes:
+            words = []
+            for line in axes.lines:
+                values = np.asarray(line.get_ydata(), dtype=float)
+                if len(values) and not (label := str(line.get_label())).startswith("_"):
+                    words.append(f"{label}: {' to '.join(dict.fromkeys(map(number, values[[0, -1]])))}")
+            over = " over ".join(filter(None, (axes.get_ylabel(), axes.get_xlabel())))
+            heading = ": ".join(filter(None, (axes.get_title(loc="left"), over)))
+            said += [f"{text}." for text in (heading, "; ".join(words)) if text]
+        return " ".join(said)
 
     def content(self, kind: str) -> bytes:
         """File of the figure, one of :data:`KINDS`; the same figure gives the same bytes."""
@@ -119,12 +134,7 @@ def look(salt: str = "sdp-bench") -> Iterator[None]:
 
     settings: dict[Any, Any] = {
         **{"svg.fonttype": "none", "svg.hashsalt": salt, "pdf.fonttype": 42, "text.parse_math": False},
-        **{
-            "font.size": FONT,
-            "axes.titlesize": FONT,
-            "axes.titleweight": "bold",
-            "axes.titlelocation": "left",
-        },
+        **{"axes.titlesize": FONT, "axes.titleweight": "bold", "axes.titlelocation": "left"},
         **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), FONT - 0.5),
         **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
         **{"axes.edgecolor": QUIET, "axes.facecolor": "none", "axes.linewidth": 0.6, "axes.axisbelow": True},
@@ -164,7 +174,7 @@ def panels(
     columns = min(columns, len(titles))
     rows = math.ceil(len(titles) / columns)
     handles: list[Any] = [
-        Line2D([], [], label=clean(entry.label), **entry.line) if isinstance(entry, Style) else entry
+        Line2D([], [], **entry.line | {"label": clean(entry.label)}) if isinstance(entry, Style) else entry
         for entry in legend
     ]
     wide = margin + columns * (left + width + right)
@@ -283,18 +293,16 @@ DASHED, DOTTED = (4.0, 1.8), (1.0, 1.6)
 class Line:
     """Percentages by scale; a single entry at scale 0 is drawn as a horizontal line.
 
-    `name` is used in descriptions. `spread` are standard deviations over runs, by scale.
+    `spread` are standard deviations over runs, by scale.
     """
 
     style: Style
-    name: str
     values: pd.Series
     spread: pd.Series | None = None
 
 
-def draw_over_scale(axes: Axes, lines: Iterable[Line], ylabel: str = "accuracy (%)") -> str:
-    """Draw lines over the logarithm of the scale, and describe them in words."""
-    words = []
+def draw_over_scale(axes: Axes, lines: Iterable[Line], ylabel: str = "accuracy (%)") -> None:
+    """Draw lines over the logarithm of the scale."""
     for line in lines:
         values = line.values.sort_index()
         if list(values.index) == [0.0]:
@@ -311,10 +319,5 @@ def draw_over_scale(axes: Axes, lines: Iterable[Line], ylabel: str = "accuracy (
                     linewidth=0.9,
                     alpha=0.6,
                 )
-        best = values.idxmax()
-        words.append(
-            f"{line.name} at most {number(float(values.max()), 1)} %" + (f" at {best:g}" if best else "")
-        )
     log_scale(axes.xaxis)
     axes.set(xlabel="scale in training", ylabel=ylabel, ylim=(0, 100))
-    return "; ".join(words)

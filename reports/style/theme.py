@@ -71,6 +71,7 @@ class Style:
             "color": self.colour,
             "marker": self.marker,
             "linestyle": (0, self.dashes) if self.dashes else "solid",
+            "label": self.label,
         }
 
 

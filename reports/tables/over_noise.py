@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.style.figure import log_scale, panels
-from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.theme import GREY, INK, Style, is_plain
 from sdp_bench.reports.tables.tables import Row, Table
 
@@ -22,11 +21,8 @@ LINES = 9
 _DECADE = 10.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 
 
-def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> tuple[Drawing, str]:
-    """Draw the tables, a panel for each with its title, and describe them in words.
-
-    Only the first component of a table is drawn.
-    """
+def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> Drawing:
+    """Draw the first component of each table, in a panel with its title."""
     lined = {rule for _, table in parts for rule in _lined(table)}
     band = sorted(
         {rule for _, table in parts for rule in table.rules if is_plain(rule)},
@@ -38,11 +34,12 @@ def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> 
     if any(math.isfinite(row.floor95) for _, table in parts for row in table.rows):
         legend.append(Style("exact law, 95 % point", INK, "", (4.0, 3.0)))
     drawing, every = panels([title for title, _ in parts], legend)
-    words = [draw(axes, table, styled) for axes, (_, table) in zip(every, parts, strict=True)]
-    for place, axes in enumerate(every):
-        if place % 3 and all(table.metric.label == parts[0][1].metric.label for _, table in parts):
+    one_metric = len({table.metric.label for _, table in parts}) == 1
+    for place, (axes, (_, table)) in enumerate(zip(every, parts, strict=True)):
+        draw(axes, table, styled)
+        if place % 3 and one_metric:
             axes.set_ylabel("")
-    return drawing, " ".join(f"{title}: {text}." for (title, _), text in zip(parts, words, strict=True))
+    return drawing
 
 
 def band_handle(rules: Sequence[str]) -> Any:
@@ -53,16 +50,14 @@ def band_handle(rules: Sequence[str]) -> Any:
     return Patch(facecolor=GREY, alpha=0.35, label=f"Monte Carlo, {counts[0]} to {counts[-1]} samples")
 
 
-def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> str:
-    """Draw a table's first component and describe it in words."""
+def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
+    """Draw a table's first component."""
     rows = [row for row in table.rows if row.component == table.rows[0].component]
     shown: list[float] = []
-    words = []
     for rule in _lined(table):
         points = _points(table, rows, rule)
         axes.plot(*zip(*points, strict=True), **styled[rule].line)
         shown += [mean for _, mean in points]
-        words.append(f"{styled[rule].label} {number(points[0][1])} to {number(points[-1][1])}")
     by_sigma: dict[float, list[float]] = {}
     for sigma, mean in (p for rule in table.rules if is_plain(rule) for p in _points(table, rows, rule)):
         by_sigma.setdefault(sigma, []).append(mean)
@@ -86,7 +81,6 @@ def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> str:
         axes.set_ylim(0, 1.02)
     elif shown and min(shown) > 0 and max(shown) >= _DECADE * min(shown):
         log_scale(axes.yaxis)
-    return "; ".join(words)
 
 
 def _lined(table: Table) -> list[str]:

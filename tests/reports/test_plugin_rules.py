@@ -9,7 +9,7 @@ from sdp_bench.reports.drilldown.page import chosen
 from sdp_bench.reports.results import results_of
 from sdp_bench.reports.scorecard.answers import answers
 from sdp_bench.reports.scorecard.judging import Candidate, judge
-from sdp_bench.reports.sections.choice import choice
+from sdp_bench.reports.sections.choice import bands_of, choice
 from sdp_ref.rules import Traits
 from tests.reports import made_up
 
@@ -56,7 +56,7 @@ def results(tmp_path_factory):
 def test_the_report_never_calls_a_sampling_plugin_the_best_that_does_not_sample(results):
     (row,) = results.tables[0].rows
     assert [row.ranked(sampling=own)[0].rule for own in (True, False)] == ["mine", "sdp"]
-    (band,) = choice(results.tabled, results.traits).bands
+    (band,) = bands_of(choice(results.tabled, results.traits))
     for answer in band.conditions[0].answers:
         assert (answer.best.leader, answer.sampling, answer.deterministic.leader) == ("mine", True, "sdp")
 
@@ -72,7 +72,7 @@ def test_nor_does_the_scorecard(results):
 def test_a_sampling_plugin_with_unknown_draws_is_not_ranked_where_no_spread_is_known(tmp_path):
     results = stored(tmp_path / "r.sqlite", nets=1)
     assert {answer.rule for answer in answers(results.frame, results.traits, [])} == {"sdp"}
-    (band,) = choice(results.tabled, results.traits).bands
+    (band,) = bands_of(choice(results.tabled, results.traits))
     assert band.conditions[0].answers[-1].best.leader == "sdp"
 
 

@@ -148,31 +148,21 @@ class Block:
         return sorted({condition.sigma for band in self.bands for condition in band.conditions})
 
 
-@dataclass(frozen=True)
-class Choice:
-    blocks: tuple[Block, ...]
-
-    @property
-    def bands(self) -> list[Band]:
-        return [band for block in self.blocks for band in block.bands]
-
-
-def choice(frame: pd.DataFrame, traits: RuleTraits) -> Choice | None:
-    """Judge rules by accuracy and time; None if no kind of net has two rules to choose from.
+def choice(frame: pd.DataFrame, traits: RuleTraits) -> list[Block]:
+    """Judge rules by accuracy and time; empty if no kind of net has two rules to choose from.
 
     `frame` is the result of `checked` for the experiments shown in tables.
     """
     bands = [band for nets in _bands(_by_one_metric(frame, traits)) if (band := _judged(nets, traits))]
     bands = [band for band in bands if len([r for r in band.rules if not traits.is_reference(r)]) > 1]
-    if not bands:
-        return None
     blocks: dict[tuple[str, str, bool], list[Band]] = {}
     for band in bands:
         blocks.setdefault((band.metric.name, band.scale, len(band.budgets) > 1), []).append(band)
-    tables = tuple(
-        Block(own[0].metric, own[0].scale, tuple(own[0].budgets), tuple(own)) for own in blocks.values()
-    )
-    return Choice(tables)
+    return [Block(own[0].metric, own[0].scale, tuple(own[0].budgets), tuple(own)) for own in blocks.values()]
+
+
+def bands_of(blocks: Iterable[Block]) -> list[Band]:
+    return [band for block in blocks for band in block.bands]
 
 
 def _by_one_metric(frame: pd.DataFrame, traits: RuleTraits) -> pd.DataFrame:
@@ -333,18 +323,18 @@ _COUNTS = (100, 1000, 10_000, 100_000, 1_000_000)
 """Sample counts along the upper edge."""
 
 
-def choice_figures(choice: Choice) -> tuple[Figure | None, Figure | None]:
+def choice_figures(blocks: Sequence[Block]) -> tuple[Figure | None, Figure | None]:
     """Return the main figure, and one with further kinds of nets; None without panels.
 
     The first has up to three kinds of the first non-linearity (fewest layers, most, and one between), each at
     the smallest, a middle and the largest sigma for which all of them were measured. The second has all
     others at the middle one of their sigmas.
     """
-    block = choice.blocks[0]
-    own = [band for band in block.bands if band.activation == block.bands[0].activation]
+    bands = blocks[0].bands
+    own = [band for band in bands if band.activation == bands[0].activation]
     first = own if len(own) <= SHOWN else [own[0], own[(len(own) - 1) // 2], own[-1]]
     main = [(band, condition) for band in first for condition in _shown_conditions(band, first)]
-    others = [band for band in choice.bands if band not in first and len(band.rules) > 2]
+    others = [band for band in bands_of(blocks) if band not in first and len(band.rules) > 2]
     rest = [(band, band.conditions[(len(band.conditions) - 1) // 2]) for band in others][:MOST]
     return (
         _figure("figure-front", "Accuracy against cost, and the front", main),
@@ -374,7 +364,6 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
     drawing, every = panels(names, legend(styled), above=0.46)
     for axes, (band, condition) in zip(every, pairs, strict=True):
         draw(axes, band, condition, styled)
-    words = (description(name, band, condition) for name, (band, condition) in zip(names, pairs, strict=True))
     lower = {band.metric.title for band, _ in pairs if band.metric.better == "lower"}
     up = f" The axis of {' and '.join(sorted(lower))}, a distance, is inverted." if lower else ""
     caption = (
@@ -386,7 +375,7 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
         "more accurate and no slower; otherwise undecided. The numbers above are how many Monte Carlo "
         "samples take that long. The dashed line is the value of a rule with the exact law."
     )
-    return Figure(anchor, title, caption, " ".join(words), drawing)
+    return Figure(anchor, title, caption, drawing)
 
 
 def legend(styled: dict[str, Style]) -> list[Style]:
@@ -429,7 +418,8 @@ def draw(
         )
         axes.vlines(cost.seconds, *ends, color=style.colour, linewidth=1, alpha=0.6)
         axes.hlines(each.value, cost.seconds, cost.typical, color=style.colour, linewidth=1, alpha=0.6)
-        marker: dict[str, Any] = {"marker": style.marker or "."}
+        label = f"{band.traits.label(each.rule)} at {labels.duration(cost.seconds)}"
+        marker: dict[str, Any] = {"marker": style.marker or ".", "label": label}
         if each.front == OFF:
             marker |= {"markerfacecolor": LIGHT, "markeredgewidth": 1.1}
         elif each.front == ON:
@@ -463,7 +453,8 @@ def _draw_plain(axes: Axes, band: Band, known: Iterable[Standing]) -> None:
         for each in known
         if (k := plain_samples(each.rule)) is not None
     )
-    axes.plot([x for _, x, _ in plain], [y for _, _, y in plain], **PLAIN.line | {"marker": ""})
+    x, y = [x for _, x, _ in plain], [y for _, _, y in plain]
+    axes.plot(x, y, **PLAIN.line | {"marker": "", "label": None})
     low, high = axes.get_xlim()
     last = math.inf
     for k, seconds, value in sorted(plain, key=itemgetter(1), reverse=True):
@@ -493,17 +484,6 @@ def _samples(axes: Axes, band: Band, low: float, high: float) -> None:
             last = share + (0.09 if last < 0 else 0)
     if last > 0:
         axes.set_title(axes.get_title(loc="left"), pad=13)
-
-
-def description(name: str, band: Band, condition: Condition) -> str:
-    """Alternative text of :func:`draw`."""
-    parts = [
-        f"{band.traits.label(each.rule)} {labels.duration(band.costs.by_rule[each.rule].seconds)}, "
-        f"{each.value:.2f}{' on the front' if each.front == ON else ''}"
-        for each in condition.standings
-        if each.rule in band.costs.by_rule
-    ]
-    return f"Scatter chart for {name}: cost and accuracy. {'; '.join(parts)}."
 
 
 def names(rules: Iterable[str], traits: RuleTraits) -> str:
@@ -582,8 +562,8 @@ def against_sampling(bands: Sequence[Band]) -> pd.DataFrame:
 
 
 @functools.lru_cache(maxsize=1)
-def choices(results: Results) -> Choice | None:
-    """Judge rules by accuracy and time, once for all sections; None without two rules to compare."""
+def choices(results: Results) -> list[Block]:
+    """Judge rules by accuracy and time, once for all sections; empty without two rules to compare."""
     return choice(results.tabled, results.traits)
 
 
@@ -597,13 +577,13 @@ class WhichRule(Section):
 
     def build(self, results: Results) -> Context | None:
         found = choices(results)
-        if found is None:
+        if not found:
             return None
         front, other_fronts = choice_figures(found)
         return {
             "choice": found,
-            "often": how_often_best(found.bands),
-            "sampling": against_sampling(found.bands),
+            "often": how_often_best(bands_of(found)),
+            "sampling": against_sampling(bands_of(found)),
             "front": front,
             "other_fronts": other_fronts,
             "styles": results.styles,
@@ -613,7 +593,7 @@ class WhichRule(Section):
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
         """Yield mean accuracies that are not in a table, whose list they would share."""
         tabled = {cell.rows for table in results.tables for row in table.rows for cell in row.cells if cell}
-        for band in context["choice"].bands:
+        for band in bands_of(context["choice"]):
             page = Page(f"{slug('choice', band.title)}.html", band.title, "which rule when", self.name)
             group = Group(page, slug(band.metric.name, band.scale), band.metric.title, band.metric)
             varies = ("depth",) if len(band.depths) > 1 else ()

@@ -151,7 +151,6 @@ def _wins(best: pd.DataFrame) -> Figure:
         "over nets. One kink distance is the noise at which, for half of the hidden units with a gradient, "
         "the kink is at most one standard deviation away. "
         "At 0.01, many settings are unresolved, since both are more accurate than the oracle shows.",
-        "Lines of the share of nets against noise, one for each kind of net, in a panel for each use.",
         drawing,
     )
 
@@ -200,7 +199,6 @@ def _crossings(crossings: pd.DataFrame) -> Figure:
         "Largest noise at which looking inside the net wins",
         "In kink distances, by depth (rows) and width (columns); least and largest over nets. 0: at none of "
         "the five levels from 0.01 to 100.",
-        "Heat maps of the largest noise by depth and width, for each use and kind of net.",
         drawing,
         cells=True,
     )

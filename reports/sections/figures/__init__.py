@@ -75,7 +75,7 @@ def _over_sigma(
     anchor: str, title: str, own: Sequence[tuple[str, Table]], traits: RuleTraits, left_out: int = 0
 ) -> Figure:
     styled = styles((rule for _, table in own for rule in table.rules), traits)
-    drawing, words = over_noise(own, styled)
+    drawing = over_noise(own, styled)
     metric = own[0][1].metric
     one = all(table.metric.name == metric.name for _, table in own)
     rest = f" {labels.plural(left_out, 'further kind')} of nets: in the tables." if left_out > 0 else ""
@@ -85,7 +85,7 @@ def _over_sigma(
         f"with the most. Beyond the dashed line a rule cannot be distinguished from one with the exact law "
         f"at these sample counts.{rest}"
     )
-    return Figure(anchor, title, caption, f"Line charts over the noise level. {words}", drawing)
+    return Figure(anchor, title, caption, drawing)
 
 
 def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
@@ -168,17 +168,12 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
         axes.hlines(edges, 0, len(sigmas), color=GREY, linewidth=1)
         axes.xaxis.tick_top()
         axes.tick_params(labelsize=SMALL - 1.2, length=0, labelrotation=0, pad=2)
-    lowest, highest = (
-        cells[cells["rule"].isin(rules)].groupby("rule")["value"].agg(kind) for kind in ("min", "max")
-    )
-    alt = "; ".join(f"{traits.label(rule)} from {lowest[rule]:.2f} to {highest[rule]:.2f}" for rule in rules)
     several_nets = cells["activation"].nunique() > 1
     return Figure(
         "figure-depth",
         f"{'Nets' if several_nets else 'Depth'} against input noise",
         "Mean 1 − TV of each rule by net (rows) and noise level σ (columns), from 0 (dark blue) to 1 "
         "(yellow).",
-        f"Heat maps of 1 − TV by net and σ; the same numbers are in the tables. {alt}.",
         drawing,
         cells=True,
     )
@@ -204,8 +199,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
     plain = Style("Monte Carlo, more samples take longer", GREY, "o")
     legend += [plain] if any(map(is_plain, shown)) else []
     drawing, every = panels([title for title, _ in parts[:_MOST]], legend)
-    words = []
-    for axes, (title, spans) in zip(every, parts, strict=False):
+    for axes, (_, spans) in zip(every, parts, strict=False):
         axes.set_xscale("log")
         by_rule = spans.astype(float).to_dict("index")
         for rule in traits.in_order(spans.index):
@@ -213,8 +207,8 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
             mean, low, high, seconds = row["mean"], row["min"], row["max"], row["seconds"]
             axes.vlines(seconds, low, high, color=styled[rule].colour, linewidth=1, alpha=0.6)
             style = plain if is_plain(rule) else styled[rule]
-            axes.plot([seconds], [mean], **style.line | {"marker": style.marker or "."})
-            words.append(f"{title}, {styled[rule].label}: {labels.duration(seconds)}, {mean:.2f}")
+            label = f"{styled[rule].label} at {labels.duration(seconds)}"
+            axes.plot([seconds], [mean], **style.line | {"marker": style.marker or ".", "label": label})
         axes.set_ylim(0, 1.02)
         time_axis(axes)
         axes.set_ylabel("1 − TV")
@@ -223,7 +217,6 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         "Accuracy against cost",
         "Mean 1 − TV (headline) over all σ against the rule’s own time for one input (median; logarithmic). "
         "The bar reaches from the worst σ to the best. Up and to the left is better.",
-        f"Scatter charts of cost and mean 1 − TV. {'; '.join(words)}.",
         drawing,
     )
 

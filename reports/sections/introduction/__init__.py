@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -26,17 +25,6 @@ _LEVEL = 0.5
 """Points within which an accuracy is tied with the best."""
 
 
-class LayerRow(NamedTuple):
-    """A layer: its best accuracy (per cent), the scales tied with it, and the accuracies at both ends."""
-
-    layer: int
-    best: float
-    low: float
-    high: float
-    first: float
-    last: float
-
-
 def layer_of(objective: str) -> int:
     return int(objective.rpartition("_")[2])
 
@@ -48,7 +36,11 @@ def optimum(accuracies: pd.Series) -> tuple[float, float]:
 
 
 def introduction(frame: pd.DataFrame) -> Context | None:
-    """Content of the section, from measurements of all experiments; None if it was not run."""
+    """Content of the section, from measurements of all experiments; None if it was not run.
+
+    A row has the `best` accuracy of a layer (per cent), the scales tied with it, `low` to `high`, and the
+    accuracies at the `first` and `last` scale.
+    """
     own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
         return None
@@ -58,8 +50,9 @@ def introduction(frame: pd.DataFrame) -> Context | None:
     rows = []
     for layer in means.columns.tolist():
         curve = means[layer].dropna().sort_index()
-        ends = float(curve.iloc[0]), float(curve.iloc[-1])
-        rows.append(LayerRow(int(layer), float(curve.max()), *optimum(curve), *ends))
+        low, high = optimum(curve)
+        row = {"layer": int(layer), "best": float(curve.max()), "low": low, "high": high}
+        rows.append(row | {"first": float(curve.iloc[0]), "last": float(curve.iloc[-1])})
     recipes = list(dict.fromkeys(own.sort_values(["layer", "sigma"])["recipe"]))
     scales = float(means.index.min()), float(means.index.max())
     runs = int(own["seed"].nunique())
@@ -73,14 +66,14 @@ def introduction(frame: pd.DataFrame) -> Context | None:
     }
 
 
-def _finding(rows: list[LayerRow], scales: tuple[float, float], runs: int) -> str:
-    inner = [row for row in rows if scales[0] < row.low and row.high < scales[1]]
+def _finding(rows: Sequence[Context], scales: tuple[float, float], runs: int) -> str:
+    inner = [row for row in rows if scales[0] < row["low"] and row["high"] < scales[1]]
     text = (
         f"For {len(inner)} of {labels.plural(len(rows), 'layer')} the accuracy is largest at a scale between "
         "the smallest and the largest, as the paper says it is."
     )
     if len(rows) > 1:
-        middles = [math.log10(math.sqrt(row.low * row.high)) for row in rows]
+        middles = [math.log10(math.sqrt(row["low"] * row["high"])) for row in rows]
         order = np.diff(middles)
         falls, rises = int((order < 0).sum()), int((order > 0).sum())
         text += (
@@ -96,17 +89,16 @@ def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
     for layer in means.columns:
         colour, marker = _LOOKS[int(layer) % len(_LOOKS)]
         style, curve = Style(f"k = {layer}", shade(colour, LIGHT), marker), means[layer].dropna()
-        lines.append(Line(style, style.label, curve, spreads.get(layer)))
+        lines.append(Line(style, curve, spreads.get(layer)))
         ends.append((float(curve.sort_index().iloc[-1]), style.label, style.colour))
     drawing, (axes,) = panels(["MNIST"], width=4.6, height=2.6, right=0.7)
-    words = draw_over_scale(axes, lines)
+    draw_over_scale(axes, lines)
     label_ends(axes, ends)
     return Figure(
         "figure-introduction",
         "Accuracy over the scale of the law",
         "Test accuracy, mean over runs, with bars of one standard deviation. k layers come before "
         "the law; at k = 5 it is that of the scores.",
-        f"Line chart of accuracy over the scale. {words}.",
         drawing,
     )
 

@@ -28,15 +28,7 @@ from sdp_bench.bench.metrics.total_variation import (
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.results import MEASUREMENT, Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.choice import (
-    Band,
-    Condition,
-    Standing,
-    as_accurate,
-    description,
-    draw,
-    front,
-)
+from sdp_bench.reports.sections.choice import Band, Condition, Standing, as_accurate, draw, front
 from sdp_bench.reports.sections.compute import answer, comparison
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
@@ -313,20 +305,19 @@ def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Fig
         above=0.42,
         below=0.42,
     )
-    words, unnamed = [], list[str]()
-    for axes, (name, verdict) in zip(every, known, strict=True):
+    unnamed: list[str] = []
+    for axes, (_, verdict) in zip(every, known, strict=True):
         band = _band(verdict, traits)
         (condition,) = band.conditions
         points = draw(axes, band, condition, styled)
         axes.set_ylabel("")
         unnamed += label_points(axes, points)
-        words.append(description(name, band, condition))
     rest = f" Without a label for lack of room: {', '.join(dict.fromkeys(unnamed))}." if unnamed else ""
     caption = (
         "Mean 1 − TV of the whole distribution over all settings with 95 % intervals, against the time for "
         f"one input. Up and left is better. Dots: Monte Carlo. Ringed: on the front; hollow: off it.{rest}"
     )
-    return Figure("figure-overview", "Accuracy against cost", caption, " ".join(words), drawing)
+    return Figure("figure-overview", "Accuracy against cost", caption, drawing)
 
 
 def _band(verdict: Verdict, traits: RuleTraits) -> Band:

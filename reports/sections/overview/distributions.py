@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
-from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import GREY, INK, styles
 
@@ -72,7 +71,6 @@ def distributions(traits: RuleTraits) -> Figure:
         above=0.22,
         below=0.24,
     )
-    words = []
     for axes, level in zip(every, levels, strict=True):
         low, high = level["range"]
         edges = np.linspace(low, high, BINS + 1)
@@ -88,12 +86,6 @@ def distributions(traits: RuleTraits) -> Figure:
         axes.set(xlim=(low, high), ylim=(0, 1.25 * max(level["density"])), yticks=[])
         axes.locator_params(axis="x", nbins=4)
         axes.grid(visible=False)
-        predicted = (
-            f"{styled[rule].label} {number(m)} ± {number(s)}" for rule, (m, s) in level["rules"].items()
-        )
-        words.append(
-            f"σ = {level['sigma']:g}, truth from {number(low)} to {number(high)}: {', '.join(predicted)}."
-        )
     names = [
         ("truth", INK),
         *((clean(style.label).replace("moment ", "moment\n"), style.colour) for style in styled.values()),
@@ -108,7 +100,6 @@ def distributions(traits: RuleTraits) -> Figure:
         "True and predicted distributions of an output",
         "A class score of a net with 4 ReLU layers for one flower of Iris with Gaussian noise. Grey: 10⁶ "
         "samples of the truth. Lines: predictions. Marginal moment matching is far too narrow.",
-        " ".join(words),
         drawing,
     )
 

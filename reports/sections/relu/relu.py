@@ -38,7 +38,6 @@ def figure(w1: pd.DataFrame) -> Figure:
     styled = styles(w1["rule"], RuleTraits())  # of the package's own rules
     sigma = float(w1["sigma"].iloc[0])
     title = f"ReLU(X), X ~ N(μ, {sigma:g}²)"
-    at_zero = w1[w1["mean"] == 0].set_index("rule")["w1"]
     drawing, (axes,) = panels([title], width=4.6, height=2.6, right=1.8, left=0.6)
     log_scale(axes.yaxis)
     ends = []
@@ -48,13 +47,11 @@ def figure(w1: pd.DataFrame) -> Figure:
         ends.append((float(own["w1"].iloc[-1]), style.label, style.colour))
     axes.set(xlabel="mean of the input μ", ylabel="W₁")
     label_ends(axes, ends)
-    parts = "; ".join(f"{style.label} {at_zero[rule]:.4f}" for rule, style in styled.items())
     return Figure(
         "figure-relu",
         "One ReLU: W1 over the mean of the input",
         "Exact W1 between ReLU(X) and the prediction (quadrature, no samples; logarithmic scale). "
         "In one dimension the marginal rules are the full ones.",
-        f"Line chart for {title}: W1 over μ. At μ = 0: {parts}.",
         drawing,
     )
 
@@ -69,7 +66,6 @@ def densities(relu: SingleReLU) -> Figure | None:
     drawing, every = panels(
         titles, [_INPUT, _TRUE, *styled.values()], columns=2, width=3.6, height=2.3, above=0.62
     )
-    words = []
     for axes, title, image in zip(every, titles, relu.images, strict=True):
         told = [
             f"{styled[rule].label}: TV {tv:.3f}, W1 {w1:.3f}" for rule, (tv, w1) in image.distances.items()
@@ -94,9 +90,8 @@ def densities(relu: SingleReLU) -> Figure | None:
         axes.text(
             0, 1.02, "\n".join(told), transform=axes.transAxes, fontsize=SMALL, va="bottom", linespacing=1.3
         )
-        words.append(f"Densities and point masses for {title}. {'; '.join(told)}.")
     caption = "Lines are densities; a stem is a point mass, as high as the mass. Exact, by formulas."
-    return Figure("figure-relu-laws", "One ReLU: distributions", caption, " ".join(words), drawing)
+    return Figure("figure-relu-laws", "One ReLU: distributions", caption, drawing)
 
 
 SIGMA = 0.1  # as in the paper's figure

@@ -163,12 +163,12 @@ def _finding(title: str, best: Sequence[Mapping[str, Any]], radius: str) -> str:
 def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) -> Iterator[Figure]:
     """Accuracies under noise and attack as in the paper, and all attacks."""
 
-    def measured(objective: str, column: tuple[str, str, str], style: Style, words: str) -> list[Line]:
+    def measured(objective: str, column: tuple[str, str, str], style: Style) -> list[Line]:
         if objective not in table.index or column not in table:
             return []
         own = table.loc[objective][column].dropna()
         around = spread.loc[objective].get(column) if objective in spread.index else None
-        return [Line(style, words, own, around)] if len(own) else []
+        return [Line(style, own, around)] if len(own) else []
 
     drawn = {}
     for title, method, strength in (
@@ -180,9 +180,9 @@ def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) 
         for objective, style in OBJECTIVES.items():
             pgd = (attacked(objective), METRICS[1], strength)
             column = pgd if method == "pgd" else (method, METRICS[0], strength)
-            dashed = replace(style, dashes=DASHED)
-            lines += measured(objective, ("clean", METRICS[0], ""), style, f"{style.label}, accuracy")
-            lines += measured(objective, column, dashed, f"{style.label}, left")
+            dashed = replace(style, label=f"{style.label}, left", dashes=DASHED)
+            lines += measured(objective, ("clean", METRICS[0], ""), style)
+            lines += measured(objective, column, dashed)
         if any(line.style.dashes for line in lines):
             drawn[title] = lines
     if drawn:
@@ -198,9 +198,7 @@ def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) 
         model.label: [
             line
             for method, metric, style in _ATTACKS
-            for line in measured(
-                objective, (method, metric, "" if method == "clean" else radius), style, style.label
-            )
+            for line in measured(objective, (method, metric, "" if method == "clean" else radius), style)
         ]
         for objective, model in OBJECTIVES.items()
         if objective != "softmax"
@@ -223,11 +221,9 @@ def _figure(
     anchor: str, title: str, caption: str, drawn: Mapping[str, list[Line]], legend: Iterable[Style]
 ) -> Figure:
     drawing, every = panels(list(drawn), legend)
-    words = [
-        f"Line chart for {name}: {draw_over_scale(axes, lines)}."
-        for axes, (name, lines) in zip(every, drawn.items(), strict=True)
-    ]
-    return Figure(anchor, title, caption, " ".join(words), drawing)
+    for axes, lines in zip(every, drawn.values(), strict=True):
+        draw_over_scale(axes, lines)
+    return Figure(anchor, title, caption, drawing)
 
 
 class Robustness(Section):

@@ -8,7 +8,7 @@ from sdp_bench.reports.numbers import slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.rule_facts import facts
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.choice import Block, choices
+from sdp_bench.reports.sections.choice import Block, bands_of, choices
 from sdp_bench.reports.site import SitePage, rule
 
 
@@ -21,7 +21,7 @@ class Rules(Section):
 
     def build(self, results: Results) -> Context | None:
         found = choices(results)
-        if found is None:
+        if not found:
             return None
         traits, runs = results.traits, dict[str, list[tuple[int, int]]]()
         if "run" in results.frame:
@@ -29,8 +29,8 @@ class Rules(Section):
             for spec, run, count in counts.sort_values("run", ascending=False).itertuples(index=False):
                 runs.setdefault(str(spec), []).append((int(run), int(count)))
         rules = []
-        for spec in traits.in_order(spec for band in found.bands for spec in band.rules):
-            blocks = [(block, nets) for block in found.blocks if (nets := _nets(spec, block))]
+        for spec in traits.in_order(spec for band in bands_of(found) for spec in band.rules):
+            blocks = [(block, nets) for block in found if (nets := _nets(spec, block))]
             rules.append(
                 {
                     "rule": spec,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -131,42 +131,6 @@ _RULES = {"dirichlet": "marginal_sdp", "pairwise_marginal": "marginal_sdp", "pai
 _PERFECT = Style("perfect", GREY)
 
 
-@dataclass
-class ScoreRow:
-    """A row of the table: a model, its propagation rule, and the score that ranks predictions.
-
-    `area` is the RCAUC of the first reading, with its values by seed in `areas`, and `others` those of other
-    readings. `paper` is what the paper prints, or empty. `risk` is the mean risk by coverage (shares), with
-    the deviation over seeds. `best` marks the smallest of its half and those statistically tied with it,
-    unless these are all rows.
-    """
-
-    line: _Line
-    method: str
-    area: Context
-    others: list[Context]
-    seeds: int
-    paper: str
-    areas: pd.Series
-    risk: pd.Series
-    spread: pd.Series
-    best: bool = False
-
-    @property
-    def objective(self) -> str:
-        return MODELS[self.line.objective][0]
-
-    @property
-    def score(self) -> str:
-        return SCORE_STYLES[self.line.score].label
-
-    @property
-    def style(self) -> Style:
-        style = SCORE_STYLES[self.line.score]
-        label, dashes = MODELS[self.line.objective]
-        return replace(style, label=f"{style.label} ({label})", dashes=dashes)
-
-
 def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context | None:
     """Content of the section, from measurements of all experiments; None if it was not run.
 
@@ -176,20 +140,19 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context 
     own = every[every["sigma"].isna()]  # at the scales of the objectives
     if own.empty:
         return None
-    halves: list[tuple[str, str, list[ScoreRow]]] = []
+    halves: list[dict[str, Any]] = []
     for title, part, objectives in _HALVES:
         lines = [_Line(objective, score) for objective in objectives for score in SCORES[objective]]
         rows = [row for line in lines if (row := _row(_of_line(own, line), line, traits or RuleTraits()))]
-        best = best_of({str(place): row.areas for place, row in enumerate(rows)})
-        for place, row in enumerate(rows):
-            row.best = str(place) in best
+        best = best_of({str(place): row["areas"] for place, row in enumerate(rows)})
+        rows = [row | {"best": str(place) in best} for place, row in enumerate(rows)]
         if rows:
-            halves.append((title, part, rows))
+            halves.append({"title": title, "part": part, "rows": rows})
     if not halves:
         return None
     trained = {objective: own[own["objective"] == objective] for objective in SCORES}
     return {
-        "halves": [{"title": title, "part": part, "rows": rows} for title, part, rows in halves],
+        "halves": halves,
         "runs": [
             {
                 "objective": MODELS[objective][0],
@@ -201,13 +164,19 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context 
             if len(models)
         ],
         "scales": _by_scale(every),
-        "finding": _finding([row for _, _, rows in halves for row in rows]),
-        "figure": _figure({f"{part} {title}".strip(): rows for title, part, rows in halves}),
+        "finding": _finding([row for half in halves for row in half["rows"]]),
+        "figure": _figure({f"{half['part']} {half['title']}".strip(): half["rows"] for half in halves}),
         "perfect": PERFECT,
     }
 
 
-def _row(own: pd.DataFrame, line: _Line, traits: RuleTraits) -> ScoreRow | None:
+def _row(own: pd.DataFrame, line: _Line, traits: RuleTraits) -> dict[str, Any] | None:
+    """A model, its propagation rule, and the score that ranks predictions.
+
+    `area` is the RCAUC of the first reading, with its values by seed in `areas`, and `others` those of other
+    readings. `paper` is what the paper prints, or empty. `risk` is the mean risk by coverage (shares), with
+    the deviation over seeds in `spread`.
+    """
     measured = own[own["metric"] == "rcauc"]
     if measured.empty:
         return None
@@ -217,73 +186,75 @@ def _row(own: pd.DataFrame, line: _Line, traits: RuleTraits) -> ScoreRow | None:
     area, *others = _by_reading(own, line.score)
     risks = own[own["metric"] == "risk"]
     by_coverage = risks.groupby(by_kind(risks["component"], float))["value"]
-    return ScoreRow(
-        line,
-        "–" if rule == "none" else traits.label(rule),
-        area,
-        others,
-        int(measured["seed"].nunique()),
-        f"{paper['value']} ± {paper['sd']}" if paper else "",
-        _areas(own, READINGS[line.score][0]),
-        by_coverage.mean(),
-        by_coverage.std(),
-    )
+    style, (model, dashes) = SCORE_STYLES[line.score], MODELS[line.objective]
+    return {
+        "objective": model,
+        "score": style.label,
+        "is_pairwise": line.score in _PAIRWISE,
+        "style": replace(style, label=f"{style.label} ({model})", dashes=dashes),
+        "method": "–" if rule == "none" else traits.label(rule),
+        "area": area,
+        "others": others,
+        "seeds": int(measured["seed"].nunique()),
+        "paper": f"{paper['value']} ± {paper['sd']}" if paper else "",
+        "areas": _areas(own, READINGS[line.score][0]),
+        "risk": by_coverage.mean(),
+        "spread": by_coverage.std(),
+    }
 
 
-def _finding(rows: Sequence[ScoreRow]) -> str:
+def _finding(rows: Sequence[Context]) -> str:
     """Smallest area, and the pairwise scores below the softmax entropy of the same model, in words."""
-    best = min(rows, key=lambda row: row.area["mean"])
-    spread = "" if math.isnan(best.area["sd"]) else f" ± {best.area['sd']:.2f}"
+    best = min(rows, key=lambda row: row["area"]["mean"])
+    mean, sd = best["area"]["mean"], best["area"]["sd"]
+    spread = "" if math.isnan(sd) else f" ± {sd:.2f}"
     text = (
-        f"Of {labels.plural(len(rows), 'pair')} of model and score, {best.score} on the "
-        f"{best.objective} model gives the smallest area, {best.area['mean']:.2f}{spread} %. Perfect is "
+        f"Of {labels.plural(len(rows), 'pair')} of model and score, {best['score']} on the "
+        f"{best['objective']} model gives the smallest area, {mean:.2f}{spread} %. Perfect is "
         f"{PERFECT:.1f} %; the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %."
     )
-    entropy = {row.objective: row.area["mean"] for row in rows if row.line.score == "softmax_entropy"}
-    pairs = [row for row in rows if row.line.score in _PAIRWISE and row.objective in entropy]
+    softmax = SCORE_STYLES["softmax_entropy"].label
+    entropy = {row["objective"]: row["area"]["mean"] for row in rows if row["score"] == softmax}
+    pairs = [row for row in rows if row["is_pairwise"] and row["objective"] in entropy]
     if pairs:
-        below = sum(row.area["mean"] < entropy[row.objective] for row in pairs)
-        some = sum(min(n["mean"] for n in (row.area, *row.others)) < entropy[row.objective] for row in pairs)
+        readings = [[area["mean"] for area in (row["area"], *row["others"])] for row in pairs]
+        limits = [entropy[row["objective"]] for row in pairs]
+        below = sum(means[0] < limit for means, limit in zip(readings, limits, strict=True))
+        some = sum(min(means) < limit for means, limit in zip(readings, limits, strict=True))
         text += (
             f" {below} of {labels.plural(len(pairs), 'pairwise score')} {'is' if below == 1 else 'are'} "
             f"below the softmax entropy of the same model, {some} under some reading."
         )
-    if any(row.seeds == 1 for row in rows):
+    if any(row["seeds"] == 1 for row in rows):
         text += " Values without ± are of one seed."
     return text
 
 
 @look()
-def _figure(halves: Mapping[str, Sequence[ScoreRow]]) -> Figure | None:
+def _figure(halves: Mapping[str, Sequence[Context]]) -> Figure | None:
     parts = {
-        title: sorted((row for row in rows if len(row.risk)), key=lambda row: row.risk.mean(), reverse=True)
+        title: sorted(
+            (row for row in rows if len(row["risk"])), key=lambda row: row["risk"].mean(), reverse=True
+        )
         for title, rows in halves.items()
     }
     parts = {title: rows for title, rows in parts.items() if rows}
     if not parts:
         return None
-    legend = dict.fromkeys(row.style for rows in parts.values() for row in rows)
+    legend = dict.fromkeys(row["style"] for rows in parts.values() for row in rows)
     drawing, every = panels(list(parts), [*legend, _PERFECT], height=2.1)
-    ideal, words = perfect(0.5), []
-    for axes, (title, rows) in zip(every, parts.items(), strict=True):
+    ideal = perfect(0.5)
+    for axes, rows in zip(every, parts.values(), strict=True):
         axes.plot(100 * ideal.coverage, 100 * ideal.risk, **_PERFECT.line | {"linewidth": 2.2})
         for row in rows:
-            coverage, risk, spread = (
-                100 * np.asarray(x, float) for x in (row.risk.index, row.risk, row.spread)
-            )
-            axes.plot(coverage, risk, **row.style.line | {"markersize": 3}, markevery=0.12)
+            style, measured = row["style"], (row["risk"].index, row["risk"], row["spread"])
+            coverage, risk, spread = (100 * np.asarray(x, float) for x in measured)
+            axes.plot(coverage, risk, **style.line | {"markersize": 3}, markevery=0.12)
             if np.isfinite(spread).any():
                 around = risk - spread, risk + spread
-                axes.fill_between(coverage, *around, color=row.style.colour, alpha=0.22, linewidth=0)
+                axes.fill_between(coverage, *around, color=style.colour, alpha=0.22, linewidth=0)
         axes.set(xlabel="coverage (%)", ylabel="risk (%)", xlim=(0, 100))
         axes.set_ylim(bottom=0)
-        at_half = [
-            f"{row.score} on {row.objective} {100 * float(np.interp(0.5, row.risk.index, row.risk)):.1f} %"
-            for row in rows
-        ]
-        words.append(
-            f"Line chart for {title}: risk over coverage. Risk at half coverage: {'; '.join(at_half)}."
-        )
     return Figure(
         "figure-selective",
         "Risk over coverage",
@@ -292,7 +263,6 @@ def _figure(halves: Mapping[str, Sequence[ScoreRow]]) -> Figure | None:
         "all digits and abstains from all letters. Each score has its risks in one reading: 100 "
         "certificates, the entropy of the Dirichlet law, or the mean of pairwise probabilities. Names are in "
         "the order of the areas below the curves, the largest first.",
-        " ".join(words),
         drawing,
     )
 

@@ -11,7 +11,6 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CHARTS
 from sdp_bench.reports.style.figure import Figure, log_scale, look, panels
-from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.theme import LIGHT, ORDERED, Style, shade
 from sdp_bench.reports.tables.tables import Cell, Row, Table
 from sdp_ref.rules import parse_parameters
@@ -91,14 +90,10 @@ def figure(swept: Swept, kinds: Sequence[Curves]) -> Figure:
         for k, sigma in enumerate(sigmas)
     }
     drawing, every = panels([curves.table.nets_label for curves in shown], styled.values())
-    words = []
     for axes, (table, values, lines) in zip(every, shown, strict=True):
-        ends = []
         for row, cells in lines:
             means = {value: cell.mean for value, cell in cells.items() if math.isfinite(cell.mean)}
             axes.plot(*zip(*means.items(), strict=True), **styled[row.sigma].line)
-            low, *_, high = means.values()
-            ends.append(f"{table.scale} = {row.sigma:g} {number(low)} to {number(high)}")
         if _is_wide(values):
             axes.set_xscale("log")
         if table.metric.complement:
@@ -108,10 +103,6 @@ def figure(swept: Swept, kinds: Sequence[Curves]) -> Figure:
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.set_xticks([], minor=True)
         axes.set(xlabel=swept.parameter, ylabel=table.metric.label)
-        words.append(
-            f"Line chart for {table.nets_label}: {table.metric.label} from {swept.parameter} = {values[0]:g} "
-            f"to {values[-1]:g}. {'; '.join(ends)}."
-        )
     hidden = len(kinds) - len(shown)
     rest = f" The other {hidden} kinds of nets are in the tables." if hidden else ""
     better = {"higher": ", higher is better", "lower": ", lower is better"}.get(first.metric.better, "")
@@ -120,7 +111,6 @@ def figure(swept: Swept, kinds: Sequence[Curves]) -> Figure:
         slug("sweep", swept.rule, swept.parameter, *swept.fixed, first.experiment, first.metric.name),
         f"{first.metric.title}, {swept.rule} over {swept.parameter}{fixed}",
         f"Mean over nets and inputs ({first.experiment}{better}) by noise level.{rest}",
-        " ".join(words),
         drawing,
     )
 

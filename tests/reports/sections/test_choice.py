@@ -16,6 +16,7 @@ from sdp_bench.reports.sections.choice import (
     WhichRule,
     against_sampling,
     as_accurate,
+    bands_of,
     choice,
     choice_figures,
     how_often_best,
@@ -52,7 +53,7 @@ SAMPLED = {rule: 0.6 / math.sqrt(k) + 0.3 for rule, k in MC.items()}
 
 def only(frame):
     """The one band of a choice, and its first place."""
-    (band,) = choice(frame, TRAITS).bands
+    (band,) = bands_of(choice(frame, TRAITS))
     return band, band.conditions[0]
 
 
@@ -94,7 +95,7 @@ def test_the_best_rule_depends_on_sigma():
     frame = measured(
         {"sdp": (0.1, 0.3, 0.6), "moment_matching": (0.2, 0.2, 0.3)}, sigmas=(0.1, 1.0, 10.0), noise=0.001
     )
-    (band,) = choice(frame, TRAITS).bands
+    (band,) = bands_of(choice(frame, TRAITS))
     assert [condition.answers[-1].best.leader for condition in band.conditions] == [
         "sdp",
         *["moment_matching"] * 2,
@@ -221,7 +222,7 @@ def test_depths_with_few_nets_are_judged_together_and_others_alone():
     parts = [
         measured(rules, nets=count, depth=depth) for depth, count in ((1, 1), (2, 2), (4, 5), (6, 1), (9, 2))
     ]
-    bands = choice(pd.concat(parts, ignore_index=True), TRAITS).bands
+    bands = bands_of(choice(pd.concat(parts, ignore_index=True), TRAITS))
     assert [band.depths for band in bands] == [(1, 2), (4,), (6, 9)]
     assert [band.title for band in bands] == ["1 and 2 ReLU layers", "4 ReLU layers", "6 and 9 ReLU layers"]
     assert bands[0].conditions[0].design == "3 nets × 1 input"
@@ -233,7 +234,7 @@ def test_recipes_of_one_depth_are_kept_apart():
     other = measured({"sdp": 0.4, "dvia": 0.2}, recipe="adam 0.001").assign(
         net=lambda f: f["net"].astype(str) + " adam"
     )
-    bands = choice(pd.concat([one, other], ignore_index=True), TRAITS).bands
+    bands = bands_of(choice(pd.concat([one, other], ignore_index=True), TRAITS))
     assert {(band.variant, band.conditions[0].answers[-1].best.leader) for band in bands} == {
         ("sgd 0.01", "sdp"),
         ("adam 0.001", "dvia"),
@@ -254,7 +255,7 @@ def test_references_are_no_candidates():
 def test_other_metrics_stand_in_where_the_headline_is_missing():
     w1 = {"metric": "w1", "experiment": "iris-w1", "sigma": 0.1}
     both = pd.concat([measured({"sdp": 0.3, "dvia": 0.5}), measured({"sdp": 0.5, "dvia": 0.3}, **w1)])
-    assert [band.metric.name for band in choice(both, TRAITS).bands] == ["tv_headline"]
+    assert [band.metric.name for band in bands_of(choice(both, TRAITS))] == ["tv_headline"]
     band, condition = only(measured({"sdp": 0.5, "dvia": 0.3}, **w1))
     assert (band.metric.name, condition.answers[-1].best.leader) == ("w1", "dvia")
     assert condition.standing("dvia").value < condition.standing("sdp").value
@@ -263,10 +264,10 @@ def test_other_metrics_stand_in_where_the_headline_is_missing():
 
 
 def test_nothing_to_choose_from():
-    assert choice(checked(pd.DataFrame()), TRAITS) is None
-    assert choice(measured({"sdp": 0.2}), TRAITS) is None
-    assert choice(measured({"sdp": 0.2, "oracle_moments": 0.1}), TRAITS) is None
-    assert choice(measured({"sdp": 1.0, "dvia": 2.0}, metric="std_ratio", component="0"), TRAITS) is None
+    assert choice(checked(pd.DataFrame()), TRAITS) == []
+    assert choice(measured({"sdp": 0.2}), TRAITS) == []
+    assert choice(measured({"sdp": 0.2, "oracle_moments": 0.1}), TRAITS) == []
+    assert choice(measured({"sdp": 1.0, "dvia": 2.0}, metric="std_ratio", component="0"), TRAITS) == []
 
 
 def test_without_sampling_times_there_is_one_budget_and_cost_in_seconds():
@@ -289,7 +290,7 @@ def test_without_times_rules_are_still_compared_and_no_front_is_drawn():
 
 def test_settings_are_counted_by_the_time_of_sampling():
     frame = measured({"sdp": 0.2} | SAMPLED, {"sdp": 2e-4}, sigmas=(0.1, 1.0))
-    bands = choice(frame, TRAITS).bands
+    bands = bands_of(choice(frame, TRAITS))
     assert how_often_best(bands).loc["sdp"].to_dict() == {
         "fully connected": "2 of 2",
         "best": 2,
@@ -329,7 +330,9 @@ def test_settings_are_counted_by_family_of_nets():
     of_convolution = measured(
         {"sdp": 0.1, "unscented": 0.4}, inputs=4, nets=1, activation="convnext", network="convnext", net="c"
     )
-    bands = choice(checked(pd.concat([*of_attention, of_convolution, measured({"sdp": 0.2})])), TRAITS).bands
+    bands = bands_of(
+        choice(checked(pd.concat([*of_attention, of_convolution, measured({"sdp": 0.2})])), TRAITS)
+    )
     counts = how_often_best(bands)
     assert counts.attrs == {"attention": 3, "convolution": 1}
     assert counts.loc["unscented", "attention"] == "3 of 3"

@@ -31,7 +31,7 @@ def test_with_times_accuracy_is_drawn_against_cost():
     sigma, cost = drawn(made_up.frame(), timed=True)
     assert (sigma.anchor, cost.anchor) == ("figure-sigma", "figure-cost")
     assert titles(cost) == titles(sigma)
-    assert "SDP: 2 ms" in cost.alt.replace("\u00a0", " ")
+    assert "SDP at 2 ms: " in cost.alt.replace("\u00a0", " ")
 
 
 def test_monte_carlo_is_a_band_named_in_the_legend(quick):

@@ -50,13 +50,13 @@ def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
     section = selective(whole)
     assert [half["part"] for half in section["halves"]] == ["(a)", "(b)", ""]
     lines = [line for half in section["halves"] for line in half["rows"]]
-    shown = {(line.objective, line.method, line.score): line.paper for line in lines}
+    shown = {(line["objective"], line["method"], line["score"]): line["paper"] for line in lines}
     assert len(shown) == len(lines) == sum(map(len, SCORES.values()))
     assert shown["softmax", "–", "orthonormal certificates"] == "24.2 ± 0.9"
     assert shown["Dirichlet", "marginal moment matching", "PD Gauss"] == "19.0 ± 1.0"
     assert shown["PD loss Gauss", "SDP", "PD Cauchy"] == "18.3 ± 0.3"
     assert shown["PD loss Cauchy", "SDP", "PD Cauchy"] == ""
-    assert not any(line.best for line in lines)  # two seeds have no spread
+    assert not any(line["best"] for line in lines)  # two seeds have no spread
 
 
 def test_methods_that_are_tied_with_the_best_are_best_too_unless_all_are():
@@ -71,7 +71,7 @@ def test_methods_that_are_tied_with_the_best_are_best_too_unless_all_are():
         shifts = (noise, np.roll(noise, 1), np.roll(noise, 2))
         parts = [rows(*name, mean + shift) for name, mean, shift in zip(names, means, shifts, strict=False)]
         (half,) = selective(frame(*parts))["halves"]
-        return [line.best for line in half["rows"]]
+        return [line["best"] for line in half["rows"]]
 
     assert best(0.2, 0.201, 0.3) == [True, True, False]
     assert best(0.2, 0.201) == [False, False]
@@ -80,18 +80,20 @@ def test_methods_that_are_tied_with_the_best_are_best_too_unless_all_are():
 
 def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
     line = selective(whole)["halves"][0]["rows"][1]
-    assert line.seeds == 2
-    assert line.area["name"] == "100 certificates"
-    assert line.area["mean"] == pytest.approx(30.0)
-    assert line.area["sd"] == pytest.approx(2 / 2**0.5)
-    assert [(other["name"], round(other["mean"], 6)) for other in line.others] == [
+    assert line["seeds"] == 2
+    assert line["area"]["name"] == "100 certificates"
+    assert line["area"]["mean"] == pytest.approx(30.0)
+    assert line["area"]["sd"] == pytest.approx(2 / 2**0.5)
+    assert [(other["name"], round(other["mean"], 6)) for other in line["others"]] == [
         ("1000 certificates", 31.0),
         ("5000 certificates", 32.0),
     ]
 
 
 def test_the_readings_closest_to_the_text_are_first_and_no_other_is_lost(whole):
-    first = {line.score: line.area["name"] for half in selective(whole)["halves"] for line in half["rows"]}
+    first = {
+        line["score"]: line["area"]["name"] for half in selective(whole)["halves"] for line in half["rows"]
+    }
     assert first["Dirichlet"] == "entropy of its mean"
     assert (first["PD Gauss"], first["PD Cauchy"]) == ("geometric", "geometric")
     assert {score: sorted(readings) for score, readings in READINGS.items()} == {

@@ -51,7 +51,7 @@ def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
         f"σ = {sigma:g}" for sigma in made_up.TV_SIGMAS
     ]
     for title in made_up.titles(shown):
-        assert f"for {title}: 1 − TV from samples = 10 to 1000. σ = 0.1" in shown.alt
+        assert f"{title}: 1 − TV over samples. σ = 0.1: " in shown.alt
     many = results(depths=tuple(range(1, MOST + 4)), nets=1, inputs=1, suites=("iris-w1",))
     (((swept, *_), kinds),) = sweeps(many.tables).items()
     drawn = figure(swept, kinds)
