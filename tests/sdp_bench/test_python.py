@@ -92,6 +92,15 @@ def test_a_rule_and_a_net_of_cells_are_measured(found):
     assert not found.is_wrong
 
 
+def test_it_is_shown_in_short_and_as_a_page(found):
+    said = repr(found).splitlines()
+    assert said[0].startswith("verdict: wide was not checked")
+    assert said[-1] == f"{len(found.frame)} measurements"
+    html = found._repr_html_()
+    assert "1 − TV" in html
+    assert "higher is better" in html
+
+
 def test_what_was_validated_can_be_kept(tmp_path):
     space = cell(NET)
     kept, card = tmp_path / "v.sqlite", tmp_path / "card"

@@ -203,6 +203,23 @@ def test_the_gradient_that_is_wrong_is_the_one_that_is_named(rule, leaf):
     assert found.numbers["error"] > found.numbers["tolerance"]
 
 
+class RootAtZero(Gated):
+    """Right gradients, but not finite at a point mass."""
+
+    name = "root-at-zero"
+    graph = True
+
+    def outer(self, d, covariance):
+        v = covariance.diagonal(dim1=1, dim2=2)
+        s = v.sqrt()
+        return super().outer(d, covariance + torch.diag_embed(s * s - v))
+
+
+def test_a_gradient_that_is_not_finite_is_named():
+    found = sr.check_rule(RootAtZero(), only="gradients")["gradients"]
+    assert found.detail.startswith("at a singular input the gradient in the ")
+
+
 class WiderInCompany(Matched):
     """Adds to the variance of each of several outputs."""
 
@@ -348,3 +365,10 @@ def test_the_report_reads_as_text_and_as_json():
     assert plain["checks"][1]["numbers"]["got"] == "nan"
     with pytest.raises(KeyError):
         report["nothing"]
+
+
+def test_a_notebook_shows_errors_and_tolerances_of_checks():
+    report = sr.check_rule("sdp", only="affine")
+    html = report._repr_html_()
+    assert f"{report['affine'].numbers['error']:.3g}" in html
+    assert f"{report['affine'].numbers['tolerance']:.3g}" in html

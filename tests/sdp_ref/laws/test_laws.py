@@ -74,3 +74,12 @@ def test_rounding_of_float32_products_is_not_taken_for_asymmetry_or_indefinitene
     generator = torch.Generator().manual_seed(0)
     factor = torch.randn(64, 300, 5, generator=generator)
     sr.Gaussian(torch.zeros(64, 300), factor @ factor.mT)
+
+
+def test_a_notebook_shows_means_with_standard_deviations_or_centres():
+    gaussian = sr.DiagonalGaussian(torch.tensor([[1.0, -2.0]]), torch.tensor([[4.0, 0.25]]))
+    assert "1 ± 2" in gaussian._repr_html_()
+    assert "-2 ± 0.5" in gaussian._repr_html_()
+    cauchy = sr.Cauchy(torch.full((9, 1), 3.0), torch.ones(9, 1))._repr_html_()
+    assert cauchy.count("<td>3</td>") == 5
+    assert "first 5 laws" in cauchy
