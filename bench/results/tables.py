@@ -253,9 +253,8 @@ def new_rows(here: Tables, others: Tables, *, keep: bool) -> tuple[dict[str, pd.
     Raises ValueError if a row contradicts one with the same key here; the message names the first ones.
     """
     last = int(here["runs"]["id"].max()) if len(here["runs"]) else 0
-    described = [column for column in here["runs"].columns if column != "id"]
-    same = others["runs"].merge(here["runs"].drop_duplicates(described), on=described, suffixes=("", "_here"))
-    moved = dict(zip(same["id"], same["id_here"], strict=True))
+    known_runs = {run: number for number, run in _runs(here)}
+    moved = {number: known_runs[run] for number, run in _runs(others) if run in known_runs}
     unknown = sorted(set(others["runs"]["id"]) - moved.keys())
     moved |= {number: last + place for place, number in enumerate(unknown, 1)}
     new: dict[str, pd.DataFrame] = {}
@@ -282,6 +281,14 @@ def new_rows(here: Tables, others: Tables, *, keep: bool) -> tuple[dict[str, pd.
             raise ValueError(f"{wrong.sum()} {what} differ from those here{hint}: {'; '.join(named)}{more}")
         new[name] = rows.drop(index=rows.index[theirs]).reset_index(drop=True)
     return new, replaced
+
+
+def _runs(tables: Tables) -> Iterator[tuple[int, tuple[object, ...]]]:
+    """Yield the number of each run, and what identifies it: its description and units."""
+    units = tables["members"].groupby("run")["unit"].agg(frozenset)
+    runs = tables["runs"].astype(object)
+    for number, *described in runs.where(runs.notna(), None).itertuples(index=False, name=None):
+        yield number, (*described, units.get(number))
 
 
 def _outdated(here: pd.DataFrame, there: pd.DataFrame) -> tuple[Cells, Cells]:
