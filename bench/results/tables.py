@@ -264,6 +264,8 @@ def new_rows(here: Tables, others: Tables, *, keep: bool) -> tuple[dict[str, pd.
         known, rows = here[name], others[name]
         if number:
             rows = rows.assign(**{number: rows[number].map(moved).astype("Int64")})
+            if name in ("runs", "members"):  # older versions stored a run again with each import
+                rows = rows.drop_duplicates(list(schema.KEYS[name]))
         if name == "records":
             replaced, older = _outdated(known, rows)
             if keep:
@@ -277,7 +279,7 @@ def new_rows(here: Tables, others: Tables, *, keep: bool) -> tuple[dict[str, pd.
             named = called(name, rows.iloc[theirs[wrong][:5]])
             what = "measurements" if name == "records" else name
             more = "; ..." if wrong.sum() > len(named) else ""
-            hint = " (`sdp-bench import --keep` keeps those here)" if name == "records" else ""
+            hint = " (`sdp-bench import --keep` keeps those here)" if name == "records" and not keep else ""
             raise ValueError(f"{wrong.sum()} {what} differ from those here{hint}: {'; '.join(named)}{more}")
         new[name] = rows.drop(index=rows.index[theirs]).reset_index(drop=True)
     return new, replaced

@@ -71,14 +71,16 @@ class Figure:
 
     @functools.cached_property
     def alt(self) -> str:
-        """The drawing in words: its title, the axes of panels, and the ends of lines that have a label."""
+        """The drawing in words: its title, the axes of panels, and the ranges of lines that have a label."""
         said = [f"{self.title}."] if self.title else []
         for axes in self.drawing.axes:
             words = []
             for line in axes.lines:
-                values = np.asarray(line.get_ydata(), dtype=float)
-                if len(values) and not (label := str(line.get_label())).startswith("_"):
-                    words.append(f"{label}: {' to '.join(dict.fromkeys(map(number, values[[0, -1]])))}")
+                x, y = (np.asarray(each, dtype=float) for each in (line.get_xdata(), line.get_ydata()))
+                if np.isfinite(y).any() and not (label := str(line.get_label())).startswith("_"):
+                    low, high = number(np.nanmin(y)), number(np.nanmax(y))
+                    at = f" (at {number(x[np.nanargmax(y)])})" if low != high and axes.get_xlabel() else ""
+                    words.append(f"{label}: {' to '.join(dict.fromkeys((low, high)))}{at}")
             over = " over ".join(filter(None, (axes.get_ylabel(), axes.get_xlabel())))
             heading = ": ".join(filter(None, (axes.get_title(loc="left"), over)))
             said += [f"{text}." for text in (heading, "; ".join(words)) if text]

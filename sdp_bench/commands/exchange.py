@@ -105,7 +105,7 @@ def export_(
 @click.option(
     "--keep",
     is_flag=True,
-    help="Keep a stored measurement if the same versions gave another value in FOLDER.",
+    help="Keep a stored measurement unless FOLDER has one of newer versions.",
 )
 @options.database
 def import_(folder: Path, keep: bool, database: Path) -> None:

@@ -101,6 +101,12 @@ def test_a_second_import_of_an_export_adds_nothing(whole, tmp_path):
         assert store.add(exchange.Export(tmp_path / "out").tables()) == 0
         for name, table in store.tables().items():
             pd.testing.assert_frame_equal(table, before[name])
+        twice = exchange.Export(tmp_path / "out").tables()
+        for name, number in (("runs", "id"), ("members", "run")):  # as older versions stored it
+            again = twice[name].assign(**{number: twice[name][number] + 1})
+            twice[name] = pd.concat([twice[name], again], ignore_index=True)
+        assert store.add(twice) == 0
+        assert len(store.tables()["runs"]) == len(before["runs"])
 
 
 @pytest.mark.parametrize("fmt", exchange.FORMATS)
