@@ -94,8 +94,8 @@ def answer(best: pd.DataFrame) -> str:
     if not shallow.any() or not (large & ~shallow).any():
         return said
     return (
-        f"{said} Above, the share is {_share(best[shallow])} for means and standard deviations of nets with "
-        f"one or two hidden layers, and {_share(best[large & ~shallow])} otherwise."
+        f"{said} At larger noise, the share is {_share(best[shallow])} for means and standard deviations of "
+        f"nets with one or two hidden layers, and {_share(best[large & ~shallow])} otherwise."
     )
 
 
