@@ -417,7 +417,7 @@ class Rulings:
         covariance, dvia = self.statement("tv-covariance"), self.statement("tv-dvia-better")
         compared = (
             ("marginal moment matching", covariance.answer),
-            ("the variant of DVIA that is near to Table 28", dvia.regular),
+            ("the variant of DVIA that is close to Table 28", dvia.regular),
             ("DVIA as published", dvia.answer),
         )
         sentences, ahead = [], list[bool]()

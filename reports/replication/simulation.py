@@ -187,7 +187,7 @@ _RIVALS = ("marginal_sdp", "marginal_moment_matching")
 
 
 def _reduces(evidence: Evidence) -> Answer | None:
-    """The paper's net has a max-pool; one without counts only if none with it was measured at every sigma."""
+    """The net with the most noise levels is judged; of several, one with max-pool, like the paper's."""
     frame = evidence.of(RESNET.name, metric="tv_class")
     levels = frame.groupby("activation", observed=True)["sigma"].nunique()
     if levels.empty:

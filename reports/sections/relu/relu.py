@@ -67,7 +67,7 @@ def densities(relu: SingleReLU) -> Figure | None:
         titles, [_INPUT, _TRUE, *styled.values()], columns=2, width=3.6, height=2.3, above=0.62
     )
     for axes, title, image in zip(every, titles, relu.images, strict=True):
-        told = [
+        lines = [
             f"{styled[rule].label}: TV {tv:.3f}, W1 {w1:.3f}" for rule, (tv, w1) in image.distances.items()
         ]
         x = image.mean + image.sigma * np.linspace(-_REACH, _REACH, 241)
@@ -86,9 +86,9 @@ def densities(relu: SingleReLU) -> Figure | None:
                 axes.plot([position], [mass], **style.line)
         axes.set(xlim=(x[0], x[-1]), xlabel="x", ylabel="density, mass")
         axes.set_ylim(bottom=0)
-        axes.set_title(title, pad=6 + 9.5 * len(told))
+        axes.set_title(title, pad=6 + 9.5 * len(lines))
         axes.text(
-            0, 1.02, "\n".join(told), transform=axes.transAxes, fontsize=SMALL, va="bottom", linespacing=1.3
+            0, 1.02, "\n".join(lines), transform=axes.transAxes, fontsize=SMALL, va="bottom", linespacing=1.3
         )
     caption = "Lines are densities; a stem is a point mass, as high as the mass. Exact, by formulas."
     return Figure("figure-relu-laws", "One ReLU: distributions", caption, drawing)

@@ -49,7 +49,7 @@ def spoil(path, value="value + 1"):
 
 def test_shards_merge_to_the_whole(whole, tmp_path):
     parts = [_made(tmp_path / f"{i}.sqlite", shard=(i, 3)) for i in (1, 2, 3)]
-    for part in parts:  # began and ended at one time, so only their units tell them apart
+    for part in parts:  # equal times, so the runs differ only in their units
         change(part, "UPDATE runs SET started = '2026-01-01T00:00:00+00:00', finished = NULL, seconds = NULL")
     count = exchange.merge(parts, tmp_path / "all.sqlite")
     pd.testing.assert_frame_equal(records(tmp_path / "all.sqlite"), records(whole), check_exact=True)
