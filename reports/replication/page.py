@@ -412,34 +412,60 @@ class Rulings:
         return next(one for topic in self.topics for one in topic.statements if one.key == key)
 
     @property
-    def main_claim(self) -> str:
-        """Effects of SDP against DVIA and marginal moment matching in words; empty if not measured."""
+    def main_effects(self) -> dict[str, dict[str, Effect]]:
+        """Mean lead of SDP over noise levels, by partition and rival; empty if one was not measured."""
         covariance, dvia = self.statement("tv-covariance"), self.statement("tv-dvia-better")
         compared = (
             ("marginal moment matching", covariance.answer),
             ("the variant of DVIA that is close to Table 28", dvia.regular),
             ("DVIA as published", dvia.answer),
         )
-        sentences, ahead = [], list[bool]()
         partitions = {
-            MAIN_CONVENTION: "With bins between joint extremes",
-            HEADLINE_CONVENTION: "With equal-mass cells, which are the same for all rules (headline)",
+            MAIN_CONVENTION: "bins between joint extremes",
+            HEADLINE_CONVENTION: "equal-mass cells, which are the same for all rules (headline)",
         }
-        for convention, partition in partitions.items():
-            effects = {
+        leads = {
+            partition: {
                 rival: mean
                 for rival, answer in compared
                 for trial in (answer.trials if answer else ())
                 if trial.convention == convention and trial.effects and (mean := trial.mean)
             }
-            if len(effects) < len(compared):
-                return ""
-            ahead += [effect.range[1] > 0 for effect in effects.values()]
-            parts = labels.listed([effect.compared(rival) for rival, effect in effects.items()])
-            sentences.append(f"{partition}, 1 − TV of SDP is {parts}.")
-        verdict = "Yes" if all(ahead) else "In part" if any(ahead) else "No"
+            for convention, partition in partitions.items()
+        }
+        return leads if all(len(effects) == len(compared) for effects in leads.values()) else {}
+
+    @property
+    def main_verdict(self) -> str:
+        """Whether SDP is more accurate than its rivals: ``Yes``, ``In part`` or ``No``."""
+        ahead = [one.range[1] > 0 for effects in self.main_effects.values() for one in effects.values()]
+        return "Yes" if all(ahead) else "In part" if any(ahead) else "No"
+
+    @property
+    def main_findings(self) -> Iterator[str]:
+        """Comparisons of SDP with each rival, as sentences."""
+        leads = list(self.main_effects.values())
+        for rival in list(leads[0]) if leads else []:
+            ends = [effects[rival].range[1:] for effects in leads]
+            if all(low > 0 for low, _ in ends):
+                yield f"SDP is more accurate than {rival} in both partitions."
+            elif all(high < 0 for _, high in ends):
+                yield f"SDP is less accurate than {rival} in both partitions."
+            else:
+                yield f"The comparison with {rival} depends on the partition."
+
+    @property
+    def main_claim(self) -> str:
+        """Effects of SDP against DVIA and marginal moment matching in words; empty if not measured."""
+        if not self.main_effects:
+            return ""
+        sentences = [
+            f"With {partition}, 1 − TV of SDP is "
+            f"{labels.listed([effect.compared(rival) for rival, effect in effects.items()])}."
+            for partition, effects in self.main_effects.items()
+        ]
         means = f"These are means over {len(TV_SIGMAS)} noise levels, with 95 % intervals."
-        return f"{verdict}. {' '.join(sentences)} {means}"
+        return f"{self.main_verdict}. {' '.join(sentences)} {means}"
 
 
 def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, str]]:

@@ -55,6 +55,9 @@ class EqualCompute(Section):
         passes = compared.groupby("rule", observed=True)["passes"].agg(["min", "max"])
         return {
             "answer": answer(best),
+            "noise_shares": noise_shares(best),
+            "compared_nets": len(_complete(best).drop_duplicates(NET)),
+            "compared_widths": listed([str(width) for width in sorted(set(_complete(best)["width"]))]),
             "without_limits": _by_noise(_complete(best_inside(compared.assign(accurate=True)))),
             "figures": [_wins(best), _crossings(crossovers(best))],
             "nets": len(best.drop_duplicates(NET)),
@@ -97,6 +100,22 @@ def answer(best: pd.DataFrame) -> str:
         f"{said} At larger noise, the share is {_share(best[shallow])} for means and standard deviations of "
         f"nets with one or two hidden layers, and {_share(best[large & ~shallow])} otherwise."
     )
+
+
+def noise_shares(best: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Return the share of settings in which looking inside wins, by noise and by uses and depths."""
+    best = _complete(best)
+    large = best["noise"] > 1
+    shallow = (best["depth"] <= SHALLOW) & best["use"].isin(("mean", "standard_deviation"))
+    above = "above one kink distance"
+    rows = (
+        ("below one kink distance", "all", best["noise"] < 1),
+        ("one kink distance", "all", best["noise"] == 1),
+        (above, "all", large),
+        (above, "mean and standard deviations, one or two hidden layers", large & shallow),
+        (above, "all others", large & ~shallow),
+    )
+    return [(noise, part, _share(best[chosen])) for noise, part, chosen in rows if chosen.any()]
 
 
 def _complete(best: pd.DataFrame) -> pd.DataFrame:

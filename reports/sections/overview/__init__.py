@@ -268,17 +268,18 @@ def when_to_sample(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits
         if slower:
             counts = [v.samples[1] for v in slower if v.samples]
             rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in slower)))
-            factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0).replace(" to ", " to 1/")
+            factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0)
             said.append(
-                f"On {name}, {labels.span(counts, 0)} Monte Carlo samples are as accurate as {rules}, the "
-                f"best deterministic rule, and take 1/{factors} of its time."
+                f"On {name}, {labels.span(counts, 0)} Monte Carlo samples are as accurate as the best "
+                f"deterministic rule, {rules}, which takes {factors} times as long."
             )
         elif faster:
             rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in faster)))
             counts = [v.samples[1] for v in faster if v.samples]
             said.append(
-                f"On {name}, {rules} is as accurate as {labels.span(counts, 0)} samples and faster; sample "
-                "if this is not accurate enough."
+                f"On {name}, the best deterministic rule, {rules}, is faster than the "
+                f"{labels.span(counts, 0)} samples that reach its accuracy. Draw more samples if "
+                "higher accuracy is required."
             )
     return " ".join(said)
 

@@ -209,9 +209,9 @@ def _finding(rows: Sequence[Context]) -> str:
     mean, sd = best["area"]["mean"], best["area"]["sd"]
     spread = "" if math.isnan(sd) else f" ± {sd:.2f}"
     text = (
-        f"Of {labels.plural(len(rows), 'pair')} of model and score, {best['score']} on the "
-        f"{best['objective']} model gives the smallest area, {mean:.2f}{spread} %. Perfect is "
-        f"{PERFECT:.1f} %; the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %."
+        f"Of {labels.plural(len(rows), 'pair')} of model and score, the {best['score']} score on the "
+        f"{best['objective']} model has the smallest area, {mean:.2f}{spread} %. In the paper, the PD Cauchy "
+        "score on the PD loss Gauss model has the smallest area, 18.3 %."
     )
     softmax = SCORE_STYLES["softmax_entropy"].label
     entropy = {row["objective"]: row["area"]["mean"] for row in rows if row["score"] == softmax}
@@ -222,11 +222,12 @@ def _finding(rows: Sequence[Context]) -> str:
         below = sum(means[0] < limit for means, limit in zip(readings, limits, strict=True))
         some = sum(min(means) < limit for means, limit in zip(readings, limits, strict=True))
         text += (
-            f" {below} of {labels.plural(len(pairs), 'pairwise score')} {'is' if below == 1 else 'are'} "
-            f"below the softmax entropy of the same model, {some} under some reading."
+            f" For {below} of {labels.plural(len(pairs), 'pairwise score')}, the area is below that of the "
+            "softmax entropy of the same model. With the most favourable interpretation of each score, "
+            f"this holds for {some}."
         )
     if any(row["seeds"] == 1 for row in rows):
-        text += " Values without ± are of one seed."
+        text += " Values without ± are from one seed."
     return text
 
 

@@ -96,32 +96,44 @@ def sensitivity(frame: pd.DataFrame) -> Context | None:
         "layers": NetKind(activation, depth).label,
         "metrics": metrics,
         "recipes": recipes,
+        "choices": [
+            {
+                "choice": title,
+                "count": len(some),
+                "ahead": [_ahead(some, "dvia", sigma) or "–" for sigma in sigmas],
+                "extremes": _extremes(some, sigmas[-1]) or "–",
+            }
+            for title, some in (("partition", metrics), ("training recipe", recipes))
+            if len(some) > 1
+        ],
         "sentences": [said for title, some in kinds if len(some) > 1 for said in _said(title, some, sigmas)],
     }
 
 
 def _said(title: str, variants: Sequence[Context], sigmas: Sequence[float]) -> Iterator[str]:
     """Sentences on the order of SDP and DVIA over variants, and on the range of SDP."""
-    every, last = [variant["means"] for variant in variants], sigmas[-1]
     for dvia, version in DVIA.items():
-        parts = []
-        for sigma in sigmas:
-            own = [means for means in every if {(sigma, "sdp"), (sigma, dvia)} <= means.keys()]
-            if own:
-                ahead = sum(means[sigma, "sdp"] > means[sigma, dvia] for means in own)
-                parts.append(f"{ahead} of {len(own)} at σ\u00a0=\u00a0{sigma:g}")
-        if parts:
-            yield (
-                f"With {len(every)} {title}, 1 − TV of SDP is above that of DVIA {version} in "
-                f"{', '.join(parts)}."
-            )
-    known = [(own["means"][last, "sdp"], own["name"]) for own in variants if (last, "sdp") in own["means"]]
-    if known:
-        (low, lowest), (high, highest) = min(known), max(known)
-        yield (
-            f"1 − TV of SDP at σ\u00a0=\u00a0{last:g} ranges from {low:.3f} ({lowest}) to {high:.3f} "
-            f"({highest})."
-        )
+        counts = {sigma: count for sigma in sigmas if (count := _ahead(variants, dvia, sigma))}
+        if counts:
+            parts = ", ".join(f"{count} at σ\u00a0=\u00a0{sigma:g}" for sigma, count in counts.items())
+            yield f"With {len(variants)} {title}, 1 − TV of SDP is above that of DVIA {version} in {parts}."
+    if text := _extremes(variants, sigmas[-1]):
+        yield f"1 − TV of SDP at σ\u00a0=\u00a0{sigmas[-1]:g} ranges from {text}."
+
+
+def _ahead(variants: Sequence[Context], dvia: str, sigma: float) -> str:
+    """Count the variants in which 1 - TV of SDP is above that of DVIA: ``5 of 9``; empty if not measured."""
+    own = [one["means"] for one in variants if {(sigma, "sdp"), (sigma, dvia)} <= one["means"].keys()]
+    return f"{sum(means[sigma, 'sdp'] > means[sigma, dvia] for means in own)} of {len(own)}" if own else ""
+
+
+def _extremes(variants: Sequence[Context], sigma: float) -> str:
+    """Smallest and largest 1 - TV of SDP with their variants; empty if not measured."""
+    known = [(own["means"][sigma, "sdp"], own["name"]) for own in variants if (sigma, "sdp") in own["means"]]
+    if not known:
+        return ""
+    (low, lowest), (high, highest) = min(known), max(known)
+    return f"{low:.3f} ({lowest}) to {high:.3f} ({highest})"
 
 
 def _headline(specs: list[str]) -> str:

@@ -208,13 +208,16 @@ def _selection_effect(by_reading: Mapping[str, Measured]) -> list[str]:
     if len(falls_of) < 2 or falls_of.isna().any():
         return []
     by_count = falls_of.rename(CANDIDATES).sort_index()
-    listed = ", ".join(f"{labels.number(fall)} with {count}" for count, fall in by_count.items())
+    listed = labels.listed(
+        [f"{labels.number(fall)} with {count} candidates" for count, fall in by_count.items()]
+    )
     said = (
-        "The narrowest of the candidates that qualify is chosen. Its coverage falls from validation to test, "
-        f"on average over sets, seeds and methods with noisy inputs, by {listed} candidates."
+        "For each seed, the qualified candidate with the narrowest validation intervals is selected. From "
+        f"validation to test rows, its coverage decreases by {listed}. These are means over data sets, seeds "
+        "and methods with noisy inputs."
     )
     if by_count.is_monotonic_increasing and by_count.iloc[0] > 0:
-        said += " With many candidates, the narrowest one was lucky on its few validation rows."
+        said += " This selection bias increases with the number of candidates."
     return [said]
 
 
@@ -230,7 +233,10 @@ def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> l
         if widths:
             wins.setdefault(min(widths, key=lambda rule: widths[rule]), []).append(name)
     parts = "; ".join(f"{label(rule, traits)} on {', '.join(names)}" for rule, names in wins.items())
-    among = "Narrowest intervals among methods that do not sample and for which every seed qualified"
+    among = (
+        "These methods have the narrowest intervals among those that do not sample and for which every seed "
+        "qualified"
+    )
     return [f"{among}: {parts}."] if parts else []
 
 
