@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -66,44 +67,40 @@ class Add(nn.Module):
         return a + b
 
 
-def _aligned(op: str, a: Tensor, b: Tensor) -> None:
-    """Require two values whose batch dimensions broadcast with each other in torch."""
-    if a.ndim != b.ndim:
-        raise NoLinearPartError(f"{op} of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
+class _OfTwo(nn.Module):
+    """A function of two values with the same number of dimensions, which are broadcast."""
 
-
-class Multiply(nn.Module):
-    """Elementwise product of two values with the same number of dimensions, which are broadcast."""
+    text: ClassVar[str]
+    function: ClassVar[Any]
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        _aligned("a product", a, b)
-        return a * b
+        if a.ndim != b.ndim:  # torch would broadcast the batch dimension of one with an event of the other
+            shapes = f"{tuple(a.shape[1:])} and {tuple(b.shape[1:])}"
+            raise NoLinearPartError(f"{self.text} of values of shapes {shapes}")
+        return self.function(a, b)
 
 
-class Quotient(nn.Module):
-    """Elementwise a / b of two values with the same number of dimensions, which are broadcast."""
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        _aligned("a quotient", a, b)
-        return a / b
+class Multiply(_OfTwo):
+    text, function = "a product", staticmethod(torch.mul)
 
 
-class MatrixProduct(nn.Module):
+class Quotient(_OfTwo):
+    text, function = "a quotient", staticmethod(torch.div)
+
+
+class Maximum(_OfTwo):
+    text, function = "a maximum", staticmethod(torch.maximum)
+
+
+class MatrixProduct(_OfTwo):
     """Product of matrices (N, *more, i, j) and (N, *more, j, k)."""
 
+    text, function = "a product of matrices", staticmethod(torch.matmul)
+
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        _aligned("a product of matrices", a, b)
-        if a.ndim < 3:
+        if a.ndim == b.ndim < 3:
             raise NoLinearPartError("a product of matrices over the batch dimension")
-        return a @ b
-
-
-class Maximum(nn.Module):
-    """Elementwise maximum of two values with the same number of dimensions, which are broadcast."""
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        _aligned("a maximum", a, b)
-        return torch.maximum(a, b)
+        return super().forward(a, b)
 
 
 class MaximumOfPairs(Maximum):
