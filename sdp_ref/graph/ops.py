@@ -1,9 +1,8 @@
-"""Modules for ops that torch.nn has no module for."""
+"""Modules for ops that torch.nn has no module for; no op that a trace makes of them touches the batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -67,40 +66,32 @@ class Add(nn.Module):
         return a + b
 
 
-class _OfTwo(nn.Module):
-    """A function of two values with the same number of dimensions, which are broadcast."""
-
-    text: ClassVar[str]
-    function: ClassVar[Any]
+class Multiply(nn.Module):
+    """Elementwise product of two values with the same number of dimensions, which are broadcast."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        if a.ndim != b.ndim:  # torch would broadcast the batch dimension of one with an event of the other
-            shapes = f"{tuple(a.shape[1:])} and {tuple(b.shape[1:])}"
-            raise NoLinearPartError(f"{self.text} of values of shapes {shapes}")
-        return self.function(a, b)
+        return a * b
 
 
-class Multiply(_OfTwo):
-    text, function = "a product", staticmethod(torch.mul)
+class Quotient(nn.Module):
+    """Elementwise a / b of two values with the same number of dimensions, which are broadcast."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a / b
 
 
-class Quotient(_OfTwo):
-    text, function = "a quotient", staticmethod(torch.div)
-
-
-class Maximum(_OfTwo):
-    text, function = "a maximum", staticmethod(torch.maximum)
-
-
-class MatrixProduct(_OfTwo):
+class MatrixProduct(nn.Module):
     """Product of matrices (N, *more, i, j) and (N, *more, j, k)."""
 
-    text, function = "a product of matrices", staticmethod(torch.matmul)
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a @ b
+
+
+class Maximum(nn.Module):
+    """Elementwise maximum of two values with the same number of dimensions, which are broadcast."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        if a.ndim == b.ndim < 3:
-            raise NoLinearPartError("a product of matrices over the batch dimension")
-        return super().forward(a, b)
+        return torch.maximum(a, b)
 
 
 class MaximumOfPairs(Maximum):
@@ -110,18 +101,11 @@ class MaximumOfPairs(Maximum):
 class Sum(nn.Module):
     """Sum over dimensions `dims` of an event."""
 
-    text = "a sum"
-
     def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
         super().__init__()
         self.dims, self.keepdim = tuple(dims), keepdim
 
     def forward(self, x: Tensor) -> Tensor:
-        if any(d % x.ndim == 0 for d in self.dims):
-            raise NoLinearPartError(f"{self.text} over the batch")
-        return self.apply_to(x)
-
-    def apply_to(self, x: Tensor) -> Tensor:
         return self.summed(x)
 
     def summed(self, x: Tensor) -> Tensor:
@@ -130,18 +114,14 @@ class Sum(nn.Module):
 
 
 class Mean(Sum):
-    text = "a mean"
-
-    def apply_to(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return x.mean(self.dims, self.keepdim)
 
 
 class VectorNorm(Sum):
     """Euclidean length over dimensions `dims` of an event."""
 
-    text = "a norm"
-
-    def apply_to(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return torch.linalg.vector_norm(x, 2, self.dims, self.keepdim)
 
 
@@ -153,8 +133,6 @@ class Cat(nn.Module):
         self.dim = dim
 
     def forward(self, *values: Tensor) -> Tensor:
-        if self.dim % values[0].ndim == 0:
-            raise NoLinearPartError("a concatenation along the batch dimension")
         return torch.cat(values, self.dim)
 
 
@@ -167,10 +145,7 @@ class _Constant(nn.Module):
 
     def of(self, x: Tensor) -> Tensor:
         """Return the constant in the dtype and on the device of `x`."""
-        constant = torch.as_tensor(self.constant, dtype=x.dtype, device=x.device)
-        if constant.ndim > x.ndim or (constant.ndim == x.ndim and constant.shape[0] != 1):
-            raise NoLinearPartError("a constant with a batch dimension")
-        return constant
+        return torch.as_tensor(self.constant, dtype=x.dtype, device=x.device)
 
 
 class Shift(_Constant):

@@ -78,11 +78,7 @@ class Tape:
 
 
 def overwritten(
-    old: Tensor,
-    new: Tensor,
-    place: tuple[Any, Any, int],
-    written: tuple[Any, Any, int],
-    length: int,
+    old: Tensor, new: Tensor, place: tuple[Any, Any, int], written: tuple[Any, Any, int], length: int
 ) -> Tensor:
     """Return a view of memory after a write to another view of it."""
     memory = torch.zeros(length, dtype=new.dtype, device=new.device)
@@ -214,13 +210,7 @@ class _Recorder(TorchDispatchMode):
         self.memory.setdefault(tensor.untyped_storage()._cdata, []).append(weakref.ref(tensor))
 
     def _enter(
-        self,
-        function: Any,
-        args: Any,
-        kwargs: Any,
-        results: Sequence[Any],
-        draws: bool,
-        new: bool = False,
+        self, function: Any, args: Any, kwargs: Any, results: Sequence[Any], draws: bool, new: bool = False
     ) -> None:
         """Record an op, whose arguments are references already, and number its results, perhaps all anew."""
         # an op may return its input

@@ -27,16 +27,7 @@ from sdp_ref.graph.aten.call import Call
 from sdp_ref.graph.aten.table import KNOWN, builder_of
 from sdp_ref.graph.nonlinear import MAX_POOLS
 from sdp_ref.graph.ops import Unknown
-from sdp_ref.graph.recording import (
-    Entry,
-    Ref,
-    Span,
-    Tape,
-    UntraceableError,
-    by_ordinary_ops,
-    leaves,
-    record,
-)
+from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, by_ordinary_ops, leaves, record
 from sdp_ref.graph.replay import (
     Fusion,
     Layout,

@@ -77,22 +77,10 @@ class Mixture(Law):
         laws = list(components)
         if not laws or not all(isinstance(law, Law) for law in laws):
             raise ValueError("components must be one law or more")
-        if {type(law) for law in laws} == {Gaussian, DiagonalGaussian}:
-            laws = of_one_family(laws)
-        first = laws[0]
-        for law in laws[1:]:
-            if type(law) is not type(first):
-                raise ValueError(
-                    f"components are of one family, got {type(first).__name__} and {type(law).__name__}"
-                )
-            if law.location.shape != first.location.shape:
-                raise ValueError(
-                    f"components have one shape, got {tuple(first.location.shape)} and "
-                    f"{tuple(law.location.shape)}"
-                )
-        if len({law.described for law in laws}) > 1:  # the stability index or the shape belongs to the family
-            raise ValueError(f"components are of one family, got {first.described} and others")
-        rows = joined([law[b] for b in range(first.batch) for law in laws])
+        if len({law.location.shape for law in laws}) > 1:
+            shapes = " and ".join(str(tuple(law.location.shape)) for law in laws)
+            raise ValueError(f"components have one shape, got {shapes}")
+        rows = joined([law[b] for b in range(laws[0].batch) for law in laws])
         return cls(torch.as_tensor(weights), rows)
 
     @property

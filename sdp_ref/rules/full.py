@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
-from sdp_ref.errors import CovarianceSizeError, NoFormulaError, NoLinearPartError
+from sdp_ref.errors import CovarianceSizeError, NoFormulaError
 from sdp_ref.graph import trace
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, max_pool, softmax_dim
@@ -24,16 +24,7 @@ from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Maximum, MaximumOfPairs, 
 from sdp_ref.jacobian.local import linear_part
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, joined
 from sdp_ref.rules.base import as_gaussian, stored
-from sdp_ref.rules.joint import (
-    AffineStep,
-    CopyStep,
-    Joint,
-    JointStep,
-    MeanStep,
-    Numbers,
-    Rows,
-    copied,
-)
+from sdp_ref.rules.joint import AffineStep, CopyStep, Joint, JointStep, MeanStep, Numbers, Rows, copied
 from sdp_ref.rules.joint_ops import (
     MaximumStep,
     NormStep,
@@ -277,13 +268,7 @@ def _affine(module: nn.Module) -> JointStep:
 
 
 def _add(_module: nn.Module) -> JointStep:
-    def bind(a: Tensor, b: Tensor) -> tuple[Tensor, Rows]:
-        if a.ndim != b.ndim:
-            shapes = f"{tuple(a.shape[1:])} and {tuple(b.shape[1:])}"
-            raise NoLinearPartError(f"a sum of values of shapes {shapes}")
-        return a + b, torch.add
-
-    return MeanStep(bind, single=True)
+    return MeanStep(lambda a, b: (a + b, torch.add), single=True)
 
 
 def _cat(module: Any) -> JointStep:

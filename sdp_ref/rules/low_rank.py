@@ -139,12 +139,8 @@ class Expansion:
         return torch.where(whole > 0, _norm(missing) / torch.where(whole > 0, whole, 1.0), 0.0)
 
     def _like(self) -> Values:
-        return {
-            v: rows[:, 0]
-            for v, rows in self.image(
-                {v: f.new_zeros(len(f), 1, *f.shape[2:]) for v, f in self.factors.items()}
-            ).items()
-        }
+        zeros = {v: f.new_zeros(len(f), 1, *f.shape[2:]) for v, f in self.factors.items()}
+        return {v: rows[:, 0] for v, rows in self.image(zeros).items()}
 
 
 def _combined(factor: Tensor, columns: Tensor) -> Tensor:
@@ -199,9 +195,8 @@ class Factors(Factored):
         self.columns = columns
         self.means, self.factors, self.remainders = {0: mean}, {0: factor}, {0: remainder}
         self.dropped, self.beyond = mean.new_zeros(2, len(mean))
-        self._generator = torch.Generator().manual_seed(
-            _SEED
-        )  # a separate generator: the result does not depend on the global one
+        # a separate generator: the result does not depend on the global one
+        self._generator = torch.Generator().manual_seed(_SEED)
         if factor.shape[1] > columns:
             self._compress(Expansion({0: factor}, {}, (0,)), None, self.means, {0: self.variance(0)})
 

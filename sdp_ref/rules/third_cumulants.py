@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
 from sdp_ref.activations.numerics.normal import gauss_legendre
-from sdp_ref.graph.affine import AFFINE, Affine, Rearrangement
+from sdp_ref.graph.affine import AFFINE, Affine
 from sdp_ref.laws import Gaussian, Law, joined, unchecked
 from sdp_ref.rules.base import as_gaussian, stored
 from sdp_ref.rules.joint import elementwise_input
@@ -102,12 +102,6 @@ def _affine(rule: ThirdCumulants, module: nn.Module) -> Callable[[_Skewed], Law]
         return unchecked(_Skewed, mean, covariance, third)
 
     return propagate
-
-
-@ThirdCumulants.handles(nn.Flatten)
-def _flatten(_rule: ThirdCumulants, module: nn.Flatten, law: _Skewed) -> Law:
-    Rearrangement(module).check(law.mean)
-    return unchecked(_Skewed, module(law.mean), law.covariance, law.third)
 
 
 @ThirdCumulants.prepares(*ELEMENTWISE)

@@ -365,12 +365,8 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
             return Verdict(True, share=min(share, 1.0))
         row, k = (int(i) for i in bad.nonzero()[0])
         got, want = float(found[-1][row, k]), float(half[row, k])
-        numbers = {
-            "got": got,
-            "expected": want,
-            "error": abs(got - want),
-            "tolerance": _VANISHED * float(scale[row, k]),
-        }
+        tolerance = _VANISHED * float(scale[row, k])
+        numbers = {"got": got, "expected": want, "error": abs(got - want), "tolerance": tolerance}
         text = (
             f"output {k}: (mean - f(m)) / t at the covariance t S, t = {_NOISE[-1]:g}, is {got:.6g}; "
             f"1/2 tr(H S) is {want:.6g}, and the difference does not vanish with t"
