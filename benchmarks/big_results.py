@@ -12,15 +12,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
-from collections.abc import Iterator
-from dataclasses import replace
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.results.exchange import Export
-from sdp_bench.bench.results.record import Record, RunDescription, Selection, StoredNet, Unit
 from sdp_bench.bench.results.store import Store
 from sdp_bench.reports.results import BASELINES
 
@@ -30,82 +28,56 @@ SHIFTS = [*itertools.product((0, 1000), (0, 1000), (1.0, 3.0, 7.0))]
 
 def make(path: Path, records: int) -> None:
     """Write a results file of so many records."""
-    committed = Export(BASELINES)
+    committed = in_one_run(Export(BASELINES).tables())
+    copies = [copied(committed, number) for number in range(-(-records // len(committed["records"])))]
+    tables = {name: pd.concat([copy[name] for copy in copies], ignore_index=True) for name in committed}
+    for name, key in {"runs": "id", "rules": "spec", "nets": "digest"}.items():
+        tables[name] = tables[name].drop_duplicates(key)
     with Store(path, writing=True) as store:
-        newest = committed.run()
-        runs = [committed.run(number) for number in committed.runs()]
-        described = RunDescription(
-            **{name: getattr(newest, name) for name in ("preset", "settings", "environment")},
-            command="sdp-bench run --all",
-            experiments=_selections(runs),
-            left_out=newest.left_out,
-        )
-        tables, nets = committed.tables(), list(committed.stored_nets().values())
-        pairs = tables["members"][["experiment", "unit"]].drop_duplicates()
-        copies = [_Copy(number) for number in range(-(-records // len(tables["records"])))]
-        number = store.begin_run(
-            described,
-            nets=[copy.net(net) for copy in copies for net in nets],
-            units=[copy.unit(unit) for copy in copies for unit in _rows(tables["units"], Unit)],
-            rules=committed.rules(),
-            members=[
-                (name, copy.key(unit)) for copy in copies for name, unit in pairs.itertuples(index=False)
-            ],
-        )
-        left = records
-        for copy in copies:
-            table = tables["records"].iloc[:left].drop(columns="run")
-            left -= len(table)
-            store.write_group(number, [copy.record(record) for record in _rows(table, Record)], [], ())
-        store.finish_run(number, 3600.0)
+        store.add(tables | {"records": tables["records"].head(records)})
 
 
-class _Copy:
-    """The committed results as if of other nets, inputs or noise."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        nets, inputs, self.factor = SHIFTS[number % len(SHIFTS)]
-        self.seeds, self.inputs = nets + 10_000 * (number // len(SHIFTS)), inputs
-        self.random = np.random.default_rng(number)
-
-    def key(self, text: str) -> str:
-        return hashlib.sha256(f"{text} {self.number}".encode()).hexdigest()[:16] if self.number else text
-
-    def digest(self, text: str | None) -> str | None:
-        if text is None or not self.seeds:
-            return text
-        return hashlib.sha256(f"{text} {self.seeds}".encode()).hexdigest()[:16]
-
-    def net(self, net: StoredNet) -> StoredNet:
-        return replace(net, digest=self.digest(net.digest), seed=net.seed + self.seeds)
-
-    def unit(self, unit: Unit) -> Unit:
-        if unit.net is None:
-            return replace(unit, key=self.key(unit.key), seed=(unit.seed or 0) + 100 * self.number)
-        moved = {"input": (unit.input or 0) + self.inputs, "sigma": unit.sigma * self.factor}
-        return replace(unit, key=self.key(unit.key), net=self.digest(unit.net), **moved)
-
-    def record(self, record: Record) -> Record:
-        # A little smaller: a total variation of 1 could not be larger.
-        value = record.value * (1 - 1e-3 * self.random.random()) if self.number else record.value
-        return replace(record, unit=self.key(record.unit), value=float(value))
+def in_one_run(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The tables as if the newest run had measured all experiments."""
+    experiments: dict[str, dict[str, list[str]]] = {}
+    for text in tables["runs"]["experiments"]:
+        for name, selection in json.loads(text).items():
+            own = experiments.setdefault(name, {"metrics": [], "rules": []})
+            for part, specs in selection.items():
+                own[part] += [spec for spec in specs if spec not in own[part]]
+    described = {"command": "sdp-bench run --all", "experiments": json.dumps(experiments), "seconds": 3600.0}
+    run = tables["runs"].nlargest(1, "id").assign(id=1, **described)
+    members = tables["members"].assign(run=1).drop_duplicates()
+    of_run = {"members": members, "records": tables["records"].assign(run=1)}
+    return tables | of_run | {"runs": run, "failures": tables["failures"].head(0)}
 
 
-def _selections(runs) -> dict[str, Selection]:
-    metrics: dict[str, dict[str, None]] = {}
-    rules: dict[str, dict[str, None]] = {}
-    for run in runs:
-        for name, part in run.experiments.items():
-            metrics.setdefault(name, {}).update(dict.fromkeys(part.metrics))
-            rules.setdefault(name, {}).update(dict.fromkeys(part.rules))
-    return {name: Selection(tuple(metrics[name]), tuple(rules[name])) for name in metrics}
+def copied(tables: dict[str, pd.DataFrame], number: int) -> dict[str, pd.DataFrame]:
+    """The tables as if of other nets, inputs or noise."""
+    seeds, inputs, factor = SHIFTS[number % len(SHIFTS)]
+    seeds += 10_000 * (number // len(SHIFTS))
+    nets, units, records = (tables[name] for name in ("nets", "units", "records"))
+    # A little smaller: a total variation of 1 could not be larger.
+    share = 1 - 1e-3 * np.random.default_rng(number).random(len(records)) if number else 1.0
+    return tables | {
+        "nets": nets.assign(digest=renamed(nets["digest"], seeds), seed=nets["seed"] + seeds),
+        "units": units.assign(
+            key=renamed(units["key"], number),
+            net=renamed(units["net"], seeds),
+            input=units["input"] + inputs,
+            sigma=units["sigma"] * factor,
+            seed=units["seed"] + 100 * number,
+        ),
+        "members": tables["members"].assign(unit=renamed(tables["members"]["unit"], number)),
+        "records": records.assign(unit=renamed(records["unit"], number), value=records["value"] * share),
+    }
 
 
-def _rows(table: pd.DataFrame, kind: type) -> Iterator:
-    names = list(table.columns)
-    columns = [table[name].astype(object).where(table[name].notna(), None).tolist() for name in names]
-    return (kind(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
+def renamed(column: pd.Series, number: int) -> pd.Series:
+    """Other hashes in place of those of a column, except for copy 0."""
+    texts = column.astype(object)
+    names = {t: hashlib.sha256(f"{t} {number}".encode()).hexdigest()[:16] for t in texts.dropna().unique()}
+    return texts.map(names) if number else texts
 
 
 if __name__ == "__main__":

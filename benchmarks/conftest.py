@@ -1,13 +1,12 @@
 """Shared by the benchmarks: one thread and two, and the times of several sides by turns."""
 
 import statistics
-from collections.abc import Callable, Mapping
 
 import pytest
 import torch
 
 from sdp_bench.bench import environment
-from sdp_bench.bench.runtime.timing import Ratio, by_turns, clock
+from sdp_bench.bench.runtime.timing import Ratio, by_turns
 
 
 def pytest_benchmark_generate_machine_info() -> dict[str, object]:
@@ -29,21 +28,15 @@ def threads(request: pytest.FixtureRequest):
 
 @pytest.fixture
 def compare(benchmark, capsys: pytest.CaptureFixture[str]):
-    """Function that times sides by turns and prints their times, and ratios to the first side.
+    """Function that times sides, given by name, by turns, and prints times and ratios to the first side.
 
     A ratio is the median, with quartiles, of the ratios within a round, since a shared machine's speed
     drifts. `work` is the amount of work in a call of each side, if they differ: times are then for each unit.
     """
 
-    def compared(
-        title: str,
-        sides: Mapping[str, Callable[[], object]],
-        rounds: int = 9,
-        work: Mapping[str, float] | None = None,
-        now: Callable[[], float] = clock,
-    ) -> dict[str, list[float]]:
+    def compared(title, sides, rounds=9, work=None):
         benchmark.group = f"{title}, {torch.get_num_threads()} thread(s)"
-        times = by_turns(sides, rounds if benchmark.enabled else 1, now=now)
+        times = by_turns(sides, rounds if benchmark.enabled else 1)
         if work:
             times = {side: [each / work[side] for each in seconds] for side, seconds in times.items()}
         first = next(iter(sides))
@@ -52,10 +45,9 @@ def compare(benchmark, capsys: pytest.CaptureFixture[str]):
             for side, seconds in times.items():
                 ratio = Ratio.of(seconds, times[first])
                 benchmark.extra_info[f"{side} / {first}"] = ratio.median
-                print(
-                    f"  {side:42s} {1e3 * statistics.median(seconds):11.4g} ms"
-                    f" {ratio.median:8.2f} x {first} [{ratio.lower:.2f}, {ratio.upper:.2f}]"
-                )
+                median = 1e3 * statistics.median(seconds)
+                relative = f"{ratio.median:8.2f} x {first} [{ratio.lower:.2f}, {ratio.upper:.2f}]"
+                print(f"  {side:42s} {median:11.4g} ms {relative}")
         benchmark.pedantic(sides[first], rounds=1)
         return times
 

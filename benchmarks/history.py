@@ -55,11 +55,10 @@ def measure(machine: str, cpu: str, *commits: str) -> None:
     run = [*asv, "run", "-E", "existing", "--machine", machine, "--bench", "^ratios", "--set-commit-hash"]
     for commit in commits or releases():
         with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "ASV_PYTHONPATH": folder}
             git("worktree", "add", "--detach", folder, commit)
             try:  # asv reports what an old version cannot run, and exits with 2
-                subprocess.run(
-                    [*run, commit], cwd=ROOT, env={**os.environ, "ASV_PYTHONPATH": folder}, check=False
-                )
+                subprocess.run([*run, commit], cwd=ROOT, env=environment, check=False)
             finally:
                 git("worktree", "remove", "--force", folder)
         keep(machine)
@@ -83,15 +82,11 @@ def table(folder: str) -> pd.DataFrame:
             continue
         commit, params = results.commit_hash, results.get_result_params(RATIO)
         version = released.get(commit) or f"{version_at(commit)} ({commit[:8]})"
+        machine = results.params["machine"], results.params["cpu"]
         columns = [results.get_result_value(name, params) for name in (RATIO, SPREAD)]
-        for key, ratio, spread in zip(itertools.product(*params), *columns, strict=True):
-            names = [name.strip("'") for name in key]
-            rows.append([results.params["machine"], results.params["cpu"], version, *names, ratio, spread])
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    return frame.dropna(subset="ratio")
-
-
-TICKS = [2, 5, 10, 20, 50, 100]
+        for key, *numbers in zip(itertools.product(*params), *columns, strict=True):
+            rows.append([*machine, version, *(name.strip("'") for name in key), *numbers])
+    return pd.DataFrame(rows, columns=COLUMNS).dropna(subset="ratio")
 
 
 def figure(frame: pd.DataFrame) -> str:
@@ -100,11 +95,10 @@ def figure(frame: pd.DataFrame) -> str:
         frame, x="version", y="ratio", hue="method", style="method", row="phase", col="net",
         kind="line", markers=True, dashes=False, height=2.6, aspect=1.4,
     )  # fmt: skip
-    grid.set(yscale="log", xlabel="", ylabel="regular passes").set_titles("{col_name}, {row_name}")
-    grid.set(yticks=TICKS, yticklabels=TICKS).tick_params(
-        axis="y", which="minor", left=False, labelleft=False
-    )
-    grid.tick_params(axis="x", rotation=90)
+    ticks = [2, 5, 10, 20, 50, 100]
+    grid.set(yscale="log", xlabel="", ylabel="regular passes", yticks=ticks, yticklabels=ticks)
+    grid.set_titles("{col_name}, {row_name}").tick_params(axis="x", rotation=90)
+    grid.tick_params(axis="y", which="minor", left=False, labelleft=False)
     text = io.StringIO()
     grid.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue().partition("<!DOCTYPE")[2].partition(">")[2]
@@ -113,9 +107,8 @@ def figure(frame: pd.DataFrame) -> str:
 def page(results: str, output: str) -> None:
     """Write a figure and a table of the ratios of each machine."""
     mpl.use("svg")
-    mpl.rcParams.update(
-        {"svg.fonttype": "none", "svg.hashsalt": "sdp-bench"}
-    )  # small, and the same every time
+    # text as text, which is small, and the same identifiers every time
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "sdp-bench"})
     parts = []
     for (machine, cpu), frame in table(results).groupby(["machine", "cpu"], sort=False):
         cells = frame["ratio"].map("{:.4g}".format) + " (" + frame["spread"].map("{:.2f}".format) + ")"

@@ -13,14 +13,16 @@ of timm's models. Weights are random. torchvision's compiled ops, which no class
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import re
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from torch import Tensor, nn
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import one_line
-from sdp_bench.bench.executors.local import Limits, apart, tell
+from sdp_bench.bench.executors.local import Limits, apart
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph import ops
 from sdp_ref.graph.trace import trace
@@ -41,21 +43,8 @@ MODELS, AGREEMENT = DOCS / "models.csv", DOCS / "models_agreement.csv"
 HOW_MANY = {"torchvision": 80, "timm": 120, "transformers": 4}
 TRANSFORMERS = ("ViT", "BERT", "GPT-2", "Llama (SwiGLU, shared heads)")
 WIDEST = 8e7  # weights of the largest model of timm that is listed
-SIDES = (
-    32,
-    64,
-    96,
-    112,
-    128,
-    160,
-    192,
-    224,
-    240,
-    256,
-    288,
-    299,
-    384,
-)  # of images; the smallest that works is used
+SIDES = (32, 64, 96, 112, 128, 160, 192, 224, 240, 256, 288, 299, 384)
+"""Sides of images; the smallest that works is used."""
 OUTPUTS, TOKENS = 10, (6, 32)
 PART = 128  # rows that a net is given at a time: thousands at once would not fit into memory
 FALLBACK, UNKNOWN = "fallback=linearise", "; no formula: "
@@ -64,25 +53,32 @@ SIGMA = 1e-4
 TRACE, SLOW = "trace", "unscented"
 RULES = ("sdp", "monte_carlo", "marginal_sdp", "marginal_moment_matching")
 SLOWEST = 60.0  # s of the processor, beyond which `unscented` is not run
-PASSES = ((TRACE, *RULES[:-1]), RULES[-1:], (SLOW,))  # parts that one process measures, the slowest last
 
 SMALL, MODERATE = 1e-5, 0.1  # noise under which each small net is affine, and under which none is
 COMPARED = ("sdp", "unscented", "marginal_sdp", "marginal_moment_matching", "monte_carlo:samples=1000")
 DRAWS = 20_000
-STD, MEAN = 0.03, 0.05
-"""Bounds at small noise: relative error of a standard deviation under `sdp` and `unscented` (five standard
-errors of the samples), and error of a mean, in standard deviations, under all rules without sampling."""
+
+Row = dict[str, Any]
 
 
 def stored(path: Path) -> pd.DataFrame:
     """Rows of a CSV file; numbers may be missing, text may be empty."""
-    numbers = {name: [""] for name in ("seconds", "std", "shift", "mean")}
-    return pd.read_csv(path, keep_default_na=False, na_values=numbers)
+    return pd.read_csv(path).fillna({"event": "", "note": ""})
 
 
-def append(path: Path, row: dict[str, Any]) -> None:
-    """Append a row to a CSV file, or begin the file."""
-    pd.DataFrame([row]).to_csv(path, mode="a", header=not path.exists(), index=False, float_format="%.4g")
+def fill(path: Path, rows: Sequence[Row], measure: Callable[..., Row], folder: Path, limits: Limits) -> None:
+    """Append the rows that a file lacks, each measured in a process of its own; `rows` have the keys only."""
+    table = stored(path)
+    known = set(table[list(rows[0])].itertuples(index=False, name=None))
+    left = [row for row in rows if tuple(row.values()) not in known]
+    for number, row in enumerate(left):
+        print(f"{len(left) - number} to go: {', '.join(map(str, row.values()))}", flush=True)
+        try:
+            cells = apart(measure, folder, row, limits=limits)
+        except Exception as error:  # noqa: BLE001  noted in the table
+            cells = {"note": one_line(error)}
+        line = pd.DataFrame([row | cells], columns=table.columns)
+        line.to_csv(path, mode="a", header=False, index=False, float_format="%.4g")
 
 
 # Models ------------------------------------------------------------------------------------------------
@@ -103,50 +99,46 @@ def opened(folder: Path) -> None:
 
 
 class Wrapped(nn.Module):
-    """A model of transformers as a function of one tensor."""
+    """A model of transformers as a function of one tensor: its scores, or those of the last token."""
 
-    def __init__(self, model: nn.Module, call: Callable[[Any, Tensor], Tensor]) -> None:
+    def __init__(self, model: nn.Module, argument: str = "inputs_embeds") -> None:
         super().__init__()
-        self.model, self.call = model, call
+        self.model, self.argument = model, argument
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.call(self.model, x)
+        logits = self.model(**{self.argument: x}).logits
+        return logits[:, -1] if logits.ndim == 3 else logits
 
 
-def build(package: str, name: str, side: int | None = None, **options: Any) -> nn.Module:
+def build(package: str, name: str, side: int | None = None) -> nn.Module:
     """A net with random weights, for images of one size."""
     library: Any = import_module("torchvision.models" if package == "torchvision" else package)
     if package == "transformers":
         return _transformer(library, name)
-    options["num_classes"] = OUTPUTS
+    options: Row = {"num_classes": OUTPUTS}
     if package == "torchvision":
         if name in {"inception_v3", "googlenet"}:
             options["init_weights"] = False
-        if name.startswith("vit_"):
-            options["image_size"] = side
-        if name.startswith("maxvit"):
-            options["input_size"] = (side, side)
+        if name.startswith(("vit_", "maxvit")):
+            options |= {"image_size": side} if name.startswith("vit_") else {"input_size": (side, side)}
         return library.get_model(name, **options)
-    with suppress(TypeError):  # of a net that takes images of any size
-        if side is not None:
-            return library.create_model(name, img_size=side, **options)
+    with suppress(TypeError):  # of a net that takes images of any size; timm ignores a size of None
+        return library.create_model(name, img_size=side, **options)
     return library.create_model(name, **options)
 
 
 def _transformer(hf: Any, name: str) -> nn.Module:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    if name == "ViT":
-        config = hf.ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=OUTPUTS)
-        return Wrapped(hf.ViTForImageClassification(config), lambda m, x: m(pixel_values=x).logits)
-    if name == "BERT":
-        model = hf.BertForSequenceClassification(hf.BertConfig(**sizes, num_labels=OUTPUTS))
-        return Wrapped(model, lambda m, x: m(inputs_embeds=x).logits)
-    if name == "GPT-2":
-        tokens = {"vocab_size": OUTPUTS, "bos_token_id": 0, "eos_token_id": 0}
-        model = hf.GPT2LMHeadModel(hf.GPT2Config(n_embd=32, n_layer=2, n_head=4, **tokens))
-    else:
-        model = hf.LlamaForCausalLM(hf.LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=OUTPUTS))
-    return Wrapped(model, lambda m, x: m(inputs_embeds=x).logits[:, -1])
+    match name:
+        case "ViT":
+            config = hf.ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=OUTPUTS)
+            return Wrapped(hf.ViTForImageClassification(config), "pixel_values")
+        case "BERT":
+            return Wrapped(hf.BertForSequenceClassification(hf.BertConfig(**sizes, num_labels=OUTPUTS)))
+        case "GPT-2":
+            tokens = {"vocab_size": OUTPUTS, "bos_token_id": 0, "eos_token_id": 0}
+            return Wrapped(hf.GPT2LMHeadModel(hf.GPT2Config(n_embd=32, n_layer=2, n_head=4, **tokens)))
+    return Wrapped(hf.LlamaForCausalLM(hf.LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=OUTPUTS)))
 
 
 @torch.no_grad()
@@ -159,43 +151,40 @@ def calibrated(net: nn.Module, event: tuple[int, ...]) -> nn.Module:
     for module in net.modules():
         if isinstance(module, nn.Linear) and module.out_features == OUTPUTS and not module.weight.any():
             nn.init.normal_(module.weight, std=module.in_features**-0.5)
-    norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    for norm in norms:
-        norm.momentum = None
-        norm.train()
-    if norms:
-        net(torch.randn(16, *event))
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.momentum = None
+            module.train()
+    net(torch.randn(16, *event))
     return net.eval()
 
 
 def made(package: str, name: str) -> tuple[nn.Module, tuple[int, ...]]:
     """The net in evaluation mode, and the smallest shape of an input that it accepts."""
     is_text = package == "transformers" and name != "ViT"
-    message = ""
+    message = f"its outputs are not {OUTPUTS} numbers"
     for event in [TOKENS] if is_text else [(3, side, side) for side in SIDES]:
         torch.manual_seed(0)
         try:
             net = calibrated(build(package, name, event[-1]), event)
-            if net(torch.zeros(2, *event)).shape != (2, OUTPUTS):
-                raise ValueError(f"its outputs are not {OUTPUTS} numbers")  # noqa: TRY301
+            if net(torch.zeros(2, *event)).shape == (2, OUTPUTS):
+                return net, event
         except Exception as error:  # noqa: BLE001  each model has its own error for too small an image
             message = str(error)
-        else:
-            return net, event
     raise RuntimeError(message)
 
 
-def models() -> list[tuple[int, str, str]]:
-    """Number of weights, package and name of all models, those with fewest weights first."""
+def models() -> list[Row]:
+    """Package, name and number of weights of all models, those with fewest weights first."""
     tv: Any = import_module("torchvision.models")
     listed = [
-        (tv.get_model_weights(name).DEFAULT.meta["num_params"], "torchvision", name)
+        ("torchvision", name, tv.get_model_weights(name).DEFAULT.meta["num_params"])
         for name in tv.list_models(module=tv)
     ]
     timm = pd.read_csv(TIMM)
-    listed += [(weights, "timm", name) for weights, name in zip(timm.weights, timm.name, strict=True)]
-    listed += [(_weights(build("transformers", name)), "transformers", name) for name in TRANSFORMERS]
-    return sorted(listed)
+    listed += [("timm", *model) for model in timm[["name", "weights"]].itertuples(index=False, name=None)]
+    listed += [("transformers", name, _weights(build("transformers", name))) for name in TRANSFORMERS]
+    frame = pd.DataFrame(listed, columns=["package", "model", "weights"])
+    return frame.sort_values(["weights", "package", "model"]).to_dict("records")
 
 
 def choose() -> None:
@@ -205,65 +194,51 @@ def choose() -> None:
     kinds of all families come before third kinds, and among those the model with fewest weights.
     """
     timm: Any = import_module("timm")
-    families: dict[str, dict[str, tuple[int, str]]] = {}
-    for name in timm.list_models():
-        kind = re.match(r"(?!test_|tf_)(?:legacy_|vit_)?[a-z]+", name)
-        if kind is None:
-            continue
-        with torch.device("meta"):
-            weights = _weights(timm.create_model(name, num_classes=OUTPUTS))
-        if weights <= WIDEST:
-            kinds = families.setdefault(timm.models._registry._model_to_module[name], {})
-            kinds[kind.group()] = min(kinds.get(kind.group(), (weights, name)), (weights, name))
-    ranked = sorted(
-        (rank, weights, family, name)
-        for family, kinds in families.items()
-        for rank, (weights, name) in enumerate(sorted(kinds.values()))
-    )[: HOW_MANY["timm"]]
+    kinds = {name: re.match(r"(?!test_|tf_)(?:legacy_|vit_)?[a-z]+", name) for name in timm.list_models()}
+    family = timm.models._registry._model_to_module
+    listed = [(family[name], kind.group(), name) for name, kind in kinds.items() if kind]
+    frame = pd.DataFrame(listed, columns=["family", "kind", "name"])
+    with torch.device("meta"):
+        frame["weights"] = [_weights(timm.create_model(name, num_classes=OUTPUTS)) for name in frame["name"]]
+    frame = frame[frame["weights"] <= WIDEST].sort_values(["weights", "name"])
+    smallest = frame.drop_duplicates(["family", "kind"])
+    ranked = smallest.assign(rank=smallest.groupby("family").cumcount())
+    chosen = ranked.sort_values(["rank", "weights", "family", "name"]).head(HOW_MANY["timm"])
     columns = ["family", "weights", "name"]
-    chosen = sorted((family, weights, name) for _, weights, family, name in ranked)
-    pd.DataFrame(chosen, columns=columns).to_csv(TIMM, index=False)
+    chosen.sort_values(columns)[columns].to_csv(TIMM, index=False)
 
 
 def _weights(net: nn.Module) -> int:
     return sum(p.numel() for p in net.parameters())
 
 
-# Measurements, each model in a process of its own --------------------------------------------------------
+# Published models --------------------------------------------------------------------------------------
 
 
-def measure(folder: Path, weights: int, package: str, name: str, parts: Iterable[str]) -> None:
-    """Tell a row for each of some parts of a model."""
+def measured(folder: Path, row: Row) -> Row:
+    """Cells of a row: a trace, or the prediction of a rule.
+
+    `std` and `shift` are root mean squares: of standard deviations, and of the mean's distance from f(mean).
+    """
     opened(folder)
-    net, event = made(package, name)
+    net, event = made(row["package"], row["model"])
     generator = torch.Generator().manual_seed(1)
     x = sr.DiagonalGaussian(torch.randn(1, *event, generator=generator), torch.full((1, *event), SIGMA**2))
-    for part in parts:
-        try:
-            cells = _traced(net, x) if part == TRACE else _predicted(net, x, part)
-        except Exception as error:  # noqa: BLE001  noted in the table
-            cells = (None, None, None, one_line(error))
-        tell(_row(weights, package, name, part, "x".join(map(str, event)), cells))
+    cells = _traced(net, x) if row["part"] == TRACE else _predicted(net, x, row["part"])
+    return {"event": "x".join(map(str, event)), **cells}
 
 
-def _row(
-    weights: int, package: str, name: str, part: str, event: str, cells: Sequence[Any]
-) -> dict[str, Any]:
-    known = {"package": package, "model": name, "weights": weights, "event": event, "part": part}
-    return known | dict(zip(("seconds", "std", "shift", "note"), cells, strict=True))
-
-
-def _traced(net: nn.Module, x: sr.DiagonalGaussian) -> tuple[Any, ...]:
+def _traced(net: nn.Module, x: sr.DiagonalGaussian) -> Row:
     start = time.process_time()
     steps = trace(net, x.mean)
     seconds = time.process_time() - start
     unknown = Counter(step.module.text for step in steps if isinstance(step.module, ops.Unknown))
-    return seconds, None, None, f"{len(steps)} steps" + (UNKNOWN + _counted(unknown) if unknown else "")
+    note = f"{len(steps)} steps" + (UNKNOWN + _counted(unknown) if unknown else "")
+    return {"seconds": seconds, "note": note}
 
 
 @torch.no_grad()
-def _predicted(net: nn.Module, x: sr.DiagonalGaussian, rule: str) -> tuple[Any, ...]:
-    """Seconds, root mean squares of standard deviations and of the mean's distance from f(mean), notes."""
+def _predicted(net: nn.Module, x: sr.DiagonalGaussian, rule: str) -> Row:
     at_mean = net(x.mean)
     if rule == SLOW:
         rows = x.mean.expand(PART, *x.event_shape).contiguous()
@@ -272,7 +247,7 @@ def _predicted(net: nn.Module, x: sr.DiagonalGaussian, rule: str) -> tuple[Any, 
         passes = 2 * math.prod(x.event_shape) + 1
         seconds = passes * (time.process_time() - start) / PART
         if seconds > SLOWEST:
-            return None, None, None, f"{passes} passes, about {seconds:.0f} s"
+            return {"note": f"{passes} passes, about {seconds:.0f} s"}
     start = time.process_time()
     law, note = propagated(net, x, rule)
     seconds = time.process_time() - start
@@ -280,7 +255,8 @@ def _predicted(net: nn.Module, x: sr.DiagonalGaussian, rule: str) -> tuple[Any, 
         raise FloatingPointError("a prediction that is not finite")
     std, shift = (float(v.double().square().mean().sqrt()) for v in (law.variance.sqrt(), law.mean - at_mean))
     approximated = _counted(Counter(re.sub(r" at '.*'$", "", text) for text in law.notes))
-    return seconds, std, shift, "; ".join(filter(None, (note, approximated)))
+    notes = "; ".join(filter(None, (note, approximated)))
+    return {"seconds": seconds, "std": std, "shift": shift, "note": notes}
 
 
 @torch.no_grad()
@@ -303,124 +279,66 @@ def _counted(texts: Counter[str]) -> str:
     return ", ".join(f"{count} {text}" for text, count in texts.most_common())
 
 
-def run(folder: Path, limits: Limits, path: Path = MODELS) -> None:
-    """Measure the missing parts of all models, those with fewest weights first."""
-
-    def missing(package: str, name: str, parts: Sequence[str]) -> list[str]:
-        known = stored(path) if path.exists() else pd.DataFrame(columns=["package", "model", "part"])
-        known = set(known[(known.package == package) & (known.model == name)].part)
-        return [part for part in parts if part not in known]
-
-    listed = models()
-    left = [(model, parts) for parts in PASSES for model in listed if missing(*model[1:], parts)]
-    for number, (model, parts) in enumerate(left):
-        print(f"{len(left) - number} to go: {model[-1]}, {parts[-1]}", flush=True)
-        while todo := missing(*model[1:], parts):
-            note = ""
-            try:
-                apart(measure, folder, *model, todo, limits=limits, told=lambda row: append(path, row))
-            except Exception as error:  # noqa: BLE001  noted in the table
-                note = one_line(error)
-            if todo := missing(*model[1:], parts):
-                append(path, _row(*model, todo[0], "", (None, None, None, note)))
-
-
 # Small models compared with samples ----------------------------------------------------------------------
 
-_IMAGE, _LARGER, _CLASSES = (3, 16, 16), (3, 32, 32), {"num_classes": OUTPUTS}
+
+def small_models() -> dict[tuple[str, str], tuple[tuple[int, ...], Callable[[], nn.Module]]]:
+    """Shape of an input and what makes the net, by package and name."""
+    tv: Any = import_module("torchvision.models")
+    image, larger, classes = (3, 16, 16), (3, 32, 32), {"num_classes": OUTPUTS}
+    block, v2 = tv.convnext.CNBlockConfig, tv.swin_transformer
+    swin = partial(tv.SwinTransformer, [2, 2], 8, [2, 2], [2, 2], [4, 4], **classes)
+    swin_v2 = partial(swin, block=v2.SwinTransformerBlockV2, downsample_layer=v2.PatchMergingV2)
+    convnext = partial(tv.ConvNeXt, [block(16, 32, 1), block(32, None, 1)], layer_scale=1.0, **classes)
+
+    def vgg() -> nn.Module:
+        net = tv.VGG(tv.vgg.make_layers([8, "M", 16, "M"], batch_norm=True), **classes)
+        net.avgpool, net.classifier = nn.AdaptiveAvgPool2d(1), nn.Linear(16, OUTPUTS)
+        return net
+
+    own = {
+        "ResNet, four blocks": ((3, 8, 8), partial(tv.ResNet, tv.resnet.BasicBlock, [1, 1, 1, 1], **classes)),
+        "VGG with batch norm, two blocks": (image, vgg),
+        "DenseNet, growth 4": (larger, partial(tv.DenseNet, 4, (2, 2, 2, 2), 8, **classes)),
+        "ConvNeXt, two blocks": (image, convnext),
+        "ViT, two blocks": (image, partial(tv.VisionTransformer, 16, 4, 2, 2, 16, 32, **classes)),
+        "Swin, four blocks": (image, swin),
+        "Swin v2, four blocks": (image, swin_v2),
+        "mobilenet_v2, a quarter as wide": (image, partial(tv.mobilenet_v2, width_mult=0.25, **classes)),
+    }
+    named = {
+        "torchvision": {"mobilenet_v3_small": image, "squeezenet1_1": larger, "shufflenet_v2_x0_5": larger},
+        "transformers": {name: larger if name == "ViT" else TOKENS for name in TRANSFORMERS},
+        "timm": {
+            **{f"test_{name}": image for name in ("resnet", "byobnet", "efficientnet", "efficientnet_gn")},
+            **{f"test_{name}": larger for name in ("nfnet", "convnext", "mambaout")},
+        },
+    }
+    return {("torchvision", name): model for name, model in own.items()} | {
+        (package, name): (event, partial(build, package, name))
+        for package, events in named.items()
+        for name, event in events.items()
+    }
 
 
-def _vgg(tv: Any) -> nn.Module:
-    net = tv.VGG(tv.vgg.make_layers([8, "M", 16, "M"], batch_norm=True), **_CLASSES)
-    net.avgpool, net.classifier = nn.AdaptiveAvgPool2d(1), nn.Linear(16, OUTPUTS)
-    return net
-
-
-def _convnext(tv: Any) -> nn.Module:
-    stages = [tv.convnext.CNBlockConfig(16, 32, 1), tv.convnext.CNBlockConfig(32, None, 1)]
-    return tv.ConvNeXt(stages, layer_scale=1.0, **_CLASSES)
-
-
-def _swin(tv: Any, **parts: Any) -> nn.Module:
-    return tv.SwinTransformer([2, 2], 8, [2, 2], [2, 2], [4, 4], **_CLASSES, **parts)
-
-
-def _swin_v2(tv: Any) -> nn.Module:
-    v2 = tv.swin_transformer
-    return _swin(tv, block=v2.SwinTransformerBlockV2, downsample_layer=v2.PatchMergingV2)
-
-
-SMALL_MODELS: dict[tuple[str, str], tuple[tuple[int, ...], Callable[[Any], nn.Module] | None]] = {
-    ("torchvision", "ResNet, four blocks"): (
-        (3, 8, 8),
-        lambda tv: tv.ResNet(tv.resnet.BasicBlock, [1, 1, 1, 1], **_CLASSES),
-    ),
-    ("torchvision", "VGG with batch norm, two blocks"): (_IMAGE, _vgg),
-    ("torchvision", "DenseNet, growth 4"): (_LARGER, lambda tv: tv.DenseNet(4, (2, 2, 2, 2), 8, **_CLASSES)),
-    ("torchvision", "ConvNeXt, two blocks"): (_IMAGE, _convnext),
-    ("torchvision", "ViT, two blocks"): (
-        _IMAGE,
-        lambda tv: tv.VisionTransformer(16, 4, 2, 2, 16, 32, **_CLASSES),
-    ),
-    ("torchvision", "Swin, four blocks"): (_IMAGE, _swin),
-    ("torchvision", "Swin v2, four blocks"): (_IMAGE, _swin_v2),
-    ("torchvision", "mobilenet_v2, a quarter as wide"): (
-        _IMAGE,
-        lambda _: build("torchvision", "mobilenet_v2", width_mult=0.25),
-    ),
-    **{("transformers", name): (_LARGER if name == "ViT" else TOKENS, None) for name in TRANSFORMERS},
-    **{("timm", f"test_{name}"): (_IMAGE, None) for name in ("resnet", "byobnet", "efficientnet")},
-    ("timm", "test_efficientnet_gn"): (_IMAGE, None),
-    **{("timm", f"test_{name}"): (_LARGER, None) for name in ("nfnet", "convnext", "mambaout")},
-    ("torchvision", "mobilenet_v3_small"): (_IMAGE, None),
-    ("torchvision", "squeezenet1_1"): (_LARGER, None),
-    ("torchvision", "shufflenet_v2_x0_5"): (_LARGER, None),
-}
-"""Shape of an input, and what makes the net of torchvision.models, by package and name."""
-
-
-def agreement(package: str, name: str, folder: Path, draws: int = DRAWS) -> list[dict[str, Any]]:
-    """Largest errors of all rules compared with samples of one small model."""
+def agreement(folder: Path, row: Row) -> Row:
+    """Cells of a row: the largest errors of a rule for a small model, compared with samples."""
     opened(folder)
-    event, make = SMALL_MODELS[package, name]
+    event, make = small_models()[row["package"], row["model"]]
     torch.manual_seed(0)
-    net = make(import_module("torchvision.models")) if make else build(package, name)
-    net = calibrated(net, event).double()
+    net = calibrated(make(), event).double()
     generator = torch.Generator().manual_seed(1)
     mean = torch.randn(1, *event, generator=generator, dtype=torch.float64)
-    normals = torch.randn(draws, *event, generator=generator, dtype=torch.float64)
-    rows = []
-    for sigma in (SMALL, MODERATE):
-        with torch.no_grad():
-            outputs = _in_parts(net)(mean + sigma * normals)
-        x = sr.DiagonalGaussian(mean, torch.full_like(mean, sigma**2))
-        std, moves = outputs.std(0), outputs.std(0) > 0  # an output that a ReLU holds at zero has no scale
-        for rule in COMPARED:
-            row = {"package": package, "model": name, "sigma": sigma, "rule": rule, "std": None, "mean": None}
-            try:
-                law, row["note"] = propagated(net, x, rule)
-            except Exception as error:  # noqa: BLE001  noted in the table
-                row["note"] = one_line(error)
-            else:
-                row["std"] = float((law.variance[0].sqrt() / std - 1)[moves].abs().max())
-                row["mean"] = float(((law.mean[0] - outputs.mean(0)) / std)[moves].abs().max())
-            rows.append(row)
-    return rows
-
-
-def agree(folder: Path, limits: Limits, path: Path = AGREEMENT) -> None:
-    """Compare the rules with samples of the missing small models."""
-    known = stored(path) if path.exists() else pd.DataFrame(columns=["package", "model"])
-    left = [model for model in SMALL_MODELS if model not in set(zip(known.package, known.model, strict=True))]
-    for number, (package, name) in enumerate(left):
-        print(f"{len(left) - number} to go: {name}, compared with samples", flush=True)
-        try:
-            rows = apart(agreement, package, name, folder, limits=limits)
-        except Exception as error:  # noqa: BLE001  the other models are compared all the same
-            print(f"{name}: {one_line(error)}", flush=True)
-            continue
-        for row in rows:
-            append(path, row)
+    normals = torch.randn(DRAWS, *event, generator=generator, dtype=torch.float64)
+    law, note = propagated(
+        net, sr.DiagonalGaussian(mean, torch.full_like(mean, row["sigma"] ** 2)), row["rule"]
+    )
+    with torch.no_grad():
+        outputs = _in_parts(net)(mean + row["sigma"] * normals)
+    std, moves = outputs.std(0), outputs.std(0) > 0  # an output that a ReLU holds at zero has no scale
+    errors = law.variance[0].sqrt() / std - 1, (law.mean[0] - outputs.mean(0)) / std
+    of_std, of_mean = (float(error[moves].abs().max()) for error in errors)
+    return {"std": of_std, "mean": of_mean, "note": note}
 
 
 # Tables ------------------------------------------------------------------------------------------------
@@ -433,44 +351,39 @@ SHORT = {"sdp": "SDP", **_MARGINAL, **_DRAWN, SLOW: SLOW, TRACE: TRACE}
 
 def with_tables(page: str, rows: pd.DataFrame, compared: pd.DataFrame) -> str:
     """The text of docs/models.md with the tables of these rows."""
-    tables = {"summary": summary(rows), "agreement": agreements(compared)}
-    for name, (head, *body) in ((name, list(lines)) for name, lines in tables.items()):
+    for name, table in (("summary", summary(rows)), ("agreement", agreements(compared))):
+        head, *body = ([str(cell).replace("|", "\\|") for cell in line] for line in table)
+        lines = "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *body))
         begin, end = f"<!-- {name}: made by benchmarks/models.py -->\n", f"<!-- {name}: end -->"
         before, _, rest = page.partition(begin)
-        lines = [
-            [str(cell).replace("|", "\\|") for cell in line] for line in (head, ["---"] * len(head), *body)
-        ]
-        table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-        page = f"{before}{begin}\n{table}{end}{rest.partition(end)[2]}"
+        page = f"{before}{begin}\n{lines}{end}{rest.partition(end)[2]}"
     return page
 
 
 def summary(rows: pd.DataFrame) -> Iterator[Sequence[Any]]:
     """For each package the number of models for which each rule gives a prediction, and its median time."""
     yield "package", "tried", "traced", "every op known", *(SHORT[rule] for rule in ALL)
-    for package in HOW_MANY:
+    for package, many in HOW_MANY.items():
         parts = {part: rows[(rows.package == package) & (rows.part == part)] for part in (TRACE, *ALL)}
         traced = parts[TRACE].dropna(subset="seconds")
         known = len(traced) - traced.note.str.contains(UNKNOWN, regex=False).sum()
-        cells = []
-        for rule in ALL:
-            seconds = parts[rule].seconds
-            time = f", {seconds.median():.2g} s" if seconds.count() else ""
-            cells.append(f"{seconds.count()} of {len(seconds)}{time}")
-        yield package, f"{len(parts[TRACE])} of {HOW_MANY[package]}", len(traced), known, *cells
+        seconds = [parts[rule].seconds for rule in ALL]
+        times = (f", {s.median():.2g} s" if s.count() else "" for s in seconds)
+        cells = (f"{s.count()} of {len(s)}{time}" for s, time in zip(seconds, times, strict=True))
+        yield package, f"{len(parts[TRACE])} of {many}", len(traced), known, *cells
 
 
 def agreements(rows: pd.DataFrame) -> Iterator[Sequence[Any]]:
     """One line for each small model: errors of standard deviations and of means, in percent."""
-    cases = [(sigma, rule) for sigma in (SMALL, MODERATE) for rule in COMPARED]
+
+    def percent(error: float) -> str:
+        return f"{100 * error:.2g}" if error < 1 else f"{100 * error:.0f}"
+
+    cases = [*itertools.product((SMALL, MODERATE), COMPARED)]
     yield "model", *(f"{SHORT[rule]}, σ = {sigma:g}" for sigma, rule in cases)
     for (package, name), own in rows.groupby(["package", "model"], sort=False):
-        errors = {
-            (row.sigma, row.rule): " / ".join(
-                f"{100 * e:.2g}" if e < 1 else f"{100 * e:.0f}" for e in (row.std, row.mean)
-            )
-            for row in own.dropna(subset=["std", "mean"]).itertuples()
-        }
+        known = own.dropna(subset=["std", "mean"]).itertuples()
+        errors = {(row.sigma, row.rule): f"{percent(row.std)} / {percent(row.mean)}" for row in known}
         yield f"{name} ({package})", *(errors.get(case, "-") for case in cases)
 
 
@@ -482,21 +395,26 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=240, help="seconds of a process (default 240)")
     parser.add_argument("--memory", type=float, default=8, help="GiB of a process (default 8)")
     options = parser.parse_args()
+    folder, limits = options.folder, Limits(options.limit, options.memory)
     if options.action != "table":
-        if options.folder is None or not (options.folder / "torchvision").is_dir():
-            parser.error(
-                f"{options.action} needs the folder that contains torchvision, timm and transformers"
-            )
-        folder = options.folder.resolve()
+        if folder is None or not (folder / "torchvision").is_dir():
+            parser.error(f"{options.action} needs the folder with torchvision, timm and transformers")
+        folder = folder.resolve()
         opened(folder)
-    if options.action == "choose":
-        choose()
-        return
-    if options.action in {"run", "agree"}:
-        (run if options.action == "run" else agree)(folder, Limits(options.limit, options.memory))
-    page = DOCS / "models.md"
-    text = with_tables(page.read_text(encoding="utf-8"), stored(MODELS), stored(AGREEMENT))
-    page.write_text(text, encoding="utf-8")
+    match options.action:
+        case "choose":
+            choose()
+            return
+        case "run":
+            listed = models()
+            rows = [model | {"part": part} for part in (TRACE, *ALL) for model in listed]
+            fill(MODELS, rows, measured, folder, limits)
+        case "agree":
+            keys = itertools.product(small_models(), (SMALL, MODERATE), COMPARED)
+            rows = [{"package": p, "model": m, "sigma": sigma, "rule": rule} for (p, m), sigma, rule in keys]
+            fill(AGREEMENT, rows, agreement, folder, limits)
+    page, tables = DOCS / "models.md", (stored(MODELS), stored(AGREEMENT))
+    page.write_text(with_tables(page.read_text(encoding="utf-8"), *tables), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,33 +6,36 @@ other load on the machine changes less than the wall clock. Results are asserted
 about time.
 """
 
-import itertools
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, fx, nn
-from torch.func import jacrev, vjp, vmap
+from torch.autograd.functional import jacobian
+from torch.func import jacrev, vmap
+from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench import oracles
-from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.runtime.timing import Ratio
 from sdp_bench.bench.runtime.workloads import DISTPROP, Workload
+from sdp_bench.bench.studies.uci.group import GRID, LEVELS
+from sdp_bench.bench.studies.uci.stacked import BATCH, OBJECTIVES, Problem, Trainer
 from sdp_bench.oracles.partitions import counting
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 from sdp_bench.oracles.partitions.logits import Margin
 from sdp_bench.oracles.partitions.principal import PrincipalCells
 from sdp_ref.graph.trace import trace
-from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
+from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian
+
+pytestmark = pytest.mark.usefixtures("threads")
 
 IMAGES = {"cnn3": 64, "resnet18": 8}
 
 # Rules -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("phase", ["forward", "training_step"])
 @pytest.mark.parametrize("net", IMAGES)
 def test_propagation(net: str, phase: str, benchmark, compare, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,47 +48,21 @@ def test_propagation(net: str, phase: str, benchmark, compare, capsys: pytest.Ca
             print(f"  distprop {faster.median:.2f} x sdp [{faster.lower:.2f}, {faster.upper:.2f}]")
 
 
-def case(name: str) -> tuple[nn.Module, Tensor]:
-    torch.manual_seed(0)
-    if name == "iris":
-        return Architecture(4).build(), torch.randn(10, 4)
-    return ImageArchitecture(name).build(), torch.rand(IMAGES[name], 3, 32, 32)
-
-
-def basis(value: Tensor) -> Tensor:
-    m = value[0].numel()
-    return torch.eye(m).reshape(m, 1, *value.shape[1:]).expand(m, *value.shape)
-
-
-def by_vjp(net: nn.Module, x: Tensor, chunk: int | None) -> Tensor:
-    with RightDerivative():
-        value, pull = vjp(lambda v: net(v.clone()), x)
-    return vmap(lambda g: pull(g)[0], chunk_size=chunk)(basis(value)).transpose(0, 1)
-
-
-def by_jacrev(net: nn.Module, x: Tensor) -> Tensor:
-    with RightDerivative():
-        return vmap(jacrev(lambda v: net(v.clone().unsqueeze(0)).squeeze(0)))(x)
-
-
-def by_stacked_cotangents(net: nn.Module, x: Tensor) -> Tensor:
-    point = x.detach().requires_grad_()
-    with RightDerivative():
-        value = net(point.clone())
-    return torch.autograd.grad(value, point, basis(value), is_grads_batched=True)[0].transpose(0, 1)
-
-
-@pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("name", ["iris", *IMAGES])
+@pytest.mark.parametrize("name", ["mlp-4x100", *IMAGES])
 def test_jacobian(name: str, compare) -> None:
     """The walk back through autograd's graph (`sdp_ref/jacobian/backward.py`), and torch's own ways."""
-    net, x = case(name)
+    workload = Workload.of(name, IMAGES.get(name, 10))
+    net, x = workload.net, workload.inputs
+
+    def summed(v: Tensor) -> Tensor:
+        return net(v.clone()).sum(0)  # the derivatives of a row by other rows are 0
+
     sides = {
         "ours": lambda: jacobian_of(net, x)[1],
-        "vmap of vjp": lambda: by_vjp(net, x, None),
-        "vmap of vjp, 3 at a time": lambda: by_vjp(net, x, 3),
-        "vmap of jacrev": lambda: by_jacrev(net, x),
-        "stacked cotangents": lambda: by_stacked_cotangents(net, x),
+        "jacrev": lambda: jacrev(summed)(x).transpose(0, 1),
+        "jacrev, 3 at a time": lambda: jacrev(summed, chunk_size=3)(x).transpose(0, 1),
+        "vmap of jacrev": lambda: vmap(jacrev(lambda v: net(v.clone().unsqueeze(0)).squeeze(0)))(x),
+        "stacked cotangents": lambda: jacobian(summed, x, vectorize=True).transpose(0, 1),
     }
     expected = sides["ours"]()
     for side in sides.values():
@@ -93,51 +70,23 @@ def test_jacobian(name: str, compare) -> None:
     compare(f"Jacobian, {name}", sides, 15)
 
 
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.outer = nn.Linear(20, 20), nn.Linear(20, 20)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + torch.relu(self.outer(torch.tanh(self.inner(x))))
-
-
-def chain(depth: int) -> nn.Sequential:
-    return nn.Sequential(*[layer for _ in range(depth) for layer in (nn.Linear(100, 100), nn.ReLU())])
-
-
-CNN = nn.Sequential(
-    nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4608, 10)
-)
-NETS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
-    "4 layers of 100": (chain(4), (1, 100)),
-    "24 layers of 100": (chain(24), (1, 100)),
-    "two residual blocks": (nn.Sequential(Residual(), Residual(), nn.Linear(20, 3)), (1, 20)),
-    "CNN on 28 x 28": (CNN, (1, 1, 28, 28)),
-}
-
-
-@pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", ["mlp-4x100", "mlp-24x100", *IMAGES])
 def test_trace(name: str, compare) -> None:
     """A trace, and a symbolic trace of torch.fx, which records no op."""
-    net, shape = NETS[name]
-    x = torch.zeros(shape)
+    workload = Workload.of(name, 1)
+    net, x = workload.net, workload.inputs
     sides = {"symbolic": lambda: fx.symbolic_trace(net), "ours": lambda: trace(net, x)}
     compare(f"trace, {name}", sides, 40)
 
 
 # Oracles -----------------------------------------------------------------------------------------------
 
-WIDTHS, SAMPLES, GEMM = (4, 100, 100, 100, 100, 3), 10**6, 2048
+SAMPLES, GEMM = 10**6, 2048
 
 
-@pytest.mark.usefixtures("threads")
 def test_oracle(compare) -> None:
     """Draw, forward and bin 10^6 samples; one call on all of them and histogramdd; sgemm; for each flop."""
-    torch.manual_seed(0)
-    layers = [(nn.Linear(n, m), nn.ReLU()) for n, m in itertools.pairwise(WIDTHS)]
-    net = nn.Sequential(*list(itertools.chain(*layers))[:-1])
+    net = Workload.of("mlp-4x100", 1).net
     x = DiagonalGaussian(torch.tensor([[5.8, 3.1, 3.8, 1.2]]), torch.ones(1, 4))
     bins = oracles.AxisBins.from_samples(oracles.sample_outputs(net, x, 2**16, seed=1))
     edges = [np.linspace(low, high, bins.bins + 1) for low, high in zip(bins.low, bins.high, strict=True)]
@@ -153,7 +102,7 @@ def test_oracle(compare) -> None:
         "plain": plain,
         "sgemm": lambda: torch.mm(matrix, matrix, out=product),
     }
-    flops = 2 * SAMPLES * sum(n * m for n, m in itertools.pairwise(WIDTHS))
+    flops = 2 * SAMPLES * sum(weight.numel() for weight in net.parameters() if weight.ndim == 2)
     compare("oracle, 10^6 samples", sides, work={"oracle": flops, "plain": flops, "sgemm": 2 * GEMM**3})
 
 
@@ -170,16 +119,13 @@ PARTITIONS = {
 }
 
 
+@mock.patch.object(counting, "resident_matrix", lambda given: given)
+@mock.patch.object(counting, "_DEVICE_ROWS", counting._CHUNK_ROWS)
 def by_torch(partition, samples: Tensor):
     """Counts as a device makes them, in chunks as large as numpy's."""
-    with (
-        mock.patch.object(counting, "resident_matrix", lambda given: given),
-        mock.patch.object(counting, "_DEVICE_ROWS", counting._CHUNK_ROWS),
-    ):
-        return partition.counts(samples)
+    return partition.counts(samples)
 
 
-@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape[0]} x {shape[1]}")
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_counting(name: str, shape: tuple[int, int], compare) -> None:
@@ -193,3 +139,60 @@ def test_counting(name: str, shape: tuple[int, int], compare) -> None:
     assert np.array_equal(by_torch(partition, samples), partition.counts(samples))
     sides = {"numpy": lambda: partition.counts(samples), "torch": lambda: by_torch(partition, samples)}
     compare(f"counting, {name}, {shape[0]} x {shape[1]}", sides)
+
+
+# Nets trained together against one by one --------------------------------------------------------------
+
+SEEDS, ROWS, FEATURES = 20, 364, 13  # boston
+EPOCHS, PLAIN_NETS = 3, 3
+
+
+def alone(name: str, x: Tensor, y: Tensor) -> None:
+    """The loop that one writes, for a few nets: a module, autograd and Adam, minibatches by index."""
+    objective = OBJECTIVES[name]
+    for _ in range(PLAIN_NETS):
+        first, last = nn.Linear(FEATURES + objective.levels, 64), nn.Linear(64, objective.outputs)
+        net = nn.Sequential(first, nn.ReLU(), last)
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=1e-3)
+        for _ in range(EPOCHS):
+            for rows in torch.randperm(ROWS).split(BATCH):
+                optimizer.zero_grad()
+                plain_loss(name, net, x[rows], y[rows]).backward()
+                optimizer.step()
+
+
+def pinball(net: nn.Module, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
+    error = y - net(torch.cat([x, 12 * (levels - 0.5).unsqueeze(1)], 1))[:, 0]
+    return torch.maximum(levels * error, (levels - 1) * error).mean()
+
+
+def plain_loss(name: str, net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    match name:
+        case "squared_error":
+            return F.mse_loss(net(x)[:, 0], y)
+        case "pnn":
+            out = net(x)
+            return F.gaussian_nll_loss(out[:, 0], y, F.softplus(out[:, 1]) + 1e-3)
+        case "sqr":
+            return pinball(net, x, y, torch.rand(len(x)))
+        case "sqr_ends":
+            low, high = (pinball(net, x, y, torch.full_like(y, level)) for level in LEVELS)
+            return low + high
+    x = x.clone().requires_grad_()
+    out = net(x)
+    (slopes,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+    return F.gaussian_nll_loss(out[:, 0], y, 0.01 * slopes.square().sum(1) + 1e-3)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_together_against_one_by_one(name: str, compare) -> None:
+    """All 300 nets of a set together, and each by itself; for one step of one net."""
+    x = torch.randn(SEEDS, ROWS, FEATURES, generator=torch.Generator().manual_seed(0))
+    data = Problem(x, x[..., 0].tanh(), tuple(range(SEEDS)))
+    trainer = Trainer(data, OBJECTIVES[name], GRID)
+    sides = {
+        "together": lambda: list(trainer.run(trainer.epochs + EPOCHS)),
+        "alone": lambda: alone(name, data.features[0], data.targets[0]),
+    }
+    steps = EPOCHS * -(-ROWS // BATCH)
+    compare(name, sides, 7, work={"together": steps * SEEDS * len(GRID), "alone": steps * PLAIN_NETS})

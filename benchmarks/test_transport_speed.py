@@ -2,56 +2,54 @@
 
 At 8000 points next to the exact network simplexes of POT, on a matrix of costs (`emd2`) and with costs
 computed on the fly (`emd2_lazy`): by turns, with the median of the ratios of neighbours. At 30 000 points,
-where the cost matrix alone takes 7.2 GB, alone. Each call has a process of its own, which reports its peak
-memory and its time without imports. Nothing is asserted about time.
+where the cost matrix alone takes 7.2 GB, alone. Each call has a process of its own with one thread, which
+reports its peak memory and its time without imports. Nothing is asserted about time.
 """
 
-import json
+import resource
 import statistics
-import subprocess
 import sys
+import time
+from functools import partial
 
+import numpy as np
 import pytest
 
-SMALL, LARGE = 8000, 30_000
-ROUNDS = 3
-PROGRAM = """
-import json, resource, sys, time
-import numpy as np
-import ot
-from sdp_bench.oracles.transport.certified import certified_wasserstein
+from sdp_bench.bench.executors.local import Limits, apart
 
-side, case, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
-generator = np.random.default_rng(0)
-flat = np.array([[1.0, 0.5, -0.7], [0.05, -0.1, 0.02], [0.002, 0.001, 0.004]])
-mixing = flat if case == "flat" else np.eye(3)
-x, y = generator.standard_normal((2, n, 3)) @ mixing
-if case == "shifted":
-    y += [1.0, 0.0, 0.0]
-elif case == "ReLU":
-    x, y = np.maximum(x, 0), np.maximum(y + 0.1, 0)
-elif case == "Cauchy":
-    x, y = generator.standard_cauchy((2, n, 3))
-start = time.perf_counter()
-if side == "certified":
-    bracket = certified_wasserstein(x, y, seconds=300)
-    lower, upper = bracket.lower, bracket.upper
-elif side == "lazy":
-    lower = upper = ot.lp.emd2_lazy(x, y, metric="euclidean", numItermax=10**8, return_matrix=False)
-else:
-    weights = np.full(n, 1 / n)
-    lower = upper = ot.emd2(weights, weights, ot.dist(x, y, "euclidean"), numItermax=10**7)
-seconds = time.perf_counter() - start
-unit = 1 if sys.platform == "darwin" else 1024
-memory = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([lower, upper, seconds, memory / 1e9]))
-"""
+SMALL, LARGE, ROUNDS = 8000, 30_000, 3
 
 
-def measured(side: str, case: str, n: int) -> list[float]:
-    """Lower and upper bound, seconds, and peak memory in GB, of one call in a fresh process."""
-    command = [sys.executable, "-c", PROGRAM, side, case, str(n)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def transport(side: str, case: str, n: int) -> list[float]:
+    """Lower and upper bound, seconds, and peak memory in GB."""
+    import ot
+
+    from sdp_bench.oracles.transport.certified import certified_wasserstein
+
+    generator = np.random.default_rng(0)
+    flat = np.array([[1.0, 0.5, -0.7], [0.05, -0.1, 0.02], [0.002, 0.001, 0.004]])
+    x, y = generator.standard_normal((2, n, 3)) @ (flat if case == "flat" else np.eye(3))
+    if case == "shifted":
+        y += [1.0, 0.0, 0.0]
+    elif case == "ReLU":
+        x, y = np.maximum(x, 0), np.maximum(y + 0.1, 0)
+    elif case == "Cauchy":
+        x, y = generator.standard_cauchy((2, n, 3))
+    start = time.perf_counter()
+    if side == "certified":
+        bracket = certified_wasserstein(x, y, seconds=300)
+        lower, upper = bracket.lower, bracket.upper
+    elif side == "lazy":
+        lower = upper = ot.lp.emd2_lazy(x, y, metric="euclidean", numItermax=10**8, return_matrix=False)
+    else:
+        weights = np.full(n, 1 / n)
+        lower = upper = ot.emd2(weights, weights, ot.dist(x, y, "euclidean"), numItermax=10**7)
+    seconds = time.perf_counter() - start
+    unit = 1 if sys.platform == "darwin" else 1024
+    return [lower, upper, seconds, unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e9]
+
+
+measured = partial(apart, transport, limits=Limits(seconds=3600.0))
 
 
 def line(name: str, lower: float, upper: float, seconds: float, memory: float) -> str:
@@ -61,9 +59,7 @@ def line(name: str, lower: float, upper: float, seconds: float, memory: float) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", ["emd2", "lazy"])
-def test_certified_against_an_exact_solver(
-    benchmark, solver: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_certified_against_an_exact_solver(benchmark, solver: str, capsys: pytest.CaptureFixture) -> None:
     n, rounds = (SMALL, ROUNDS) if benchmark.enabled else (500, 1)
     pairs = [(measured(solver, "flat", n), measured("certified", "flat", n)) for _ in range(rounds)]
     exact, certified = pairs[0]

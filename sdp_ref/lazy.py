@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -52,3 +52,9 @@ class _Deferred(ModuleType):
 def deferred(module: str) -> Any:
     """Return a stand-in for a module, which is imported when an attribute is first accessed."""
     return _Deferred(module)
+
+
+if TYPE_CHECKING:
+    import torch as torch
+else:
+    torch = deferred("torch")

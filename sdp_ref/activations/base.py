@@ -28,9 +28,9 @@ class Activation(ABC):
     """An elementwise non-linearity with its Gaussian moments.
 
     A subclass is a frozen dataclass. Its fields are the parameters, with the names that they have in
-    :attr:`module`. It must define :meth:`function`, :meth:`derivative` and :meth:`_mean_variance`, which
-    marginal rules need. Rules with full covariances also need :meth:`_mean_derivative` and
-    :meth:`_covariance`, and reject the non-linearity otherwise.
+    :attr:`module`. It must define :meth:`derivative` and :meth:`_mean_variance`, which marginal rules need.
+    Rules with full covariances also need :meth:`_mean_derivative` and :meth:`_covariance`, and reject the
+    non-linearity otherwise.
     """
 
     name: ClassVar[str]
@@ -93,9 +93,9 @@ class Activation(ABC):
         """Return a module that applies it."""
         return self.module(**self.parameters)
 
-    @abstractmethod
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
+        """f(x), elementwise; by default as a module computes it."""
+        return self.build()(x)
 
     @abstractmethod
     def derivative(self, x: Tensor) -> Tensor:

@@ -62,9 +62,6 @@ class Exponential(_Closed):
     label: ClassVar[str] = "exp"
     module: ClassVar[type[nn.Module]] = Exp
 
-    def function(self, x: Tensor) -> Tensor:
-        return x.exp()
-
     def derivative(self, x: Tensor) -> Tensor:
         return x.exp()
 
@@ -86,9 +83,6 @@ class Squaring(_Closed):
     label: ClassVar[str] = "square"
     module: ClassVar[type[nn.Module]] = Square
 
-    def function(self, x: Tensor) -> Tensor:
-        return x.square()
-
     def derivative(self, x: Tensor) -> Tensor:
         return 2 * x
 
@@ -107,9 +101,6 @@ class Sine(_Closed):
     name: ClassVar[str] = "sin"
     label: ClassVar[str] = "sin"
     module: ClassVar[type[nn.Module]] = Sin
-
-    def function(self, x: Tensor) -> Tensor:
-        return x.sin()
 
     def derivative(self, x: Tensor) -> Tensor:
         return x.cos()
@@ -130,9 +121,6 @@ class Cosine(_Closed):
     name: ClassVar[str] = "cos"
     label: ClassVar[str] = "cos"
     module: ClassVar[type[nn.Module]] = Cos
-
-    def function(self, x: Tensor) -> Tensor:
-        return x.cos()
 
     def derivative(self, x: Tensor) -> Tensor:
         return -x.sin()
@@ -182,9 +170,6 @@ class Powers(Quadrature):
         if exponent < 1 or exponent != int(exponent):
             raise NoFormulaError(f"x ** {exponent}")
         return Power(int(exponent)).eval()
-
-    def function(self, x: Tensor) -> Tensor:
-        return x**self.exponent
 
     def derivative(self, x: Tensor) -> Tensor:
         return self.exponent * x ** (self.exponent - 1)

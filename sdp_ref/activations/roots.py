@@ -44,9 +44,6 @@ class SquareRoot(_Momentless):
     label: ClassVar[str] = "sqrt"
     module: ClassVar[type[nn.Module]] = Sqrt
 
-    def function(self, x: Tensor) -> Tensor:
-        return x.sqrt()
-
     def derivative(self, x: Tensor) -> Tensor:
         return 0.5 * x.rsqrt()
 
@@ -56,9 +53,6 @@ class InverseSquareRoot(_Momentless):
     name: ClassVar[str] = "rsqrt"
     label: ClassVar[str] = "rsqrt"
     module: ClassVar[type[nn.Module]] = Rsqrt
-
-    def function(self, x: Tensor) -> Tensor:
-        return x.rsqrt()
 
     def derivative(self, x: Tensor) -> Tensor:
         return -0.5 * x.rsqrt() / x
@@ -70,9 +64,6 @@ class Inverse(_Momentless):
     label: ClassVar[str] = "reciprocal"
     module: ClassVar[type[nn.Module]] = Reciprocal
 
-    def function(self, x: Tensor) -> Tensor:
-        return x.reciprocal()
-
     def derivative(self, x: Tensor) -> Tensor:
         return -x.reciprocal().square()
 
@@ -82,9 +73,6 @@ class Logarithm(_Momentless):
     name: ClassVar[str] = "log"
     label: ClassVar[str] = "log"
     module: ClassVar[type[nn.Module]] = Log
-
-    def function(self, x: Tensor) -> Tensor:
-        return x.log()
 
     def derivative(self, x: Tensor) -> Tensor:
         return x.reciprocal()

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from sdp_ref.activations.numerics.quadrature import KNOTS, Jump
 from sdp_ref.activations.pointwise import Quadrature
@@ -23,9 +22,6 @@ class Hardswish(Quadrature):
     module: ClassVar[type[nn.Module]] = nn.Hardswish
     kinks: ClassVar[tuple[float, ...]] = (-3.0, 3.0)
 
-    def function(self, x: Tensor) -> Tensor:
-        return F.hardswish(x)
-
     def derivative(self, x: Tensor) -> Tensor:
         middle = torch.where(x < -3, torch.zeros_like(x), (2 * x + 3) / 6)
         return torch.where(x < 3, middle, torch.ones_like(x))
@@ -39,9 +35,6 @@ class Softsign(Quadrature):
     label: ClassVar[str] = "Softsign"
     module: ClassVar[type[nn.Module]] = nn.Softsign
     knots: ClassVar[tuple[float, ...]] = (*KNOTS, *(2.0**k * KNOTS[-1] for k in range(1, 12)))
-
-    def function(self, x: Tensor) -> Tensor:
-        return x / (1 + x.abs())
 
     def derivative(self, x: Tensor) -> Tensor:
         return (1 + x.abs()).square().reciprocal()
@@ -97,9 +90,6 @@ class Softplus(Quadrature):
         below = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
         return () if below == self.threshold else ((place, below / self.beta, place),)
 
-    def function(self, x: Tensor) -> Tensor:
-        return F.softplus(x, self.beta, self.threshold)
-
     def derivative(self, x: Tensor) -> Tensor:
         z = x * self.beta
         return torch.where(z >= self.threshold, torch.ones_like(x), torch.sigmoid(z))
@@ -114,9 +104,6 @@ class LogSigmoid(Quadrature):
     module: ClassVar[type[nn.Module]] = nn.LogSigmoid
     ops: ClassVar[tuple[str, ...]] = ("log_sigmoid",)
 
-    def function(self, x: Tensor) -> Tensor:
-        return F.logsigmoid(x)
-
     def derivative(self, x: Tensor) -> Tensor:
         return torch.sigmoid(-x)
 
@@ -128,9 +115,6 @@ class Mish(Quadrature):
     name: ClassVar[str] = "mish"
     label: ClassVar[str] = "Mish"
     module: ClassVar[type[nn.Module]] = nn.Mish
-
-    def function(self, x: Tensor) -> Tensor:
-        return F.mish(x)
 
     def derivative(self, x: Tensor) -> Tensor:
         gate = torch.tanh(torch.logaddexp(x, torch.zeros_like(x)))

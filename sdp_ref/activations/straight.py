@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from sdp_ref.activations.base import module_of
 from sdp_ref.activations.numerics.quadrature import Jump
@@ -101,9 +100,6 @@ class Absolute(Straight):
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     slopes: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
 
-    def function(self, x: Tensor) -> Tensor:
-        return x.abs()
-
 
 def _are_numbers(*values: object) -> bool:
     return all(isinstance(v, int | float) and not math.isnan(v) for v in values)
@@ -137,9 +133,6 @@ class Softshrink(_Shrink, Straight):
     label: ClassVar[str] = "Softshrink"
     module: ClassVar[type[nn.Module]] = nn.Softshrink
 
-    def function(self, x: Tensor) -> Tensor:
-        return F.softshrink(x, self.lambd)
-
 
 @dataclass(frozen=True)
 class Hardshrink(_Shrink):
@@ -153,9 +146,6 @@ class Hardshrink(_Shrink):
     def jumps(self) -> tuple[Jump, ...]:
         edge = float(self.lambd)
         return ((-edge, -edge, 0.0), (edge, 0.0, edge)) if edge else ()
-
-    def function(self, x: Tensor) -> Tensor:
-        return F.hardshrink(x, self.lambd)
 
 
 @dataclass(frozen=True)
@@ -188,6 +178,3 @@ class Threshold(Pieces):
 
     def from_flat(self, x: Tensor) -> Tensor:
         return torch.where(x > self.threshold, x - self.value, torch.zeros_like(x))
-
-    def function(self, x: Tensor) -> Tensor:
-        return F.threshold(x, self.threshold, self.value)

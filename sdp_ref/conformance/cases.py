@@ -162,12 +162,6 @@ def _apart(width: int, own: float, bias: float, seed: int) -> nn.Linear:
     return linear(weight, np.full(width, bias))
 
 
-def of_shape(x: AnyGaussian, shape: tuple[int, ...]) -> AnyGaussian:
-    if isinstance(x, Gaussian):
-        return Gaussian(x.mean.unflatten(1, shape), x.covariance)
-    return DiagonalGaussian(x.mean.unflatten(1, shape), x.variance.unflatten(1, shape))
-
-
 def units(name: str, n: int, *, last: bool = False) -> nn.Sequential:
     """Activation of each of n inputs; with `last` followed by a layer of sums and differences."""
     modules = [linear(np.eye(n)), activation(name).build()]
@@ -245,13 +239,8 @@ def indices(x: AnyGaussian, whole: AnyGaussian) -> list[int]:
     return [int(i) for i in same.int().argmax(1)]
 
 
-def shrunk(x: AnyGaussian, factor: float) -> AnyGaussian:
+def moved(x: AnyGaussian, mean: Tensor, factor: float = 1.0) -> AnyGaussian:
+    """The law with another mean, perhaps in another shape, and its covariance times a factor."""
     if isinstance(x, Gaussian):
-        return Gaussian(x.mean, factor * x.covariance)
-    return DiagonalGaussian(x.mean, factor * x.variance)
-
-
-def scaled(x: AnyGaussian, factor: float) -> AnyGaussian:
-    if isinstance(x, Gaussian):
-        return Gaussian(factor * x.mean, factor**2 * x.covariance)
-    return DiagonalGaussian(factor * x.mean, factor**2 * x.variance)
+        return Gaussian(mean, factor * x.covariance)
+    return DiagonalGaussian(mean, factor * x.variance.reshape(mean.shape))

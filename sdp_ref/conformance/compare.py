@@ -144,16 +144,9 @@ def within(got: Prediction, want: Expected) -> Verdict:
         index = np.unravel_index(int(share.argmax()), share.shape)
         at_worst = float(share[index])
         if at_worst > worst.share:
-            numbers = {
-                "got": float(value[index]),
-                "expected": float(reference[index]),
-                "error": float(error[index]),
-                "tolerance": float(tolerance[index]),
-            }
+            own, other, off, allowed = (float(p[index]) for p in (value, reference, error, tolerance))
+            numbers = {"got": own, "expected": other, "error": off, "tolerance": allowed}
             place = ", ".join(str(int(i)) for i in index)
-            text = (
-                f"{name}[{place}] is {numbers['got']:.6g}, must be {numbers['expected']:.6g} "
-                f"to within {numbers['tolerance']:.2g}"
-            )
+            text = f"{name}[{place}] is {own:.6g}, must be {other:.6g} to within {allowed:.2g}"
             worst = Verdict(at_worst <= 1, text, numbers, at_worst, int(index[0]))
     return worst

@@ -31,12 +31,23 @@ class Unit:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two units with correlation `rho` before the activation, and the covariance after it."""
+    """Moments of two units with correlation `rho` before the activation, and the covariance after it.
 
-    units: tuple[Unit, Unit]
+    `spread` has three values: those of the units, and that of the covariance.
+    """
+
+    mean: Sequence[float]
+    std: Sequence[float]
     rho: float
+    expectation: Sequence[float]
+    variance: Sequence[float]
     covariance: float
-    spread: float
+    spread: Sequence[float]
+
+    @property
+    def units(self) -> list[Unit]:
+        rows = zip(self.mean, self.std, self.expectation, self.variance, self.spread[:2], strict=True)
+        return [Unit(*row) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -67,8 +78,7 @@ def pairs(activation: str) -> Sequence[Pair]:
 def pair(activation: str, mean: float) -> Pair:
     """The pair of two units N(mean, 1) with correlation 1/2; `mean` is 0, 2, -2 or 4."""
     for candidate in pairs(activation):
-        first, second = candidate.units
-        if (first.mean, second.mean, first.std, candidate.rho) == (mean, mean, 1.0, 0.5):
+        if (*candidate.mean, candidate.std[0], candidate.rho) == (mean, mean, 1.0, 0.5):
             return candidate
     raise KeyError(mean)
 
@@ -81,17 +91,10 @@ def single(activation: str) -> Sequence[Unit]:
 
 @functools.cache
 def _table() -> dict[str, tuple[Pair, ...]]:
-    return {name: tuple(_pair(row) for row in rows) for name, rows in _read("moments.json").items()}
+    return {name: tuple(Pair(**row) for row in rows) for name, rows in _read("moments.json").items()}
 
 
 @functools.cache
 def _read(name: str) -> dict[str, list[dict[str, Any]]]:
     text = resources.files("sdp_ref.conformance").joinpath(name).read_text(encoding="utf-8")
     return json.loads(text)
-
-
-def _pair(row: dict[str, Any]) -> Pair:
-    first, second = (
-        Unit(*(row[key][i] for key in ("mean", "std", "expectation", "variance", "spread"))) for i in (0, 1)
-    )
-    return Pair((first, second), row["rho"], row["covariance"], row["spread"][2])

@@ -41,15 +41,17 @@ def preserved() -> Iterator[None]:
 
     Warnings of a rule, such as about dropped covariances, are not test results.
     """
-    torch_state = torch.default_generator.get_state()
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     dtype, threads, grad = torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()
     try:
-        with warnings.catch_warnings(), torch.inference_mode(False), torch.enable_grad():
-            warnings.simplefilter("ignore")
+        with (
+            warnings.catch_warnings(action="ignore"),
+            torch.random.fork_rng(devices=[]),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
             yield
     finally:
-        torch.default_generator.set_state(torch_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
         random.setstate(python_state)
         torch.set_default_dtype(dtype)

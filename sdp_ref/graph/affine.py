@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -246,16 +245,6 @@ class LinearMap(Affine):
         return stable_scale(self.module.weight, scale, alpha)
 
 
-_CONVOLUTIONS: dict[type[nn.Module], Callable[..., Tensor]] = {
-    nn.Conv1d: F.conv1d,
-    nn.Conv2d: F.conv2d,
-    nn.Conv3d: F.conv3d,
-    nn.ConvTranspose1d: F.conv_transpose1d,
-    nn.ConvTranspose2d: F.conv_transpose2d,
-    nn.ConvTranspose3d: F.conv_transpose3d,
-}
-
-
 class Convolution(Affine):
     """Convolutions with any padding.
 
@@ -263,9 +252,12 @@ class Convolution(Affine):
     independent components, as in a marginal rule that takes the two ops one by one.
     """
 
+    name = "conv"
+    """Name of the function in torch, without the number of dimensions."""
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
-        self._function = next(f for kind, f in _CONVOLUTIONS.items() if isinstance(module, kind))
+        self._function: Any = getattr(F, f"{self.name}{self.module.weight.ndim - 2}d")
         mode = self.module.padding_mode
         self.copies = mode != "zeros"
         self._pad = None if mode == "zeros" else Pad(self.module._reversed_padding_repeated_twice, mode)
@@ -298,6 +290,8 @@ class Convolution(Affine):
 class TransposedConvolution(Convolution):
     """Transposed convolutions; each entry of A is an entry of the weight, or 0."""
 
+    name = "conv_transpose"
+
     def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         m = self.module
         return self._function(x, weight, bias, m.stride, m.padding, m.output_padding, m.groups, m.dilation)
@@ -313,7 +307,7 @@ class Normalisation(Affine):
         if module.training or self.module.running_mean is None:
             raise NoLinearPartError(
                 f"{type(module).__name__} with batch statistics, which couple the rows of a batch "
-                "(call net.eval())",
+                "(call net.eval())"
             )
 
     def check(self, x: Tensor) -> None:
@@ -354,10 +348,9 @@ class AveragePool(Affine):
 
     def _summed(self, x: Tensor) -> Tensor:
         m = self.module
-        if isinstance(m, nn.AvgPool2d):
-            return F.avg_pool2d(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
-        if isinstance(m, nn.AvgPool3d):
-            return F.avg_pool3d(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
+        if not isinstance(m, nn.AvgPool1d):
+            pool = F.avg_pool2d if isinstance(m, nn.AvgPool2d) else F.avg_pool3d
+            return pool(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
         size, stride, padding = (
             v[0] if isinstance(v, tuple) else v for v in (m.kernel_size, m.stride, m.padding)
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
 
@@ -163,17 +164,10 @@ class Norm:
         return y if self.shift is None else y + self.shift
 
 
-_POOLS: dict[type[nn.Module], Any] = {
-    nn.MaxPool1d: (3, F.max_pool1d),
-    nn.MaxPool2d: (4, F.max_pool2d),
-    nn.MaxPool3d: (5, F.max_pool3d),
-}
-_ADAPTIVE: dict[type[nn.Module], Any] = {
-    nn.AdaptiveMaxPool1d: (3, F.adaptive_max_pool1d),
-    nn.AdaptiveMaxPool2d: (4, F.adaptive_max_pool2d),
-    nn.AdaptiveMaxPool3d: (5, F.adaptive_max_pool3d),
-}
-MAX_POOLS = (*_POOLS, *_ADAPTIVE)
+MAX_POOLS = (
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
+    *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
+)
 
 
 def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,18 +176,14 @@ def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     The paper's section on MaxPool maps (mu, sigma) to (max mu, sigma at the arg max): the linearisation at
     the location.
     """
-    kind = type(module).__name__
-    dimensions, pool = next(form for each, form in (_POOLS | _ADAPTIVE).items() if isinstance(module, each))
-    if x.ndim != dimensions:
+    kind = type_before_parametrizations(module).__name__
+    if x.ndim != int(kind[-2]) + 2:
         raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
     if module.return_indices:
         raise NoLinearPartError(f"{kind} with return_indices")
-    m: Any = module
-    if isinstance(module, tuple(_ADAPTIVE)):
-        maxima, index = pool(x, m.output_size, return_indices=True)
-    else:
-        options = (m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode)
-        maxima, index = pool(x, *options, return_indices=True)
+    pool: Any = copy.copy(module)
+    pool.return_indices = True
+    maxima, index = pool(x)
     return maxima, index
 
 

@@ -1,4 +1,4 @@
-"""Modules for ops that torch.nn has no module for."""
+"""Modules for ops that torch.nn has no module for; no op that a trace makes of them touches the batch."""
 
 from __future__ import annotations
 
@@ -66,17 +66,10 @@ class Add(nn.Module):
         return a + b
 
 
-def _aligned(op: str, a: Tensor, b: Tensor) -> None:
-    """Require two values whose batch dimensions broadcast with each other in torch."""
-    if a.ndim != b.ndim:
-        raise NoLinearPartError(f"{op} of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
-
-
 class Multiply(nn.Module):
     """Elementwise product of two values with the same number of dimensions, which are broadcast."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        _aligned("a product", a, b)
         return a * b
 
 
@@ -84,7 +77,6 @@ class Quotient(nn.Module):
     """Elementwise a / b of two values with the same number of dimensions, which are broadcast."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        _aligned("a quotient", a, b)
         return a / b
 
 
@@ -92,9 +84,6 @@ class MatrixProduct(nn.Module):
     """Product of matrices (N, *more, i, j) and (N, *more, j, k)."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        _aligned("a product of matrices", a, b)
-        if a.ndim < 3:
-            raise NoLinearPartError("a product of matrices over the batch dimension")
         return a @ b
 
 
@@ -102,7 +91,6 @@ class Maximum(nn.Module):
     """Elementwise maximum of two values with the same number of dimensions, which are broadcast."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        _aligned("a maximum", a, b)
         return torch.maximum(a, b)
 
 
@@ -113,18 +101,11 @@ class MaximumOfPairs(Maximum):
 class Sum(nn.Module):
     """Sum over dimensions `dims` of an event."""
 
-    text = "a sum"
-
     def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
         super().__init__()
         self.dims, self.keepdim = tuple(dims), keepdim
 
     def forward(self, x: Tensor) -> Tensor:
-        if any(d % x.ndim == 0 for d in self.dims):
-            raise NoLinearPartError(f"{self.text} over the batch")
-        return self.apply_to(x)
-
-    def apply_to(self, x: Tensor) -> Tensor:
         return self.summed(x)
 
     def summed(self, x: Tensor) -> Tensor:
@@ -133,18 +114,14 @@ class Sum(nn.Module):
 
 
 class Mean(Sum):
-    text = "a mean"
-
-    def apply_to(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return x.mean(self.dims, self.keepdim)
 
 
 class VectorNorm(Sum):
     """Euclidean length over dimensions `dims` of an event."""
 
-    text = "a norm"
-
-    def apply_to(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return torch.linalg.vector_norm(x, 2, self.dims, self.keepdim)
 
 
@@ -156,8 +133,6 @@ class Cat(nn.Module):
         self.dim = dim
 
     def forward(self, *values: Tensor) -> Tensor:
-        if self.dim % values[0].ndim == 0:
-            raise NoLinearPartError("a concatenation along the batch dimension")
         return torch.cat(values, self.dim)
 
 
@@ -170,10 +145,7 @@ class _Constant(nn.Module):
 
     def of(self, x: Tensor) -> Tensor:
         """Return the constant in the dtype and on the device of `x`."""
-        constant = torch.as_tensor(self.constant, dtype=x.dtype, device=x.device)
-        if constant.ndim > x.ndim or (constant.ndim == x.ndim and constant.shape[0] != 1):
-            raise NoLinearPartError("a constant with a batch dimension")
-        return constant
+        return torch.as_tensor(self.constant, dtype=x.dtype, device=x.device)
 
 
 class Shift(_Constant):

@@ -8,11 +8,12 @@ becomes a new value, and so does every live view of the same memory.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -65,23 +66,19 @@ class Span:
     path: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tape:
     """The recording of a net, with its actual input `given` and output `result`."""
 
-    entries: list[Entry] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
-    output: int = 0
-    given: Tensor = field(default_factory=lambda: torch.empty(0))
-    result: Tensor = field(default_factory=lambda: torch.empty(0))
+    entries: list[Entry]
+    spans: list[Span]
+    output: int
+    given: Tensor
+    result: Tensor
 
 
 def overwritten(
-    old: Tensor,
-    new: Tensor,
-    place: tuple[Any, Any, int],
-    written: tuple[Any, Any, int],
-    length: int,
+    old: Tensor, new: Tensor, place: tuple[Any, Any, int], written: tuple[Any, Any, int], length: int
 ) -> Tensor:
     """Return a view of memory after a write to another view of it."""
     memory = torch.zeros(length, dtype=new.dtype, device=new.device)
@@ -91,17 +88,12 @@ def overwritten(
 
 
 def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of nested lists, tuples and dicts."""
     if isinstance(tree, dict):
         tree = tree.values()
     elif not isinstance(tree, tuple | list):
         return [tree]
-    found: list[Any] = []
-    for part in tree:
-        if isinstance(part, tuple | list | dict):
-            found.extend(leaves(part))
-        else:
-            found.append(part)
-    return found
+    return [leaf for part in tree for leaf in leaves(part)]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -143,11 +135,9 @@ def record(
             shown = result.detach().clone() if isinstance(result, Tensor) else result
         finally:
             recorder.restore()
-        tape = recorder.tape
         if not isinstance(result, Tensor) or result not in recorder.values:
             raise UntraceableError("a net that does not return one tensor made from its input")
-        tape.output, tape.given, tape.result = recorder.values[result], x, shown
-        return tape
+        return Tape(recorder.entries, recorder.spans, recorder.values[result], x, shown)
 
 
 class _Recorder(TorchDispatchMode):
@@ -156,7 +146,8 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, x: Tensor, known: Collection[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.known = known
-        self.tape = Tape()
+        self.entries: list[Entry] = []
+        self.spans: list[Span] = []
         self.count = 1
         self.values = WeakTensorKeyDictionary()
         self.values[x] = 0
@@ -202,12 +193,14 @@ class _Recorder(TorchDispatchMode):
             with _below_autograd(excluded=False):  # constants keep their autograd history
                 return self._made(func(*args, **kwargs))
         result = func(*args, **kwargs)
-        self._enter(func, args, kwargs, result, draws)
+        results = result if isinstance(result, tuple | list) else (result,)
+        args, kwargs = self._referring((args, kwargs))
+        self._enter(func, args, kwargs, results, draws)
         return result
 
     def _made(self, result: Any) -> Any:
         for tensor in leaves(result):
-            if isinstance(tensor, Tensor):
+            if isinstance(tensor, Tensor) and tensor not in self.made:
                 self.made[tensor] = True
                 self._note(tensor)
         return result
@@ -216,31 +209,25 @@ class _Recorder(TorchDispatchMode):
         """Record which tensors share memory."""
         self.memory.setdefault(tensor.untyped_storage()._cdata, []).append(weakref.ref(tensor))
 
-    def _enter(self, func: Any, args: Any, kwargs: Any, result: Any, draws: bool) -> None:
-        outputs: list[int | None] = []
-        shapes: list[tuple[int, ...]] = []
-        for tensor in result if isinstance(result, tuple | list) else (result,):
-            if not isinstance(tensor, Tensor):
-                outputs.append(None)
-                shapes.append(())
-                continue
-            if tensor in self.values and not draws:  # the op returned its input
-                outputs.append(None)
-            else:
-                outputs.append(self.count)
-                self.count += 1
-            shapes.append(tuple(tensor.shape))
-        if all(o is None for o in outputs):
+    def _enter(
+        self, function: Any, args: Any, kwargs: Any, results: Sequence[Any], draws: bool, new: bool = False
+    ) -> None:
+        """Record an op, whose arguments are references already, and number its results, perhaps all anew."""
+        # an op may return its input
+        is_new = [isinstance(t, Tensor) and (new or draws or t not in self.values) for t in results]
+        if not any(is_new):
             return
-        args, kwargs = self._referring((args, kwargs))
-        made = result if isinstance(result, tuple | list) else (result,)
-        real = tuple(isinstance(t, Tensor) and t.is_floating_point() for t in made)
-        described = (tuple(outputs), tuple(shapes), real, self._place(func), draws)
-        self.tape.entries.append(Entry(func, args, kwargs, *described))
-        for tensor, index in zip(made, outputs, strict=True):
+        numbers = itertools.count(self.count)
+        outputs = tuple(next(numbers) if fresh else None for fresh in is_new)
+        self.count += sum(is_new)
+        shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else () for t in results)
+        real = tuple(isinstance(t, Tensor) and t.is_floating_point() for t in results)
+        described = outputs, shapes, real, self._place(function), draws
+        self.entries.append(Entry(function, tuple(args), kwargs, *described))
+        for tensor, index in zip(results, outputs, strict=True):
             if index is not None:
                 self.values[tensor] = index
-        self._made(result)
+        self._made(results)
 
     def _referring(self, tree: Any) -> Any:
         """Replace values in arguments by references, and keep the current contents of constants."""
@@ -269,9 +256,9 @@ class _Recorder(TorchDispatchMode):
             same = isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata == memory
             return leaf.clone() if same else leaf
 
-        self.tape.entries = [
+        self.entries = [
             replace(entry, args=mapped(kept, entry.args), kwargs=mapped(kept, entry.kwargs))
-            for entry in self.tape.entries
+            for entry in self.entries
         ]
 
     def _place(self, func: Any) -> str:
@@ -308,27 +295,16 @@ class _Recorder(TorchDispatchMode):
             referring = mapped(lambda v: was if v is target else v, referring)
         result = func(*args, **kwargs)
         function, given_args, given_kwargs = _out_of_place(func, referring[0], referring[1], target.shape)
-        self._append(function, given_args, given_kwargs, target, draws)
+        self._enter(function, given_args, given_kwargs, [target], draws, new=True)
         for other in others:
             if _geometry(other) == _geometry(target) and other.dtype == target.dtype:
                 self.values[other] = self.values[target]
                 continue
             length = target.untyped_storage().nbytes() // target.element_size()
             places = (_geometry(other), _geometry(target), length)
-            self._append(
-                overwritten, (before[id(other)], Ref(self.values[target]), *places), {}, other, draws
-            )
+            arguments = before[id(other)], Ref(self.values[target]), *places
+            self._enter(overwritten, arguments, {}, [other], draws, new=True)
         return result
-
-    def _append(self, function: Any, args: Any, kwargs: Any, tensor: Tensor, draws: bool) -> None:
-        described = ((self.count,), (tuple(tensor.shape),), (tensor.is_floating_point(),))
-        path = self._place(function)
-        self.tape.entries.append(Entry(function, tuple(args), kwargs, *described, path, draws))
-        self.values[tensor] = self.count
-        self.count += 1
-        if tensor not in self.made:
-            self.made[tensor] = True
-            self._note(tensor)
 
     def _keep(self, tensor: Tensor) -> None:
         """Save a tensor before it is overwritten if it existed before the run."""
@@ -351,15 +327,15 @@ class _Recorder(TorchDispatchMode):
                 return
             self.path.append(names.get(id(module)) or (self.path[-1] if self.path else ""))
             self.layer.append(type(module).__module__.startswith("torch.nn") and not module._modules)
-            calls.append((self._taken(module, args, whole), len(self.tape.entries)))
+            calls.append((self._taken(module, args, whole), len(self.entries)))
 
         def left(module: nn.Module, _args: Any, kwargs: dict[str, Any], result: Any) -> None:
             if threading.get_ident() != thread:
                 return
             (inputs, start), path, _ = calls.pop(), self.path.pop(), self.layer.pop()
             if inputs and not kwargs and isinstance(result, Tensor) and result in self.values:
-                span = (inputs, self.values[result], start, len(self.tape.entries), path)
-                self.tape.spans.append(Span(module, *span))
+                span = (inputs, self.values[result], start, len(self.entries), path)
+                self.spans.append(Span(module, *span))
 
         before = register_module_forward_pre_hook(entered)
         after = register_module_forward_hook(left, with_kwargs=True, always_call=True)

@@ -40,6 +40,11 @@ class Layout:
         return self.outer * self.inner
 
     @property
+    def width(self) -> int:
+        """Number of dimensions of (N, *event) that the dimension corresponds to."""
+        return 1 + (self.outer > 1) + (self.inner > 1)
+
+    @property
     def plain(self) -> bool:
         """Whether the first dimension is the batch and nothing else."""
         return self == Layout()
@@ -51,8 +56,7 @@ class Layout:
         n = len(x)
         inside = x.movedim(0, self.dim + (self.outer > 1))
         shape = list(inside.shape)
-        width = 1 + (self.outer > 1) + (self.inner > 1)
-        shape[self.dim : self.dim + width] = [self.outer * n * self.inner]
+        shape[self.dim : self.dim + self.width] = [self.outer * n * self.inner]
         return inside.reshape(shape)
 
     def batch_first(self, x: Tensor) -> Tensor:
@@ -70,8 +74,7 @@ class Layout:
         dim %= max(ndim, 1)
         if dim == self.dim:
             return None
-        extra = (self.outer > 1) + (self.inner > 1)
-        return dim + 1 if dim < self.dim else dim + extra
+        return dim + 1 if dim < self.dim else dim + self.width - 1
 
 
 def batch_dimension(
@@ -257,16 +260,13 @@ class Replay:
                 case Tensor():
                     leaf = leaf.to(like.device)
                     return leaf.to(like.dtype) if leaf.is_floating_point() else leaf
-                case dict():
-                    return {k: put(v) for k, v in leaf.items()}
-                case list() | tuple():
-                    return type(leaf)(put(v) for v in leaf)
                 case torch.dtype():  # a cast is to the dtype of the caller
                     return like.dtype if leaf.is_floating_point else leaf
             return leaf
 
         function = _IN_ANY_MEMORY.get(self.entry.function, self.entry.function)
-        result: Any = function(*put(self.entry.args), **put(self.entry.kwargs))
+        args, kwargs = mapped(put, (self.entry.args, self.entry.kwargs))
+        result: Any = function(*args, **kwargs)
         return result[self.which] if isinstance(result, tuple | list) else result
 
     @torch.no_grad()

@@ -8,9 +8,10 @@ handlers for ops that only move components.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,16 +27,7 @@ from sdp_ref.graph.aten.call import Call
 from sdp_ref.graph.aten.table import KNOWN, builder_of
 from sdp_ref.graph.nonlinear import MAX_POOLS
 from sdp_ref.graph.ops import Unknown
-from sdp_ref.graph.recording import (
-    Entry,
-    Ref,
-    Span,
-    Tape,
-    UntraceableError,
-    by_ordinary_ops,
-    leaves,
-    record,
-)
+from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, by_ordinary_ops, leaves, record
 from sdp_ref.graph.replay import (
     Fusion,
     Layout,
@@ -99,10 +91,9 @@ class _Reader:
     """Converts two tapes of a net to steps, entry by entry."""
 
     def __init__(self, first: Tape, second: Tape) -> None:
-        alike = len(first.entries) == len(second.entries) and first.output == second.output
-        if not alike or any(
-            a.function is not b.function for a, b in zip(first.entries, second.entries, strict=True)
-        ):
+        pairs = list(itertools.zip_longest(first.entries, second.entries))
+        alike = all(a and b and a.function is b.function and a.outputs == b.outputs for a, b in pairs)
+        if not alike or first.output != second.output:
             raise UntraceableError("a net whose control flow depends on the size of the batch")
         self.first, self.second = first, second
         self.steps: list[Step] = []
@@ -114,11 +105,10 @@ class _Reader:
 
     def read(self) -> list[Step]:
         """Return the steps that the output depends on."""
-        entries = []
-        for a, b in zip(self.first.entries, self.second.entries, strict=True):
-            if a.outputs != b.outputs:
-                raise UntraceableError("a net whose control flow depends on the size of the batch")
-            entries.append(replace(a, args=_same(a.args, b.args), kwargs=_same(a.kwargs, b.kwargs)))
+        entries = [
+            replace(a, args=_same(a.args, b.args), kwargs=_same(a.kwargs, b.kwargs))
+            for a, b in zip(self.first.entries, self.second.entries, strict=True)
+        ]
         for place, entry in enumerate(entries):
             for index in _refs((entry.args, entry.kwargs)):
                 self.last_use[index] = place
@@ -143,12 +133,17 @@ class _Reader:
     def _taken_whole(self, span: Span) -> bool:
         """Turn a module call into one step if its values are batch first and no inner value is read later."""
         entries = self.first.entries[span.start : span.stop]
-        made = {o for entry in entries for o in entry.outputs if o is not None}
-        inner = made - {span.output}
+        made = {
+            o: (place, which)
+            for place, entry in enumerate(entries, span.start)
+            for which, o in enumerate(entry.outputs)
+            if o is not None
+        }
+        inner = made.keys() - {span.output}
         if span.output not in made or any(self.last_use.get(o, -1) >= span.stop for o in inner):
             return False
         taken = [self.values[i] for i in span.inputs]
-        shape, layout = self._layout_of(span.output, span.start, span.stop, taken)
+        shape, layout = self._formed(*made[span.output], taken)
         if layout != Layout() or not all(v.layout == Layout() for v in taken):
             return False
         inputs = tuple(v.index for v in taken)
@@ -160,16 +155,19 @@ class _Reader:
             self.fusion.note(span.output, Replay(entry, 0, values, layout, self.dtype), whole)
         return True
 
-    def _layout_of(
-        self, output: int, start: int, stop: int, taken: Sequence[Value]
+    def _formed(
+        self, place: int, which: int, taken: Iterable[Value]
     ) -> tuple[tuple[int, ...], Layout | None]:
-        for place in range(stop - 1, start - 1, -1):
-            entry = self.first.entries[place]
-            if output in entry.outputs:
-                which = entry.outputs.index(output)
-                shape = entry.shapes[which]
-                return shape, _layout(shape, self.second.entries[place].shapes[which], taken)
-        raise AssertionError("a value that nothing makes")
+        """Shape of an output, and location of the batch in it if it follows from shapes and inputs."""
+        first, second = (tape.entries[place].shapes[which] for tape in (self.first, self.second))
+        found = batch_dimension(first, second, _SIZES)
+        if found is None:
+            return first, None
+        dim, folded = found
+        if folded == 1:
+            return first, Layout(dim)
+        like = next((v.layout for v in taken if v.layout is not None and v.layout.folded == folded), None)
+        return first, Layout(dim, 1, folded) if like is None else Layout(dim, like.outer, like.inner)
 
     def _step(self, place: int, entry: Entry) -> None:
         """Add the steps of one entry, or an unknown one."""
@@ -177,8 +175,7 @@ class _Reader:
         for which, output in enumerate(entry.outputs):
             if output is None:
                 continue
-            shape = entry.shapes[which]
-            layout = _layout(shape, self.second.entries[place].shapes[which], list(taken.values()))
+            shape, layout = self._formed(place, which, taken.values())
             replay = Replay(entry, which, taken, layout, self.dtype)
             self.fusion.note(output, replay, Value(0, layout, shape))
             self.values[output] = self._output(output, replay, shape)
@@ -189,7 +186,7 @@ class _Reader:
 
         def emit(module: nn.Module, *values: Value) -> Value:
             self.steps.append(Step(module, tuple(v.index for v in values), path))
-            return Value(len(self.steps), values[0].layout, ())
+            return Value(len(self.steps), values[0].layout, values[0].shape)
 
         text = self._refused(replay)
         if not text:
@@ -238,18 +235,6 @@ class _Reader:
         if any(isinstance(v, Varies) for v in leaves((entry.args, entry.kwargs))):
             return f"{replay.name} with constants that differ from example to example"
         return ""
-
-
-def _layout(first: tuple[int, ...], second: tuple[int, ...], taken: Sequence[Value]) -> Layout | None:
-    """Location of the batch in a result, if it follows from its shapes and the layouts of its inputs."""
-    found = batch_dimension(first, second, _SIZES)
-    if found is None:
-        return None
-    dim, folded = found
-    if folded == 1:
-        return Layout(dim)
-    like = next((v.layout for v in taken if v.layout is not None and v.layout.folded == folded), None)
-    return Layout(dim, 1, folded) if like is None else Layout(dim, like.outer, like.inner)
 
 
 def _same(a: Any, b: Any) -> Any:

@@ -222,11 +222,7 @@ class RightDerivative(TorchFunctionMode):
     _LEAKY = frozenset({F.leaky_relu, F.leaky_relu_})
     _COUPLED = "batch normalisation with batch statistics"
     _REFUSED: ClassVar = (
-        (
-            {F.batch_norm: False, torch.batch_norm: True, torch.native_batch_norm: True},
-            _COUPLED,
-            5,
-        ),
+        ({F.batch_norm: False, torch.batch_norm: True, torch.native_batch_norm: True}, _COUPLED, 5),
         (
             {F.dropout: True, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
             | {F.alpha_dropout: False, F.feature_alpha_dropout: False}

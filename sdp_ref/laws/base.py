@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -10,15 +11,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.lazy import deferred
+from sdp_ref.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.distributions import Distribution
-
-else:
-    torch = deferred("torch")
 
 
 @dataclass(frozen=True)
@@ -108,6 +105,8 @@ class Law:
 
     def __getattr__(self, name: str) -> Any:
         # Python also calls this after a property raised an UndefinedError, which is an AttributeError.
+        if name == "location":  # the mean, unless a law has a centre of its own
+            return self.mean
         if name in _MOMENTS:
             raise UndefinedError(f"{self.described} has no {name}")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
@@ -279,7 +278,9 @@ class Law:
 
     def rows(self: LawT, index: slice) -> LawT:
         """Select the laws of a slice that is not empty."""
-        return unchecked(type(self), *(_row(getattr(self, f.name), index) for f in fields(self)))
+        values = (getattr(self, f.name) for f in fields(self))
+        sliced = (v[index] if isinstance(v, torch.Tensor | tuple) else v for v in values)
+        return unchecked(type(self), *sliced)
 
     def to(self: LawT, *args: Any, **kwargs: Any) -> LawT:
         """Move or cast every tensor as :meth:`torch.Tensor.to` does."""
@@ -292,10 +293,14 @@ class Law:
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """Concatenate laws of this class along the batch; see :func:`joined`."""
+        if len({law.event_shape for law in laws}) > 1:
+            raise UndefinedError("laws of different shapes do not make one batch")
 
         def both(values: list[Any]) -> Any:
             if isinstance(values[0], torch.Tensor):
                 return torch.cat(values)
+            if isinstance(values[0], tuple):
+                return tuple(itertools.chain(*values))
             if any(value != values[0] for value in values):
                 described = " and ".join(sorted({law.described for law in laws}))
                 raise UndefinedError(f"laws of different parameters do not make one batch: {described}")
@@ -321,10 +326,6 @@ def noted(law: LawT, notes: Sequence[str]) -> LawT:
     law = copy.copy(law)
     object.__setattr__(law, _NOTES, tuple(dict.fromkeys((*law.notes, *notes))))
     return law
-
-
-def _row(value: Any, index: slice) -> Any:
-    return value[index] if isinstance(value, torch.Tensor) else value
 
 
 _COMPILED = (

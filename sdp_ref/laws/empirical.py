@@ -17,15 +17,12 @@ from sdp_ref.laws.base import (
     chosen_by,
     unchecked,
 )
-from sdp_ref.lazy import deferred
+from sdp_ref.lazy import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
     from torch import Tensor
-else:
-    torch = deferred("torch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +55,6 @@ class Empirical(Law):
     @property
     def described(self) -> str:
         return f"an empirical law of {self.samples.shape[1]} draws"
-
-    @property
-    def location(self) -> Tensor:
-        return self.mean
 
     @property
     def batch(self) -> int:
@@ -187,10 +180,6 @@ class Quantiles(Law):
     @property
     def described(self) -> str:
         return "a law of quantiles of single outputs"
-
-    @property
-    def location(self) -> Tensor:
-        return self.mean
 
     @property
     def batch(self) -> int:

@@ -12,14 +12,11 @@ from sdp_ref.laws.base import UNIFORM, Law, Push, Standard, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
 from sdp_ref.laws.location_scale import Cauchy, LocationScale, Shape
 from sdp_ref.laws.mixture import Mixture
-from sdp_ref.lazy import deferred
+from sdp_ref.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.distributions import Distribution
-else:
-    torch = deferred("torch")
 
 _PEEK = 1024  # number of samples that estimate the median of a law without a mean
 
@@ -33,11 +30,9 @@ def law_of(given: object) -> Law:
     ``log_prob``, they are used. The result is a family of this package if one matches. Anything else raises a
     ValueError.
     """
-    from torch.distributions import Distribution
-
     if isinstance(given, Law):
         return given
-    if isinstance(given, Distribution):
+    if isinstance(given, torch.distributions.Distribution):
         if len(given.batch_shape) != 1 or not given.event_shape:
             raise ValueError(
                 f"a torch distribution must have batch shape (B,) and event shape (m,), got "
@@ -55,8 +50,7 @@ def law_of(given: object) -> Law:
 
 def _known(given: Distribution) -> Law | None:
     """Return the matching law of this package, if there is one; `given` has any batch shape."""
-    from torch import distributions
-
+    distributions = torch.distributions
     match given:
         case distributions.MultivariateNormal() | distributions.LowRankMultivariateNormal():
             covariance = given.covariance_matrix.flatten(0, -3)
@@ -74,7 +68,7 @@ def _known(given: Distribution) -> Law | None:
 
 
 def _independent(base: Distribution, event: torch.Size) -> Law | None:
-    from torch import distributions
+    distributions = torch.distributions
 
     def fields(*values: Tensor) -> list[Tensor]:
         return [value.expand(base.batch_shape).reshape(-1, *event) for value in values]
@@ -101,8 +95,6 @@ def _independent(base: Distribution, event: torch.Size) -> Law | None:
 
 def _require_stored(variance: Tensor) -> None:
     """Require variances that their dtype stores with all digits; those of torch's laws are positive."""
-    import torch
-
     if bool((variance < torch.finfo(variance.dtype).tiny).any()):
         raise ValueError(
             f"the distribution has variances too small for {variance.dtype}; use float64 parameters"
@@ -151,10 +143,6 @@ class ForeignLaw(Law):
 
     def rows(self, index: slice) -> Any:
         return unchecked(type(self), self.given, self.centre[index], self.chosen[index], self.whole)
-
-    def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Samples are drawn on the device of the wrapped object and then moved."""
-        return unchecked(type(self), self.given, self.centre.to(*args, **kwargs), self.chosen, self.whole)
 
     @classmethod
     def join(cls, laws: Any) -> Any:
@@ -214,11 +202,9 @@ class TorchLaw(ForeignLaw):
     @property
     def covariance(self) -> Tensor:
         """The covariance that torch gives, or the diagonal one of independent components."""
-        from torch.distributions import Independent
-
         if hasattr(self.given, "covariance_matrix"):
             return self._asked("covariance_matrix")
-        if isinstance(self.given, Independent) and not self.given.base_dist.event_shape:
+        if isinstance(self.given, torch.distributions.Independent) and not self.given.base_dist.event_shape:
             return torch.diag_embed(self.variance.flatten(1))
         if self.dimension == 1:
             return self.variance.reshape(-1, 1, 1)
@@ -227,9 +213,7 @@ class TorchLaw(ForeignLaw):
     @property
     def standard(self) -> Standard | None:
         """Uniform if torch has the quantile functions of independent components."""
-        from torch.distributions import Independent
-
-        if not isinstance(self.given, Independent) or self.given.base_dist.event_shape:
+        if not isinstance(self.given, torch.distributions.Independent) or self.given.base_dist.event_shape:
             return None
         try:
             self.given.base_dist.icdf(torch.tensor(0.5, dtype=self.centre.dtype))
@@ -251,10 +235,8 @@ class TorchLaw(ForeignLaw):
 
     def survival(self, value: Tensor) -> Tensor:
         """Defined for independent components whose distribution function torch has."""
-        from torch.distributions import Independent
-
         given = self._here
-        if not isinstance(given, Independent) or given.base_dist.event_shape:
+        if not isinstance(given, torch.distributions.Independent) or given.base_dist.event_shape:
             return super().survival(value)
         try:
             below = self._each(given.base_dist.cdf, value, len(self.event_shape))
@@ -346,15 +328,13 @@ def _placed(given: Distribution, device: torch.device | str) -> Any:
 
 def _copied(part: Any, device: torch.device | str, done: dict[int, tuple[Any, Any]]) -> Any:
     """Copy a part of a distribution to a device; `done` maps the id of each part to the part and its copy."""
-    from torch.distributions import Distribution, Transform
-
     if id(part) in done:  # a transform and its inverse refer to each other
         return done[id(part)][1]
     if isinstance(part, list | tuple):
         return type(part)(_copied(each, device, done) for each in part)
     if isinstance(part, torch.Tensor):
         done[id(part)] = part, part.to(device)
-    elif isinstance(part, Distribution | Transform):
+    elif isinstance(part, torch.distributions.Distribution | torch.distributions.Transform):
         copied = object.__new__(type(part))  # copy.copy drops a transform's reference to its inverse
         done[id(part)] = part, copied
         vars(copied).update({name: _copied(each, device, done) for name, each in vars(part).items()})

@@ -21,14 +21,11 @@ from sdp_ref.laws.base import (
     power,
     require,
 )
-from sdp_ref.lazy import deferred
+from sdp_ref.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.distributions import Distribution
-else:
-    torch = deferred("torch")
 
 _ASYMMETRY = 1e-6  # relative to the largest diagonal entry; float32 products are symmetric to about 1e-7
 _INDEFINITE = 1e-6  # relative to the largest eigenvalue; float32 products of a factor reach about 1e-7
@@ -88,10 +85,6 @@ class Gaussian(Law):
         )
 
     @property
-    def location(self) -> Tensor:
-        return self.mean
-
-    @property
     def variance(self) -> Tensor:
         return self.covariance.diagonal(dim1=-2, dim2=-1).reshape(self.mean.shape)
 
@@ -112,12 +105,10 @@ class Gaussian(Law):
 
     def as_torch(self, batch: torch.Size) -> Distribution:
         """Raise if the covariance is singular, since torch requires positive definite ones."""
-        from torch.distributions import MultivariateNormal
-
         n = self.dimension
         _definite(self)
         mean, covariance = self.mean.double().reshape(*batch, n), self.covariance.double()
-        return MultivariateNormal(mean, covariance.reshape(*batch, n, n))
+        return torch.distributions.MultivariateNormal(mean, covariance.reshape(*batch, n, n))
 
     def factor(self) -> Tensor:
         """Return a matrix F with F F^T = covariance, shape (B, n, n), float64.
@@ -201,10 +192,6 @@ class DiagonalGaussian(Law):
         check_pair("mean", self.mean, "variance", self.variance)
 
     @property
-    def location(self) -> Tensor:
-        return self.mean
-
-    @property
     def standard(self) -> Standard:
         return NORMAL
 
@@ -219,13 +206,10 @@ class DiagonalGaussian(Law):
 
     def as_torch(self, batch: torch.Size) -> Distribution:
         """Raise if a variance is zero, since torch requires positive ones."""
-        from torch.distributions import Independent, Normal
-
         _definite(self)
         shape = *batch, self.dimension
-        return Independent(
-            Normal(self.mean.double().reshape(shape), self.standard_deviation.reshape(shape)), 1
-        )
+        mean, deviation = self.mean.double().reshape(shape), self.standard_deviation.reshape(shape)
+        return torch.distributions.Independent(torch.distributions.Normal(mean, deviation), 1)
 
     @property
     def standard_deviation(self) -> Tensor:

@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws.base import CAUCHY, Law, Push, Standard, check_pair, power, require, stable, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, above, scaled
-from sdp_ref.lazy import deferred
+from sdp_ref.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.distributions import Distribution
-
-else:
-    torch = deferred("torch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +62,9 @@ class Cauchy(_Components):
         return above(tail, self.location, self.scale, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        from torch.distributions import Cauchy, Independent
-
         shape = *batch, self.dimension
         location, scale = self.location.double().reshape(shape), self.scale.double().reshape(shape)
-        return Independent(Cauchy(location, scale), 1)
+        return torch.distributions.Independent(torch.distributions.Cauchy(location, scale), 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +193,7 @@ class Shape:
 
     def distribution(self, location: Tensor, scale: Tensor) -> Distribution:
         """Return the torch distribution with locations and scales of any shape."""
-        from torch import distributions
-
+        distributions = torch.distributions
         match self.name:
             case "laplace":
                 return distributions.Laplace(location, scale)
@@ -300,8 +293,6 @@ class LocationScale(_Components):
         return above(self.shape.tail, self.location, self.scale, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        from torch.distributions import Independent
-
         shape = *batch, self.dimension
         parameters = (value.double().reshape(shape) for value in (self.location, self.scale))
-        return Independent(self.shape.distribution(*parameters), 1)
+        return torch.distributions.Independent(self.shape.distribution(*parameters), 1)

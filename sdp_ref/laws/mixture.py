@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws.base import (
@@ -23,20 +23,16 @@ from sdp_ref.laws.base import (
     unchecked,
 )
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
-from sdp_ref.lazy import deferred
+from sdp_ref.lazy import torch
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
     from torch.distributions import Distribution
 
     Array = NDArray[np.float64]
     Indices = NDArray[np.intp]
-
-else:
-    torch = deferred("torch")
 
 _VALUES = 2**24  # numbers in memory at once while a density is computed: 128 MB
 
@@ -81,22 +77,10 @@ class Mixture(Law):
         laws = list(components)
         if not laws or not all(isinstance(law, Law) for law in laws):
             raise ValueError("components must be one law or more")
-        if {type(law) for law in laws} == {Gaussian, DiagonalGaussian}:
-            laws = of_one_family(laws)
-        first = laws[0]
-        for law in laws[1:]:
-            if type(law) is not type(first):
-                raise ValueError(
-                    f"components are of one family, got {type(first).__name__} and {type(law).__name__}"
-                )
-            if law.location.shape != first.location.shape:
-                raise ValueError(
-                    f"components have one shape, got {tuple(first.location.shape)} and "
-                    f"{tuple(law.location.shape)}"
-                )
-        if len({law.described for law in laws}) > 1:  # the stability index or the shape belongs to the family
-            raise ValueError(f"components are of one family, got {first.described} and others")
-        rows = joined([law[b] for b in range(first.batch) for law in laws])
+        if len({law.location.shape for law in laws}) > 1:
+            shapes = " and ".join(str(tuple(law.location.shape)) for law in laws)
+            raise ValueError(f"components have one shape, got {shapes}")
+        rows = joined([law[b] for b in range(laws[0].batch) for law in laws])
         return cls(torch.as_tensor(weights), rows)
 
     @property
@@ -196,11 +180,9 @@ class Mixture(Law):
         return mixed.reshape(values.shape)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        from torch.distributions import Categorical, MixtureSameFamily
-
         shape = torch.Size((*batch, self.pieces))
-        weights = Categorical(self.weights.double().reshape(shape))
-        return MixtureSameFamily(weights, self.components.as_torch(shape))
+        weights = torch.distributions.Categorical(self.weights.double().reshape(shape))
+        return torch.distributions.MixtureSameFamily(weights, self.components.as_torch(shape))
 
     def soundness(self, *, derived: bool = True) -> tuple[Check, ...]:
         weights = self.weights.detach().double()
@@ -356,10 +338,6 @@ class PiecewiseGaussian(Law):
         return "a law of a piecewise affine function"
 
     @property
-    def location(self) -> Tensor:
-        return self.mean
-
-    @property
     def variance(self) -> Tensor:
         return self.covariance.diagonal(dim1=-2, dim2=-1).reshape(self.mean.shape)
 
@@ -387,16 +365,3 @@ class PiecewiseGaussian(Law):
             return torch.from_numpy(pieces(points)).to(place, kind)
 
         return draws
-
-    def rows(self, index: slice) -> PiecewiseGaussian:
-        return unchecked(PiecewiseGaussian, *(getattr(self, field.name)[index] for field in fields(self)))
-
-    @classmethod
-    def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
-        """Concatenate laws of one event shape."""
-        each: list[Any] = list(laws)
-        if len({law.event_shape for law in each}) > 1:
-            raise UndefinedError("laws of different shapes do not make one batch")
-        *tensors, _ = (field.name for field in fields(cls))
-        joined = (torch.cat([getattr(law, name) for law in each]) for name in tensors)
-        return unchecked(cls, *joined, tuple(pieces for law in each for pieces in law.pieces))

@@ -114,10 +114,7 @@ def _log_matrix(law: Scores) -> Tensor:
         covariance = widen(law.covariance)
         twice = covariance + covariance.mT  # not 2 S, so that both triangles get the same gradient
     logarithms = _log_probability(
-        law,
-        location.unsqueeze(2) - location.unsqueeze(1),
-        spread.unsqueeze(2) + spread.unsqueeze(1),
-        twice,
+        law, location.unsqueeze(2) - location.unsqueeze(1), spread.unsqueeze(2) + spread.unsqueeze(1), twice
     )
     itself = torch.eye(law.dimension, dtype=torch.bool, device=logarithms.device)
     return logarithms.masked_fill(itself, -math.log(2))

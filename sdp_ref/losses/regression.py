@@ -179,9 +179,7 @@ def pinball(prediction: Tensor, target: Tensor, tau: float | Tensor, reduction: 
         check_like("tau", tau, prediction, "the prediction")
     above = target - prediction
     losses = torch.where(above >= 0, tau * above, (tau - 1) * above)
-    if reduction == "mean":
-        return losses.mean()
-    return losses.sum() if reduction == "sum" else losses
+    return reduced(losses, reduction, losses.dtype)
 
 
 def sqr_input(x: Tensor, tau: float | Tensor) -> Tensor:

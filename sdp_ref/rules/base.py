@@ -23,10 +23,10 @@ from sdp_ref.laws import (
     unchecked,
 )
 from sdp_ref.laws.base import noted, require
+from sdp_ref.lazy import torch
 from sdp_ref.registry import members, spelled
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from sdp_ref.graph.trace import Net
@@ -66,9 +66,6 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     not match, and results that are not laws: parameters that are not finite, or negative scales or variances.
     A covariance matrix may be indefinite, since some rules produce such matrices.
     """
-    import torch
-    from torch import nn
-
     from sdp_ref.graph.recording import by_ordinary_attention
 
     if not isinstance(x, Law):
@@ -78,13 +75,10 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
             raise ValueError(f"x must be a law such as sdp_ref.Gaussian: {error}") from None
     if not callable(net):
         raise ValueError(f"net must be a torch module or a function, got {type(net).__name__}")
-    if isinstance(net, nn.Module) and any(map(nn.parameter.is_lazy, net.parameters())):
+    parameters = list(net.parameters()) if isinstance(net, torch.nn.Module) else []
+    if any(map(torch.nn.parameter.is_lazy, parameters)):
         raise ValueError("the net has lazy layers; run it once, so that they get their weights")
-    weight = (
-        next((p for p in net.parameters() if p.is_floating_point()), None)
-        if isinstance(net, nn.Module)
-        else None
-    )
+    weight = next((p for p in parameters if p.is_floating_point()), None)
     if weight is not None and (weight.dtype, weight.device) != (x.location.dtype, x.location.device):
         raise ValueError(
             f"the net is {weight.dtype} on {weight.device}, the input law {x.location.dtype} on "
@@ -98,10 +92,9 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
         raise
     except RuntimeError as error:  # torch's errors about shapes and dtypes
         first = str(error).splitlines()[0]
-        if isinstance(net, nn.Module):
-            kinds = {str(p.dtype) for p in net.parameters() if p.is_floating_point()}
-            if len(kinds) > 1:
-                first = f"{first} (parameters are {' and '.join(sorted(kinds))}; use net.to(dtype))"
+        kinds = {str(p.dtype) for p in parameters if p.is_floating_point()}
+        if len(kinds) > 1:
+            first = f"{first} (parameters are {' and '.join(sorted(kinds))}; use net.to(dtype))"
         raise ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {first}") from error
     if law.location.ndim < 2:
         raise ValueError("a net must give (B, m), not one number a row; keep a dimension: x[:, :1]")
@@ -120,10 +113,7 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
 @contextmanager
 def _unchanged_buffers(net: object) -> Iterator[None]:
     """Restore buffers that a net in training mode updates when it is run, as spectral norm does."""
-    import torch
-    from torch import nn
-
-    modules = net.modules() if isinstance(net, nn.Module) and not torch.compiler.is_compiling() else ()
+    modules = net.modules() if isinstance(net, torch.nn.Module) and not torch.compiler.is_compiling() else ()
     buffers = [b for module in modules if module.training for b in module.buffers(recurse=False)]
     before = [buffer.detach().clone() for buffer in buffers]
     try:
@@ -225,9 +215,7 @@ class Rule(ABC):
 
 def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
     """Require outputs with one row of floating-point numbers per input."""
-    from torch import Tensor
-
-    if not isinstance(outputs, Tensor):
+    if not isinstance(outputs, torch.Tensor):
         raise ValueError(f"a net must return one tensor, got {type(outputs).__name__}")
     if outputs.ndim < 2 or outputs.shape[0] != inputs.shape[0] or not outputs.is_floating_point():
         raise ValueError(
@@ -239,10 +227,8 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
 
 def require_uncoupled(rule: str, net: Net) -> None:
     """Refuse batch normalisation by statistics of the batch: points of a rule are no batch of inputs."""
-    from torch import nn
-
-    for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
-        coupled = isinstance(module, nn.modules.batchnorm._BatchNorm)
+    for path, module in net.named_modules() if isinstance(net, torch.nn.Module) else ():
+        coupled = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
         if coupled and (module.training or module.running_mean is None):
             raise UnsupportedError(rule, f"{type(module).__name__} with batch statistics", path)
 
@@ -262,8 +248,6 @@ def lost_variances(
 
     `scale` computes numbers that are positive where the exact variance is, if it may have underflowed to 0.
     """
-    import torch
-
     if variance.device.type != "cpu" or torch.compiler.is_compiling():
         return []
     least = torch.finfo(dtype).tiny
@@ -273,15 +257,6 @@ def lost_variances(
     if not bool(((variance.detach() < least) & (positive.detach() > 0)).any()):
         return []
     return [f"variances below {least:.1e}, which {dtype} stores as 0 or inexactly (use float64)"]
-
-
-def as_gaussian(rule: str, x: Law) -> Gaussian:
-    if isinstance(x, Gaussian):
-        return x
-    if isinstance(x, DiagonalGaussian):
-        return unchecked(Gaussian, x.mean, x.covariance)
-    with _of_moments(rule, x):
-        return unchecked(Gaussian, x.mean, x.covariance)
 
 
 @contextmanager
@@ -303,10 +278,15 @@ def as_any_gaussian(rule: str, x: Law) -> Gaussian | DiagonalGaussian:
     """Return `x` as a Gaussian, without a dense covariance if its components are independent."""
     if isinstance(x, Gaussian | DiagonalGaussian):
         return x
-    if not isinstance(x, LocationScale):
-        return as_gaussian(rule, x)
     with _of_moments(rule, x):
-        return unchecked(DiagonalGaussian, x.mean, x.variance)
+        if isinstance(x, LocationScale):
+            return unchecked(DiagonalGaussian, x.mean, x.variance)
+        return unchecked(Gaussian, x.mean, x.covariance)
+
+
+def as_gaussian(rule: str, x: Law) -> Gaussian:
+    x = as_any_gaussian(rule, x)
+    return x if isinstance(x, Gaussian) else unchecked(Gaussian, x.mean, x.covariance)
 
 
 def as_marginal(rule: str, x: Law) -> Law:

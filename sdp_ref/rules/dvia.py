@@ -51,7 +51,7 @@ class DVIA(FullCovarianceRule):
         The last two reproduce the DVIA column of Petersen et al. (2024), Table 28, which "propagated"
         does not.
     max_bytes : int
-        See :class:`~sdp_ref.rules.full.FullCovarianceRule`.
+        See :class:`~sdp_ref.rules.layerwise.SizedRule`.
     """
 
     name: ClassVar[str] = "dvia"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
-from sdp_ref.errors import CovarianceSizeError, NoFormulaError, NoLinearPartError
+from sdp_ref.errors import CovarianceSizeError, NoFormulaError
 from sdp_ref.graph import trace
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, max_pool, softmax_dim
@@ -24,16 +24,7 @@ from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Maximum, MaximumOfPairs, 
 from sdp_ref.jacobian.local import linear_part
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, joined
 from sdp_ref.rules.base import as_gaussian, stored
-from sdp_ref.rules.joint import (
-    AffineStep,
-    CopyStep,
-    Joint,
-    JointStep,
-    MeanStep,
-    Numbers,
-    Rows,
-    copied,
-)
+from sdp_ref.rules.joint import AffineStep, CopyStep, Joint, JointStep, MeanStep, Numbers, Rows, copied
 from sdp_ref.rules.joint_ops import (
     MaximumStep,
     NormStep,
@@ -42,7 +33,7 @@ from sdp_ref.rules.joint_ops import (
     linearised,
     product_step,
 )
-from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, LayerwiseRule, inherited
+from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, SizedRule, inherited
 
 
 @dataclass(frozen=True)
@@ -169,23 +160,15 @@ def _groups(steps: Sequence[trace.Step], functions: Sequence[Activation | None])
     return groups
 
 
-_DEFAULT_BYTES = 4 * 2**30
-
-
 @dataclass(frozen=True)
-class FullCovarianceRule(LayerwiseRule):
+class FullCovarianceRule(SizedRule):
     """Base class of rules that propagate a full covariance matrix from layer to layer.
 
     They compute in float64 for every dtype of the input, because thin directions of the output can have
     variances far below the float32 rounding of the large ones. Values that are read again later, for example
     in residual branches, are propagated as one joint Gaussian.
 
-    Parameters
-    ----------
-    max_bytes : int
-        Memory for the covariance matrices of one step and the temporaries of computing them. A step that
-        needs more for a single input is rejected before anything is allocated; batches are split to fit. The
-        memory of autograd, if gradients are enabled, is not included.
+    Batches are split such that the covariance matrices of one step fit into `max_bytes`.
     """
 
     temporaries: ClassVar[int] = 16
@@ -193,16 +176,9 @@ class FullCovarianceRule(LayerwiseRule):
 
     _derivatives: ClassVar[ChainMap[type[nn.Module], Callable[..., Tensor]]] = ChainMap()
 
-    max_bytes: int = field(default=_DEFAULT_BYTES, kw_only=True)
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._derivatives = inherited(cls, "_derivatives")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.max_bytes, int | float) or not self.max_bytes > 0:
-            raise ValueError(f"{self.name} needs max_bytes above 0, got {self.max_bytes!r}")
 
     @classmethod
     def mean_derivatives(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
@@ -245,10 +221,10 @@ class FullCovarianceRule(LayerwiseRule):
         def walked(x: Law) -> Law:
             law = self.start(x)
             if isinstance(law, DiagonalGaussian):
-                joint = Joint(self.name, self.max_bytes, law.mean, variance=law.variance)
+                joint = Joint(self.fit, law.mean, variance=law.variance)
             else:
                 full = as_gaussian(self.name, law)
-                joint = Joint(self.name, self.max_bytes, full.mean, covariance=full.covariance)
+                joint = Joint(self.fit, full.mean, covariance=full.covariance)
             for move in moves:
                 others = tuple(v for v in joint.live if v not in move.unneeded)
                 joint.path = move.path
@@ -292,13 +268,7 @@ def _affine(module: nn.Module) -> JointStep:
 
 
 def _add(_module: nn.Module) -> JointStep:
-    def bind(a: Tensor, b: Tensor) -> tuple[Tensor, Rows]:
-        if a.ndim != b.ndim:
-            shapes = f"{tuple(a.shape[1:])} and {tuple(b.shape[1:])}"
-            raise NoLinearPartError(f"a sum of values of shapes {shapes}")
-        return a + b, torch.add
-
-    return MeanStep(bind, single=True)
+    return MeanStep(lambda a, b: (a + b, torch.add), single=True)
 
 
 def _cat(module: Any) -> JointStep:

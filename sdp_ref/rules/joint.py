@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdp_ref.errors import CovarianceSizeError, NoLinearPartError
+from sdp_ref.errors import NoLinearPartError
 from sdp_ref.graph.affine import Affine, Elementwise, LinearMap, Normalisation, Rearrangement
 from sdp_ref.graph.ops import Shift
 from sdp_ref.jacobian.local import spread_by_rows
@@ -113,19 +113,18 @@ class Joint(Live):
 
     Value 0 is the input of the net, given by its mean (B, *event), float64, and its covariance (B, n, n), or
     its variance (B, *event) if its components are independent. The matrix is then built only when an op needs
-    it. `rule` may use `max_bytes` at each op; `path` is that of the current one, for messages.
+    it. `limit` raises an error if an op needs too many bytes; `path` is that of the current one.
     """
 
     def __init__(
         self,
-        rule: str,
-        max_bytes: float,
+        limit: Callable[..., None],
         mean: Tensor,
         *,
         covariance: Tensor | None = None,
         variance: Tensor | None = None,
     ) -> None:
-        self.rule, self.max_bytes, self.path = rule, max_bytes, ""
+        self.limit, self.path = limit, ""
         self.means = {0: mean}
         self._variances = {} if variance is None else {0: variance.flatten(1)}
         # Only pairs i <= j; the others are their transposes.
@@ -146,15 +145,7 @@ class Joint(Live):
         """
         batch = len(next(iter(self.means.values())))
         needed = _NUMBER * (self.entries + batch * (built * n * n + entries))
-        if needed > self.max_bytes:
-            raise CovarianceSizeError(
-                self.rule,
-                f"covariances of {batch} x {n} x {n} components: they would take {needed:,} bytes with what "
-                f"computing them needs, more than its max_bytes={self.max_bytes:,}",
-                self.path,
-                needed,
-                _HINT,
-            )
+        self.limit(needed, f"covariances of {batch} x {n} x {n} components", self.path, _HINT)
 
     def independent(self, value: int) -> Tensor | None:
         """Variances (B, n) of a value whose matrix has not been built, otherwise None."""

@@ -305,6 +305,33 @@ def described(module: nn.Module) -> str:
     return str(module.text) if named else type_before_parametrizations(module).__name__
 
 
+@dataclass(frozen=True)
+class SizedRule(LayerwiseRule):
+    """Base class of layer-wise rules that limit their memory.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Memory for what one step carries, and the temporaries of computing it. A step that needs more for a
+        single input is rejected before anything is allocated. The memory of autograd, if gradients are
+        enabled, is not included.
+    """
+
+    max_bytes: int = field(default=4 * 2**30, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.max_bytes, int | float) or not self.max_bytes > 0:
+            raise ValueError(f"{self.name} needs max_bytes above 0, got {self.max_bytes!r}")
+
+    def fit(self, needed: int, what: str, path: str = "", hint: str = "") -> None:
+        """Raise a CovarianceSizeError if something needs more bytes than allowed."""
+        if needed > self.max_bytes:
+            text = f"{what}: they would take {needed:,} bytes with what computing them needs"
+            text = f"{text}, more than its max_bytes={self.max_bytes:,}"
+            raise CovarianceSizeError(self.name, text, path, needed, hint)
+
+
 IDENTITIES = (
     nn.Identity,
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),

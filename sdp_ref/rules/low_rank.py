@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
-from sdp_ref.errors import CovarianceSizeError, NoFormulaError
+from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph import trace
 from sdp_ref.graph.ops import MatrixProduct, Multiply
 from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, noted, unchecked
@@ -139,12 +139,8 @@ class Expansion:
         return torch.where(whole > 0, _norm(missing) / torch.where(whole > 0, whole, 1.0), 0.0)
 
     def _like(self) -> Values:
-        return {
-            v: rows[:, 0]
-            for v, rows in self.image(
-                {v: f.new_zeros(len(f), 1, *f.shape[2:]) for v, f in self.factors.items()}
-            ).items()
-        }
+        zeros = {v: f.new_zeros(len(f), 1, *f.shape[2:]) for v, f in self.factors.items()}
+        return {v: rows[:, 0] for v, rows in self.image(zeros).items()}
 
 
 def _combined(factor: Tensor, columns: Tensor) -> Tensor:
@@ -199,9 +195,8 @@ class Factors(Factored):
         self.columns = columns
         self.means, self.factors, self.remainders = {0: mean}, {0: factor}, {0: remainder}
         self.dropped, self.beyond = mean.new_zeros(2, len(mean))
-        self._generator = torch.Generator().manual_seed(
-            _SEED
-        )  # a separate generator: the result does not depend on the global one
+        # a separate generator: the result does not depend on the global one
+        self._generator = torch.Generator().manual_seed(_SEED)
         if factor.shape[1] > columns:
             self._compress(Expansion({0: factor}, {}, (0,)), None, self.means, {0: self.variance(0)})
 
@@ -275,7 +270,7 @@ class LowRank(FullCovarianceRule):
     fallback : str
         See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
     max_bytes : int
-        See :class:`~sdp_ref.rules.full.FullCovarianceRule`.
+        See :class:`~sdp_ref.rules.layerwise.SizedRule`.
     """
 
     name: ClassVar[str] = "low_rank"
@@ -304,7 +299,7 @@ class LowRank(FullCovarianceRule):
                 with self.taking(step.path, number):
                     image = operation.image(factors, step.inputs)
                     others = [v for v in factors.means if v not in gone]
-                    self._fit(factors, image.mean, step, others)
+                    self._fit_factors(factors, image.mean, step, others)
                     factors.push(number, step.inputs, image, others)
             return self._ended(factors, x)
 
@@ -320,26 +315,17 @@ class LowRank(FullCovarianceRule):
         rows = full.factor().mT.reshape(law.batch, -1, *law.event_shape)
         return Factors(full.mean, rows, torch.zeros_like(full.mean), self.columns)
 
-    def _fit(self, factors: Factors, mean: Tensor, step: trace.Step, others: Sequence[int]) -> None:
+    def _fit_factors(self, factors: Factors, mean: Tensor, step: trace.Step, others: Sequence[int]) -> None:
         batch, n = len(mean), mean[0].numel()
         live = n + sum(factors.size(v) for v in {*others, *step.inputs})
         needed = _NUMBER * _HELD * batch * live * min(self.columns, live)
-        if needed > self.max_bytes:
-            raise CovarianceSizeError(
-                self.name,
-                f"factors of {batch} x {live} x {min(self.columns, live)} components: they would take "
-                f"{needed:,} bytes with what computing needs, more than its max_bytes={self.max_bytes:,}",
-                step.path,
-                needed,
-                "fewer columns, or more max_bytes",
-            )
+        what = f"factors of {batch} x {live} x {min(self.columns, live)} components"
+        self.fit(needed, what, step.path, "fewer columns, or more max_bytes")
 
     def _ended(self, factors: Factors, x: Law) -> Law:
         ((value, mean),) = factors.means.items()
         n = factors.size(value)
-        if (needed := _NUMBER * len(mean) * n * n) > self.max_bytes:
-            text = f"a covariance of {len(mean)} x {n} x {n} outputs: it would take {needed:,} bytes"
-            raise CovarianceSizeError(self.name, text, "", needed)
+        self.fit(_NUMBER * len(mean) * n * n, f"covariances of {len(mean)} x {n} x {n} outputs")
         rows = factors.factors[value].flatten(2)
         covariance = rows.mT @ rows + torch.diag_embed(factors.remainders[value].flatten(1))
         variance = covariance.diagonal(dim1=-2, dim2=-1)

@@ -19,14 +19,7 @@ from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.activations.relu import ReLU
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.affine import AFFINE, Affine, Rearrangement
-from sdp_ref.graph.nonlinear import (
-    MAX_POOLS,
-    NORMS,
-    Attention,
-    Norm,
-    max_pool,
-    softmax_dim,
-)
+from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, Norm, max_pool, softmax_dim
 from sdp_ref.graph.ops import (
     Add,
     Cat,

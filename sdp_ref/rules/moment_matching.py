@@ -167,7 +167,7 @@ class MomentMatching(FullCovarianceRule):
         Largest error of a covariance without closed form (sigmoid, SiLU, tanh), relative to the two
         standard deviations of the input; from 1e-10 to 1.
     max_bytes : int
-        See :class:`~sdp_ref.rules.full.FullCovarianceRule`.
+        See :class:`~sdp_ref.rules.layerwise.SizedRule`.
     """
 
     name: ClassVar[str] = "moment_matching"

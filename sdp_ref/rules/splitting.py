@@ -17,7 +17,7 @@ from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, Mixture, SymmetricStable, unchecked
-from sdp_ref.rules.base import Propagator, Rule, as_any_gaussian, as_marginal, check_outputs
+from sdp_ref.rules.base import Propagator, Rule, as_any_gaussian, as_marginal, check_outputs, traits
 from sdp_ref.rules.points import DividedDifference
 from sdp_ref.rules.sampling import as_integer
 
@@ -358,8 +358,7 @@ class Split(Rule):
             )
         if self.base.name == self.name:
             raise ValueError("split takes any rule for its base but split")
-        unknown = 0 if hasattr(self.base, "seed") else None
-        if getattr(self.base, "sampling", unknown) is not None:  # pieces would share its random numbers
+        if traits(self.base).sampling is not None:  # pieces would share its random numbers
             raise ValueError(f"split takes a base that does not sample, got {self.base.name}")
 
     @property
@@ -370,14 +369,12 @@ class Split(Rule):
     @property
     def label(self) -> str:
         """``split k=9``, with the base unless it is the default: ``split SDP k=9``."""
-        base = (
-            "" if self.base == DividedDifference(1.25) else f" {getattr(self.base, 'label', self.base.name)}"
-        )
+        base = "" if self.base == DividedDifference(1.25) else f" {traits(self.base).label}"
         return f"{self.title}{base} k={self.k}"
 
     @property
     def marginal(self) -> bool:  # type: ignore[override]  # as its base is
-        return bool(getattr(self.base, "marginal", False))
+        return traits(self.base).marginal
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
-from sdp_ref.errors import CovarianceSizeError
-from sdp_ref.graph.affine import AFFINE, Affine, Rearrangement
+from sdp_ref.activations.numerics.normal import gauss_legendre
+from sdp_ref.graph.affine import AFFINE, Affine
 from sdp_ref.laws import Gaussian, Law, joined, unchecked
 from sdp_ref.rules.base import as_gaussian, stored
 from sdp_ref.rules.joint import elementwise_input
-from sdp_ref.rules.layerwise import LayerwiseRule
+from sdp_ref.rules.layerwise import SizedRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +29,7 @@ class _Skewed(Gaussian):
 
 
 @dataclass(frozen=True)
-class ThirdCumulants(LayerwiseRule):
+class ThirdCumulants(SizedRule):
     """Mean and covariance of the output, with third cumulants carried from layer to layer.
 
     `moment_matching` replaces each layer's input by a Gaussian. This rule also carries its third cumulants
@@ -50,11 +48,6 @@ class ThirdCumulants(LayerwiseRule):
 
     One input takes 6 n^4 operations for each layer of n units, and 40 n^3 bytes.
 
-    Parameters
-    ----------
-    max_bytes : int
-        Memory for the third cumulants of one layer; a wider layer is rejected.
-
     References
     ----------
     McCullagh, "Tensor methods in statistics", 1987, chapters 3 and 5 (cumulants of functions, Edgeworth
@@ -66,17 +59,11 @@ class ThirdCumulants(LayerwiseRule):
     title: ClassVar[str] = "third cumulants"
     rank: ClassVar[int] = 35
     claims: ClassVar[frozenset[str]] = frozenset({"moments"})
-    max_bytes: int = field(default=4 * 2**30, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.max_bytes, int | float) or not self.max_bytes > 0:
-            raise ValueError(f"{self.name} needs max_bytes above 0, got {self.max_bytes!r}")
 
     def start(self, x: Law) -> Law:
         law = as_gaussian(self.name, x).to(dtype=torch.float64)
-        self.fit(law.dimension)
         n = law.dimension
+        self.fit_units(n)
         return unchecked(_Skewed, law.mean, law.covariance, law.mean.new_zeros(1, n, n, n))
 
     def finish(self, law: Law, x: Law) -> Law:
@@ -88,18 +75,9 @@ class ThirdCumulants(LayerwiseRule):
         one = super().prepare(net)
         return lambda x: joined([one(x[row]) for row in range(x.batch)])
 
-    def fit(self, n: int) -> None:
-        """Raise a CovarianceSizeError for a layer of n units that is too wide."""
-        needed = 40 * n**3
-        if needed > self.max_bytes:
-            raise CovarianceSizeError(
-                self.name,
-                f"third cumulants of {n} units: they would take {needed:,} bytes, more than its "
-                f"max_bytes={self.max_bytes:,}",
-                "",
-                needed,
-                "rule 'moment_matching' carries covariances only",
-            )
+    def fit_units(self, n: int) -> None:
+        hint = "rule 'moment_matching' carries covariances only"
+        self.fit(40 * n**3, f"third cumulants of {n} units", hint=hint)
 
 
 @ThirdCumulants.prepares(*AFFINE)
@@ -115,7 +93,7 @@ def _affine(rule: ThirdCumulants, module: nn.Module) -> Callable[[_Skewed], Law]
             return op.rows(x.reshape(-1, *event)).reshape(*x.shape[:-1], -1)
 
         mean = op.value(law.mean)
-        rule.fit(mean[0].numel())
+        rule.fit_units(mean[0].numel())
         covariance, third = law.covariance, law.third
         for _ in range(2):
             covariance = along_last(covariance).mT
@@ -124,12 +102,6 @@ def _affine(rule: ThirdCumulants, module: nn.Module) -> Callable[[_Skewed], Law]
         return unchecked(_Skewed, mean, covariance, third)
 
     return propagate
-
-
-@ThirdCumulants.handles(nn.Flatten)
-def _flatten(_rule: ThirdCumulants, module: nn.Flatten, law: _Skewed) -> Law:
-    Rearrangement(module).check(law.mean)
-    return unchecked(_Skewed, module(law.mean), law.covariance, law.third)
 
 
 @ThirdCumulants.prepares(*ELEMENTWISE)
@@ -205,19 +177,13 @@ _EDGES = (-16.0, -4.0, -1.0, 0.0, 1.0, 4.0, 16.0)
 """Ends of panels in addition to kinks: smooth functions bend near 0, in a small part of a wide law."""
 
 
-@functools.cache
-def _panel() -> tuple[Tensor, Tensor]:
-    nodes, weights = np.polynomial.legendre.leggauss(64)
-    return torch.from_numpy((nodes + 1) / 2), torch.from_numpy(weights / 2)
-
-
 def _coefficients(activation: Activation, mean: Tensor, s: Tensor) -> Tensor:
     """Hermite coefficients E[g(m + s Z)^p He_k(Z)], p = 1, 2, 3 and k = 0, ..., 4, shape (5, 3, n).
 
     They equal the means of the k-th derivatives of g^p, times s^k. g is f - f(m): without the difference,
     rounding errors of f(m) would exceed the third cumulants of small noise.
     """
-    nodes, weights = (x.to(mean.device) for x in _panel())
+    nodes, weights = gauss_legendre(64, mean.device)
     inner = [((edge - mean) / s).clamp(-_REACH, _REACH) for edge in sorted({*_EDGES, *activation.kinks})]
     ends = torch.full_like(mean, _REACH)
     total = mean.new_zeros(5, 3, len(mean))

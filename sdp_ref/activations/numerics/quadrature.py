@@ -40,18 +40,17 @@ def smooth_mean_variance(
     m, v = mean.reshape(-1), variance.reshape(-1)
     small = v < _SMALL_VARIANCE
     safe = torch.where(small, 1.0, v)
-    step = max(1, _ELEMENTS // ((_PANELS + 2 * len(_KNOTS)) * _POINTS))
-    chunks = [
-        recomputed(_quadrature, function, a, b) for a, b in zip(m.split(step), safe.split(step), strict=True)
-    ]
+    count = (_PANELS + 2 * len(_KNOTS)) * _POINTS
+    both = _chunked(lambda *chunk: recomputed(_quadrature, function, *chunk), count, m, safe)
     # Taylor series to order v^2: quadrature would take differences of equal numbers here.
     f, df, d2f = function(m), derivative(m), second_derivative(m)
-    ef = torch.where(small, f + 0.5 * d2f * v, torch.cat([c[0] for c in chunks]))
-    varf = torch.where(small, df * df * v + 0.5 * (d2f * v) ** 2, torch.cat([c[1] for c in chunks]))
+    ef = torch.where(small, f + 0.5 * d2f * v, both[:, 0])
+    varf = torch.where(small, df * df * v + 0.5 * (d2f * v) ** 2, both[:, 1])
     return ef.reshape(shape), varf.reshape(shape)
 
 
-def _quadrature(function: Callable[[Tensor], Tensor], m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _quadrature(function: Callable[[Tensor], Tensor], m: Tensor, v: Tensor) -> Tensor:
+    """Mean and variance, (elements, 2)."""
     s = v.sqrt()
     # The integral does not depend on the node positions: their gradient would only add quadrature error.
     u, weight = _nodes(m.detach(), s.detach())
@@ -59,7 +58,7 @@ def _quadrature(function: Callable[[Tensor], Tensor], m: Tensor, v: Tensor) -> t
     # Relative to f(m), not 0: a nearly constant function keeps all digits of its variance.
     difference = function(m[:, None] + s[:, None] * u) - at_mean[:, None]
     shift = (weight * difference).sum(-1)
-    return at_mean + shift, (weight * (difference - shift[:, None]) ** 2).sum(-1)
+    return torch.stack([at_mean + shift, (weight * (difference - shift[:, None]) ** 2).sum(-1)], -1)
 
 
 def _nodes(m: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:

@@ -117,16 +117,9 @@ def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaus
             at = int(error.argmax())
             share = float(error.max()) / tolerance
             if share < best.share:
-                numbers = {
-                    "got": float(got.flatten()[at]),
-                    "expected": float(want.flatten()[at]),
-                    "error": float(error.max()),
-                    "tolerance": tolerance,
-                }
-                text = (
-                    f"in the {name} the gradient is {numbers['got']:.6g}, "
-                    f"finite differences give {numbers['expected']:.6g}"
-                )
+                own, other, off = (float(v.flatten()[at]) for v in (got, want, error))
+                numbers = {"got": own, "expected": other, "error": off, "tolerance": tolerance}
+                text = f"in the {name} the gradient is {own:.6g}, finite differences give {other:.6g}"
                 best = Verdict(share <= 1, text, numbers, share)
             if best.passed:
                 break

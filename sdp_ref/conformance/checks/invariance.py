@@ -40,7 +40,7 @@ def scale(subject: Subject, seed: int) -> Iterator[Case]:
         for c in SCALES:
             rescaled = Prediction(c * one.mean, c**2 * one.covariance, one.full)
             want = compare.like(rescaled, errors and errors.times(c))
-            verdict = within(subject.estimate(net, cases.scaled(x, c)), want)
+            verdict = within(subject.estimate(net, cases.moved(x, c * x.mean, c**2)), want)
             if not verdict.passed:
                 return replace(verdict, detail=f"with c = {c:g}: {verdict.detail}")
             worst = max(worst, verdict, key=lambda v: v.share)
@@ -140,7 +140,7 @@ class _Prepared:
 
     def propagate(self, net: nn.Module, x: AnyGaussian) -> Law:
         predict = self.rule.prepare(net)
-        predict(cases.shrunk(x, 2.0))
+        predict(cases.moved(x, x.mean, 2.0))
         return predict(x)
 
 

@@ -30,10 +30,11 @@ def affine(subject: Subject, seed: int) -> Iterator[Case]:
     for net, shape in cases.structured(None, seed).values():
         n = math.prod(shape)
         for x in (diagonal(n, seed), full(n, seed)):
-            yield Case(net, cases.of_shape(x, shape), judge)
+            yield Case(net, cases.moved(x, x.mean.unflatten(1, shape)), judge)
     for kind in cases.CONVOLUTIONS:
         net, shape = cases.convolved(kind, None, seed)
-        yield Case(net, cases.of_shape(diagonal(math.prod(shape), seed), shape), judge)
+        x = diagonal(math.prod(shape), seed)
+        yield Case(net, cases.moved(x, x.mean.unflatten(1, shape)), judge)
 
 
 SMALL = 1e-4
@@ -78,18 +79,18 @@ def _structured(kind: str, name: str, seed: int) -> Made:
 
 def _small(make: Callable[[int], Made], judge: Judge, seed: int) -> Iterator[Case]:
     net, x = _away_from_kinks(make, seed)
-    for law in (x, Gaussian(x.mean, SMALL**2 * full(x.dimension, seed).covariance)):
+    for law in (x, cases.moved(full(x.dimension, seed), x.mean, SMALL**2)):
         yield Case(net, law, judge)
 
 
-def _away_from_kinks(make: Callable[[int], Made], seed: int) -> tuple[nn.Module, DiagonalGaussian]:
+def _away_from_kinks(make: Callable[[int], Made], seed: int) -> tuple[nn.Module, AnyGaussian]:
     """Net and point where all units are at least 500 standard deviations from 0, and the outputs vary."""
     for attempt in range(1000):
         net, shape = make(seed + 1000 * attempt)
         flat = diagonal(math.prod(shape), seed + attempt)
-        x = DiagonalGaussian(flat.mean.unflatten(1, shape), flat.variance.unflatten(1, shape))
-        if _nearest(net, x.mean) > 0.1 and not torch.equal(net(x.mean), net(x.mean + 1e-3)):
-            return net, DiagonalGaussian(x.mean, SMALL**2 * x.variance)
+        mean = flat.mean.unflatten(1, shape)
+        if _nearest(net, mean) > 0.1 and not torch.equal(net(mean), net(mean + 1e-3)):
+            return net, cases.moved(flat, mean, SMALL**2)
     raise AssertionError("no such net away from its kinks")
 
 

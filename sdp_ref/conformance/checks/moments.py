@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -81,8 +81,7 @@ def require(subject: Subject, claim: str) -> None:
 def _joint_input(name: str, rows: Sequence[Pair], *, last: bool) -> tuple[nn.Module, Gaussian]:
     # powers of two, so that the units' means and covariance are exact
     w, b = tensor([2.0, 0.5]), tensor([1.0, -1.0])
-    mean = tensor([[unit.mean for unit in pair.units] for pair in rows])
-    std = tensor([[unit.std for unit in pair.units] for pair in rows])
+    mean, std = tensor([pair.mean for pair in rows]), tensor([pair.std for pair in rows])
     rho = tensor([[[1.0, pair.rho], [pair.rho, 1.0]] for pair in rows])
     s = std.unsqueeze(-1) * std.unsqueeze(-2) * rho
     modules = [linear(torch.diag(w), b), activation(name).build()]
@@ -92,10 +91,9 @@ def _joint_input(name: str, rows: Sequence[Pair], *, last: bool) -> tuple[nn.Mod
 
 
 def _joint_expected(subject: Subject, rows: Sequence[Pair], *, last: bool) -> compare.Expected:
-    mean = tensor([[unit.expectation for unit in pair.units] for pair in rows])
-    std = tensor([[unit.std for unit in pair.units] for pair in rows])
-    covariance = _matrices([(p.units[0].variance, p.covariance, p.units[1].variance) for p in rows])
-    spread = _matrices([(p.units[0].spread, p.spread, p.units[1].spread) for p in rows])
+    mean, std = tensor([pair.expectation for pair in rows]), tensor([pair.std for pair in rows])
+    covariance = _matrices([(*pair.variance, pair.covariance) for pair in rows])
+    spread = _matrices([pair.spread for pair in rows])
     want = _tolerances(subject, mean, covariance, spread, std)
     if not last:
         return want
@@ -109,8 +107,9 @@ def _joint_expected(subject: Subject, rows: Sequence[Pair], *, last: bool) -> co
     )
 
 
-def _matrices(rows: Sequence[tuple[float, float, float]]) -> Tensor:
-    return tensor([[[a, b], [b, c]] for a, b, c in rows])
+def _matrices(rows: Iterable[Sequence[float]]) -> Tensor:
+    """Matrices of two variances and a covariance each."""
+    return tensor([[[a, c], [c, b]] for a, b, c in rows])
 
 
 def _tolerances(
@@ -355,10 +354,7 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         half, scale = half_trace(net, x)
         value = net(x.mean).detach()
-        found = []
-        for t in _NOISE:
-            law = cases.shrunk(x, t)
-            found.append((subject.estimate(net, law).mean - value) / t)
+        found = [(subject.estimate(net, cases.moved(x, x.mean, t)).mean - value) / t for t in _NOISE]
         errors = [(each - half).abs() / scale for each in found]
         bad = torch.zeros_like(half, dtype=torch.bool)
         for before, after in itertools.pairwise(errors):
@@ -369,12 +365,8 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
             return Verdict(True, share=min(share, 1.0))
         row, k = (int(i) for i in bad.nonzero()[0])
         got, want = float(found[-1][row, k]), float(half[row, k])
-        numbers = {
-            "got": got,
-            "expected": want,
-            "error": abs(got - want),
-            "tolerance": _VANISHED * float(scale[row, k]),
-        }
+        tolerance = _VANISHED * float(scale[row, k])
+        numbers = {"got": got, "expected": want, "error": abs(got - want), "tolerance": tolerance}
         text = (
             f"output {k}: (mean - f(m)) / t at the covariance t S, t = {_NOISE[-1]:g}, is {got:.6g}; "
             f"1/2 tr(H S) is {want:.6g}, and the difference does not vanish with t"

@@ -94,9 +94,7 @@ def _of_pairs(call: Call, rows: Value, n: int) -> Value:
 
 
 def _signed(call: Call, sign: int, value: Value) -> Value:
-    if sign > 0:
-        return value
-    return Value(call.emit(Scale(-1), value).index, value.layout, value.shape)
+    return value if sign > 0 else call.emit(Scale(-1), value)
 
 
 def clamp(call: Call, x: Any, min: Any = None, max: Any = None) -> Value:
@@ -142,7 +140,7 @@ def vector_norm(call: Call, x: Value, *, ord: float, dim: Any, keepdim: bool, **
         return call.made(call.emit(VectorNorm([place(x, d, "a norm") for d in dims], keepdim), x))
     if ord not in (1, math.inf, -math.inf):
         raise NoFormulaError(f"a norm of order {ord}")
-    sizes = Value(call.emit(Abs(), x).index, held(x), x.shape)
+    sizes = call.emit(Abs(), x)
     if ord == 1:
         return call.made(call.emit(Sum([place(x, d, "a norm") for d in dims], keepdim), sizes))
     return over(1 if ord > 0 else -1)(call, sizes, dims, keepdim)
@@ -155,8 +153,7 @@ def normalised(call: Call, above: Value, below: Value) -> Value | None:
         return None
     dims, least = found
     n = math.prod(above.event[d] for d in dims)
-    count = len(dims)
-    ends = list(range(-count, 0))
+    ends = list(range(-len(dims), 0))
     sizes = tuple(above.event[d] for d in dims)
     norm = nn.RMSNorm(sizes, eps=least**2 / n, elementwise_affine=False)
     steps: list[nn.Module] = [norm, Scale(1 / math.sqrt(n))]
@@ -190,7 +187,7 @@ def _length_of(call: Call, above: Value, below: Value) -> tuple[list[int], float
 
 def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:
     if isinstance(b, Value):
-        b = b if alpha == 1 else Value(call.emit(Scale(alpha), b).index, b.layout, b.shape)
+        b = b if alpha == 1 else call.emit(Scale(alpha), b)
     elif alpha != 1:
         b = PerExample(b.layout, b.row * alpha) if isinstance(b, PerExample) else b * alpha
     if isinstance(a, Value) and isinstance(b, Value):
@@ -220,8 +217,7 @@ def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> Valu
     if isinstance(a, Value) and isinstance(b, Value):
         return normalised(call, a, b) or call.made(call.emit(Quotient(), *call.together(a, b)))
     if isinstance(b, Value):
-        inverse = call.emit(Reciprocal(), b)
-        return call.with_constant(Scale, Value(inverse.index, b.layout, b.shape), a)
+        return call.with_constant(Scale, call.emit(Reciprocal(), b), a)
     return call.with_constant(Divide, a, b)
 
 
@@ -267,10 +263,7 @@ def attention(
         raise NoFormulaError("attention between the examples of a batch")
     mask: Any = None if attn_mask is None else call.constant(attn_mask, len(q.shape), held(q))
     if options["enable_gqa"]:  # several query heads share one head of keys and values
-        k, v = (_repeated(call, x, q.shape[-3] // x.shape[-3]) for x in (k, v))
+        times = q.shape[-3] // k.shape[-3]
+        repeat = Rearrange("repeat_interleave", lambda x: x.repeat_interleave(times, -3))
+        k, v = (call.emit(repeat, x) for x in (k, v))
     return call.made(call.emit(Attention(is_causal, options["scale"], mask), q, k, v))
-
-
-def _repeated(call: Call, heads: Value, times: int) -> Value:
-    repeat = Rearrange("repeat_interleave", lambda x: x.repeat_interleave(times, -3))
-    return call.made(call.emit(repeat, heads), held(heads))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.ops import Folded, Reshape
-from sdp_ref.graph.recording import Ref
+from sdp_ref.graph.recording import Ref, mapped
 from sdp_ref.graph.replay import Layout, Multiple, PerExample, Replay, Step, Value
 
 _N = 2  # number of examples that test whether a constant is the same for all
@@ -36,19 +36,13 @@ class Call:
     def taken(self) -> Mapping[int, Value]:
         return self.replay.taken
 
-    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of the op, with values in place of references."""
 
         def put(leaf: Any) -> Any:
-            match leaf:
-                case Ref():
-                    return self.taken[leaf.index]
-                case list() | tuple():
-                    return type(leaf)(put(v) for v in leaf)
-            return leaf
+            return self.taken[leaf.index] if isinstance(leaf, Ref) else leaf
 
-        entry = self.replay.entry
-        return [put(a) for a in entry.args], {k: put(v) for k, v in entry.kwargs.items()}
+        return mapped(put, (self.replay.entry.args, self.replay.entry.kwargs))
 
     def made(self, value: Value, layout: Layout | None = None) -> Value:
         """Assign the shape of the output and a layout to a value of a step."""
@@ -76,7 +70,7 @@ class Call:
             return (
                 Layout(layout.dim)
                 .batch_first(c.reshape(shape))
-                .reshape(1, *shape[: layout.dim], *[1] * (width(layout) - 1), *shape[layout.dim + 1 :])
+                .reshape(1, *shape[: layout.dim], *[1] * (layout.width - 1), *shape[layout.dim + 1 :])
             )
         if isinstance(c, bool) or not isinstance(c, int | float):
             raise TypeError(f"a constant of type {type(c).__name__}")
@@ -119,11 +113,6 @@ def by_name(build: Builder) -> Builder:
     return named
 
 
-def width(layout: Layout) -> int:
-    """Number of dimensions of (N, *event) that the batch dimension of the net's tensor corresponds to."""
-    return 1 + (layout.outer > 1) + (layout.inner > 1)
-
-
 def held(value: Value) -> Layout:
     if value.layout is None:
         raise TypeError("a value without a batch dimension")
@@ -149,7 +138,7 @@ def place(value: Value, dim: int, what: str) -> int:
     place = held(value).place(dim, len(value.shape))
     if place is None:
         raise NoFormulaError(f"{what} over the batch dimension")
-    ndim = len(value.shape) + width(held(value)) - 1
+    ndim = len(value.shape) + held(value).width - 1
     return place - ndim
 
 

@@ -43,6 +43,11 @@ _MOVES = (
 )
 """Ops that only move components, or fill some with constants."""
 
+_INTERPOLATIONS = (
+    *(f"upsample_{kind}" for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")),
+    *(f"_upsample_{kind}2d_aa" for kind in ("bilinear", "bicubic")),
+)
+
 _TABLE: dict[str, Builder] = {
     **{name: _elementwise(kind, name) for name, kind in OPERATORS.items()},
     "linear": layers.linear,
@@ -95,17 +100,7 @@ _TABLE: dict[str, Builder] = {
     **dict.fromkeys(_MOVES, layers.rearranged),
     "cumsum": layers.cumulated,
     "col2im": layers.folded,
-    **dict.fromkeys(
-        [
-            "upsample_linear1d",
-            "upsample_bilinear2d",
-            "upsample_bicubic2d",
-            "upsample_trilinear3d",
-            "_upsample_bilinear2d_aa",
-            "_upsample_bicubic2d_aa",
-        ],
-        layers.interpolated,
-    ),
+    **dict.fromkeys(_INTERPOLATIONS, layers.interpolated),
 }
 KNOWN = frozenset(name.partition(".")[0] for name in _TABLE)
 """Names of the ATen ops that are recorded as a whole; other composite ops are decomposed."""

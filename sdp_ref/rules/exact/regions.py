@@ -32,27 +32,19 @@ _STEPS = 64
 """Maximum number of iterations of the search for the point closest to the origin; three usually suffice."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Position of a cell in the tree of cuts: the cut above it and the side (0 or 1)."""
-
-    cut: int
-    side: int
-
-
 @dataclass(frozen=True, eq=False)
 class Cell:
     """A simple polytope: each of its `vertices` (k, n) lies on n facets.
 
     `facets` (k, facets) is the incidence matrix. `planes` (facets, n + 1) are outer unit normals a and
-    offsets b of the facets: a z + b <= 0 inside. `place` is the position in the tree of cuts, and None for
-    its root.
+    offsets b of the facets: a z + b <= 0 inside. `place` is the position in the tree of cuts, the cut above
+    and the side (0 or 1), and None for its root.
     """
 
     vertices: Array
     facets: Flags
     planes: Array
-    place: Place | None = None
+    place: tuple[int, int] | None = None
 
     @classmethod
     def box(cls, n: int, half: float) -> Cell:
@@ -274,7 +266,7 @@ class Regions:
                 self._hang(cell, cut)
                 self.planes.append(planes[unit])
                 self.children.append([0, 0])
-                sides = (replace(each, place=Place(cut, side)) for side, each in enumerate(found[:2]))
+                sides = (replace(each, place=(cut, side)) for side, each in enumerate(found[:2]))
                 todo += [(side, units[place + 1 :]) for side in sides]
                 break
             else:
@@ -300,4 +292,5 @@ class Regions:
     def _hang(self, cell: Cell, number: int) -> None:
         """Store a region or a cut at the cell's position in the tree of cuts."""
         if cell.place:
-            self.children[cell.place.cut][cell.place.side] = number
+            cut, side = cell.place
+            self.children[cut][side] = number

@@ -29,7 +29,6 @@ from sdp_ref.rules.exact.regions import (
     Array,
     Cell,
     Flags,
-    Indices,
     Kink,
     Map,
     Operation,
@@ -59,19 +58,15 @@ _CHUNK = 2**17  # cubature points per chunk
 
 
 def moments(cells: Sequence[Cell], tolerance: float) -> Array:
-    """Integrals of (z, 1) (z, 1)^T times the density over polytopes."""
-    if not cells:
-        return np.empty((0, 0, 0))
+    """Integrals of (z, 1) (z, 1)^T times the density over polytopes, at least one.
+
+    They are sums over simplices of the facets; one on which rules of different degrees disagree is halved.
+    """
     surfaces = [cell.surface() for cell in cells]
     simplices = np.concatenate([c.vertices[s] for c, (s, _) in zip(cells, surfaces, strict=True)])
     planes = np.concatenate([c.planes[f] for c, (_, f) in zip(cells, surfaces, strict=True)])
     owner = np.repeat(np.arange(len(cells)), [len(s) for s, _ in surfaces])
     outer = np.array([not nearest(cell.vertices, _AWAY)[1] for cell in cells])
-    return _integrated(simplices, planes, owner, outer, tolerance)
-
-
-def _integrated(simplices: Array, planes: Array, owner: Indices, outer: Flags, tolerance: float) -> Array:
-    """Sums over simplices of the facets; a simplex on which rules of different degrees disagree is halved."""
     count, n = len(outer), simplices.shape[2]
     total, order, seen = np.zeros((count, n + 1, n + 1)), 2, 0
     while len(simplices):

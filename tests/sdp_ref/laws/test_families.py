@@ -183,8 +183,8 @@ BAD = {
     "weights must have shape": lambda: sr.Empirical(torch.ones(1, 2, 2), torch.ones(2)),
     "with B K the 2 components": lambda: sr.Mixture(torch.ones(3, 1, **DOUBLE), gaussian()),
     "are not mixtures themselves": lambda: sr.Mixture(torch.ones(2, 1, **DOUBLE), mixture()),
-    "of one family": lambda: sr.Mixture.of(HALVES, [gaussian(), sr.Cauchy(MEAN, SCALE)]),
-    "alpha 1.5 and others": lambda: sr.Mixture.of(
+    "different families": lambda: sr.Mixture.of(HALVES, [gaussian(), sr.Cauchy(MEAN, SCALE)]),
+    "alpha 1.2 and a stable law with alpha 1.5": lambda: sr.Mixture.of(
         HALVES, [sr.SymmetricStable(MEAN, SCALE, alpha) for alpha in (1.5, 1.2)]
     ),
     "samples must have shape": lambda: sr.Empirical(torch.ones(2, 2)),

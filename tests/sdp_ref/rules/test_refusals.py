@@ -151,7 +151,6 @@ def test_the_fallback_linearises_what_a_handler_refuses(kind, make, x, message, 
     [
         (one(nn.Softmax(0)), (3,), "a Softmax over the batch dimension"),
         (one(nn.Flatten(0)), (3,), "keep the batch dimension"),
-        (one(ops.Sum((0,))), (3,), "a sum over the batch"),
         (one(nn.BatchNorm1d(3).double()), (3,), "batch statistics"),
         (one(nn.InstanceNorm1d(3, track_running_stats=True).double()), (3, 4), "running statistics"),
         (one(nn.Dropout()), (3,), "Dropout in training mode"),
