@@ -62,8 +62,7 @@ class _Chosen(nn.Module):
                 inputs[name] = given.expand(x.shape[0], *given.shape[1:])
         places = sorted((name for name in inputs if name.isdigit()), key=int)
         keywords = {name: value for name, value in inputs.items() if not name.isdigit()}
-        taken: Tensor = picked(self.net(*(inputs[place] for place in places), **keywords), self.output)
-        return taken
+        return picked(self.net(*(inputs[place] for place in places), **keywords), self.output)
 
 
 def dtype_of(net: nn.Module) -> torch.dtype:
