@@ -24,7 +24,15 @@ from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import NETWORKS, ClassifierArchitecture, architecture_from
 from sdp_bench.bench.nets.recipes import OPTIMIZERS
-from sdp_bench.bench.nets.training import Minibatches, generator, numerics, packed, resumed, unpack
+from sdp_bench.bench.nets.training import (
+    Minibatches,
+    accuracy_of,
+    generator,
+    numerics,
+    packed,
+    resumed,
+    unpack,
+)
 
 
 @dataclass(frozen=True)
@@ -219,13 +227,9 @@ def train(
 def accuracy(net: nn.Module, data: LabelledExamples, device: str = "cpu") -> float:
     """Return the share of images classified correctly; `net` is left in evaluation mode."""
     net.eval()
-    correct = 0
-    with torch.inference_mode():
-        for start in range(0, len(data), TEST_BATCH):
-            rows = slice(start, start + TEST_BATCH)
-            predicted = net(data.batch(rows).to(device)).argmax(1).cpu()
-            correct += int((predicted == data.labels[rows]).sum())
-    return correct / len(data)
+    return accuracy_of(
+        lambda kept: net(data.scaled(kept).to(device)).cpu(), data.kept, data.labels, TEST_BATCH
+    )
 
 
 def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
