@@ -40,8 +40,7 @@ class _Works:
             batch, device = ON_GPU[place], self.accelerator
         workload = Workload.of(net, batch, device)
         try:
-            work = workload.forward if self.phase == "forward" else workload.training_step
-            self.work = work(method)
+            self.work = getattr(workload, self.phase)(method)
             for _ in range(WARMUP):
                 self.work()
         except torch.cuda.OutOfMemoryError as error:
@@ -69,15 +68,10 @@ class Forward(_Grid):
         self.work()
 
 
-class TrainingStep(_Grid):
+class TrainingStep(Forward):
     """Propagation, a loss on location and scale, and its gradient with respect to the weights."""
 
-    params: ClassVar = [["mlp-4x100", "cnn3", "resnet18"], [REGULAR, *RULES], PLACES]
-    phase = "training step"
-
-    @shown("peak memory of the process")
-    def peakmem_pass(self, *_params: str) -> None:
-        self.work()
+    phase = "training_step"
 
 
 class Sizes(_Grid):
@@ -152,7 +146,7 @@ if torch.cuda.is_available():  # without a GPU asv would list each of their rows
     class TrainingOnGPU(OnGPU):
         """A training step, measured on the device."""
 
-        phase = "training step"
+        phase = "training_step"
 
     class Clocks:
         """Clock rates of the GPU during propagation; times are not comparable if it is throttled."""
