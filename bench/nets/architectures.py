@@ -170,17 +170,11 @@ def architecture_of(network: str, event: tuple[int, ...], classes: int = 10) -> 
     `event` is (channels, size, size) for images and (length, features) for sequences. An unknown network, or
     one that does not accept such inputs, raises a ValueError.
     """
-    known = network_of(network)
-    if (len(event) == 2) != (network in SEQUENCE_NETWORKS):
+    known, is_sequence = network_of(network), len(event) == 2
+    if is_sequence != (network in SEQUENCE_NETWORKS):
         raise ValueError(f"{known.title} does not take inputs of shape {event}")
-    kind: type[ClassifierArchitecture] = SequenceArchitecture if len(event) == 2 else ImageArchitecture
+    kind = SequenceArchitecture if is_sequence else ImageArchitecture
     return kind(network, event[0], event[1], classes, known.width)
-
-
-def architecture_from(values: Mapping[str, Any]) -> ClassifierArchitecture:
-    """Inverse of ``dataclasses.asdict``."""
-    kind: type[ClassifierArchitecture] = SequenceArchitecture if "length" in values else ImageArchitecture
-    return kind(**values)
 
 
 @dataclass(frozen=True)

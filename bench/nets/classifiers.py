@@ -22,7 +22,12 @@ from sdp_bench.bench.datasets import dataset, names
 from sdp_bench.bench.datasets.base import LabelledExamples, SplitClassification
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.architectures import NETWORKS, ClassifierArchitecture, architecture_from
+from sdp_bench.bench.nets.architectures import (
+    NETWORKS,
+    ClassifierArchitecture,
+    ImageArchitecture,
+    SequenceArchitecture,
+)
 from sdp_bench.bench.nets.recipes import OPTIMIZERS
 from sdp_bench.bench.nets.training import (
     Minibatches,
@@ -124,9 +129,10 @@ class TrainedClassifier(storage.SavedNet):
 
     @classmethod
     def parsed(cls, about: dict[str, Any]) -> dict[str, Any]:
-        recipe = about["recipe"]
+        recipe, architecture = about["recipe"], about["architecture"]
+        kind = SequenceArchitecture if "length" in architecture else ImageArchitecture
         return about | {
-            "architecture": architecture_from(about["architecture"]),
+            "architecture": kind(**architecture),
             "recipe": ImageRecipe(**recipe | {"parts": tuple(recipe["parts"])}),
             "history": tuple(Epoch(**epoch) for epoch in about["history"]),
         }

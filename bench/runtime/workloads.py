@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
-import statistics
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,34 +23,6 @@ if TYPE_CHECKING:
 
 _IDLE = 0x1
 """The NVML reason for a lower clock that means that the GPU is idle."""
-
-Work = Callable[[], object]
-
-
-def event_seconds(work: Work, passes: int = 5) -> float:
-    """Return the median time (s) of a pass between two CUDA events, with a warm `work`.
-
-    This is device time, without the host's preparation. If the host is slower than the device, the time
-    includes the device's waiting.
-    """
-    seconds: list[float] = []
-    for _ in range(passes):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        seconds.append(float(start.elapsed_time(end)) / 1e3)
-    return statistics.median(seconds)
-
-
-def peak_bytes(work: Work) -> int:
-    """Return the peak memory of tensors on the device during a pass, including net and inputs."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    work()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated()
 
 
 def clocks() -> tuple[float, bool]:
