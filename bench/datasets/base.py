@@ -236,9 +236,7 @@ class ImageClassification(SplitClassification):
         known = {part.name: part for part in self.splits[split]}
         chosen = [known[name] for name in (parts or known)]
         there = download.contents([file for part in chosen for file in part.files])
-        names: list[str] = []
-        pixels: list[NDArray[np.uint8]] = []
-        labels: list[NDArray[np.integer[Any]]] = []
+        read: list[tuple[str, NDArray[np.uint8], NDArray[np.integer[Any]]]] = []
         absent: list[DataFile] = []
         for part in chosen:
             # The whole file or, if only its beginning is available, that local copy.
@@ -250,12 +248,11 @@ class ImageClassification(SplitClassification):
             if len(copies) < len(part.files):
                 absent += [file for file in part.files if file.path not in there]
                 continue
-            names.append(copies[0][0])
-            images, classes = self.read([content for _, content in copies], [name for name, _ in copies])
-            pixels.append(images)
-            labels.append(classes)
-        if absent and (parts is not None or not names):
+            names, contents = zip(*copies, strict=True)
+            read.append((names[0], *self.read(contents, names)))
+        if absent and (parts is not None or not read):
             raise _missing(f"{self.title} {split}", absent)
+        used, pixels, labels = zip(*read, strict=True)
         joined = np.concatenate(labels).astype(np.int64)
         is_whole = len(joined) == sum(part.images for part in chosen)
         return LabelledExamples(
@@ -263,7 +260,7 @@ class ImageClassification(SplitClassification):
             split,
             torch.from_numpy(np.concatenate(pixels)),
             torch.from_numpy(joined),
-            tuple(names),
+            used,
             sum(part.images for part in self.splits[split]),
             "" if is_whole or self.describe_missing is None else self.describe_missing(joined),
         )

@@ -68,7 +68,8 @@ class Metric(ABC):
     whether the metric uses single outputs only, so that a law without a joint distribution suffices.
     `companion`, `companion_label`: a second metric shown in the same cells. `seconds_per_sample`:
     approximate cost (s) of one sample of the oracle for one rule; see `seconds`. `convention`: label of this
-    reading of the paper's total variation, if it is one.
+    reading of the paper's total variation, if it is one. `cells_vary`: whether the cells depend on the
+    compared samples; stored standard errors are given the cells.
     """
 
     name: ClassVar[str]
@@ -95,6 +96,7 @@ class Metric(ABC):
     companion_label: ClassVar[str] = ""
     seconds_per_sample: ClassVar[float] = 0.0
     convention: ClassVar[str] = ""
+    cells_vary: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -137,11 +139,6 @@ class Metric(ABC):
     def points(self) -> int:
         """Number of points a side: the option whose name ends in ``_points``, or 0 if it uses all samples."""
         return next((getattr(self, each.name) for each in fields(self) if each.name.endswith("_points")), 0)
-
-    @property
-    def cells_vary(self) -> bool:
-        """Whether the cells depend on the compared samples; stored standard errors are given the cells."""
-        return False
 
     @property
     def variant(self) -> str:

@@ -147,7 +147,7 @@ class AxisTotalVariation(CellTotalVariation):
         return {"quantiles": "paper-like", "minmax": "min-max", "joint": "joint extremes"}[self.bin_range]
 
     @property
-    def cells_vary(self) -> bool:
+    def cells_vary(self) -> bool:  # type: ignore[override]
         return self.bin_range == "joint"
 
     def partition(self, oracle: Oracle) -> oracles.AxisBins:
@@ -157,7 +157,7 @@ class AxisTotalVariation(CellTotalVariation):
         )
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        if self.bin_range != "joint":
+        if not self.cells_vary:
             yield from super().estimates(oracle, prediction)
             return
         # The only range that depends on the rule. The paper may have used it, but it does not compare rules
@@ -185,14 +185,11 @@ class SingleTotalVariation(SharedMass):
     bins: int = count(10, 2)
 
     convention = "single outputs"
+    cells_vary = True
 
     @property
     def variant(self) -> str:
         return f"{self.convention}, {self.bins} bins, joint extremes"
-
-    @property
-    def cells_vary(self) -> bool:
-        return True
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         low, high = oracle.extremes

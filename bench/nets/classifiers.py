@@ -176,8 +176,7 @@ def get_classifier(
     """
     path = storage.cache_folder() / file_name(architecture, recipe)
     kind = architecture, recipe, recipe.seed
-    found = TrainedClassifier.load(path, "cache", *kind, put_aside=True)
-    if found is not None:
+    if found := TrainedClassifier.load(path, "cache", *kind, put_aside=True):
         return found
     images = dataset(recipe.dataset, SplitClassification)
     data, test = images.load("train", recipe.parts), images.load("test")
@@ -310,18 +309,15 @@ class _Run(Minibatches):
             self.advance()
             now = time.monotonic()
             self.seconds = before + now - begun
-            epoch, place = divmod(self.step, self.steps_an_epoch)
-            ended = place == 0
+            ended = self.step % self.steps_an_epoch == 0
             if ended or now - reported >= 1:
                 reported = now
                 loss, correct, count = self.sums.tolist()
                 if not math.isfinite(loss):
                     raise RunFailedError(f"training diverged at step {self.step}; lower the learning rate")
                 means = Epoch(loss / count, correct / count)
-                text = (
-                    f"epoch {epoch + (not ended)}/{self.recipe.epochs}: loss {means.loss:.3f}, "
-                    f"accuracy {means.accuracy:.3f}"
-                )
+                epoch = f"epoch {math.ceil(self.step / self.steps_an_epoch)}/{self.recipe.epochs}"
+                text = f"{epoch}: loss {means.loss:.3f}, accuracy {means.accuracy:.3f}"
                 report(self.step - first, self.steps - first, text)
             if ended:
                 self.history.append(means)
@@ -346,12 +342,8 @@ class _Run(Minibatches):
         self.sums += torch.stack([loss.detach().double() * len(labels), right, count])
 
     def to_bytes(self) -> bytes:
-        about = {
-            "of": self.kind,
-            "step": self.step,
-            "seconds": self.seconds,
-            "history": [asdict(epoch) for epoch in self.history],
-        }
+        history = [asdict(epoch) for epoch in self.history]
+        about = {"of": self.kind, "step": self.step, "seconds": self.seconds, "history": history}
         return storage.to_file(packed(self.net, self.optimizer) | {"sums": self.sums}, about)
 
     def restore(self, content: bytes) -> None:

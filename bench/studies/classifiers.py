@@ -163,18 +163,20 @@ class Trainer(Minibatches):
         self, images: TrainingImages, objective: Objective, seed: int, epochs: int, device: str = "cpu"
     ) -> None:
         super().__init__(len(images.labels), BATCH, epochs, (seed, 0x5E1E), device)
-        self.objective = objective
+        self.objective, self.seed = objective, seed
         self.pixels, self.labels = images.pixels.to(device), images.labels.to(device)
         self.net = images.build(seed).to(device)
         self.raw = nn.Parameter(torch.full((2,), START, device=device))
         self.optimizer = torch.optim.Adam([*self.net.parameters(), self.raw], lr=objective.learning_rate)
 
-    def run(self) -> Iterator[int]:
-        """Train to the last step, and yield the number of finished steps; a RunFailedError on divergence."""
+    def run(self) -> Iterator[bool]:
+        """Train to the last step, and yield after each; a RunFailedError on divergence."""
         while self.step < self.steps:
             with numerics():
                 self.advance()
-            yield self.step
+            yield False
+        if not all(bool(tensor.isfinite().all()) for tensor in self.net.state_dict().values()):
+            raise RunFailedError(f"training on images diverged ({self.objective.name}, seed {self.seed})")
 
     def take(self, rows: Tensor) -> None:
         try:
@@ -220,22 +222,17 @@ def get_model(
     kernels are deterministic). A RunFailedError is raised if training diverges or the cache cannot be
     written.
     """
-
-    def steps(trainer: Trainer) -> Iterator[bool]:
-        for _ in trainer.run():
-            yield False
-        if not all(bool(tensor.isfinite().all()) for tensor in trainer.net.state_dict().values()):
-            raise RunFailedError(f"training on images diverged ({objective.name}, seed {seed})")
-
     data = images.pixels, images.labels, CLASSES, images.architecture.label
     versions = VERSION, objective.rule and objective.rule.version
     identity = digest(*data, objective.label, objective.learning_rate, seed, epochs, *versions)
     path = storage.cache_folder() / f"classifier-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
-    return trained(path, lambda: Trainer(images, objective, seed, epochs, device), steps).model
+    return trained(path, lambda: Trainer(images, objective, seed, epochs, device), Trainer.run).model
 
 
 _PUBLISHED = 60_000
 """Approximate number of training images in the published sets."""
+_STEP_SECONDS = {"": 0.035, "marginal_moment_matching": 0.22, "sdp": 0.43, "marginal_sdp": 0.1}
+"""Time (s) of a training step of cnn3 on MNIST, one thread, by the rule that propagates the law."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,6 +282,11 @@ class ClassifierGroup(ReplicateGroup):
     def methods_of(cls, objective: Objective, methods: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG003
         """Return those methods of the experiment that apply to models of an objective."""
         return methods
+
+    @property
+    def step_seconds(self) -> float:
+        """Time (s) of a training step of cnn3 on one thread."""
+        return _STEP_SECONDS[self.training.rule.name if self.training.rule else ""]
 
     @property
     def batches(self) -> int:

@@ -157,12 +157,6 @@ class Truth:
             "tail": torch.special.ndtr(torch.stack([low, -high])),
         }
 
-    @property
-    def varies(self) -> bool:
-        """Whether no output is constant up to rounding."""
-        mean, deviation = self.own["mean"], self.own["standard_deviation"]
-        return bool((deviation > 1e-9 * mean.abs()).all())
-
     @functools.cached_property
     def own(self) -> Summary:
         return self.of_samples(self.outputs)
@@ -263,10 +257,6 @@ class Propagated:
         deviation = variance.clamp(min=0.01 * outputs.var(-2)).sqrt()
         return {"mean": mean, "standard_deviation": deviation}
 
-    def overhead(self, size: int) -> float:
-        """Return the operations of the control variate in addition to the passes of the net."""
-        return operations(lambda: jacobian_of(self.exact, self.x)) + 2 * size * self.linear[1].numel()
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ComputeGroup(ReplicateGroup):
@@ -310,8 +300,8 @@ class ComputeGroup(ReplicateGroup):
                 yield "regular", "kinks", float(torch.special.ndtr(-distances / sigma).mean()), label
             propagated = Propagated(net, exact, x, sigma, root, is_wide=self.width > WIDE)
             truth = Truth(propagated.outputs(normals("plain", 1, self.samples, root))[0])
-            if not truth.varies:
-                continue
+            if not bool((truth.own["standard_deviation"] > 1e-9 * truth.own["mean"].abs()).all()):
+                continue  # an output is constant up to rounding
             for method in methods:
                 if method == "regular":
                     continue
@@ -325,7 +315,8 @@ class ComputeGroup(ReplicateGroup):
                     found = truth.errors(propagated.samples(truth, sampler, int(size)))
                     passes[method] = float(size)
                     if sampler == CONTROLLED:
-                        passes[method] += propagated.overhead(int(size)) / regular
+                        products = 2 * int(size) * propagated.linear[1].numel()
+                        passes[method] += (operations(lambda: jacobian_of(exact, x)) + products) / regular
                 for use, error in found.items():
                     yield method, use, error, label
         # Those of the last call: first calls also prepare what later ones reuse.

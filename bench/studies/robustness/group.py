@@ -250,14 +250,9 @@ OBJECTIVES = (
 and without covariances and of a Cauchy law, whose scales go from layer to layer as in the paper's theorem."""
 
 
-# s for 128 MNIST images on one thread: a training step, a gradient of the own loss, the scores only.
-_TIMES = {
-    "softmax": (0.04, 0.03, 0.015),
-    "dirichlet": (0.25, 0.15, 0.07),
-    "pairwise_gaussian": (0.45, 0.25, 0.015),
-    "pairwise_marginal": (0.1, 0.07, 0.015),
-    "pairwise_cauchy": (0.1, 0.07, 0.015),
-}
+_SCORES = 0.015  # s, for the scores of 128 MNIST images by the net itself, one thread
+_GRADIENT = 0.6  # time of a gradient of the own loss, in training steps
+_OF_LAW = 0.3  # time of the scores of a law that moves them, in training steps
 _STANDING = 0.5  # average share of attacked images that are not yet misclassified, over steps
 
 
@@ -272,9 +267,10 @@ class RobustnessGroup(ClassifierGroup):
 
     @property
     def seconds(self) -> float:
-        step, gradient, scores = _TIMES[self.objective]
+        step = self.step_seconds
+        scores = _OF_LAW * step if isinstance(self.training.rule, MarginalMomentMatching) else _SCORES
         attacked = _STANDING * len(RADII[self.dataset]) * self.steps * (self.tested or 10_000) / BATCH
-        by_gradients = RESTARTS * (gradient + max(2 * scores, _TIMES["softmax"][1]))
+        by_gradients = RESTARTS * (_GRADIENT * step + 2 * scores)
         return self.batches * step + attacked * (by_gradients + QUERIES * scores)
 
     def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:

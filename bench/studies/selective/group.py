@@ -19,6 +19,7 @@ from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, 
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
+from sdp_bench.bench.studies import selective as study
 from sdp_bench.bench.studies.classifiers import (
     BATCH,
     IN_TURN,
@@ -29,15 +30,6 @@ from sdp_bench.bench.studies.classifiers import (
     TrainingImages,
     load_images,
     versions_of,
-)
-from sdp_bench.bench.studies.selective import (
-    CERTIFICATES,
-    COMBINED,
-    EPOCHS,
-    OTHER_SCALES,
-    READINGS,
-    SCALE,
-    SCORES,
 )
 from sdp_bench.bench.studies.selective.risk_coverage import risk_coverage
 from sdp_ref import losses
@@ -88,13 +80,13 @@ def _scores(
         ("pairwise_cauchy", cauchy, ""),
         ("pairwise_cauchy", borrowed, "sd_"),
     ):
-        for combine in COMBINED:
+        for combine in study.COMBINED:
             pairs = losses.pairwise_scores(law, combine)  # type: ignore[arg-type]
             scores[name, prefix + combine] = losses.entropy(pairs)
     if certificates:
         features = model.net[:-1](pixels) - certificates.center
         squares = (features @ certificates.certificates).double().square()
-        for count in CERTIFICATES:
+        for count in study.CERTIFICATES:
             scores["orthonormal_certificates", str(count)] = squares[:, :count].sum(1)
     return location, scores
 
@@ -119,7 +111,7 @@ def evaluate(
         parts = digits.pixels[:CERTIFIED].split(_ROWS)
         known = torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in parts])
         # The first k of the largest set are equal to a fit of k certificates.
-        certificates = losses.OrthonormalCertificates.fit(known, min(CERTIFICATES[-1], known.shape[1]))
+        certificates = losses.OrthonormalCertificates.fit(known, min(study.CERTIFICATES[-1], known.shape[1]))
     classes: list[Tensor] = []
     scores = defaultdict[tuple[str, str], list[Tensor]](list)
     for rows in pixels.split(_ROWS):
@@ -134,7 +126,7 @@ OBJECTIVES = {
     objective.name: objective
     for objective in (
         Objective("softmax"),
-        Objective("dirichlet", MarginalMomentMatching(precision=1e-5), SCALE),
+        Objective("dirichlet", MarginalMomentMatching(precision=1e-5), study.SCALE),
         Objective("pairwise_gaussian", SDP(), 0.1),
         Objective("pairwise_marginal", MarginalSDP(), 0.1),
         Objective("pairwise_cauchy", SDP(), 0.1, CAUCHY),
@@ -147,7 +139,7 @@ with and without covariances and of a Cauchy law.
 
 def models() -> tuple[Objective, ...]:
     """Return all trained models: each objective, and the Dirichlet likelihood also at other scales."""
-    return (*OBJECTIVES.values(), *OBJECTIVES["dirichlet"].at(OTHER_SCALES))
+    return (*OBJECTIVES.values(), *OBJECTIVES["dirichlet"].at(study.OTHER_SCALES))
 
 
 TESTED = 10_000
@@ -155,21 +147,7 @@ TESTED = 10_000
 POINTS = (*(f"{percent / 100:.2f}" for percent in range(101)),)
 """Coverages at which the risk is recorded."""
 
-# On one thread: s per training batch, and s per scored image.
-_STEPS = {
-    "softmax": 0.03,
-    "dirichlet": 0.2,
-    "pairwise_gaussian": 0.42,
-    "pairwise_marginal": 0.1,
-    "pairwise_cauchy": 0.42,
-}
-_LAWS = {
-    "softmax": 0.002,
-    "dirichlet": 0.003,
-    "pairwise_gaussian": 0.002,
-    "pairwise_marginal": 0.0005,
-    "pairwise_cauchy": 0.002,
-}
+_LAWS = 0.002  # s per scored image, one thread
 _FIT = 120.0  # s, to fit certificates
 
 
@@ -198,8 +176,8 @@ class SelectiveGroup(ClassifierGroup):
 
     @property
     def seconds(self) -> float:
-        fit = _FIT if "orthonormal_certificates" in SCORES[self.objective] else 0.0
-        return self.batches * _STEPS[self.objective] + (self.tested or 0) * _LAWS[self.objective] + fit
+        fit = _FIT if "orthonormal_certificates" in study.SCORES[self.objective] else 0.0
+        return self.batches * self.step_seconds + (self.tested or 0) * _LAWS + fit
 
     def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
         images = load(self.trained)
@@ -208,10 +186,10 @@ class SelectiveGroup(ClassifierGroup):
         wrong = (classes != labels).numpy()
         accuracy = float(1 - wrong[labels.numpy() >= 0].mean())
         for name in methods:
-            for reading in READINGS[name]:
+            for reading in study.READINGS[name]:
                 curve = risk_coverage(uncertainty[name, reading].numpy(), wrong)
                 yield name, "rcauc", curve.area, reading or None
-                if reading == READINGS[name][0]:
+                if reading == study.READINGS[name][0]:
                     for point in POINTS:
                         yield name, "risk", float(curve.at(float(point))), point
             yield name, "accuracy", accuracy, None
@@ -219,7 +197,7 @@ class SelectiveGroup(ClassifierGroup):
 
 def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
     size = experiment.size(scope.settings)
-    epochs, limit = size.epochs or EPOCHS, size.samples
+    epochs, limit = size.epochs or study.EPOCHS, size.samples
     images = load(limit)
     data = images.train.pixels, images.train.labels, images.pixels, images.labels
     groups: list[ReplicateGroup] = []
@@ -229,7 +207,7 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
         how = f"{name}{noise}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
         identity = digest(
             *(*data, epochs, BATCH, objective.label, objective.learning_rate),
-            *(SIGMA, list(CERTIFICATES), CERTIFIED),
+            *(SIGMA, list(study.CERTIFICATES), CERTIFIED),
         )
         groups += experiment.by_seed(
             SelectiveGroup,
@@ -240,7 +218,7 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
             activation="cnn3",
             depth=3,
             versions=versions_of(experiment, objective),
-            methods=SCORES[name],
+            methods=study.SCORES[name],
             dataset="mnist",
             objective=name,
             # the units of other scales than the objective's own are distinguished by it

@@ -357,10 +357,7 @@ class UciGroup(ReplicateGroup):
     """All seeds and settings of one data set under one objective, which are trained together."""
 
     epochs: int
-    # size of the data set
-    rows: int
-    features: int
-    grid: tuple[Setting, ...]
+    rows: int  # of the data set
 
     def unit(self, seed: int) -> Unit:
         """Return the unit of one seed, which methods of all objectives share."""
@@ -368,7 +365,7 @@ class UciGroup(ReplicateGroup):
 
     @property
     def seconds(self) -> float:
-        nets = len(self.seeds) * len(self.grid)
+        nets = len(self.seeds) * len(GRID)
         train, validation = 0.72 * self.rows, 0.18 * self.rows
         steps = self._members(self.methods) * self.epochs * -(-train // BATCH)
         objective = OBJECTIVES[self.objective]
@@ -389,12 +386,12 @@ class UciGroup(ReplicateGroup):
                 Problem(parts.features["train"], parts.targets["train"], self.seeds, member)
                 for member in range(self._members(methods))
             )
-            asked = OBJECTIVES[self.objective], self.grid, self.epochs
-            stacks = [get_nets(self.dataset, problem, *asked) for problem in problems]
+            training = OBJECTIVES[self.objective], GRID, self.epochs
+            stacks = [get_nets(self.dataset, problem, *training) for problem in problems]
         for method in methods:
             with outside(), torch.no_grad():
                 own = stacks[: METHODS[method].members]
-                found = evaluate(method, own, parts, self.grid, self.seeds)
+                found = evaluate(method, own, parts, GRID, self.seeds)
             for reading, selected in found.items():
                 for seed, numbers in zip(self.seeds, selected, strict=True):
                     for metric, value in numbers.items():
@@ -427,8 +424,6 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
                     objective=objective,
                     epochs=epochs,
                     rows=rows,
-                    features=features,
-                    grid=GRID,
                 )
             )
     return Expansion(groups)
