@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,21 +53,16 @@ class RegressionTable:
 
 @dataclass(frozen=True, eq=False)
 class LabelledExamples:
-    """Images or sequences with labels, in memory as stored.
+    """Images or sequences with labels, in memory as stored."""
 
-    `title`, `split`: the publisher's names. `kept`: the stored examples, images as bytes of shape
-    (N, C, H, W), sequences as float32 of shape (N, length, features). `labels`, shape (N,). `parts`: names of
-    the files that were used. `published`: examples of the whole published split; these may be a part of it.
-    `note`: remark on missing examples.
-    """
-
+    # the publisher's names
     title: str
     split: str
-    kept: Tensor
-    labels: Tensor
-    parts: tuple[str, ...]
-    published: int
-    note: str = ""
+    kept: Tensor  # images as bytes, (N, C, H, W), or sequences as float32, (N, length, features)
+    labels: Tensor  # shape (N,)
+    parts: tuple[str, ...]  # names of the files that were used
+    published: int  # number of examples in the whole published split; these may be a part of it
+    note: str = ""  # remark on missing examples
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -77,17 +72,11 @@ class LabelledExamples:
         return tuple(self.kept.shape[1:])
 
     @property
-    def noun(self) -> str:
-        return "images" if len(self.shape) == 3 else "sequences"
-
-    @property
     def description(self) -> str:
         """Description of the data: ``CIFAR-10 train: 20000 of 50000 images (data_batch_1, data_batch_2)``."""
-        note = f"; {self.note}" if self.note else ""
-        return (
-            f"{self.title} {self.split}: {len(self)} of {self.published} {self.noun} "
-            f"({', '.join(self.parts)}{note})"
-        )
+        noun = "images" if len(self.shape) == 3 else "sequences"
+        sources = ", ".join(self.parts) + (f"; {self.note}" if self.note else "")
+        return f"{self.title} {self.split}: {len(self)} of {self.published} {noun} ({sources})"
 
     @staticmethod
     def scaled(kept: Tensor) -> Tensor:
@@ -112,37 +101,22 @@ class LabelledExamples:
 
 @dataclass(frozen=True, eq=False)
 class Dataset(ABC):
-    """A named data set. An instance in a module of this folder is registered automatically.
+    """A named data set. An instance in a module of this folder is registered automatically."""
 
-    `name`: name on the command line and in records: ``iris``. `title`: display name. `licence`: licence, as
-    far as the publisher states it. `training`: fields of the default recipe that differ from the project's.
-    """
-
-    name: str
-    title: str
-    licence: str
+    name: str  # on the command line and in records: ``iris``
+    title: str  # display name
+    licence: str  # as far as the publisher states it
+    # fields of the default recipe that differ from the project's
     training: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-
-    @property
-    @abstractmethod
-    def files(self) -> tuple[DataFile, ...]:
-        """All files of the publisher."""
 
 
 @dataclass(frozen=True, eq=False)
 class TabularClassification(Dataset):
-    """Rows of numbers, each with a class.
+    """Rows of numbers, each with a class."""
 
-    `read`: returns features, shape (N, n), and classes 0, 1, ..., shape (N,), given the files' contents by
-    path. `published`: empty if a library ships the data.
-    """
-
+    # returns features, shape (N, n), and classes 0, 1, ..., shape (N,), given the files' contents by path
     read: Callable[[Mapping[str, bytes]], tuple[NDArray[np.float64], NDArray[np.int64]]]
-    published: tuple[DataFile, ...] = ()
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        return self.published
+    published: tuple[DataFile, ...] = ()  # files; none if a library ships the data
 
     def load(self, scaling: str = "raw") -> LabelledTable:
         """Read the set; "standardised" subtracts each feature's mean and divides by its population sd.
@@ -152,7 +126,7 @@ class TabularClassification(Dataset):
         """
         import torch
 
-        features, labels = self.read(_complete(self.title, self.files))
+        features, labels = self.read(_complete(self.title, self.published))
         classes = np.unique(labels)
         if features.ndim != 2 or labels.shape != features.shape[:1] or (classes != range(len(classes))).any():
             raise RunFailedError(f"{self.title}: features must be rows of numbers, each of a class 0, 1, ...")
@@ -163,18 +137,11 @@ class TabularClassification(Dataset):
 
 @dataclass(frozen=True, eq=False)
 class TabularRegression(Dataset):
-    """Rows of numbers, each with a number to predict.
-
-    `read`: returns a table, shape (N, n + 1), whose last column is the target, from content and name of the
-    file.
-    """
+    """Rows of numbers, each with a number to predict."""
 
     file: DataFile
+    # returns a table, shape (N, n + 1), with the target as last column, from content and name of the file
     read: Callable[[bytes, str], NDArray[np.float64]]
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        return (self.file,)
 
     def load(self) -> RegressionTable:
         """Read the set.
@@ -183,7 +150,7 @@ class TabularRegression(Dataset):
         """
         import torch
 
-        content = _complete(self.title, self.files)[self.file.path]
+        content = _complete(self.title, [self.file])[self.file.path]
         table = torch.from_numpy(self.read(content, self.file.name))
         features, targets = table[:, :-1].contiguous(), table[:, -1].contiguous()
         return RegressionTable(self.title, features, targets, (self.file.name,))
@@ -204,7 +171,8 @@ class Part:
 class SplitClassification(Dataset):
     """Examples with classes, in splits."""
 
-    @abstractmethod
+    splits: Mapping[str, Any]
+
     def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledExamples:
         """Read a split, or the part of it that is available.
 
@@ -212,32 +180,37 @@ class SplitClassification(Dataset):
         or part raises a ValueError, a missing one (or none at all) a DataMissingError, and a damaged file a
         RunFailedError.
         """
+        if split not in self.splits:
+            raise ValueError(f"unknown split '{split}'; choose from {', '.join(self.splits)}")
+        known = self._parts(split)
+        if parts is not None and (not set(parts) <= set(known) or not parts or len(set(parts)) < len(parts)):
+            named = ", ".join(parts) or "nothing"
+            raise ValueError(f"parts of {self.title} {split} are {', '.join(known)}, got {named}")
+        return self._load(split, parts)
+
+    @abstractmethod
+    def _parts(self, split: str) -> Sequence[str]:
+        """Return the names of the published parts of a split."""
+
+    @abstractmethod
+    def _load(self, split: str, parts: Sequence[str] | None) -> LabelledExamples:
+        """Read a known split or known parts of it, as `load` does."""
 
 
 @dataclass(frozen=True, eq=False)
 class SequenceClassification(SplitClassification):
-    """Sequences generated by the project; nothing is downloaded.
+    """Sequences generated by the project; nothing is downloaded."""
 
-    `splits`: number of sequences in each split. `draw`: returns sequences, float32, shape (N, length,
-    features), and classes, shape (N,), of a split.
-    """
-
-    splits: Mapping[str, int]
+    splits: Mapping[str, int]  # number of sequences in each split
+    # returns sequences, float32, shape (N, length, features), and classes, shape (N,), of a split
     draw: Callable[[str, int], tuple[NDArray[np.float32], NDArray[np.int64]]]
 
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        return ()
+    def _parts(self, split: str) -> Sequence[str]:
+        return (split,)
 
-    def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledExamples:
-        """Draw a split; its only part has the same name."""
+    def _load(self, split: str, parts: Sequence[str] | None) -> LabelledExamples:  # noqa: ARG002
         import torch
 
-        _require_split(self.splits, split)
-        if parts is not None and tuple(parts) != (split,):
-            raise ValueError(
-                f"parts of {self.title} {split} are {split}, got {', '.join(parts) or 'nothing'}"
-            )
         count = self.splits[split]
         values, classes = self.draw(split, count)
         labels = torch.from_numpy(classes).long()
@@ -246,33 +219,24 @@ class SequenceClassification(SplitClassification):
 
 @dataclass(frozen=True, eq=False)
 class ImageClassification(SplitClassification):
-    """Images with classes, in splits.
-
-    `read`: returns images, uint8, shape (N, C, H, W), and labels, shape (N,), given contents and names of
-    files. `describe_missing`: returns a remark on a part with fewer images than published, given its labels.
-    """
+    """Images with classes, in splits."""
 
     splits: Mapping[str, tuple[Part, ...]]
+    # returns images, uint8, shape (N, C, H, W), and labels, shape (N,), given contents and names of files
     read: Callable[[Sequence[bytes], Sequence[str]], tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]]
+    # returns a remark on a part with fewer images than published, given its labels
     describe_missing: Callable[[NDArray[np.integer[Any]]], str] | None = None
 
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        return tuple(file for parts in self.splits.values() for part in parts for file in part.files)
+    def _parts(self, split: str) -> Sequence[str]:
+        return [part.name for part in self.splits[split]]
 
-    def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledExamples:
+    def _load(self, split: str, parts: Sequence[str] | None) -> LabelledExamples:
         import torch
 
-        _require_split(self.splits, split)
         known = {part.name: part for part in self.splits[split]}
-        if parts is not None and (not set(parts) <= set(known) or not parts or len(set(parts)) < len(parts)):
-            named = ", ".join(parts) or "nothing"
-            raise ValueError(f"parts of {self.title} {split} are {', '.join(known)}, got {named}")
-        chosen = [known[name] for name in (known if parts is None else parts)]
+        chosen = [known[name] for name in (parts or known)]
         there = download.contents([file for part in chosen for file in part.files])
-        names: list[str] = []
-        pixels: list[NDArray[np.uint8]] = []
-        labels: list[NDArray[np.integer[Any]]] = []
+        read: list[tuple[str, NDArray[np.uint8], NDArray[np.integer[Any]]]] = []
         absent: list[DataFile] = []
         for part in chosen:
             # The whole file or, if only its beginning is available, that local copy.
@@ -284,29 +248,22 @@ class ImageClassification(SplitClassification):
             if len(copies) < len(part.files):
                 absent += [file for file in part.files if file.path not in there]
                 continue
-            names.append(copies[0][0])
-            images, classes = self.read([content for _, content in copies], [name for name, _ in copies])
-            pixels.append(images)
-            labels.append(classes)
-        if absent and (parts is not None or not names):
-            raise DataMissingError(_missing(f"{self.title} {split}", absent))
+            names, contents = zip(*copies, strict=True)
+            read.append((names[0], *self.read(contents, names)))
+        if absent and (parts is not None or not read):
+            raise _missing(f"{self.title} {split}", absent)
+        used, pixels, labels = zip(*read, strict=True)
         joined = np.concatenate(labels).astype(np.int64)
         is_whole = len(joined) == sum(part.images for part in chosen)
-        published = sum(part.images for part in self.splits[split])
         return LabelledExamples(
             self.title,
             split,
             torch.from_numpy(np.concatenate(pixels)),
             torch.from_numpy(joined),
-            tuple(names),
-            published,
+            used,
+            sum(part.images for part in self.splits[split]),
             "" if is_whole or self.describe_missing is None else self.describe_missing(joined),
         )
-
-
-def _require_split(splits: Iterable[str], split: str) -> None:
-    if split not in splits:
-        raise ValueError(f"unknown split '{split}'; choose from {', '.join(splits)}")
 
 
 def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ...]:
@@ -316,29 +273,27 @@ def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ..
     has other shuffles and starts with another class, so that single rows are stratified over orders. A
     ValueError is raised if there are fewer than `count` rows.
     """
+    import pandas as pd
+
     if not 1 <= count <= len(labels):
         raise ValueError(f"inputs must be between 1 and {len(labels)}, got {count}")
     shuffled = np.random.default_rng(order).permutation(len(labels))
-    classes = int(labels.max()) + 1
-    ranks: dict[int, int] = {}
-    places = []
-    for row in shuffled:
-        label = int(labels[row])
-        ranks[label] = ranks.get(label, -1) + 1
-        places.append((ranks[label], (label - order) % classes, int(row)))
-    return tuple(row for _, _, row in sorted(places)[:count])
+    own = pd.Series(labels.numpy()[shuffled])
+    ranks = own.groupby(own).cumcount()
+    in_turn = np.lexsort([(own - order) % (own.max() + 1), ranks])
+    return tuple(shuffled[in_turn[:count]].tolist())
 
 
 def _complete(title: str, files: Sequence[DataFile]) -> dict[str, bytes]:
     """Return the contents of all files, by path."""
     there = download.contents(files)
     if absent := [file for file in files if file.path not in there]:
-        raise DataMissingError(_missing(title, absent))
+        raise _missing(title, absent)
     return there
 
 
-def _missing(what: str, absent: Sequence[DataFile]) -> str:
-    """Describe missing files, the folder that was searched, and how to get them."""
+def _missing(what: str, absent: Sequence[DataFile]) -> DataMissingError:
+    """Return an error with the missing files, the folder that was searched, and how to get them."""
     paths = ", ".join(file.path for file in absent)
     sources = dict.fromkeys(file.archive or file for file in absent)
     addresses = ", ".join(source.url for source in sources if source.url)
@@ -350,8 +305,6 @@ def _missing(what: str, absent: Sequence[DataFile]) -> str:
         how = f"get it from {addresses}, or unset {download.VARIABLE} to have it downloaded"
     else:
         hashes = ", ".join(file.known_hash for file in absent)
-        how = (
-            f"put it (SHA-256 {hashes}) into "
-            f"{'that folder' if local else f'a folder and set {download.VARIABLE} to it'}"
-        )
-    return f"{what} is not {where}, which takes {needed}; {how}"
+        folder = "that folder" if local else f"a folder and set {download.VARIABLE} to it"
+        how = f"put it (SHA-256 {hashes}) into {folder}"
+    return DataMissingError(f"{what} is not {where}, which takes {needed}; {how}")

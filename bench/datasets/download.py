@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import tarfile
 import zipfile
@@ -18,6 +19,7 @@ VARIABLE = "SDP_BENCH_DATA"
 
 TIMEOUT = 30.0
 """Seconds without a response after which a download fails."""
+_CHUNK = 2**16  # bytes
 
 
 class DataMissingError(RunFailedError):
@@ -26,19 +28,15 @@ class DataMissingError(RunFailedError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set.
+    """A file of a data set."""
 
-    `path`: path in the data folder, ``mnist/t10k-labels-idx1-ubyte.gz``. `known_hash`: SHA-256, or another
-    hash prefixed by its name, ``md5:...``. `url`: download address; empty if unknown. `archive`: a tar or zip
-    file that contains this file. `member`: path in the archive. `beginnings`: pattern of paths of local
-    copies with only the first entries, whose number the format gives. Their hashes are not known.
-    """
-
-    path: str
-    known_hash: str
-    url: str = ""
-    archive: DataFile | None = None
-    member: str = ""
+    path: str  # in the data folder: ``mnist/t10k-labels-idx1-ubyte.gz``
+    known_hash: str  # SHA-256, or another hash prefixed by its name, ``md5:...``
+    url: str = ""  # download address, if known
+    archive: DataFile | None = None  # a tar or zip file that contains this file
+    member: str = ""  # path in the archive
+    # pattern of paths of local copies with only the first entries, whose number the format gives. Their
+    # hashes are not known.
     beginnings: str = ""
 
     @property
@@ -66,19 +64,12 @@ def contents(files: Sequence[DataFile]) -> dict[str, bytes]:
     folder = local or cache_folder("data")
     found: dict[str, bytes] = {}
     for file in files:
-        if local is None and file.url:
-            _fetch(file, folder)
-        if (folder / file.path).is_file():
+        if _is_available(file, local, folder):
             found[file.path] = _checked(file, _read(folder / file.path), folder)
     absent = [file for file in files if file.path not in found]
-    for archive in dict.fromkeys(file.archive for file in absent):
-        if archive is None:
-            continue
-        if local is None:
-            _fetch(archive, folder)
-        if (folder / archive.path).is_file():
-            members = [file for file in absent if file.archive == archive]
-            found.update(_unpacked(archive, members, folder))
+    for archive in dict.fromkeys(file.archive for file in absent if file.archive):
+        if _is_available(archive, local, folder):
+            found |= _unpacked(archive, [file for file in absent if file.archive == archive], folder)
     return found
 
 
@@ -94,27 +85,27 @@ def partial_copy(file: DataFile) -> tuple[str, bytes] | None:
     return (copies[-1].name, _read(copies[-1])) if copies else None
 
 
-def _fetch(file: DataFile, folder: Path) -> None:
-    import pooch
+def _is_available(file: DataFile, local: Path | None, folder: Path) -> bool:
+    """Return whether a file is in the folder, after downloading it if there is no local copy."""
+    path = folder / file.path
+    if local is None and file.url:
+        import pooch
 
-    if not file.url:
-        return
-    pooch.get_logger().setLevel("WARNING")  # its log would disturb the progress bar
-    try:
-        directory = (folder / file.path).parent
-        pooch.retrieve(file.url, file.known_hash, file.name, directory, downloader=_download)
-    # pooch raises ValueError for a wrong hash; the errors of requests are OSErrors
-    except (OSError, ValueError) as error:
-        raise DataMissingError(
-            f"cannot download {file.url}: {_reason(error)}; or set {VARIABLE} to a folder with {file.path}"
-        ) from error
+        pooch.get_logger().setLevel("WARNING")  # its log would disturb the progress bar
+        try:
+            pooch.retrieve(file.url, file.known_hash, file.name, path.parent, downloader=_download)
+        # pooch raises ValueError for a wrong hash; the errors of requests are OSErrors
+        except (OSError, ValueError) as error:
+            hint = f"or set {VARIABLE} to a folder with {file.path}"
+            raise DataMissingError(f"cannot download {file.url}: {_reason(error)}; {hint}") from error
+    return path.is_file()
 
 
 def _download(url: str, output: str, _pooch: object) -> None:
     """Download a file with a progress bar on standard error, or one line if that is not a terminal."""
     import requests
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import track
 
     response = requests.get(url, stream=True, timeout=TIMEOUT)
     response.raise_for_status()
@@ -123,21 +114,25 @@ def _download(url: str, output: str, _pooch: object) -> None:
     console = Console(stderr=True)
     if not console.is_terminal:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    with Progress(console=console, disable=not console.is_terminal) as bar, Path(output).open("wb") as file:
-        task = bar.add_task(text, total=size or None)
-        for chunk in response.iter_content(2**16):
-            file.write(chunk)
-            bar.update(task, advance=len(chunk))
+    chunks = track(
+        response.iter_content(_CHUNK),
+        text,
+        size / _CHUNK or None,
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with Path(output).open("wb") as file:
+        file.writelines(chunks)
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, ValueError) and not isinstance(error, OSError):
-        return "what came is not the published file (its hash is another)"
     if (response := getattr(error, "response", None)) is not None:
         return f"the server answered {response.status_code}"
     if type(error).__module__.startswith("requests"):
         return f"no answer from the server ({type(error).__name__})"
-    return f"{error.strerror or error}" if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}"
+    return "what came is not the published file (its hash is another)"
 
 
 def _read(path: Path) -> bytes:
@@ -147,17 +142,14 @@ def _read(path: Path) -> bytes:
         raise RunFailedError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _algorithm(file: DataFile) -> str:
-    return file.known_hash.rpartition(":")[0] or "sha256"
-
-
 def _checked(file: DataFile, content: bytes, folder: Path) -> bytes:
-    _check(file, hashlib.new(_algorithm(file), content).hexdigest(), folder)
+    _check(file, io.BytesIO(content), folder)
     return content
 
 
-def _check(file: DataFile, found: str, folder: Path) -> None:
-    known = file.known_hash.rpartition(":")[2]
+def _check(file: DataFile, content: io.BufferedReader | io.BytesIO, folder: Path) -> None:
+    algorithm, _, known = file.known_hash.rpartition(":")
+    found = hashlib.file_digest(content, algorithm or "sha256").hexdigest()
     if found != known:
         raise RunFailedError(
             f"{folder / file.path} is not the published file (hash {found[:16]}..., expected "
@@ -171,7 +163,7 @@ def _unpacked(archive: DataFile, files: Sequence[DataFile], folder: Path) -> dic
     wanted = {file.member: file for file in files}
     try:
         with path.open("rb") as stream:
-            _check(archive, hashlib.file_digest(stream, _algorithm(archive)).hexdigest(), folder)
+            _check(archive, stream, folder)
         raw: dict[str, bytes] = {}
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as zipped:

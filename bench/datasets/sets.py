@@ -23,8 +23,7 @@ from sdp_bench.bench.datasets.base import (
 from sdp_bench.bench.datasets.download import DataFile
 from sdp_bench.bench.errors import RunFailedError
 
-IDX_UINT8 = 8
-"""IDX code of unsigned bytes, the only element type in these sets."""
+_IDX_UINT8 = 8  # code of unsigned bytes, the only element type in these sets
 
 
 def idx(content: bytes, name: str) -> np.ndarray:
@@ -36,7 +35,7 @@ def idx(content: bytes, name: str) -> np.ndarray:
         data = np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions)
     except (OSError, EOFError, IndexError, ValueError, zlib.error) as error:
         raise RunFailedError(f"{name} is not a gzipped IDX file ({error})") from error
-    if zero or kind != IDX_UINT8 or len(data) != math.prod(shape):
+    if zero or kind != _IDX_UINT8 or len(data) != math.prod(shape):
         raise RunFailedError(f"{name} is not an IDX file of unsigned bytes")
     return data.reshape(shape)
 
@@ -82,13 +81,6 @@ def columns(content: bytes, name: str) -> np.ndarray:
     return table
 
 
-def _encode(text: str, encoding: str) -> bytes:
-    """Replace the function that pickles of protocol 2 call to create bytes."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"encoding {encoding}")
-    return text.encode("latin1")
-
-
 class _ArrayUnpickler(pickle.Unpickler):
     """Unpickle arrays and plain values only, since a pickle can call any function by name."""
 
@@ -97,8 +89,8 @@ class _ArrayUnpickler(pickle.Unpickler):
             return np.zeros(0).__reduce__()[0]
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
-        if (module, name) == ("_codecs", "encode"):
-            return _encode
+        if (module, name) == ("_codecs", "encode"):  # protocol 2 calls it to create bytes
+            return lambda text, _latin1: text.encode("latin1")
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
@@ -153,6 +145,12 @@ def _first_letters(labels: NDArray[np.integer[Any]]) -> str:
     return f"the first in the publisher's order, {first}-{last} only"
 
 
+def _letters(kind: str, known_hash: str) -> DataFile:
+    name = f"emnist-letters-test-{kind}-ubyte.gz"
+    beginnings = f"emnist/emnist-letters-test-{kind.replace('-', '-*-')}-ubyte.gz"
+    return DataFile(f"emnist/{name}", known_hash, "", _EMNIST_ARCHIVE, f"gzip/{name}", beginnings)
+
+
 EMNIST_LETTERS = ImageClassification(
     "emnist-letters",
     "EMNIST letters",
@@ -160,24 +158,13 @@ EMNIST_LETTERS = ImageClassification(
     {
         "test": (
             Part(
-                tuple(
-                    DataFile(
-                        f"emnist/emnist-letters-test-{name}",
-                        known_hash,
-                        archive=_EMNIST_ARCHIVE,
-                        member=f"gzip/emnist-letters-test-{name}",
-                        beginnings=f"emnist/emnist-letters-test-{name.replace('-', '-*-', 1)}",
-                    )
-                    for name, known_hash in (
-                        (
-                            "images-idx3-ubyte.gz",
-                            "50f0e93d75b99b463e9760b8345866f22587fa2c2fba472730a5ba09c693412d",
-                        ),
-                        (
-                            "labels-idx1-ubyte.gz",
-                            "924955c31fe7fd809b7303b5c0141282955f4b8390c74cdfd5d80435e0f4b4cb",
-                        ),
-                    )
+                (
+                    _letters(
+                        "images-idx3", "50f0e93d75b99b463e9760b8345866f22587fa2c2fba472730a5ba09c693412d"
+                    ),
+                    _letters(
+                        "labels-idx1", "924955c31fe7fd809b7303b5c0141282955f4b8390c74cdfd5d80435e0f4b4cb"
+                    ),
                 ),
                 20_800,
             ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -63,18 +63,17 @@ def recorded_metric(spec: str) -> Metric:
     """Return the metric of a record; a metric whose code is not installed is shown, but not ranked."""
     try:
         return metric(spec)
-    except UserError:
-        name = spec.partition(":")[0]
-        unknown: Metric = type("Unknown", (_Unknown,), {"name": name, "title": name, "label": name})()
-        return unknown
+    except UserError as error:
+        reason = error
 
+    class Unknown(Metric):
+        name = title = label = spec.partition(":")[0]
+        better = ""
 
-@dataclass(frozen=True)
-class _Unknown(Metric):
-    better = ""
+        def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
+            raise reason
 
-    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
-        raise UserError(f"the code of the metric '{self.name}' is not here")
+    return Unknown()
 
 
 def check(options: Mapping[str, Any]) -> None:
@@ -96,7 +95,7 @@ def _kind(name: str) -> type[Metric]:
     except Exception as error:
         raise UserError(f"cannot load the metric '{name}' from {place}: {one_line(error)}") from error
     if not (isinstance(kind, type) and issubclass(kind, Metric)):
-        raise UserError(f"{place} is no metric: it is not a class made from sdp_bench.bench.metrics.Metric")
+        raise UserError(f"{place} is not a metric: it is not a subclass of sdp_bench.bench.metrics.Metric")
     if getattr(kind, "name", "") != name:  # records store this name, and it must resolve to this metric again
         raise UserError(f"the metric {place} must have the name of its entry point, '{name}'")
     return kind

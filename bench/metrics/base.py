@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -68,7 +68,8 @@ class Metric(ABC):
     whether the metric uses single outputs only, so that a law without a joint distribution suffices.
     `companion`, `companion_label`: a second metric shown in the same cells. `seconds_per_sample`:
     approximate cost (s) of one sample of the oracle for one rule; see `seconds`. `convention`: label of this
-    reading of the paper's total variation, if it is one.
+    reading of the paper's total variation, if it is one. `cells_vary`: whether the cells depend on the
+    compared samples; stored standard errors are given the cells.
     """
 
     name: ClassVar[str]
@@ -95,6 +96,7 @@ class Metric(ABC):
     companion_label: ClassVar[str] = ""
     seconds_per_sample: ClassVar[float] = 0.0
     convention: ClassVar[str] = ""
+    cells_vary: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -135,13 +137,8 @@ class Metric(ABC):
 
     @property
     def points(self) -> int:
-        """Number of points a side, if the metric uses fewer than all samples; 0 if it uses all."""
-        return 0
-
-    @property
-    def cells_vary(self) -> bool:
-        """Whether the cells depend on the compared samples; stored standard errors are given the cells."""
-        return False
+        """Number of points a side: the option whose name ends in ``_points``, or 0 if it uses all samples."""
+        return next((getattr(self, each.name) for each in fields(self) if each.name.endswith("_points")), 0)
 
     @property
     def variant(self) -> str:
@@ -184,16 +181,14 @@ class Metric(ABC):
         """
         if reason := self.refusal(oracle, prediction):
             raise RefusedError(reason)
+        rules = prediction.exact() if self.has_floor else ()
         try:
-            yield from self._measured(oracle, prediction)
+            exact = [dict(self.estimates(oracle, rule)) for rule in rules]
+            for component, estimate in self.estimates(oracle, prediction):
+                values = np.array([own[component].value for own in exact if component in own])
+                yield component, self.with_floor(estimate, values) if len(values) else estimate
         except UndefinedError as error:  # a reason that `refusal` did not detect
             raise RefusedError(str(error)) from error
-
-    def _measured(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        exact = [dict(self.estimates(oracle, each)) for each in prediction.exact()] if self.has_floor else []
-        for component, estimate in self.estimates(oracle, prediction):
-            values = np.array([each[component].value for each in exact if component in each])
-            yield component, self.with_floor(estimate, values) if len(values) else estimate
 
     def with_floor(self, estimate: Estimate, exact: Array) -> Estimate:
         """Return the estimate with the floor of some exact rules: their mean and their 95 % point.
@@ -237,7 +232,6 @@ class Metric(ABC):
         return values <= floor95
 
 
-@dataclass(frozen=True)
 class TwoSidedMetric(Metric):
     """A metric with errors on both sides: its floor is the correct value, not a lower bound."""
 
@@ -262,7 +256,6 @@ class TwoSidedMetric(Metric):
         return replace(estimate, floor95=float(estimate.floor + width))
 
 
-@dataclass(frozen=True)
 class RatioMetric(TwoSidedMetric):
     """A ratio, predicted over true: 2 is as wrong as 0.5, and its floor extends to both sides of 1."""
 
@@ -277,6 +270,11 @@ class RatioMetric(TwoSidedMetric):
     def score_error(self, values: Array, errors: Array) -> Array:
         with np.errstate(divide="ignore", invalid="ignore"):
             return errors / np.abs(values)
+
+
+def by_output(estimates: Iterable[Estimate]) -> Measurements:
+    """Return the estimates of outputs 0, 1, ... by component."""
+    return ((str(output), estimate) for output, estimate in enumerate(estimates))
 
 
 def _student(freedom: int, level: float) -> float:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sdp_bench import oracles  # which imports what is used
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric, count
+from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric, by_output, count
 from sdp_bench.oracles.estimate.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -22,10 +20,7 @@ LEAST_POINTS = 100
 """Fewest points a side for W1."""
 
 
-@dataclass(frozen=True)
 class StandardDeviationRatio(RatioMetric):
-    """Predicted over true standard deviation of each output."""
-
     name = "std_ratio"
     title = "Ratio of standard deviations, predicted over true"
     label = "std ratio"
@@ -36,14 +31,10 @@ class StandardDeviationRatio(RatioMetric):
     rank = 190
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        for output, estimate in enumerate(oracles.std_ratio(oracle.moments, prediction.marginals)):
-            yield str(output), estimate
+        return by_output(oracles.std_ratio(oracle.moments, prediction.marginals))
 
 
-@dataclass(frozen=True)
 class BuresDistance(Metric):
-    """Bures distance between mean and covariance, predicted and true."""
-
     name = "bures"
     title = "Bures distance between the moments"
     label = "Bures"
@@ -57,10 +48,7 @@ class BuresDistance(Metric):
         yield None, oracles.bures(oracle.moments, prediction.gaussian)
 
 
-@dataclass(frozen=True)
 class GaussianDivergence(Metric):
-    """Kullback-Leibler divergence of the Gaussian with the predicted moments."""
-
     name = "gaussian_kl"
     title = "Gaussian Kullback-Leibler divergence between the moments"
     label = "Gaussian KL"
@@ -74,10 +62,7 @@ class GaussianDivergence(Metric):
         yield None, oracles.gaussian_kl(oracle.moments, prediction.gaussian)
 
 
-@dataclass(frozen=True)
 class SmallestEigenvalue(Metric):
-    """Smallest eigenvalue of the predicted covariance, which shows whether it is one; needs no oracle."""
-
     name = "min_eigenvalue"
     title = "Smallest eigenvalue of the predicted covariance"
     label = "smallest eigenvalue"
@@ -97,10 +82,7 @@ class SmallestEigenvalue(Metric):
         yield None, Estimate(smallest, 0.0, 0.0, 0.0)
 
 
-@dataclass(frozen=True)
 class Operations(Metric):
-    """Floating-point operations of the rule for one input, in regular passes; needs no oracle."""
-
     name = "operations"
     title = "Floating-point operations of the rule"
     label = "regular passes"
@@ -115,26 +97,7 @@ class Operations(Metric):
         yield None, Estimate(prediction.passes(), 0.0, 0.0, 0.0)
 
 
-@dataclass(frozen=True)
-class QuantileMetric(Metric):
-    """A metric that is one number per output, computed from its quantiles."""
-
-    component = "output"
-    single = True
-
-    @abstractmethod
-    def distance(self, oracle: oracles.Quantiles, predicted: oracles.Quantiles) -> Sequence[Estimate]:
-        """Return one estimate per output."""
-
-    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        for output, estimate in enumerate(self.distance(oracle.quantiles, prediction.quantiles)):
-            yield str(output), estimate
-
-
-@dataclass(frozen=True)
-class MeanQuantileDistance(QuantileMetric):
-    """Mean distance over quantiles."""
-
+class MeanQuantileDistance(Metric):
     name = "quantile_mean"
     title = "Distance of quantiles"
     label = "quantiles"
@@ -145,31 +108,29 @@ class MeanQuantileDistance(QuantileMetric):
     )
     companion = "quantile_max"
     companion_label = "max"
+    component = "output"
+    single = True
     rank = 130
     seconds_per_sample = 0.3e-6  # for the three metrics of this module: they share the sorted samples
 
-    def distance(self, oracle: oracles.Quantiles, predicted: oracles.Quantiles) -> Sequence[Estimate]:
-        return oracles.mean_quantile_distance(oracle, predicted)
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        return by_output(oracles.mean_quantile_distance(oracle.quantiles, prediction.quantiles))
 
 
-@dataclass(frozen=True)
-class LargestQuantileDistance(QuantileMetric):
-    """Largest distance over quantiles."""
-
+class LargestQuantileDistance(Metric):
     name = "quantile_max"
     title = "Distance of quantiles, largest"
     label = "largest of quantiles"
     about = "Largest error of a quantile at 5 %, 10 % … 95 %, in true interquartile ranges."
+    component = "output"
+    single = True
     rank = 140
 
-    def distance(self, oracle: oracles.Quantiles, predicted: oracles.Quantiles) -> Sequence[Estimate]:
-        return oracles.largest_quantile_distance(oracle, predicted)
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        return by_output(oracles.largest_quantile_distance(oracle.quantiles, prediction.quantiles))
 
 
-@dataclass(frozen=True)
-class InterquartileRatio(RatioMetric, QuantileMetric):
-    """Predicted over true interquartile range: replaces the ratio of standard deviations."""
-
+class InterquartileRatio(RatioMetric):
     name = "iqr_ratio"
     title = "Ratio of interquartile ranges, predicted over true"
     label = "IQR ratio"
@@ -177,13 +138,13 @@ class InterquartileRatio(RatioMetric, QuantileMetric):
         "One for each output, for laws without a variance. 1 is perfect; below 1 the prediction is "
         "overconfident about the central half."
     )
+    single = True
     rank = 150
 
-    def distance(self, oracle: oracles.Quantiles, predicted: oracles.Quantiles) -> Sequence[Estimate]:
-        return oracles.interquartile_ratio(oracle, predicted)
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        return by_output(oracles.interquartile_ratio(oracle.quantiles, prediction.quantiles))
 
 
-@dataclass(frozen=True)
 class WassersteinMetric(Metric):
     """A distance in the unit of the outputs; its floor is large."""
 
@@ -193,20 +154,19 @@ class WassersteinMetric(Metric):
     primary = True
     needs = "mean"
 
-    def _check_points(self, points: int, pairs: int, samples: int) -> None:
+    def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
         """Require enough samples for the points a side and the floor."""
-        least = 2 * pairs * points
+        pairs = getattr(self, "w1_pairs", 0)
+        least = 2 * pairs * self.points
         if samples < least:
             raise UserError(
-                f"W1 with {pairs} floor pairs of {points} points needs at least {least} samples, got "
+                f"W1 with {pairs} floor pairs of {self.points} points needs at least {least} samples, got "
                 f"{samples}; lower --w1-points or --certified-points"
             )
 
 
 @dataclass(frozen=True)
 class Wasserstein(WassersteinMetric):
-    """Exact distance, between a few thousand points a side."""
-
     name = "w1"
     title = "Wasserstein distance W1"
     about = (
@@ -221,16 +181,9 @@ class Wasserstein(WassersteinMetric):
     w1_points: int = count(2000, LEAST_POINTS)
     w1_pairs: int = count(8, 2)
 
-    @property
-    def points(self) -> int:
-        return self.w1_points
-
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         floor = oracle.of_samples(oracles.wasserstein_floor, self.w1_points, pairs=self.w1_pairs)
         yield None, oracles.wasserstein(oracle.samples, prediction.samples, self.w1_points, floor=floor)
-
-    def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
-        self._check_points(self.w1_points, self.w1_pairs, samples)
 
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002
         """Estimate the time: 1 s at 2000 points a side, growing as n^2.2."""
@@ -239,8 +192,6 @@ class Wasserstein(WassersteinMetric):
 
 @dataclass(frozen=True)
 class CertifiedWasserstein(WassersteinMetric):
-    """Distance between proven bounds, with as many points as in the paper."""
-
     name = "w1_certified"
     title = "Wasserstein distance W1 at the paper’s 30 000 points a side"
     about = (
@@ -254,12 +205,7 @@ class CertifiedWasserstein(WassersteinMetric):
     certified_points: int = count(30_000, 100)
     w1_pairs: int = count(8, 2)
 
-    @property
-    def points(self) -> int:
-        return self.certified_points
-
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """Yield the middle of the bracket, with its bounds."""
         floor = oracle.of_samples(oracles.certified_floor, self.certified_points, pairs=self.w1_pairs)
         estimate, bracket = oracles.certified(
             oracle.samples, prediction.samples, self.certified_points, floor=floor
@@ -268,18 +214,12 @@ class CertifiedWasserstein(WassersteinMetric):
         yield "lower", replace(estimate, value=bracket.lower)
         yield "upper", replace(estimate, value=bracket.upper)
 
-    def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
-        self._check_points(self.certified_points, self.w1_pairs, samples)
-
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002
         """Estimate the time: 10 s at 30 000 points a side, growing as n^1.5."""
         return float((rules + self.w1_pairs) * 10.0 * (self.certified_points / 30_000) ** 1.5)
 
 
-@dataclass(frozen=True)
 class SlicedWasserstein(WassersteinMetric):
-    """Mean distance over random directions."""
-
     name = "w1_sliced"
     title = "Sliced Wasserstein distance"
     label = "sliced W1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
@@ -172,17 +173,13 @@ class Oracle:
         """Return the floor of the total variation in a partition, for each row of `counts`."""
         name = type(partition).__name__  # part of the seed: renaming the class would change the floor
 
-        def floor(scrambles: np.ndarray, seed: int) -> Floor:
+        def floor(row: int, scrambles: np.ndarray) -> Floor:
+            seed = self.key.seed(f"floor {name} {row}")
             plain = total_variation_floor(scrambles.sum(0), self.key.samples, seed=seed)
             return scrambled_floor(scrambles, plain, seed=seed) if self.sampler == "sobol" else plain
 
-        return self._once(
-            ("floors", partition),
-            lambda: [
-                floor(scrambles, self.key.seed(f"floor {name} {i}"))
-                for i, scrambles in enumerate(self._scrambles(partition).swapaxes(0, 1))
-            ],
-        )
+        rows = self._scrambles(partition).swapaxes(0, 1)
+        return self._once(("floors", partition), lambda: list(itertools.starmap(floor, enumerate(rows))))
 
     def total_variations(self, cells: Partition, samples: Tensor) -> list[Estimate]:
         """Return the total variation between the oracle's samples and `samples`, for each row of `counts`."""
@@ -199,12 +196,9 @@ class Oracle:
         counts = self.counts(cells)
         if len(counts) == 1:
             return self.total_variation(cells, samples)
-        name = type(cells).__name__
+        seed = self.key.seed(f"floor of the largest {type(cells).__name__}")
         floor = self._once(
-            ("floor of the largest", cells),
-            lambda: floor_of_largest(
-                counts, self.key.samples, seed=self.key.seed(f"floor of the largest {name}")
-            ),
+            ("floor of the largest", cells), lambda: floor_of_largest(counts, self.key.samples, seed=seed)
         )
         return largest_total_variation(counts, np.atleast_2d(cells.counts(samples)), floor)
 
@@ -243,13 +237,10 @@ class Prediction:
 
         An UndefinedError is raised if the law has marginals only.
         """
-        if self._draw is not None:
-            return self._draw()
-        if self.law is not None and not self.law.joint:
-            raise UndefinedError(
-                f"the prediction is {self.law.described}, which says nothing of several together"
-            )
-        return self._of_law()
+        law = self.law
+        if law is not None and self._draw is None and not law.joint:
+            raise UndefinedError(f"the prediction is {law.described}, which says nothing of several together")
+        return self._draw() if self._draw else self._of_law()
 
     @functools.cached_property
     def outputs(self) -> Tensor:
@@ -276,9 +267,7 @@ class Prediction:
 
     def _moments(self) -> Law:
         if self.law is None:
-            raise UndefinedError(
-                "the prediction is a law known by samples alone, which has no moments to compare"
-            )
+            raise UndefinedError("the prediction is a law known by samples alone, which has no moments")
         return self.law
 
     @functools.cached_property

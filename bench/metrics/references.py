@@ -19,25 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reference(ABC):
-    """A reference prediction that is measured like a rule.
+    """A reference prediction that is measured like a rule."""
 
-    `name`: the name in records. `version`: raised with every change that changes predictions. `traits`: its
-    properties, as rules have them. `oracles`: number of additional oracles that it draws.
-    """
-
-    name: ClassVar[str]
-    version: ClassVar[int] = 1
+    name: ClassVar[str]  # in records
+    version: ClassVar[int] = 1  # raised with every change that changes predictions
     traits: ClassVar[Traits]
-    oracles: ClassVar[int]
+    oracles: ClassVar[int]  # number of additional oracles that it draws
     reference: ClassVar[bool] = True
 
     @abstractmethod
     def predict(self, oracle: Oracle) -> Prediction:
         """Return the reference prediction; a ValueError if it does not exist under this noise."""
 
-    @abstractmethod
-    def refusal(self, law: Law) -> str:
+    def refusal(self, law: Law) -> str:  # noqa: ARG002
         """Return why the reference does not exist under noise with this law, or an empty string."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -77,9 +73,6 @@ class OracleAgain(Reference):
         # In plain blocks even if the points are Sobol points: only mean and covariance are used.
         law = None if heavy_tailed(oracle.law) else _gaussian(Moments.from_samples(again))
         return Prediction(law, oracle, again.double, lambda: oracle.key.samples)
-
-    def refusal(self, law: Law) -> str:  # noqa: ARG002
-        return ""
 
 
 ORACLE_MOMENTS, ORACLE_AGAIN = OracleMoments(), OracleAgain()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric, TwoSidedMetric, count
+from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric, TwoSidedMetric, by_output, count
 from sdp_bench.oracles.estimate.estimate import Estimate
 from sdp_ref.errors import UndefinedError
 from sdp_ref.lazy import deferred
@@ -20,14 +20,9 @@ proper = deferred("sdp_bench.oracles.scores.proper")
 quantiles = deferred("sdp_bench.oracles.partitions.quantiles")
 
 
-@dataclass(frozen=True)
 class MovedClass(Metric):
-    """Whether the arg max of the predicted location differs from that of the net's output; needs no oracle.
-
-    Shows how propagation changes the accuracy of a net that was trained without noise (Section 2 of the
-    paper: moment matching changes the mean).
-    """
-
+    # Shows how propagation changes the accuracy of a net that was trained without noise (Section 2 of the
+    # paper: moment matching changes the mean).
     name = "moved_class"
     title = "Inputs put into another class than by a plain pass"
     label = "moved to another class"
@@ -55,10 +50,7 @@ class MovedClass(Metric):
 LEVELS = (0.5, 0.9, 0.95)
 
 
-@dataclass(frozen=True)
 class Coverage(TwoSidedMetric):
-    """True mass of the predicted central intervals."""
-
     name = "coverage"
     title = "Coverage of predicted intervals"
     label = "coverage"
@@ -71,14 +63,10 @@ class Coverage(TwoSidedMetric):
     seconds_per_sample = 0.3e-6  # for all metrics of this module: they share the sorted samples
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """Yield one estimate per level and output, labelled ``0 90%``."""
-        yield from _by_level(intervals.coverage, oracle, prediction)
+        return _by_level(intervals.coverage, oracle, prediction)
 
 
-@dataclass(frozen=True)
 class IntervalWidth(RatioMetric):
-    """Predicted over true width of the central intervals."""
-
     name = "interval_width"
     title = "Width of intervals, predicted over true"
     label = "interval width"
@@ -90,11 +78,11 @@ class IntervalWidth(RatioMetric):
     rank = 270
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """Yield one estimate per level and output, labelled ``0 90%``."""
-        yield from _by_level(quantiles.interval_width_ratio, oracle, prediction)
+        return _by_level(quantiles.interval_width_ratio, oracle, prediction)
 
 
 def _by_level(compared: Callable[..., Any], oracle: Oracle, prediction: Prediction) -> Measurements:
+    """Yield one estimate per level and output, labelled ``0 90%``."""
     for level in LEVELS:
         for output, estimate in enumerate(compared(oracle.quantiles, prediction.quantiles, level)):
             yield f"{output} {level:.0%}", estimate
@@ -102,8 +90,6 @@ def _by_level(compared: Callable[..., Any], oracle: Oracle, prediction: Predicti
 
 @dataclass(frozen=True)
 class TailProbabilities(RatioMetric):
-    """P(y > t), predicted over true."""
-
     name = "tails"
     version = 2
     title = "Tail probabilities, predicted over true"
@@ -132,8 +118,6 @@ class TailProbabilities(RatioMetric):
 
 @dataclass(frozen=True)
 class LogScore(Metric):
-    """Log score of the joint density of all outputs."""
-
     name = "log_score"
     title = "Log score"
     label = "log score"
@@ -163,10 +147,7 @@ class LogScore(Metric):
         yield None, proper.log_score(prediction.log_prob(oracle.samples[: self.score_samples]))
 
 
-@dataclass(frozen=True)
 class ContinuousRankedProbabilityScore(Metric):
-    """Continuous ranked probability score of each output."""
-
     name = "crps"
     title = "Excess CRPS"
     label = "CRPS"
@@ -184,15 +165,11 @@ class ContinuousRankedProbabilityScore(Metric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         seed = oracle.key.seed("floor crps")
-        excess = proper.crps_excess(oracle.quantiles, prediction.quantiles, seed=seed)
-        for output, estimate in enumerate(excess):
-            yield str(output), estimate
+        return by_output(proper.crps_excess(oracle.quantiles, prediction.quantiles, seed=seed))
 
 
 @dataclass(frozen=True)
 class EnergyScore(Metric):
-    """Energy score of all outputs jointly."""
-
     name = "energy_score"
     title = "Excess energy score"
     label = "energy score"
@@ -206,10 +183,6 @@ class EnergyScore(Metric):
     rank = 250
 
     energy_points: int = count(2000, 4)
-
-    @property
-    def points(self) -> int:
-        return self.energy_points
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         seed = oracle.key.seed("floor energy")

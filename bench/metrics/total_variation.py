@@ -10,7 +10,7 @@ import numpy as np
 
 from sdp_bench import oracles  # which imports what is used
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics.base import Better, Measurements, Metric, choice, count
+from sdp_bench.bench.metrics.base import Better, Measurements, Metric, by_output, choice, count
 from sdp_ref.laws import Gaussian, unchecked
 from sdp_ref.lazy import deferred
 
@@ -22,7 +22,6 @@ logits = deferred("sdp_bench.oracles.partitions.logits")
 tree = deferred("sdp_bench.oracles.partitions.tree")
 
 
-@dataclass(frozen=True)
 class SharedMass(Metric):
     """A total variation that tables show as the mass shared by both laws, 1 - TV."""
 
@@ -32,7 +31,6 @@ class SharedMass(Metric):
     decimals = 4
 
 
-@dataclass(frozen=True)
 class CellTotalVariation(SharedMass):
     """Total variation of the joint law of the outputs, on the cells of one partition."""
 
@@ -79,10 +77,7 @@ class EqualMassTotalVariation(CellTotalVariation):
             )
 
 
-@dataclass(frozen=True)
 class HeadlineTotalVariation(EqualMassTotalVariation):
-    """Total variation along the principal axes of the whole law."""
-
     name = "tv_headline"
     title = "1 − TV, equal-mass cells (headline)"
     about = (
@@ -100,7 +95,6 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
         return f"{self.convention}, {self.cells} cells"
 
 
-@dataclass(frozen=True)
 class PrincipalTotalVariation(HeadlineTotalVariation):
     """The headline metric for any number of outputs: along all principal axes jointly, and in pairs.
 
@@ -125,8 +119,6 @@ class PrincipalTotalVariation(HeadlineTotalVariation):
 
 @dataclass(frozen=True)
 class AxisTotalVariation(CellTotalVariation):
-    """Total variation on a regular grid along the output axes, as in the paper."""
-
     name = "tv_paper"
     title = "1 − TV, bins along the output axes (paper-like)"
     about = (
@@ -155,7 +147,7 @@ class AxisTotalVariation(CellTotalVariation):
         return {"quantiles": "paper-like", "minmax": "min-max", "joint": "joint extremes"}[self.bin_range]
 
     @property
-    def cells_vary(self) -> bool:
+    def cells_vary(self) -> bool:  # type: ignore[override]
         return self.bin_range == "joint"
 
     def partition(self, oracle: Oracle) -> oracles.AxisBins:
@@ -165,7 +157,7 @@ class AxisTotalVariation(CellTotalVariation):
         )
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        if self.bin_range != "joint":
+        if not self.cells_vary:
             yield from super().estimates(oracle, prediction)
             return
         # The only range that depends on the rule. The paper may have used it, but it does not compare rules
@@ -178,8 +170,6 @@ class AxisTotalVariation(CellTotalVariation):
 
 @dataclass(frozen=True)
 class SingleTotalVariation(SharedMass):
-    """Total variation of each output, in bins between the extremes of both samples, averaged over outputs."""
-
     name = "tv_single"
     title = "1 − TV of single outputs, joint extremes"
     about = (
@@ -195,14 +185,11 @@ class SingleTotalVariation(SharedMass):
     bins: int = count(10, 2)
 
     convention = "single outputs"
+    cells_vary = True
 
     @property
     def variant(self) -> str:
         return f"{self.convention}, {self.bins} bins, joint extremes"
-
-    @property
-    def cells_vary(self) -> bool:
-        return True
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         low, high = oracle.extremes
@@ -215,10 +202,7 @@ class SingleTotalVariation(SharedMass):
         yield None, oracles.Estimate(*(float(np.mean([getattr(e, part) for e in outputs])) for part in parts))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
 class CentralTotalVariation(EqualMassTotalVariation):
-    """Total variation along the principal axes of the law's central half, for heavy tails."""
-
     name = "tv_joint"
     title = "1 − TV, equal-mass cells along the central axes"
     about = (
@@ -234,8 +218,6 @@ class CentralTotalVariation(EqualMassTotalVariation):
 
 @dataclass(frozen=True)
 class OutputTotalVariation(SharedMass):
-    """Total variation of each output."""
-
     name = "tv_output"
     title = "1 − TV of each output by itself"
     about = (
@@ -251,14 +233,10 @@ class OutputTotalVariation(SharedMass):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         cells = oracle.of_pilot(oracles.OutputBins.from_samples, self.pilot_samples, bins=self.output_bins)
-        for output, estimate in enumerate(oracle.total_variations(cells, prediction.outputs)):
-            yield str(output), estimate
+        return by_output(oracle.total_variations(cells, prediction.outputs))
 
 
-@dataclass(frozen=True)
 class ClassTotalVariation(CellTotalVariation):
-    """Total variation of the decision, the arg max."""
-
     name = "tv_class"
     title = "1 − TV of the decision"
     about = (
@@ -281,8 +259,6 @@ class ClassTotalVariation(CellTotalVariation):
 
 @dataclass(frozen=True)
 class DifferenceTotalVariation(SharedMass):
-    """Total variation of the difference of two scores, for every pair of classes."""
-
     name = "tv_difference"
     title = "1 − TV of the worst pairwise score difference"
     about = "Shared mass of the score difference of two classes, for the pair where it is smallest."
@@ -304,8 +280,6 @@ class DifferenceTotalVariation(SharedMass):
 
 @dataclass(frozen=True)
 class MarginTotalVariation(Metric):
-    """Total variation of the margin: highest score minus second highest."""
-
     name = "tv_margin"
     title = "Total variation of the margin"
     label = "TV of the margin"
@@ -324,8 +298,6 @@ class MarginTotalVariation(Metric):
 
 @dataclass(frozen=True)
 class PairTotalVariation(Metric):
-    """Total variation of the differences of two scores: the largest and the mean over pairs."""
-
     name = "tv_pairs"
     title = "Total variation of the differences of two scores"
     label = "TV of score differences"
@@ -349,8 +321,6 @@ class PairTotalVariation(Metric):
 
 @dataclass(frozen=True)
 class SlicedTotalVariation(Metric):
-    """Total variation along the worst direction of the whitened scores."""
-
     name = "tv_sliced"
     title = "Total variation along the worst direction"
     label = "sliced TV"
@@ -377,10 +347,7 @@ class SlicedTotalVariation(Metric):
             )
 
 
-@dataclass(frozen=True)
 class EnergyDistance(Metric):
-    """Energy distance between scores without their common shift."""
-
     name = "energy"
     title = label = "Energy distance"
     about = (
@@ -396,10 +363,7 @@ class EnergyDistance(Metric):
         yield None, logits.energy_distance(oracle.samples, prediction.samples, seed=seed)
 
 
-@dataclass(frozen=True)
 class LogitBures(Metric):
-    """Bures distance without the direction that a softmax ignores."""
-
     name = "bures_logits"
     title = "Bures distance between the moments"
     label = "Bures"

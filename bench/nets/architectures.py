@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sdp_ref.activations import ACTIVATIONS, activation
@@ -69,11 +70,17 @@ class _Classifier:
     classes: int
     width: int
 
-    def _check(self, networks: Mapping[str, Network], *sizes: int) -> None:
+    def __post_init__(self) -> None:
+        networks = SEQUENCE_NETWORKS if isinstance(self, SequenceArchitecture) else IMAGE_NETWORKS
         if self.name not in networks:
             raise ValueError(not_found("network", self.name, networks))
-        if min(*sizes, self.classes, self.width) < 1:
+        if min(*self.event, self.classes, self.width) < 1:
             raise ValueError(f"sizes must be positive, got {self}")
+
+    @property
+    def event(self) -> tuple[int, ...]:
+        """Shape of an input."""
+        raise NotImplementedError
 
     @property
     def activation(self) -> str:
@@ -112,9 +119,6 @@ class ImageArchitecture(_Classifier):
     classes: int = 10
     width: int = 64
 
-    def __post_init__(self) -> None:
-        self._check(IMAGE_NETWORKS, self.channels, self.size)
-
     @property
     def event(self) -> tuple[int, ...]:
         return (self.channels, self.size, self.size)
@@ -139,9 +143,6 @@ class SequenceArchitecture(_Classifier):
     features: int = 2
     classes: int = 10
     width: int = 16
-
-    def __post_init__(self) -> None:
-        self._check(SEQUENCE_NETWORKS, self.length, self.features)
 
     @property
     def event(self) -> tuple[int, ...]:
@@ -169,17 +170,11 @@ def architecture_of(network: str, event: tuple[int, ...], classes: int = 10) -> 
     `event` is (channels, size, size) for images and (length, features) for sequences. An unknown network, or
     one that does not accept such inputs, raises a ValueError.
     """
-    known = network_of(network)
-    if (len(event) == 2) != (network in SEQUENCE_NETWORKS):
+    known, is_sequence = network_of(network), len(event) == 2
+    if is_sequence != (network in SEQUENCE_NETWORKS):
         raise ValueError(f"{known.title} does not take inputs of shape {event}")
-    kind: type[ClassifierArchitecture] = SequenceArchitecture if len(event) == 2 else ImageArchitecture
+    kind = SequenceArchitecture if is_sequence else ImageArchitecture
     return kind(network, event[0], event[1], classes, known.width)
-
-
-def architecture_from(values: Mapping[str, Any]) -> ClassifierArchitecture:
-    """Inverse of ``dataclasses.asdict``."""
-    kind: type[ClassifierArchitecture] = SequenceArchitecture if "length" in values else ImageArchitecture
-    return kind(**values)
 
 
 @dataclass(frozen=True)
@@ -191,9 +186,9 @@ class Network:
     family: str  # main building block: "attention", "convolution", ...
     depth: int  # layers with weights on the longest path
     width: int = 64  # the project's default width; see `ImageArchitecture`
-    seconds: float = 5e-5  # approximate time (s) of a forward pass of one input
     # approximate time (s) of a rule with full covariances for one input; 0 if no such rule exists
     covariance_seconds: float = 0.0
+    seconds: float = 5e-5  # approximate time (s) of a forward pass of one input
     # fields of its recipe that differ from the project's, and further ones for a few minutes on a CPU
     training: Mapping[str, Any] = field(default_factory=dict)
     short: Mapping[str, Any] = field(default_factory=dict)
@@ -201,27 +196,8 @@ class Network:
 
 _ADAM = {"optimizer": "adam", "momentum": 0.0, "weight_decay": 0.0}
 
-
-def _small(
-    build: Callable[[Any], nn.Module],
-    title: str,
-    family: str,
-    depth: int,
-    width: int,
-    covariance_seconds: float,
-) -> Network:
-    """Return a network that is trained in minutes on a CPU."""
-    return Network(
-        build,
-        title,
-        family,
-        depth,
-        width,
-        covariance_seconds=covariance_seconds,
-        training={**_ADAM, "learning_rate": 3e-3, "epochs": 10},
-        short={"epochs": 3},
-    )
-
+_small = partial(Network, training={**_ADAM, "learning_rate": 3e-3, "epochs": 10}, short={"epochs": 3})
+"""Return a network that is trained in minutes on a CPU."""
 
 IMAGE_NETWORKS: dict[str, Network] = {
     "resnet18": Network(

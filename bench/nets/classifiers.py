@@ -22,9 +22,22 @@ from sdp_bench.bench.datasets import dataset, names
 from sdp_bench.bench.datasets.base import LabelledExamples, SplitClassification
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.architectures import NETWORKS, ClassifierArchitecture, architecture_from
+from sdp_bench.bench.nets.architectures import (
+    NETWORKS,
+    ClassifierArchitecture,
+    ImageArchitecture,
+    SequenceArchitecture,
+)
 from sdp_bench.bench.nets.recipes import OPTIMIZERS
-from sdp_bench.bench.nets.training import Minibatches, generator, numerics, packed, resumed, unpack
+from sdp_bench.bench.nets.training import (
+    Minibatches,
+    accuracy_of,
+    generator,
+    numerics,
+    packed,
+    resumed,
+    unpack,
+)
 
 
 @dataclass(frozen=True)
@@ -116,9 +129,10 @@ class TrainedClassifier(storage.SavedNet):
 
     @classmethod
     def parsed(cls, about: dict[str, Any]) -> dict[str, Any]:
-        recipe = about["recipe"]
+        recipe, architecture = about["recipe"], about["architecture"]
+        kind = SequenceArchitecture if "length" in architecture else ImageArchitecture
         return about | {
-            "architecture": architecture_from(about["architecture"]),
+            "architecture": kind(**architecture),
             "recipe": ImageRecipe(**recipe | {"parts": tuple(recipe["parts"])}),
             "history": tuple(Epoch(**epoch) for epoch in about["history"]),
         }
@@ -162,8 +176,7 @@ def get_classifier(
     """
     path = storage.cache_folder() / file_name(architecture, recipe)
     kind = architecture, recipe, recipe.seed
-    found = TrainedClassifier.load(path, "cache", *kind, put_aside=True)
-    if found is not None:
+    if found := TrainedClassifier.load(path, "cache", *kind, put_aside=True):
         return found
     images = dataset(recipe.dataset, SplitClassification)
     data, test = images.load("train", recipe.parts), images.load("test")
@@ -219,13 +232,9 @@ def train(
 def accuracy(net: nn.Module, data: LabelledExamples, device: str = "cpu") -> float:
     """Return the share of images classified correctly; `net` is left in evaluation mode."""
     net.eval()
-    correct = 0
-    with torch.inference_mode():
-        for start in range(0, len(data), TEST_BATCH):
-            rows = slice(start, start + TEST_BATCH)
-            predicted = net(data.batch(rows).to(device)).argmax(1).cpu()
-            correct += int((predicted == data.labels[rows]).sum())
-    return correct / len(data)
+    return accuracy_of(
+        lambda kept: net(data.scaled(kept).to(device)).cpu(), data.kept, data.labels, TEST_BATCH
+    )
 
 
 def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
@@ -300,18 +309,15 @@ class _Run(Minibatches):
             self.advance()
             now = time.monotonic()
             self.seconds = before + now - begun
-            epoch, place = divmod(self.step, self.steps_an_epoch)
-            ended = place == 0
+            ended = self.step % self.steps_an_epoch == 0
             if ended or now - reported >= 1:
                 reported = now
                 loss, correct, count = self.sums.tolist()
                 if not math.isfinite(loss):
                     raise RunFailedError(f"training diverged at step {self.step}; lower the learning rate")
                 means = Epoch(loss / count, correct / count)
-                text = (
-                    f"epoch {epoch + (not ended)}/{self.recipe.epochs}: loss {means.loss:.3f}, "
-                    f"accuracy {means.accuracy:.3f}"
-                )
+                epoch = f"epoch {math.ceil(self.step / self.steps_an_epoch)}/{self.recipe.epochs}"
+                text = f"{epoch}: loss {means.loss:.3f}, accuracy {means.accuracy:.3f}"
                 report(self.step - first, self.steps - first, text)
             if ended:
                 self.history.append(means)
@@ -336,12 +342,8 @@ class _Run(Minibatches):
         self.sums += torch.stack([loss.detach().double() * len(labels), right, count])
 
     def to_bytes(self) -> bytes:
-        about = {
-            "of": self.kind,
-            "step": self.step,
-            "seconds": self.seconds,
-            "history": [asdict(epoch) for epoch in self.history],
-        }
+        history = [asdict(epoch) for epoch in self.history]
+        about = {"of": self.kind, "step": self.step, "seconds": self.seconds, "history": history}
         return storage.to_file(packed(self.net, self.optimizer) | {"sums": self.sums}, about)
 
     def restore(self, content: bytes) -> None:

@@ -14,15 +14,11 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sdp_bench.bench.datasets.base import FEATURE_SCALINGS
 from sdp_bench.bench.nets.architectures import Architecture
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OPTIMIZERS = ("sgd", "adam")
 EPOCHS = 5000
@@ -100,36 +96,19 @@ def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Sequence[
     for recipe in CANDIDATES:
         reached = accuracies(recipe)
         trained = sum(accuracy >= TRAINED for accuracy in reached)
-        trials.append(
-            Trial(
-                architecture.activation,
-                architecture.depth,
-                recipe.optimizer,
-                recipe.learning_rate,
-                len(reached),
-                trained,
-                min(reached),
-                statistics.fmean(reached),
-            )
-        )
+        kind = architecture.activation, architecture.depth, recipe.optimizer, recipe.learning_rate
+        mean = round(statistics.fmean(reached), 4)
+        trials.append(Trial(*kind, len(reached), trained, round(min(reached), 4), mean))
         if trained == len(reached):
             break
     return trials
-
-
-def to_frame(trials: Iterable[Trial]) -> pd.DataFrame:
-    """Return trials as a table, one row each."""
-    import pandas as pd
-
-    return pd.DataFrame([asdict(trial) for trial in trials]).round({"lowest": 4, "mean": 4})
 
 
 @functools.cache
 def evidence() -> tuple[Trial, ...]:
     import pandas as pd
 
-    rows = pd.read_csv(EVIDENCE).to_dict("records")
-    return tuple(Trial(**{str(name): value for name, value in row.items()}) for row in rows)
+    return tuple(Trial(*row) for row in pd.read_csv(EVIDENCE).itertuples(index=False))
 
 
 @functools.cache

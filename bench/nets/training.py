@@ -78,6 +78,16 @@ def numerics(*, tf32: bool = False) -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
+@torch.no_grad()
+def accuracy_of(scores: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor, rows: int = 250) -> float:
+    """Return the share of inputs with the largest score for their label; `rows` are scored at a time."""
+    right = [
+        scores(part).argmax(1) == own.to(part.device)
+        for part, own in zip(inputs.split(rows), labels.split(rows), strict=True)
+    ]
+    return float(torch.cat(right).double().mean())
+
+
 def trained(
     path: Path, start: Callable[[], TrainingT], steps: Callable[[TrainingT], Iterator[bool]]
 ) -> TrainingT:

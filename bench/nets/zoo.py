@@ -21,8 +21,7 @@ class Patches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (B, channels, size, size) to tokens (B, 16, width)."""
-        tokens: Tensor = self.projection(x)[:, :, :GRID, :GRID].flatten(2).mT
-        return tokens
+        return self.projection(x)[:, :, :GRID, :GRID].flatten(2).mT
 
 
 def mlp(inputs: int, hidden: int) -> nn.Sequential:
@@ -49,8 +48,7 @@ class ConvNeXtBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.contract(self.gelu(self.expand(self.norm(self.depthwise(x)))))
-        z: Tensor = x + self.scale * y
-        return z
+        return x + self.scale * y
 
 
 class ConvNeXt(nn.Module):
@@ -70,8 +68,7 @@ class ConvNeXt(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stage2(self.downsample(self.stage1(self.stem(x))))
-        scores: Tensor = self.head(self.norm(x.mean((2, 3))))
-        return scores
+        return self.head(self.norm(x.mean((2, 3))))
 
 
 class MixerBlock(nn.Module):
@@ -84,8 +81,7 @@ class MixerBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.tokens(self.norm1(x).mT).mT
-        z: Tensor = x + self.channels(self.norm2(x))
-        return z
+        return x + self.channels(self.norm2(x))
 
 
 class Mixer(nn.Module):
@@ -102,8 +98,7 @@ class Mixer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.norm(self.blocks(self.patches(x))).mean(1))
-        return scores
+        return self.head(self.norm(self.blocks(self.patches(x))).mean(1))
 
 
 class GRUClassifier(nn.Module):
@@ -117,8 +112,7 @@ class GRUClassifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map sequences (B, length, features) to scores (B, classes)."""
         states, _ = self.gru(x)
-        scores: Tensor = self.head(states[:, -1])
-        return scores
+        return self.head(states[:, -1])
 
 
 class BasicBlock(nn.Module):
@@ -140,8 +134,7 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map images (B, channels, H, W) to (B, planes, H / stride, W / stride)."""
         y = self.relu1(self.bn1(self.conv1(x)))
-        z: Tensor = self.relu2(self.bn2(self.conv2(y)) + self.downsample(x))
-        return z
+        return self.relu2(self.bn2(self.conv2(y)) + self.downsample(x))
 
 
 class ResNet(nn.Module):
@@ -187,8 +180,7 @@ class ResNet(nn.Module):
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for name in self.stages:
             x = getattr(self, name)(x)
-        scores: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
-        return scores
+        return self.fc(torch.flatten(self.avgpool(x), 1))
 
 
 def cnn3(channels: int, size: int, classes: int, width: int) -> nn.Sequential:
@@ -231,8 +223,7 @@ class SelfAttention(nn.Module):
             project(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for project in (self.q, self.k, self.v)
         )
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        z: Tensor = self.out(seen.transpose(1, 2).flatten(2))
-        return z
+        return self.out(seen.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):
@@ -245,8 +236,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
-        z: Tensor = x + self.mlp(self.norm2(x))
-        return z
+        return x + self.mlp(self.norm2(x))
 
 
 class ViT(nn.Module):
@@ -265,8 +255,7 @@ class ViT(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.blocks(self.patches(x) + self.position)
-        scores: Tensor = self.head(self.norm(x).mean(1))
-        return scores
+        return self.head(self.norm(x).mean(1))
 
 
 class SwiGLU(nn.Module):
@@ -278,8 +267,7 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(2 * width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        z: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
-        return z
+        return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
 class Decoder(nn.Module):
@@ -298,5 +286,4 @@ class Decoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map sequences (B, length, features) to scores (B, classes)."""
         x = self.blocks(self.embedding(x) + self.position)
-        scores: Tensor = self.head(self.norm(x)[:, -1])
-        return scores
+        return self.head(self.norm(x)[:, -1])

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
+from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,9 +18,6 @@ import torch
 import sdp_ref as sr
 
 from . import shown
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Numbers = dict[tuple[str, str, str], float]
 """Numbers by net and noise, rule, and name of the metric."""
@@ -33,15 +32,14 @@ def measure(groups: list[Any]) -> Numbers:
     """Return errors of each rule on groups of cells, averaged over inputs, and the largest change."""
     from sdp_bench.bench.runs.driver import run_group
 
-    values: dict[tuple[str, str, str], list[float]] = {}
+    values = defaultdict[tuple[str, str, str], list[float]](list)
     for group in groups:
         name = f"{group.net.architecture.label} sigma {group.sigma:g}"
         for record in run_group(group, group.cells).records:
-            key = (name, record.rule, record.metric.partition(":")[0])
-            values.setdefault(key, []).append(record.value)
+            values[name, record.rule, record.metric.partition(":")[0]].append(record.value)
         for rule in group.subjects[0].rules:
             values[name, rule, CHANGE] = [change(group, rule)]
-    return {key: math.fsum(each) / len(each) for key, each in values.items()}
+    return {key: statistics.fmean(numbers) for key, numbers in values.items()}
 
 
 def change(group: Any, rule: str) -> float:
@@ -58,14 +56,10 @@ def change(group: Any, rule: str) -> float:
     law, *_ = predict(sr.rule(rule), group.net.build(), group.law, keys)
     before = [known[rule]["predictions"][key.hex] for key in keys]
     means = np.array([answer["mean"] for answer in before])
-    deviations = np.array([_deviations(answer) for answer in before])
+    variances = [answer.get("variance") or np.diag(answer["covariance"]) for answer in before]
+    deviations = np.sqrt(np.array(variances))
     shift = np.abs(law.mean.numpy() - means) / deviations
     return float(np.max([shift, np.abs(np.sqrt(law.variance.numpy()) / deviations - 1)], initial=SAME))
-
-
-def _deviations(answer: dict[str, Any]) -> NDArray[np.float64]:
-    spread = np.array(answer.get("variance", answer.get("covariance")))
-    return np.sqrt(np.diag(spread) if spread.ndim == 2 else spread)
 
 
 class Accuracy:

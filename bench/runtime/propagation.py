@@ -6,6 +6,7 @@ skipped in `setup`.
 
 from __future__ import annotations
 
+import statistics
 from typing import ClassVar
 
 import torch
@@ -40,8 +41,7 @@ class _Works:
             batch, device = ON_GPU[place], self.accelerator
         workload = Workload.of(net, batch, device)
         try:
-            work = workload.forward if self.phase == "forward" else workload.training_step
-            self.work = work(method)
+            self.work = getattr(workload, self.phase)(method)
             for _ in range(WARMUP):
                 self.work()
         except torch.cuda.OutOfMemoryError as error:
@@ -69,15 +69,10 @@ class Forward(_Grid):
         self.work()
 
 
-class TrainingStep(_Grid):
+class TrainingStep(Forward):
     """Propagation, a loss on location and scale, and its gradient with respect to the weights."""
 
-    params: ClassVar = [["mlp-4x100", "cnn3", "resnet18"], [REGULAR, *RULES], PLACES]
-    phase = "training step"
-
-    @shown("peak memory of the process")
-    def peakmem_pass(self, *_params: str) -> None:
-        self.work()
+    phase = "training_step"
 
 
 class Sizes(_Grid):
@@ -143,16 +138,30 @@ if torch.cuda.is_available():  # without a GPU asv would list each of their rows
 
         @shown("device time of a pass", "ms")
         def track_device_time(self, *_params: str) -> float:
-            return 1e3 * workloads.event_seconds(self.work)
+            """Return the median over passes, which includes the device's waiting if the host is slower."""
+            times = []
+            for _ in range(5):
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                self.work()
+                end.record()
+                torch.cuda.synchronize()
+                times.append(start.elapsed_time(end))
+            return statistics.median(times)
 
         @shown("peak memory of tensors on the device", "bytes")
         def track_peak_memory(self, *_params: str) -> int:
-            return workloads.peak_bytes(self.work)
+            """Return the peak during a pass, including net and inputs."""
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            self.work()
+            torch.cuda.synchronize()
+            return torch.cuda.max_memory_allocated()
 
     class TrainingOnGPU(OnGPU):
         """A training step, measured on the device."""
 
-        phase = "training step"
+        phase = "training_step"
 
     class Clocks:
         """Clock rates of the GPU during propagation; times are not comparable if it is throttled."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -99,73 +99,58 @@ def measure(
     """
     import torch
 
+    from sdp_bench.bench.environment import cpu_name
+
+    from .workloads import NotAtThisCommitError, Workload
+
     if isinstance(preset, str) and preset not in PRESETS:
         raise ValueError(f"no runtime preset '{preset}'; choose from {', '.join(PRESETS)}")
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise ValueError("torch finds no CUDA device here; take device='cpu'")
     chosen = PRESETS[preset] if isinstance(preset, str) else preset
-    rows = []
-    for row in _rows(chosen, device, now or partial(clock, device), on_skip):
-        on_row(row)
-        rows.append(row)
-    return rows
-
-
-def _rows(
-    preset: Preset, device: str, now: Callable[[], float], on_skip: Callable[[str], object]
-) -> Iterator[Row]:
-    import torch
-
-    from .workloads import NotAtThisCommitError, Workload
-
-    for architecture in preset.architectures:
+    name = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else cpu_name()
+    rows: list[Row] = []
+    for architecture in chosen.architectures:
         try:
-            workload = Workload.of(architecture, preset.batch, device)
+            workload = Workload.of(architecture, chosen.batch, device)
         except NotAtThisCommitError as error:
             on_skip(str(error))
             continue
-        for phase in preset.phases:
-            make = workload.forward if phase == "forward" else workload.training_step
+        for phase in chosen.phases:
             works: dict[str, Callable[[], object]] = {}
-            for method in (REGULAR, *preset.methods) if preset.methods else workload.methods():
+            for method in (REGULAR, *chosen.methods) if chosen.methods else workload.methods():
                 try:
-                    works[method] = make(method)
+                    works[method] = getattr(workload, phase)(method)
                 except NotImplementedError as error:
                     on_skip(f"{architecture}, {phase}: {error}")
-            times = by_turns(works, preset.rounds, now=now)
+            times = by_turns(works, chosen.rounds, now=now or partial(clock, device))
             for method, seconds in times.items():
-                ratio = Ratio.of(seconds, times[REGULAR])
-                step = statistics.median(seconds)
-                yield Row(
+                ratio, step = Ratio.of(seconds, times[REGULAR]), statistics.median(seconds)
+                row = Row(
                     architecture=architecture,
                     phase=phase,
                     method=method,
-                    batch=preset.batch,
-                    device=device_name(device),
+                    batch=chosen.batch,
+                    device=name,
                     torch=torch.__version__,
                     threads=torch.get_num_threads(),
-                    rounds=preset.rounds,
+                    rounds=chosen.rounds,
                     seconds=step,
-                    epoch_seconds=step * math.ceil(TRAINING_IMAGES / preset.batch),
+                    epoch_seconds=step * math.ceil(TRAINING_IMAGES / chosen.batch),
                     ratio=ratio.median,
                     ratio_lower=ratio.lower,
                     ratio_upper=ratio.upper,
                 )
-
-
-def device_name(device: str) -> str:
-    import torch
-
-    from sdp_bench.bench.environment import cpu_name
-
-    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else cpu_name()
+                rows.append(row)
+                on_row(row)
+    return rows
 
 
 def save(rows: list[Row], path: str | Path) -> None:
     """Write rows atomically as CSV, one column per field of `Row`."""
     from sdp_bench.bench import files
 
-    frame = pd.DataFrame([asdict(row) for row in rows], columns=[f.name for f in fields(Row)])
+    frame = pd.DataFrame(rows, columns=[field.name for field in fields(Row)])
     files.write(Path(path), frame.to_csv(index=False))
 
 
@@ -177,12 +162,14 @@ def load(path: str | Path) -> list[Row]:
     missing = kinds.keys() - set(frame.columns)
     if missing:
         raise ValueError(f"{path} is not a runtime table: it has no column {', '.join(sorted(missing))}")
-    for name in (name for name, kind in kinds.items() if kind == "float"):
-        if wrong := [value for value in frame[name].tolist() if not 0 < value < math.inf]:
-            raise ValueError(f"{path} is not a runtime table: {name} is {wrong[0]:g}, and no positive number")
+    for name, times in frame[list(kinds)].select_dtypes("float").items():
+        if len(wrong := times[~times.between(0, math.inf, inclusive="neither")]):
+            raise ValueError(
+                f"{path} is not a runtime table: {name} is {wrong.iloc[0]:g}, which is not a positive number"
+            )
     for name in frame["architecture"].unique():
         sized(str(name))
-    return [Row(**{f.name: record[f.name] for f in fields(Row)}) for record in frame.to_dict("records")]
+    return [Row(*record) for record in frame[list(kinds)].itertuples(index=False)]
 
 
 def beside_paper(rows: Sequence[Row], published: pd.DataFrame) -> list[tuple[Row, float | None]]:
@@ -192,11 +179,10 @@ def beside_paper(rows: Sequence[Row], published: pd.DataFrame) -> list[tuple[Row
     columns `architecture`, `method`, `metric` and `value` (s per epoch).
     """
     epochs = published[published["metric"] == "time_per_epoch"]
-    seconds = {(str(row.architecture), str(row.method)): float(str(row.value)) for row in epochs.itertuples()}
+    seconds = epochs.set_index(["architecture", "method"])["value"].astype(float)
 
     def ratio(row: Row) -> float | None:
-        own = seconds.get((row.architecture, row.method))
-        regular = seconds.get((row.architecture, REGULAR))
+        own, regular = (seconds.get((row.architecture, method)) for method in (row.method, REGULAR))
         return own / regular if row.phase == "training_step" and own and regular else None
 
     return [(row, ratio(row)) for row in rows]

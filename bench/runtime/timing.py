@@ -71,8 +71,8 @@ class Ratio:
         return cls(median, lower, upper)
 
 
-_MLP = "mlp"
-_NAME = re.compile(r"(?P<kind>[^-]+)(?P<sizes>(?:-[0-9]{1,6}x[0-9]{1,6}(?:-[0-9]{1,6}){0,2})?)")
+_MLP = re.compile(r"mlp-([0-9]{1,6})x([0-9]{1,6})(?:-([0-9]{1,6}))?(?:-([0-9]{1,6}))?")
+_IMAGES = re.compile(r"(?!mlp(?:-|$))([^-]+)(?:-([0-9]{1,6})x([0-9]{1,6})(?:-([0-9]{1,6}))?)?")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Mlp:
 
     @property
     def name(self) -> str:
-        return f"{_MLP}-{self.depth}x{self.width}-{self.outputs}-{self.inputs}"
+        return f"mlp-{self.depth}x{self.width}-{self.outputs}-{self.inputs}"
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,9 @@ def sized(name: str) -> Mlp | ImageNet:
     inputs. ``cnn3-8x4`` is cnn3 with 4 channels in the first layer for 3x8x8 images, ``cnn3-28x64-1`` the
     same for 1x28x28.
     """
-    found = _NAME.fullmatch(name)
-    kind, numbers = (found["kind"], [*map(int, re.findall(r"\d+", found["sizes"]))]) if found else ("", [])
-    if kind == _MLP and numbers:
-        return Mlp(*numbers)
-    if kind in ("", _MLP) or len(numbers) > 3:
-        raise ValueError(f"no net is called {name!r}")
-    if not numbers:
-        return ImageNet(kind)
-    size, width, channels = [*numbers, 3][:3]
-    return ImageNet(kind, size, channels, width)
+    if found := _MLP.fullmatch(name):
+        return Mlp(*(int(number) for number in found.groups() if number))
+    if found := _IMAGES.fullmatch(name):
+        kind, size, width, channels = found.groups()
+        return ImageNet(kind, int(size), int(channels or 3), int(width)) if size else ImageNet(kind)
+    raise ValueError(f"no net is called {name!r}")

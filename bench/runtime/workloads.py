@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
-import statistics
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,34 +23,6 @@ if TYPE_CHECKING:
 
 _IDLE = 0x1
 """The NVML reason for a lower clock that means that the GPU is idle."""
-
-Work = Callable[[], object]
-
-
-def event_seconds(work: Work, passes: int = 5) -> float:
-    """Return the median time (s) of a pass between two CUDA events, with a warm `work`.
-
-    This is device time, without the host's preparation. If the host is slower than the device, the time
-    includes the device's waiting.
-    """
-    seconds: list[float] = []
-    for _ in range(passes):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        seconds.append(float(start.elapsed_time(end)) / 1e3)
-    return statistics.median(seconds)
-
-
-def peak_bytes(work: Work) -> int:
-    """Return the peak memory of tensors on the device during a pass, including net and inputs."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    work()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated()
 
 
 def clocks() -> tuple[float, bool]:
@@ -158,23 +129,20 @@ class Workload:
 
         It returns the location (B, m), and the covariance or variance (None for the net itself).
         """
+        propagate = self._propagation(method, create_graph=False)
         if method == DISTPROP:
-            return self._distprop(create_graph=False)
-        if method == REGULAR:
-            self._regular()  # one warm-up, as for the rules: sets up memory and kernels
-            return lambda: (self._regular(), None)
-        prepared, law = sr.rule(method).prepare(self.net), self.law
+            return propagate
 
         def run() -> tuple[Tensor, Tensor | None]:
             with torch.no_grad():
-                return _moments(prepared(law))
+                return propagate()
 
-        run()
+        run()  # sets up memory and kernels
         return run
 
     def training_step(self, method: str) -> Callable[[], Tensor]:
         """Return a function that computes a loss on location and scale, and the parameters' gradients."""
-        propagate = self._differentiable(method)
+        propagate = self._propagation(method, create_graph=True)
 
         def step() -> Tensor:
             self.net.zero_grad(set_to_none=True)
@@ -187,29 +155,22 @@ class Workload:
 
         return step
 
-    def _differentiable(self, method: str) -> Callable[[], tuple[Tensor, Tensor | None]]:
-        if method == DISTPROP:
-            return self._distprop(create_graph=True)
+    def _propagation(self, method: str, *, create_graph: bool) -> Callable[[], tuple[Tensor, Tensor | None]]:
+        """Return a method that reads the parameters of the net at every call."""
         if method == REGULAR:
             return lambda: (self.net(self.inputs), None)
-        options: dict[str, Any] = {"create_graph": True} if method == "sdp" else {}
-        rule, law = sr.rule(method, **options), self.law
-        propagate = rule.prepare(self.net)  # reads the parameters at every call
+        if method == DISTPROP:
+            try:
+                package: Any = importlib.import_module(DISTPROP)
+            except ImportError as error:
+                raise NotAtThisCommitError(f"{DISTPROP} is not installed") from error
+            with torch.no_grad():
+                outputs = self.net(self.inputs[:1]).shape[1]
+            module = package.SDP(self.net, STANDARD_DEVIATION, outputs, create_graph=create_graph)
+            return lambda: module(self.inputs.clone())
+        options = {"create_graph": True} if create_graph and method == "sdp" else {}
+        propagate, law = sr.rule(method, **options).prepare(self.net), self.law
         return lambda: _moments(propagate(law))
-
-    def _regular(self) -> Tensor:
-        with torch.no_grad():
-            outputs: Tensor = self.net(self.inputs)
-        return outputs
-
-    def _distprop(self, *, create_graph: bool) -> Callable[[], tuple[Tensor, Tensor | None]]:
-        try:
-            package: Any = importlib.import_module(DISTPROP)
-        except ImportError as error:
-            raise NotAtThisCommitError(f"{DISTPROP} is not installed") from error
-        outputs = self._regular().shape[1]
-        module = package.SDP(self.net, STANDARD_DEVIATION, outputs, create_graph=create_graph)
-        return lambda: module(self.inputs.clone())
 
 
 def _moments(law: Any) -> tuple[Tensor, Tensor]:

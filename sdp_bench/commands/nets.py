@@ -105,10 +105,12 @@ def train(
 @click.option("--seeds", type=click.IntRange(1, 1000), default=10, help="Seeds per architecture.")
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
+    import pandas as pd
+
     from sdp_bench.bench import files
     from sdp_bench.bench.experiments import PRESETS, experiments
     from sdp_bench.bench.nets.fully_connected import get_nets
-    from sdp_bench.bench.nets.recipes import attempt, to_frame
+    from sdp_bench.bench.nets.recipes import attempt
     from sdp_bench.bench.text import table
     from sdp_bench.commands.progress import meter
 
@@ -124,7 +126,7 @@ def recipes(output: Path, seeds: int) -> None:
 
             trials += attempt(kind, accuracies)
             bar.done(count + 1, len(kinds), f"{kind.activation} {kind.label}: {trials[-1].recipe.label}")
-    files.write(output, table(to_frame(trials)).to_csv(index=False))
+    files.write(output, table(pd.DataFrame(trials)).to_csv(index=False))
     echo(f"{len(trials)} trials in {output}")
 
 

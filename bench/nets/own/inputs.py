@@ -45,25 +45,26 @@ class _Chosen(nn.Module):
     def __init__(self, net: nn.Module, ports: Ports) -> None:
         super().__init__()
         self.net, self.noisy, self.output = net, ports.noisy, ports.output
-        self.names = sorted([*ports.given, ports.noisy])
-        places = [int(name) for name in self.names if name.isdigit()]
-        if sorted(places) != list(range(len(places))):
-            raise UserError(f"of the net's inputs by place there are {places}, which leaves some out")
+        names = [*ports.given, ports.noisy]
+        self.places = sorted((name for name in names if name.isdigit()), key=int)
+        self.keywords = [name for name in names if not name.isdigit()]
+        if self.places != [str(place) for place in range(len(self.places))]:
+            places = ", ".join(self.places)
+            raise UserError(f"the net's inputs by place are {places}, which leaves some out")
         dtype = dtype_of(net)
         for name, value in ports.given.items():
             cast = value.to(dtype) if value.is_floating_point() else value
             self.register_buffer(f"given_{name}", cast, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        inputs = {self.noisy: x}
-        for name in self.names:
-            if name != self.noisy:
-                given: Tensor = getattr(self, f"given_{name}")
-                inputs[name] = given.expand(x.shape[0], *given.shape[1:])
-        places = sorted((name for name in inputs if name.isdigit()), key=int)
-        keywords = {name: value for name, value in inputs.items() if not name.isdigit()}
-        taken: Tensor = picked(self.net(*(inputs[place] for place in places), **keywords), self.output)
-        return taken
+        def value(name: str) -> Tensor:
+            if name == self.noisy:
+                return x
+            given: Tensor = getattr(self, f"given_{name}")
+            return given.expand(x.shape[0], *given.shape[1:])
+
+        made = self.net(*map(value, self.places), **{name: value(name) for name in self.keywords})
+        return picked(made, self.output)
 
 
 def dtype_of(net: nn.Module) -> torch.dtype:
@@ -75,12 +76,9 @@ def picked(made: Any, path: str) -> Any:
     """Return a part of a net's result, by keys, fields and indices separated by dots."""
     for part in path.split(".") if path else ():
         inside = _inside(made)
-        if not inside:
-            raise UserError(f"there is no output '{path}' in {described(made)}")
         if part not in inside:
-            raise UserError(
-                f"there is no output '{path}': there are {', '.join(inside)} in {described(made)}"
-            )
+            names = f": there are {', '.join(inside)}" if inside else ""
+            raise UserError(f"there is no output '{path}'{names} in {described(made)}")
         made = inside[part]
     return made
 

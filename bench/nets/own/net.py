@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import time
+import timeit
 import warnings
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -240,8 +240,6 @@ def _found(net: str | Code, name: str, inputs: str, values: Tensor, ports: Ports
         place, _, attribute = net.partition(":")
         code = user_code.find(place, attribute, net) if attribute else Program.find(place)
     address = code.address
-    if isinstance(code, Code) and not code.source:
-        raise UserError(f"{address}: that module has no Python source, which workers and digests need")
     made, was_half = _made(code)
     draws = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)  # in training mode only
     training = [type(m).__name__ for m in made.modules() if isinstance(m, draws) and m.training]
@@ -253,30 +251,25 @@ def _found(net: str | Code, name: str, inputs: str, values: Tensor, ports: Ports
     outputs = _tried(ports.wrap(made.eval()), values, address)
     if outputs[0].numel() < 1:
         raise UserError(f"{address}: the net has no outputs (shape {tuple(outputs.shape)})")
-    state = {k: v.detach().cpu().clone() for k, v in made.state_dict().items() if isinstance(v, Tensor)}
+    state = made.state_dict() if isinstance(code, Code) else {}
+    kept = {k: v.detach().cpu().clone() for k, v in state.items() if isinstance(v, Tensor)}
     shown = f"{name}[{ports.output}]" if ports.output else name
     depth = sum(any(True for _ in module.parameters(recurse=False)) for module in made.modules())
     architecture = OwnArchitecture(shown, tuple(values.shape[1:]), tuple(outputs.shape[1:]), depth)
-    kept = state if isinstance(code, Code) else {}
     own = OwnNet(architecture, OwnRecipe(name, inputs), code, kept, values, ports=ports)
     again, dtype = own.build(), dtype_of(made)
-    if not _same(
-        _outputs(again, values[: len(outputs)].to(dtype), address), outputs.reshape(len(outputs), -1)
-    ):
+    repeated = _outputs(again, values[: len(outputs)].to(dtype), address)
+    if not _same(repeated, outputs.reshape(len(outputs), -1)):
         raise UserError(
             f"{address} gives another net each time, beyond its weights: fix what it draws or reads when made"
         )
     rows = max(1, min(1024, 2**19 // values[0].numel()))
     batch = values.to(dtype).repeat(-(-rows // len(values)), *[1] * (values.ndim - 1))[:rows]
-    took = []
     with torch.no_grad():
-        for _ in range(3):  # the first call is slower
-            start = time.perf_counter()
-            again(batch)
-            took.append(time.perf_counter() - start)
-        with _Widest() as widest:
+        seconds = min(timeit.repeat(lambda: again(batch), number=1, repeat=3))  # the first call is slower
+        with _Widest() as widest:  # type: ignore[no-untyped-call]
             again(values[:1].expand(_ROWS, *values.shape[1:]).to(dtype))
-    return replace(own, notes=tuple(notes), row_seconds=min(took) / rows, widest=widest.components)
+    return replace(own, notes=tuple(notes), row_seconds=seconds / rows, widest=widest.components)
 
 
 _ROWS = 7
@@ -286,9 +279,7 @@ _ROWS = 7
 class _Widest(TorchDispatchMode):
     """Record the largest number of components of a value of a net."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.components = 0
+    components = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))

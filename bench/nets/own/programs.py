@@ -46,7 +46,7 @@ class Program:
         path = Path(address)
         try:
             if path.exists() and not path.is_file():  # a pipe could block forever
-                raise UserError(f"cannot read {address}: it is no file")
+                raise UserError(f"cannot read {address}: not a regular file")
             return cls(address, path.read_bytes())
         except OSError as error:
             raise UserError(f"cannot read {address}: {error.strerror or error}") from error
@@ -103,18 +103,17 @@ def _quiet() -> Iterator[None]:
 
 def _exported(content: bytes) -> nn.Module:
     program = torch.export.load(io.BytesIO(content))
-    places = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    for name in program.graph_signature.user_inputs:
-        value = places.get(str(name))
-        if not isinstance(value, torch.Tensor) or not value.ndim:
-            continue
-        size = value.shape[0]
-        if isinstance(size, torch.SymInt):
-            most = program.range_constraints.get(size.node.expr)
-            if most is None or int(min(most.upper, 2**62)) == 2**62:
-                return _Exported(program.module())
-        raise UserError(f"it takes batches of {size} inputs only; {DYNAMIC}")
-    raise UserError("it takes no tensor")
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = (values.get(str(name)) for name in program.graph_signature.user_inputs)
+    first = next((value for value in inputs if isinstance(value, torch.Tensor) and value.ndim), None)
+    if first is None:
+        raise UserError("it takes no tensor")
+    size = first.shape[0]
+    if isinstance(size, torch.SymInt):
+        most = program.range_constraints.get(size.node.expr)
+        if most is None or int(min(most.upper, 2**62)) == 2**62:
+            return _Exported(program.module())
+    raise UserError(f"it takes batches of {size} inputs only; {DYNAMIC}")
 
 
 class _Exported(nn.Module):

@@ -9,6 +9,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from sdp_bench.bench.experiments.predict import Scope, prepared
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
 from sdp_bench.bench.identity import digest
+from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.operations import operations
 from sdp_bench.bench.studies.compute import ACTIVATIONS, KINK_DISTANCES, RULES, SIZES, TRAININGS, WIDTHS
@@ -50,8 +52,6 @@ CONTROLLED = "control_variate"
 ROUNDING = 1e-3
 """Standard deviation of an output, relative to its size, above which float32 is precise enough."""
 
-_LAYERS = {"relu": nn.ReLU, "gelu": nn.GELU}
-
 
 def left_out(activation: str, depth: int, width: int, seed: int) -> set[str]:
     """Return the rules that have no formula for a net or take too long on it."""
@@ -71,13 +71,12 @@ def images(split: str) -> tuple[Tensor, Tensor]:
 
 def network(activation: str, depth: int, width: int, seed: int) -> nn.Sequential:
     """Return a fully connected net that preserves the size of its values (He et al. 2015)."""
-    generator, layers = torch.Generator().manual_seed(seed), list[nn.Module]()
-    for number, (n, m) in enumerate(itertools.pairwise((FEATURES, *[width] * depth, CLASSES))):
-        linear = nn.Linear(n, m)
-        nn.init.normal_(linear.weight, std=math.sqrt(2 / n), generator=generator)
+    generator = torch.Generator().manual_seed(seed)
+    net = Architecture(depth, activation, width, FEATURES, CLASSES).build()
+    for linear in (module for module in net if isinstance(module, nn.Linear)):
+        nn.init.normal_(linear.weight, std=math.sqrt(2 / linear.in_features), generator=generator)
         nn.init.zeros_(linear.bias)
-        layers += [linear] if number == depth else [linear, _LAYERS[activation]()]
-    return nn.Sequential(*layers)
+    return net
 
 
 def train(net: nn.Sequential, seed: int) -> None:
@@ -158,12 +157,6 @@ class Truth:
             "tail": torch.special.ndtr(torch.stack([low, -high])),
         }
 
-    @property
-    def varies(self) -> bool:
-        """Whether no output is constant up to rounding."""
-        mean, deviation = self.own["mean"], self.own["standard_deviation"]
-        return bool((deviation > 1e-9 * mean.abs()).all())
-
     @functools.cached_property
     def own(self) -> Summary:
         return self.of_samples(self.outputs)
@@ -239,15 +232,13 @@ class Propagated:
             outputs = torch.cat([net(part) for part in rows.split(_ROWS)])
         return outputs.double().unflatten(0, z.shape[:-1])
 
-    def law(self, propagate: Callable[[sr.Law], sr.Law]) -> tuple[sr.Gaussian | sr.DiagonalGaussian, float]:
-        """Return the law that a prepared rule predicts, and its operations."""
+    def law(self, propagate: Callable[[sr.Law], sr.Law]) -> tuple[Any, float]:
+        """Return the Gaussian that a prepared rule predicts, and its operations."""
         x = sr.DiagonalGaussian(mean=self.x, variance=torch.full_like(self.x, self.sigma**2))
         predicted: list[sr.Law] = []
         with torch.no_grad():
             counted = operations(lambda: predicted.append(propagate(x)))
-        law = predicted[0]
-        assert isinstance(law, sr.Gaussian | sr.DiagonalGaussian)  # noqa: S101
-        return law, counted
+        return predicted[0], counted
 
     def samples(self, truth: Truth, sampler: str, size: int) -> Summary:
         """Summarise the repeats of a sampler.
@@ -265,10 +256,6 @@ class Propagated:
         variance = jacobian.norm(dim=1) ** 2 + outputs.var(-2) - control.var(-2)
         deviation = variance.clamp(min=0.01 * outputs.var(-2)).sqrt()
         return {"mean": mean, "standard_deviation": deviation}
-
-    def overhead(self, size: int) -> float:
-        """Return the operations of the control variate in addition to the passes of the net."""
-        return operations(lambda: jacobian_of(self.exact, self.x)) + 2 * size * self.linear[1].numel()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -313,8 +300,8 @@ class ComputeGroup(ReplicateGroup):
                 yield "regular", "kinks", float(torch.special.ndtr(-distances / sigma).mean()), label
             propagated = Propagated(net, exact, x, sigma, root, is_wide=self.width > WIDE)
             truth = Truth(propagated.outputs(normals("plain", 1, self.samples, root))[0])
-            if not truth.varies:
-                continue
+            if not bool((truth.own["standard_deviation"] > 1e-9 * truth.own["mean"].abs()).all()):
+                continue  # an output is constant up to rounding
             for method in methods:
                 if method == "regular":
                     continue
@@ -328,7 +315,8 @@ class ComputeGroup(ReplicateGroup):
                     found = truth.errors(propagated.samples(truth, sampler, int(size)))
                     passes[method] = float(size)
                     if sampler == CONTROLLED:
-                        passes[method] += propagated.overhead(int(size)) / regular
+                        products = 2 * int(size) * propagated.linear[1].numel()
+                        passes[method] += (operations(lambda: jacobian_of(exact, x)) + products) / regular
                 for use, error in found.items():
                     yield method, use, error, label
         # Those of the last call: first calls also prepare what later ones reuse.
@@ -348,12 +336,11 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
         raise UserError(f"{experiment.name} has nets with {' and '.join(ACTIVATIONS)}, not {unknown.pop()}")
     for split in ("train", "test"):
         images(split)
-    grid = itertools.product(
-        range(size.nets or 1), kinds, TRAININGS, design.depths or size.depths or (), widths
-    )
+    depths = design.depths or size.depths or ()
+    nets = itertools.product(range(size.nets or 1), kinds, TRAININGS, depths, widths)
     groups = []
     for seed, activation, training, depth, width in sorted(
-        grid, key=lambda net: (net[3] * net[4] ** 2, net[0])
+        nets, key=lambda net: (net[3] * net[4] ** 2, net[0])
     ):
         samples = min(size.samples or SAMPLES, SAMPLES if width <= WIDE else FEWER)
         excluded = left_out(activation, depth, width, seed)

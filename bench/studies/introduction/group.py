@@ -9,8 +9,8 @@ from typing import ClassVar
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment
-from sdp_bench.bench.nets.training import numerics
-from sdp_bench.bench.studies.classifiers import ClassifierGroup, Objective, accuracy_of, expanded
+from sdp_bench.bench.nets.training import accuracy_of, numerics
+from sdp_bench.bench.studies.classifiers import ClassifierGroup, Objective, expanded
 from sdp_ref.rules import MarginalSDP
 
 LAYERS = 5
@@ -42,9 +42,9 @@ class IntroductionGroup(ClassifierGroup):
 
     def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
         images = self.images
-        net, (pixels, labels) = self.model(images, seed).net, images.tests
+        net, pixels = self.model(images, seed).net, images.pixels.to(self.device).float() / 255
         with numerics():  # the net's own value is the location of the law
-            share = accuracy_of(net, pixels.to(self.device).float() / 255, labels)
+            share = accuracy_of(net, pixels, images.labels)
         for method in methods:
             yield method, "accuracy", share, None
 

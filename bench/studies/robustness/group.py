@@ -16,16 +16,9 @@ from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment
 from sdp_bench.bench.identity import SeedRoot
-from sdp_bench.bench.nets.training import numerics
+from sdp_bench.bench.nets.training import accuracy_of, numerics
 from sdp_bench.bench.noise import CAUCHY
-from sdp_bench.bench.studies.classifiers import (
-    BATCH,
-    ClassifierGroup,
-    Model,
-    Objective,
-    accuracy_of,
-    expanded,
-)
+from sdp_bench.bench.studies.classifiers import BATCH, ClassifierGroup, Model, Objective, expanded
 from sdp_bench.bench.studies.robustness import METRICS, NOISE, QUERIES, RADII
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
 
@@ -103,6 +96,7 @@ def pgd(
     return found
 
 
+@torch.no_grad()
 def square(
     scores: Scores,
     pixels: Tensor,
@@ -173,46 +167,10 @@ _ROWS = 250
 _LEVELS = 255
 
 
-class Victim:
-    """A trained classifier as seen by attacks, without gradients of its weights."""
-
-    def __init__(self, model: Model, objective: Objective) -> None:
-        self.net, self.objective = model.net.requires_grad_(requires_grad=False), objective
-        self.constants = model.offset, model.slope
-
-    def scores(self, pixels: Tensor) -> Tensor:
-        """Return the locations of the scores under the model's law; the largest determines the class."""
-        return self.objective.location(self.net, pixels)
-
-    def own(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return scores, and losses of the training objective."""
-        return self.objective.assess(self.net, pixels, labels, self.constants)
-
-    def cross_entropy(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        scores = self.scores(pixels)
-        return scores, F.cross_entropy(scores, labels, reduction="none")
-
-    def attacked(
-        self,
-        method: str,
-        steps: int,
-        images: Tensor,
-        labels: Tensor,
-        radius: float,
-        generator: torch.Generator,
-    ) -> Attacked:
-        """Attack some images; `steps` are those of gradient attacks."""
-        if method != "square":
-            assess = self.own if method == "pgd_own" else self.cross_entropy
-            return pgd(assess, images, labels, radius, steps=steps, generator=generator)
-        with torch.no_grad():
-            queries = QUERIES * steps
-            return square(self.scores, images, labels, radius, queries=queries, generator=generator)
-
-
 @numerics()
 def evaluate(
-    victim: Victim,
+    model: Model,
+    objective: Objective,
     methods: Sequence[str],
     pixels: Tensor,
     labels: Tensor,
@@ -227,19 +185,34 @@ def evaluate(
     in one ball is so in each larger one. `steps` are those of gradient attacks, and `seeds` determine noise,
     starting points and squares.
     """
-    device = next(victim.net.parameters()).device
+    net = model.net.requires_grad_(requires_grad=False)
+    device = next(net.parameters()).device
+    scores = partial(objective.location, net)
+
+    def own(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return objective.assess(net, images, labels, (model.offset, model.slope))
+
+    def cross_entropy(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        location = scores(images)
+        return location, F.cross_entropy(location, labels, reduction="none")
+
+    attacks: dict[str, Callable[..., Attacked]] = {
+        "pgd_own": partial(pgd, own, steps=steps),
+        "pgd_ce": partial(pgd, cross_entropy, steps=steps),
+        "square": partial(square, scores, queries=QUERIES * steps),
+    }
     images, truth = pixels.float().to(device) / _LEVELS, labels.to(device)
     accuracy = METRICS[0]
     numbers: list[Number] = []
     for method in methods:
         if method == "clean":
-            numbers.append((method, accuracy, accuracy_of(victim.scores, images, truth), None))
+            numbers.append((method, accuracy, accuracy_of(scores, images, truth), None))
             continue
         if method == "noise":
             for sigma in NOISE:
                 drawn = torch.randn(images.shape, generator=_generator(seeds, f"noise {sigma}"))
                 noisy = (images + sigma * drawn.to(device)).clamp(0, 1)
-                numbers.append((method, accuracy, accuracy_of(victim.scores, noisy, truth), f"{sigma:g}"))
+                numbers.append((method, accuracy, accuracy_of(scores, noisy, truth), f"{sigma:g}"))
             continue
         standing = torch.ones(len(images), dtype=torch.bool, device=device)
         for radius in radii:
@@ -247,7 +220,7 @@ def evaluate(
             vanished, vanished_pixel = torch.zeros_like(standing), torch.zeros_like(standing)
             left = standing.nonzero().squeeze(1)
             for rows in left.split(_ROWS) if len(left) else ():
-                found = victim.attacked(method, steps, images[rows], truth[rows], radius / _LEVELS, generator)
+                found = attacks[method](images[rows], truth[rows], radius / _LEVELS, generator=generator)
                 standing[rows] = ~found.fooled
                 vanished[rows], vanished_pixel[rows] = found.vanished, found.vanished_pixel
             kept = (standing, standing & ~vanished, standing & ~vanished_pixel)
@@ -277,14 +250,9 @@ OBJECTIVES = (
 and without covariances and of a Cauchy law, whose scales go from layer to layer as in the paper's theorem."""
 
 
-# s for 128 MNIST images on one thread: a training step, a gradient of the own loss, the scores only.
-_TIMES = {
-    "softmax": (0.04, 0.03, 0.015),
-    "dirichlet": (0.25, 0.15, 0.07),
-    "pairwise_gaussian": (0.45, 0.25, 0.015),
-    "pairwise_marginal": (0.1, 0.07, 0.015),
-    "pairwise_cauchy": (0.1, 0.07, 0.015),
-}
+_SCORES = 0.015  # s, for the scores of 128 MNIST images by the net itself, one thread
+_GRADIENT = 0.6  # time of a gradient of the own loss, in training steps
+_OF_LAW = 0.3  # time of the scores of a law that moves them, in training steps
 _STANDING = 0.5  # average share of attacked images that are not yet misclassified, over steps
 
 
@@ -299,16 +267,24 @@ class RobustnessGroup(ClassifierGroup):
 
     @property
     def seconds(self) -> float:
-        step, gradient, scores = _TIMES[self.objective]
+        step = self.step_seconds
+        scores = _OF_LAW * step if isinstance(self.training.rule, MarginalMomentMatching) else _SCORES
         attacked = _STANDING * len(RADII[self.dataset]) * self.steps * (self.tested or 10_000) / BATCH
-        by_gradients = RESTARTS * (gradient + max(2 * scores, _TIMES["softmax"][1]))
+        by_gradients = RESTARTS * (_GRADIENT * step + 2 * scores)
         return self.batches * step + attacked * (by_gradients + QUERIES * scores)
 
     def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
         images = self.images
-        victim = Victim(self.model(images, seed), self.training)
-        seeds = SeedRoot(self.key(seed))
-        yield from evaluate(victim, methods, *images.tests, RADII[self.dataset], self.steps, seeds)
+        yield from evaluate(
+            self.model(images, seed),
+            self.training,
+            methods,
+            images.pixels,
+            images.labels,
+            RADII[self.dataset],
+            self.steps,
+            SeedRoot(self.key(seed)),
+        )
 
 
 def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:

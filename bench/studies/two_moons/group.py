@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import cast
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -69,8 +69,7 @@ RECIPES: Mapping[str, Recipe] = {
 """
 
 
-@dataclass(frozen=True)
-class Moons:
+class Moons(NamedTuple):
     """Points of two classes: training, test, and far points."""
 
     points: Tensor
@@ -78,9 +77,6 @@ class Moons:
     tested: Tensor
     truth: Tensor
     far: Tensor
-
-    def to(self, device: str) -> Moons:
-        return Moons(*(getattr(self, part.name).to(device) for part in fields(self)))
 
 
 def moons(seed: int) -> Moons:
@@ -91,7 +87,7 @@ def moons(seed: int) -> Moons:
     from sklearn.datasets import make_moons
 
     (points, labels), (tested, truth) = (
-        make_moons(POINTS, noise=SPREAD, random_state=each) for each in (seed, seed + TESTED)
+        make_moons(POINTS, noise=SPREAD, random_state=state) for state in (seed, seed + TESTED)
     )
     axes = [torch.linspace(low, high, _SIDE) for low, high in zip(_LOW, _HIGH, strict=True)]
     grid = torch.cartesian_prod(*axes)
@@ -165,7 +161,7 @@ class TwoMoonsGroup(ReplicateGroup):
         return _FIXED + self.steps * (_PROPAGATED if RECIPES[self.objective].propagated else _STEP)
 
     def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
-        recipe, data = RECIPES[self.objective], moons(seed).to(self.device)
+        recipe, data = RECIPES[self.objective], Moons(*(part.to(self.device) for part in moons(seed)))
         found = numbers(recipe, train(recipe, data, self.steps, seed), data)
         for method in methods:
             for metric, value in found.items():

@@ -199,18 +199,6 @@ PNN_FLOOR = 1e-6
 _COLUMNS = 256  # noisy inputs at a time: the hidden units of a seed's nets (1 MB) fit in a core's cache
 
 
-@dataclass(frozen=True)
-class Selected:
-    """The candidate selected for one seed, its scores, and how many settings were candidates."""
-
-    setting: Setting | None  # None if no setting qualified; then there are no scores
-    input_variance: float  # in units of standardised features; NaN for methods without one
-    # scores by name
-    test: dict[str, float]
-    validation: dict[str, float]
-    qualified: int  # settings with a qualified candidate
-
-
 Predict = Callable[[str, Tensor], Intervals]
 """Returns intervals (S, settings, rows) for a part of the data at input variances (S, settings)."""
 
@@ -221,13 +209,14 @@ def evaluate(
     splits: Splits,
     settings: Sequence[Setting],
     seeds: Sequence[int],
-) -> dict[str | None, list[Selected]]:
+) -> dict[str | None, list[dict[str, float]]]:
     """Select on the validation rows and score on the test rows, for each seed.
 
     `method` is one of `sdp_bench.bench.studies.uci.METHODS`. `stacks` are the nets trained by its objective,
-    seed by seed, one stack for each member of an ensemble. The result has the selected candidates, in order
-    of seeds, by reading of the scan of input variances (`sdp_bench.bench.studies.uci.READINGS`; None for a
-    method without one).
+    seed by seed, one stack for each member of an ensemble. The result has numbers by metric, in order of
+    seeds, by reading of the scan of input variances (`sdp_bench.bench.studies.uci.READINGS`; None for a
+    method without one). They are the number of settings with a qualified candidate and, if there is one,
+    those of the selected candidate.
     """
     how = METHODS[method]
     predict = _predictor(how, stacks, splits, len(settings), seeds)
@@ -243,8 +232,8 @@ def evaluate(
             scores.append(torch.stack([picp(y, low, high), width, gaussian_nll(y, mean, own)]))
         return torch.stack(scores, -1)
 
-    def selected(variances: Tensor, validation: Tensor) -> list[Selected]:
-        """Return, for each seed, the best of settings times input variances."""
+    def selected(variances: Tensor, validation: Tensor) -> list[dict[str, float]]:
+        """Return the numbers of each seed's best combination of a setting and an input variance."""
         count = variances.shape[-1]
         places = select(validation.flatten(2))
         qualifying = qualified(validation[0]).any(-1).sum(1).tolist()
@@ -254,18 +243,16 @@ def evaluate(
             for seed, place in enumerate(places)
         ]
         test = scored("test", (everywhere.new_tensor(chosen).unsqueeze(1) * everywhere).unsqueeze(2))
-        found = []
-        for seed, (place, able) in enumerate(zip(places, qualifying, strict=True)):
-            if place is None:
-                found.append(Selected(None, math.nan, {}, {}, able))
-                continue
-            setting, variance = divmod(place, count)
-            of_test, of_validation = (
-                dict(zip(SCORES, map(float, scores), strict=True))
-                for scores in (test[:, seed, setting, 0], validation[:, seed, setting, variance])
-            )
-            noise = chosen[seed] if how.propagates else math.nan
-            found.append(Selected(settings[setting], noise, of_test, of_validation, able))
+        found = [{"qualified": float(able)} for able in qualifying]
+        for seed, (place, numbers) in enumerate(zip(places, found, strict=True)):
+            if place is not None:
+                setting, variance = divmod(place, count)
+                numbers |= zip(SCORES, test[:, seed, setting, 0].tolist(), strict=True)
+                coverage, width, _ = validation[:, seed, setting, variance].tolist()
+                numbers |= {"validation_picp": coverage, "validation_mpiw": width}
+                numbers |= asdict(settings[setting])
+                if how.propagates:
+                    numbers["input_variance"] = chosen[seed]
         return found
 
     if not how.propagates:
@@ -277,8 +264,8 @@ def evaluate(
     # The first scan includes a factor of 1.
     refined = decades.take_along_dim(best_variance(first).unsqueeze(2), 2) * factors[factors != 1]
     validation = torch.cat([first, scored("validation", refined)], -1)
-    found: dict[str | None, list[Selected]] = {}
-    found[None] = selected(torch.cat([decades, refined], 2), validation)
+    found: dict[str | None, list[dict[str, float]]]
+    found = {None: selected(torch.cat([decades, refined], 2), validation)}
     # The best of a set is that of the first seed over all settings.
     best = int(best_variance(first[:, 0].flatten(1))) % len(DECADES)
     shared = DECADES[best] * factors * everywhere.unsqueeze(2)
@@ -326,15 +313,11 @@ def _moments(how: Method, stacks: Sequence[Nets], x: Tensor) -> tuple[Tensor, Te
     For an ensemble, mean and variance are those of the mixture of its members' laws (Lakshminarayanan et al.,
     "Simple and scalable predictive uncertainty estimation using deep ensembles", NeurIPS 2017).
     """
-    means, gains, owns = [], [], []
-    for nets in stacks:
-        out, gain = nets.with_gain(x)
-        means.append(out[:, 0].double())
-        gains.append(gain.double())
-        own = F.softplus(out[:, 1].double()) + PNN_FLOOR if how.own_variance else torch.zeros_like(means[-1])
-        owns.append(own)
-    mean, gain, own = (torch.stack(each).mean(0) for each in (means, gains, owns))
-    return mean, gain, own + torch.stack(means).var(0, correction=0)
+    both = [nets.with_gain(x) for nets in stacks]
+    outputs, gains = (torch.stack(part).double() for part in zip(*both, strict=True))
+    means = outputs[:, :, 0]
+    own = F.softplus(outputs[:, :, 1]) + PNN_FLOOR if how.own_variance else torch.zeros_like(means)
+    return means.mean(0), gains.mean(0), own.mean(0) + means.var(0, correction=0)
 
 
 def _sampled(
@@ -374,10 +357,7 @@ class UciGroup(ReplicateGroup):
     """All seeds and settings of one data set under one objective, which are trained together."""
 
     epochs: int
-    # size of the data set
-    rows: int
-    features: int
-    grid: tuple[Setting, ...]
+    rows: int  # of the data set
 
     def unit(self, seed: int) -> Unit:
         """Return the unit of one seed, which methods of all objectives share."""
@@ -385,7 +365,7 @@ class UciGroup(ReplicateGroup):
 
     @property
     def seconds(self) -> float:
-        nets = len(self.seeds) * len(self.grid)
+        nets = len(self.seeds) * len(GRID)
         train, validation = 0.72 * self.rows, 0.18 * self.rows
         steps = self._members(self.methods) * self.epochs * -(-train // BATCH)
         objective = OBJECTIVES[self.objective]
@@ -406,29 +386,16 @@ class UciGroup(ReplicateGroup):
                 Problem(parts.features["train"], parts.targets["train"], self.seeds, member)
                 for member in range(self._members(methods))
             )
-            asked = OBJECTIVES[self.objective], self.grid, self.epochs
-            stacks = [get_nets(self.dataset, problem, *asked) for problem in problems]
+            training = OBJECTIVES[self.objective], GRID, self.epochs
+            stacks = [get_nets(self.dataset, problem, *training) for problem in problems]
         for method in methods:
             with outside(), torch.no_grad():
                 own = stacks[: METHODS[method].members]
-                found = evaluate(method, own, parts, self.grid, self.seeds)
+                found = evaluate(method, own, parts, GRID, self.seeds)
             for reading, selected in found.items():
-                for seed, chosen in zip(self.seeds, selected, strict=True):
-                    for metric, value in numbers_of(chosen).items():
+                for seed, numbers in zip(self.seeds, selected, strict=True):
+                    for metric, value in numbers.items():
                         yield self.record(seed, method, metric, value, reading)
-
-
-def numbers_of(chosen: Selected) -> dict[str, float]:
-    """Return one seed's numbers: how many settings qualified, and the scores of the selected one, if any."""
-    numbers = {"qualified": float(chosen.qualified)}
-    if chosen.setting is None:
-        return numbers
-    numbers |= chosen.test
-    numbers |= {f"validation_{name}": value for name, value in chosen.validation.items() if name != "nll"}
-    numbers |= asdict(chosen.setting)
-    if chosen.input_variance == chosen.input_variance:
-        numbers["input_variance"] = chosen.input_variance
-    return numbers
 
 
 def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
@@ -457,8 +424,6 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
                     objective=objective,
                     epochs=epochs,
                     rows=rows,
-                    features=features,
-                    grid=GRID,
                 )
             )
     return Expansion(groups)

@@ -113,8 +113,11 @@ class Nets:
         return torch.baddbmm(self.offset, self.second, hidden), slopes.square().sum(1)
 
 
-Loss = Callable[[Nets, Tensor, Tensor, Tensor | None], Tensor]
-"""Loss of each row, shape (N, 1, B), given inputs (N, n, B), targets and quantile levels (N, 1, B)."""
+Loss = Callable[[Nets, Tensor, Tensor, Tensor], Tensor]
+"""Loss of each row, shape (N, 1, B), given inputs (N, n, B), targets and quantile levels (N, 1, B).
+
+Without levels, their shape is (N, 0, B).
+"""
 
 
 @dataclass(frozen=True)
@@ -130,16 +133,16 @@ class Objective:
     propagated: bool = False  # whether an input variance is trained
 
 
-def _squared_error(nets: Nets, x: Tensor, y: Tensor, _: Tensor | None) -> Tensor:
+def _squared_error(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
     return (nets(x) - y).square()
 
 
-def _gaussian(nets: Nets, x: Tensor, y: Tensor, _: Tensor | None) -> Tensor:
+def _gaussian(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
     out = nets(x)
     return _likelihood(out[:, :1] - y, F.softplus(out[:, 1:]) + VARIANCE_FLOOR)
 
 
-def _propagated(nets: Nets, x: Tensor, y: Tensor, _: Tensor | None) -> Tensor:
+def _propagated(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
     """Likelihood with the variance of SDP: exp(s) times the squared norm of the Jacobian; s is trained."""
     out, gain = nets.with_gain(x)
     return _likelihood(out - y, nets.log_variance.exp() * gain.unsqueeze(1) + VARIANCE_FLOOR)
@@ -149,12 +152,12 @@ def _likelihood(residual: Tensor, variance: Tensor) -> Tensor:
     return variance.log() / 2 + residual.square() / (2 * variance)
 
 
-def _pinball(nets: Nets, x: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
+def _pinball(nets: Nets, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
     error = y - nets(x)
-    return torch.maximum(levels * error, (levels - 1) * error)  # type: ignore[operator]  # with levels
+    return torch.maximum(levels * error, (levels - 1) * error)
 
 
-def _two_pinballs(nets: Nets, x: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
+def _two_pinballs(nets: Nets, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
     # The sum of two means, each over the minibatch; the weight of a weight decay depends on this scaling.
     return len(LEVELS) * _pinball(nets, x, y, levels)
 
@@ -207,14 +210,11 @@ class Trainer:
     def _epoch(self) -> None:
         x, y, levels = self._shuffled()
         for start in range(0, x.shape[2], BATCH):
-            rows = slice(start, start + BATCH)
-            at = None if levels is None else levels[:, :, rows]
-            batch = self._at_levels(x[:, :, rows], y[:, :, rows], at)
-            own_x, own_y, at = (None if t is None else t.repeat_interleave(self._copies, 0) for t in batch)
-            self._step(own_x, own_y, at)  # type: ignore[arg-type]
+            batch = self._at_levels(*(part[:, :, start : start + BATCH] for part in (x, y, levels)))
+            self._step(*(part.repeat_interleave(self._copies, 0) for part in batch))
         self.epochs += 1
 
-    def _shuffled(self) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _shuffled(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows of each seed in the order of this epoch: inputs (S, n, N), targets and levels (S, 1, N)."""
         problem, device = self.problem, self.problem.features.device
         count = problem.features.shape[1]
@@ -227,26 +227,23 @@ class Trainer:
         order = torch.stack(orders).to(device)
         x = problem.features.take_along_dim(order.unsqueeze(2), 1).mT
         y = problem.targets.take_along_dim(order, 1).unsqueeze(1)
-        return x, y, torch.stack(levels).to(x).unsqueeze(1) if levels else None
+        return x, y, torch.stack(levels).to(x).unsqueeze(1) if levels else y[:, :0]
 
-    def _at_levels(self, x: Tensor, y: Tensor, levels: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Add quantile levels as an input of a minibatch, or repeat it at each fixed level."""
-        if not self.objective.levels:
-            return x, y, None
-        if levels is None:
-            levels = torch.cat([torch.full_like(y, level) for level in self.objective.fixed], 2)
-            x, y = (each.repeat(1, 1, len(self.objective.fixed)) for each in (x, y))
+    def _at_levels(self, x: Tensor, y: Tensor, levels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Add quantile levels as an input of a minibatch, which is repeated at each fixed level."""
+        if fixed := self.objective.fixed:
+            levels = torch.cat([torch.full_like(y, level) for level in fixed], 2)
+            x, y = (part.repeat(1, 1, len(fixed)) for part in (x, y))
         return torch.cat([x, 12 * (levels - 0.5)], 1), y, levels
 
-    def _step(self, x: Tensor, y: Tensor, levels: Tensor | None) -> None:
+    def _step(self, x: Tensor, y: Tensor, levels: Tensor) -> None:
         self.steps += 1
         size = len(x) if x.is_cuda else _CHUNK
         for start in range(0, len(x), size):
             part = slice(start, start + size)
             leaves = {name: t[part].detach().requires_grad_() for name, t in self.nets.tensors.items()}
-            at = None if levels is None else levels[part]
             # The sum of the nets' mean losses, so that gradients do not mix.
-            loss = self.objective.loss(Nets(**leaves), x[part], y[part], at).mean(2).sum()
+            loss = self.objective.loss(Nets(**leaves), x[part], y[part], levels[part]).mean(2).sum()
             gradients = torch.autograd.grad(loss, [*leaves.values()], materialize_grads=True)
             with torch.no_grad():
                 for name, gradient in zip(leaves, gradients, strict=True):

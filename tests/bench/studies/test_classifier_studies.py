@@ -13,9 +13,8 @@ from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies import classifiers
-from sdp_bench.bench.studies.selective.group import Images
 from sdp_ref.rules import SDP, MarginalMomentMatching
-from tests.bench.studies.conftest import LETTERS, TEST, TRAIN
+from tests.bench.studies.conftest import TEST, TRAIN
 
 SIZE = Size(nets=2, epochs=1, datasets=("mnist",), sigmas=(1e-3, 1.0), steps=2)
 SELECTIVE = [*("softmax", "dirichlet", "pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy")]
@@ -79,7 +78,7 @@ def test_a_set_that_is_gone_is_a_failure_of_the_group(name, made_up, cache, monk
 @each_study
 def test_without_the_files_one_line_says_what_to_get(name, tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
-    with pytest.raises(DataMissingError, match="MNIST train") as caught:
+    with pytest.raises(DataMissingError, match=r"(MNIST train|EMNIST letters test) is not in") as caught:
         groups_of(name)
     assert "\n" not in str(caught.value)
 
@@ -110,14 +109,16 @@ def test_numbers_rest_on_the_versions_of_experiment_training_and_rule(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "trained", "message"),
     [
-        ({"trained": 1}, "one class"),
-        ({"train": dataclasses.replace(TRAIN, labels=TRAIN.labels + 1)}, "got 10"),
-        ({"test": dataclasses.replace(TEST, labels=TEST.labels - 1)}, "lie in 0..9"),
+        ({}, 1, "one class"),
+        ({"train": dataclasses.replace(TRAIN, labels=TRAIN.labels + 1)}, None, "got 10"),
+        ({"test": dataclasses.replace(TEST, labels=TEST.labels - 1)}, None, "lie in 0..9"),
     ],
 )
-def test_bad_images_are_refused_in_one_line(change, message):
+def test_bad_images_are_refused_in_one_line(change, trained, message, monkeypatch):
+    splits = {"train": TRAIN, "test": TEST} | change
+    monkeypatch.setattr(ImageClassification, "load", lambda _, split: splits[split])
     with pytest.raises(UserError, match=message) as caught:
-        Images(**({"train": TRAIN, "test": TEST, "letters": LETTERS} | change))
+        classifiers.load_images("mnist", trained)
     assert "\n" not in str(caught.value)

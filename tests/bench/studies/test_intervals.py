@@ -14,7 +14,7 @@ from sdp_bench.bench.datasets.base import RegressionTable
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.studies.uci import METHODS, READINGS, group
 from sdp_bench.bench.studies.uci.group import GRID, evaluate, gaussian_nll, mpiw, picp, select, splits
-from sdp_bench.bench.studies.uci.stacked import OBJECTIVES, Nets, Problem, Trainer
+from sdp_bench.bench.studies.uci.stacked import OBJECTIVES, Nets, Problem, Setting, Trainer
 from tests.bench.studies.test_stacked import copy_of
 
 SEEDS = (0, 1)
@@ -135,21 +135,25 @@ def test_what_is_selected_scores_as_a_plain_evaluation_says(method, parts, stack
     own = stacks_of(method, stacks)
     found = evaluate(method, own, parts, SETTINGS, SEEDS)
     assert set(found) == (set(READINGS) if METHODS[method].propagates else {None})
-    assert any(chosen.setting for each in found.values() for chosen in each)
+    assert any("picp" in chosen for each in found.values() for chosen in each)
     for place, chosen in ((place, each[place]) for each in found.values() for place in range(len(SEEDS))):
-        if chosen.setting is None:
-            assert chosen.qualified == 0
+        if chosen["qualified"] == 0:
+            assert chosen == {"qualified": 0}
             continue
-        assert group.WINDOW[0] < chosen.validation["picp"] < group.WINDOW[1]
-        index = place * len(SETTINGS) + SETTINGS.index(chosen.setting)
+        assert group.WINDOW[0] < chosen["validation_picp"] < group.WINDOW[1]
+        assert ("input_variance" in chosen) == METHODS[method].propagates
+        setting = Setting(chosen["learning_rate"], chosen["weight_decay"])
+        index = place * len(SETTINGS) + SETTINGS.index(setting)
         nets = [copy_of(each, index)[0] for each in own]
-        for part, scored in (("validation", chosen.validation), ("test", chosen.test)):
+        for part, prefix in (("validation", "validation_"), ("test", "")):
             x, y = parts.features[part][place], parts.targets[part][place]
-            low, high, law = plain(method, nets, x, chosen.input_variance, part, SEEDS[place])
-            assert scored["picp"] == pytest.approx(float(((low < y) & (y < high)).double().mean()))
-            assert scored["mpiw"] == pytest.approx(float((high - low).mean() / parts.ranges[place]))
-            expected = -stats.norm(law[0].numpy(), law[1].sqrt().numpy()).logpdf(y.numpy()).mean()
-            assert scored["nll"] == pytest.approx(expected)
+            low, high, law = plain(method, nets, x, chosen.get("input_variance"), part, SEEDS[place])
+            covered = float(((low < y) & (y < high)).double().mean())
+            assert chosen[f"{prefix}picp"] == pytest.approx(covered)
+            width = float((high - low).mean() / parts.ranges[place])
+            assert chosen[f"{prefix}mpiw"] == pytest.approx(width)
+        expected = -stats.norm(law[0].numpy(), law[1].sqrt().numpy()).logpdf(y.numpy()).mean()
+        assert chosen["nll"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("method", ["sdp", "sdp+pnn"])
@@ -171,13 +175,13 @@ def test_a_set_has_the_scan_and_the_variance_that_its_first_run_found(method, pa
     scanned = [best(10.0**k for k in range(-8, 1)) * 10 ** (step / 10) for step in range(-5, 6)]
     found = evaluate(method, own, parts, SETTINGS, SEEDS)
     for chosen in found["set_scan"]:
-        assert chosen.setting is None or min(
-            abs(chosen.input_variance / each - 1) for each in scanned
+        assert "picp" not in chosen or min(
+            abs(chosen["input_variance"] / each - 1) for each in scanned
         ) == pytest.approx(0, abs=1e-9)
     narrowest = best(scanned)
-    assert found["set_scan"][0].input_variance == pytest.approx(narrowest)
+    assert found["set_scan"][0]["input_variance"] == pytest.approx(narrowest)
     for chosen in found["set_variance"]:
-        assert chosen.setting is None or chosen.input_variance == pytest.approx(narrowest)
+        assert "picp" not in chosen or chosen["input_variance"] == pytest.approx(narrowest)
 
 
 def plain(method, nets, x, variance, part, seed):
@@ -202,7 +206,7 @@ def plain(method, nets, x, variance, part, seed):
         out = net(rows)
         (slopes,) = torch.autograd.grad(out[:, 0].sum(), rows)
         own = torch.nn.functional.softplus(out[:, 1]) + 1e-6 if "pnn" in method else torch.zeros(len(x))
-        gain = 0.0 if method == "pnn" else variance * slopes.square().sum(1)
+        gain = 0.0 if variance is None else variance * slopes.square().sum(1)
         law = out[:, 0].detach(), (own + gain).detach()
     half = 1.96 * law[1].sqrt()
     return law[0] - half, law[0] + half, law
@@ -212,4 +216,4 @@ def test_none_qualifies(parts, stacks):
     (nets, *_) = stacks["pnn"]
     sure = Nets(**{**nets.tensors, "offset": nets.offset - torch.tensor([[0.0], [50.0]])})  # variance ~ 0
     (found,) = evaluate("pnn", [sure], parts, SETTINGS, SEEDS).values()
-    assert [(each.setting, each.qualified, each.test) for each in found] == [(None, 0, {})] * len(SEEDS)
+    assert found == [{"qualified": 0}] * len(SEEDS)

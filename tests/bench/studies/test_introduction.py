@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from sdp_bench.bench.studies.classifiers import Trainer, TrainingImages, accuracy_of
+from sdp_bench.bench.nets.training import accuracy_of
+from sdp_bench.bench.studies.classifiers import Trainer, TrainingImages
 from sdp_bench.bench.studies.introduction.group import OBJECTIVES
 from tests.bench.studies.conftest import TRAIN
 

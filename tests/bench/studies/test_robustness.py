@@ -12,7 +12,7 @@ from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.classifiers import Model, Objective, Trainer, TrainingImages
 from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE
-from sdp_bench.bench.studies.robustness.group import OBJECTIVES, Victim, evaluate
+from sdp_bench.bench.studies.robustness.group import OBJECTIVES, evaluate
 from tests.bench.studies.conftest import TEST, TRAIN
 
 PROBLEM = TrainingImages(TRAIN.kept[:40], TRAIN.labels[:40])
@@ -28,7 +28,7 @@ def at(name, scale):
 
 
 def measured(model, objective, methods, pixels=TEST.kept, labels=TEST.labels, radii=(8, 16), steps=2):
-    numbers = evaluate(Victim(model, objective), methods, pixels, labels, radii, steps, SEEDS)
+    numbers = evaluate(model, objective, methods, pixels, labels, radii, steps, SEEDS)
     return {(method, metric, component): value for method, metric, value, component in numbers}
 
 

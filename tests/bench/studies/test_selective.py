@@ -19,10 +19,10 @@ from sdp_bench.bench.studies.classifiers import (
     get_model,
 )
 from sdp_bench.bench.studies.selective import CERTIFICATES, EXPERIMENT, READINGS, SCORES
-from sdp_bench.bench.studies.selective.group import OBJECTIVES, POINTS, Images, evaluate
+from sdp_bench.bench.studies.selective.group import OBJECTIVES, POINTS, evaluate, load
 from sdp_ref import losses
 from sdp_ref.rules import SDP
-from tests.bench.studies.conftest import LETTERS, TEST, TRAIN
+from tests.bench.studies.conftest import TEST, TRAIN
 
 SMALL = Settings(sizes={"selective": Size(nets=1, epochs=1)})
 
@@ -34,10 +34,10 @@ def same(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
-def test_there_are_as_many_letters_as_digits_and_none_of_them_can_be_right():
-    chosen = Images(TRAIN, TEST, letters=LETTERS)
-    pixels, labels = chosen.tests
-    assert len(pixels) == len(labels) == 80
+def test_there_are_as_many_letters_as_digits_and_none_of_them_can_be_right(made_up):
+    chosen = load()
+    labels = chosen.labels
+    assert len(chosen.pixels) == len(labels) == 80
     assert (labels[:40] == TEST.labels).all()
     assert (labels[40:] == -1).all()
     assert "letters ABCDEFGHIJKLMNOPQRS" in chosen.description
@@ -102,7 +102,7 @@ def test_a_linear_net_has_the_scores_of_its_exact_laws():
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)).eval()
     model = Model(net, 1e-3, 2e-3)
-    scored = evaluate(model, OBJECTIVES["softmax"], SCORES["softmax"], PROBLEM, TEST.kept)
+    classes, uncertainty = evaluate(model, OBJECTIVES["softmax"], SCORES["softmax"], PROBLEM, TEST.kept)
     weight, bias = net[1].weight.detach().double(), net[1].bias.detach().double()
     location = TEST.kept.flatten(1).double() / 255 @ weight.T + bias
     gaussian = sr.Gaussian(location, (0.01 * weight @ weight.T).expand(40, -1, -1))
@@ -115,18 +115,16 @@ def test_a_linear_net_has_the_scores_of_its_exact_laws():
         expected["pairwise_gaussian", combine] = losses.entropy(losses.pairwise_scores(gaussian, combine))
         expected["pairwise_cauchy", combine] = losses.entropy(losses.pairwise_scores(cauchy, combine))
     for key, values in expected.items():
-        torch.testing.assert_close(scored.uncertainty[key], values, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(uncertainty[key], values, atol=1e-5, rtol=1e-5)
     total = 1e-4 + 1e-3 + 2e-3 * (location.softmax(1).square() @ gaussian.variance[0]).sqrt()
-    torch.testing.assert_close(
-        scored.uncertainty["dirichlet", "concentration"], total.log(), atol=1e-4, rtol=1e-4
-    )
+    torch.testing.assert_close(uncertainty["dirichlet", "concentration"], total.log(), atol=1e-4, rtol=1e-4)
     law = torch.distributions.Dirichlet(location.softmax(1) / total[:, None])
-    torch.testing.assert_close(scored.uncertainty["dirichlet", "law"], law.entropy(), atol=1e-2, rtol=1e-4)
-    assert torch.equal(scored.predicted, location.argmax(1))
+    torch.testing.assert_close(uncertainty["dirichlet", "law"], law.entropy(), atol=1e-2, rtol=1e-4)
+    assert torch.equal(classes, location.argmax(1))
     alone = losses.OrthonormalCertificates.fit(TRAIN.kept.flatten(1).float() / 255, 64)
     everything = alone.score(TEST.kept.flatten(1).float() / 255)
     torch.testing.assert_close(
-        scored.uncertainty["orthonormal_certificates", str(CERTIFICATES[-1])].float(), everything
+        uncertainty["orthonormal_certificates", str(CERTIFICATES[-1])].float(), everything
     )
 
 
@@ -145,7 +143,7 @@ def test_both_kinds_of_pairs_have_laws_of_their_own_whichever_was_trained_with(
 ):
     """Gaussian pairs see Gaussian noise of the model's scale, Cauchy pairs Cauchy noise or its deviations."""
     model, pixels = trained[name].model, TEST.kept.float() / 255
-    scored = evaluate(model, OBJECTIVES[name], SCORES[name], PROBLEM, TEST.kept)
+    classes, uncertainty = evaluate(model, OBJECTIVES[name], SCORES[name], PROBLEM, TEST.kept)
     normal = sr.DiagonalGaussian(pixels, torch.full_like(pixels, scale**2))
     noisy = sr.Cauchy(pixels, torch.full_like(pixels, scale))
     first = sr.propagate(model.net, normal, gaussian).to(torch.float64)
@@ -158,8 +156,8 @@ def test_both_kinds_of_pairs_have_laws_of_their_own_whichever_was_trained_with(
             (("pairwise_cauchy", f"sd_{combine}"), borrowed),
         ):
             expected = losses.entropy(losses.pairwise_scores(law, combine))
-            torch.testing.assert_close(scored.uncertainty[key], expected)
-    assert torch.equal(scored.predicted, first.location.argmax(1))
+            torch.testing.assert_close(uncertainty[key], expected)
+    assert torch.equal(classes, first.location.argmax(1))
 
 
 def groups_of(settings):

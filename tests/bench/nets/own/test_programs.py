@@ -84,7 +84,7 @@ def test_it_is_known_by_its_content_and_comes_back_from_bytes(files, tmp_path):
         ("text.pt", "neither a program of torch.export nor"),
         ("text.onnx", "onnx"),
         ("cut.pt2", "neither a program of torch.export nor"),
-        ("folder.pt", "it is no file"),
+        ("folder.pt", "not a regular file"),
         ("absent.pt2", "cannot read .*No such file"),
         ("net.pt2:build", "a net itself; leave :build out"),
         ("net.txt", "names no net"),
