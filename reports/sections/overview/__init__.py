@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 import numpy as np
 import pandas as pd
@@ -33,7 +32,7 @@ from sdp_bench.reports.sections.compute import answer, comparison
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.equal_compute import best_inside
-from sdp_bench.reports.statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, rank
+from sdp_bench.reports.statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, own_score, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, label_points, look, panels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label
@@ -44,15 +43,10 @@ from sdp_bench.reports.writing import moment
 _SEVERAL = "images and sequences"
 
 
-def _own(metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(metric.score(values, floors))
-
-
 def _over_floor(
-    metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
+    _metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Logarithm of a distance relative to its floor, so that distances of all sizes have the same weight."""
-    del metric
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(floors > 0, np.log(values / floors), math.nan)
 
@@ -78,7 +72,7 @@ class Use:
     title: str
     about: str
     metrics: tuple[str, ...]
-    score: Score = _own
+    score: Score = own_score
     shown: Callable[[float], str] = _shared
     heavy: bool = False
 
@@ -88,13 +82,7 @@ USES = (
     Use("class", "1 − TV of the class", (ClassTotalVariation.name,)),
     Use("standard deviations", "error factor", (StandardDeviationRatio.name,), shown=_factor),
     WHOLE,
-    Use(
-        "W1",
-        "W1 / its floor",
-        (Wasserstein.name, CertifiedWasserstein.name),
-        _over_floor,
-        _factor,
-    ),
+    Use("W1", "W1 / its floor", (Wasserstein.name, CertifiedWasserstein.name), _over_floor, _factor),
     Use("Cauchy noise", "1 − TV", (CentralTotalVariation.name,), heavy=True),
     Use(
         "quantiles under Cauchy noise",
@@ -124,16 +112,10 @@ class Verdict:
     partial: str = ""
 
     @property
-    def sampled(self) -> bool:
-        return self.advised not in self.rules
-
-    @property
     def rules(self) -> tuple[str, ...]:
         """Deterministic rules, best first."""
-        return (
-            self.ranking.leader,
-            *sorted((*self.ranking.tied, *self.ranking.worse), key=self.overall.mean),
-        )
+        others = sorted((*self.ranking.tied, *self.ranking.worse), key=self.overall.mean)
+        return self.ranking.leader, *others
 
     def value(self, rule: str) -> str:
         return self.use.shown(self.overall.mean(rule))
@@ -182,11 +164,8 @@ def families(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     plain, named = frame[~several], []
     if len(plain):
         activation = str(plain["activation"].value_counts().idxmax())
-        name = (
-            NetKind(activation, 1).label
-            if ":" in activation
-            else f"small {activation_label(activation)} nets"
-        )
+        own = ":" in activation  # a user's net
+        name = NetKind(activation, 1).label if own else f"small {activation_label(activation)} nets"
         named.append((name, plain[plain["activation"] == activation]))
     if several.any():
         named.append((_SEVERAL, frame[several]))
@@ -199,16 +178,11 @@ def rows(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits) -> list[
     return [row for row in made if any(row.verdicts)]
 
 
-def measured(use: Use, frame: pd.DataFrame) -> pd.DataFrame:
-    """Measurements by which a use is judged."""
+def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | None:
     heavy = frame["noise"] == CAUCHY.family
     own = frame[frame["metric"].isin(use.metrics) & ~frame["component"].isin(BOUNDS) & (heavy == use.heavy)]
-    return own.drop_duplicates(["net", "input", "noise", "sigma", "rule", "metric", "component"])
-
-
-def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | None:
-    own = measured(use, frame)
-    overall = Overall.measured(own, use.score, traits) if len(own) else None
+    own = own.drop_duplicates(["net", "input", "noise", "sigma", "rule", "metric", "component"])
+    overall = Overall.measured(own, use.score, traits)
     if overall is None:
         return None
     deterministic = [rule for rule in overall.rules if not traits.is_sampling(rule)]
@@ -226,20 +200,16 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
 
 def _partial(use: Use, own: pd.DataFrame, overall: Overall, leader: str, traits: RuleTraits) -> str:
     """The most accurate rule with too few settings that is significantly better than the leader there."""
-    pairs = []
+    better = []
     others = [rule for rule in set(own["rule"]).difference(overall.rules) if not traits.is_sampling(rule)]
     for rule in others:
         units = own.loc[own["rule"] == rule, [*SETTING, *UNIT]].drop_duplicates()
         pair = Overall.measured(own[own["rule"].isin([rule, leader])].merge(units), use.score, traits)
         if pair and pair.beats(rule, leader, len(others)):
-            pairs.append((pair.mean(rule), rule, pair))
-    if not pairs:
-        return ""
-    mean, rule, pair = min(pairs, key=itemgetter(0))
-    return (
-        f"in {pair.places} of {overall.of} settings: {traits.label(rule)} {use.shown(mean)}, "
-        f"{traits.label(leader)} {use.shown(pair.mean(leader))}"
-    )
+            shown = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
+            text = f"in {pair.places} of {overall.of} settings: {', '.join(shown)}"
+            better.append((pair.mean(rule), text))
+    return min(better, default=(0.0, ""))[1]
 
 
 def which_rule(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:
@@ -250,35 +220,35 @@ def which_rule(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) ->
         for row in rows:
             if verdict := row.verdicts[number]:
                 uses.setdefault(traits.action(verdict.advised), []).append(row.use.title)
+        advice = [f"{action} for {labels.listed(own)}" for action, own in uses.items()]
         if len(uses) == 1:
-            parts.append(f"on {name}, {next(iter(uses))} for every use")
-        elif uses:
-            advice = [f"{action} for {labels.listed(own)}" for action, own in uses.items()]
-            parts.append(f"on {name}, {'; '.join(advice)}")
-    text = ". ".join(part[:1].upper() + part[1:] for part in parts)
-    return f"{text}." if text else ""
+            advice = [f"{next(iter(uses))} for every use"]
+        if advice:
+            parts.append(f"On {name}, {'; '.join(advice)}.")
+    return " ".join(parts)
 
 
 def when_to_sample(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:
     """For each family, samples as accurate as the best deterministic rules, and their relative time."""
     said = []
     for number, name in enumerate(names):
-        own = [v for row in rows if (v := row.verdicts[number]) and v.samples and math.isfinite(v.slowdown)]
+        own = [v for row in rows if (v := row.verdicts[number]) and math.isfinite(v.slowdown)]
         slower, faster = ([v for v in own if v.slowdown >= 1.5], [v for v in own if v.slowdown <= 1])
+        chosen = slower or faster
+        if not chosen:
+            continue
+        rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in chosen)))
+        counts = labels.span([v.samples[1] for v in chosen if v.samples], 0)
         if slower:
-            counts = [v.samples[1] for v in slower if v.samples]
-            rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in slower)))
             factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0).replace(" to ", " to 1/")
             said.append(
-                f"On {name}, {labels.span(counts, 0)} Monte Carlo samples are as accurate as {rules}, the "
-                f"best deterministic rule, and take 1/{factors} of its time."
+                f"On {name}, {counts} Monte Carlo samples are as accurate as {rules}, the best deterministic "
+                f"rule, and take 1/{factors} of its time."
             )
-        elif faster:
-            rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in faster)))
-            counts = [v.samples[1] for v in faster if v.samples]
+        else:
             said.append(
-                f"On {name}, {rules} is as accurate as {labels.span(counts, 0)} samples and faster; sample "
-                "if this is not accurate enough."
+                f"On {name}, {rules} is as accurate as {counts} samples and faster; sample if this is not "
+                "accurate enough."
             )
     return " ".join(said)
 
