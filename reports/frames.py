@@ -121,7 +121,6 @@ def _once(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_suites(frame: pd.DataFrame, suites: Collection[str], path: object) -> pd.DataFrame:
-    """Rows of some experiments, without unused categories."""
     together = frame["suites"].cat
     known = {name for text in together.categories for name in text.split(", ")}
     if unknown := [name for name in suites if name not in known]:

@@ -29,7 +29,7 @@ from sdp_bench.reports.site import PAGE
 from sdp_bench.reports.statistics.ranking import Overall, Ranking, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.writing import environment
+from sdp_bench.reports.writing import rendered
 from sdp_ref.rules import Traits
 
 _WORST = math.log(100.0)
@@ -270,19 +270,18 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
     with writing(folder):
         for entry in ordered:
             write(inside(folder, BADGES) / f"{slugs[entry]}.svg", badge(entry, first))
-        template = environment(RuleTraits()).get_template("leaderboard.html")
-        page = template.render(
-            name=NAME,
-            digest=DIGEST,
-            problems=problems(),
-            entries=ordered,
-            slugs=slugs,
-            tables=tables,
-            found={(t.use.name, standing.entry): standing for t in tables for standing in t.standings},
-            seconds={entry: seconds_of(entry.frame) for entry in entries},
-            badges=BADGES,
-        )
-        return write(folder / PAGE, page)
+        variables = {
+            "name": NAME,
+            "digest": DIGEST,
+            "problems": problems(),
+            "entries": ordered,
+            "slugs": slugs,
+            "tables": tables,
+            "found": {(t.use.name, standing.entry): standing for t in tables for standing in t.standings},
+            "seconds": {entry: seconds_of(entry.frame) for entry in entries},
+            "badges": BADGES,
+        }
+        return write(folder / PAGE, rendered("leaderboard.html", RuleTraits(), variables))
 
 
 def badge(entry: Entry, first: Table) -> str:

@@ -77,7 +77,6 @@ class Tabular:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Words that distinguish this table from others."""
         table = self.table
         nets = (table.experiment, table.activation, str(table.depth))
         return (*nets, table.metric.name, table.under, table.variant, table.recipe, self.component)

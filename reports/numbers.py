@@ -70,7 +70,6 @@ class Number:
 
     @property
     def positions(self) -> NDArray[np.int32]:
-        """Positions of the rows in the frame."""
         return np.frombuffer(self.rows, np.int32)
 
     @property
@@ -167,7 +166,6 @@ def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int
 def _html(
     metric: Metric, own: Mapping[str, NDArray[Any]], varies: Sequence[str] | None, drilled: Mapping[str, str]
 ) -> Iterator[str]:
-    """Rows of a table; with `varies` they have a cell that distinguishes them."""
     value, floor = own["value"], own["floor"]
     level = metric.indistinguishable(value, floor, own["floor95"]) & metric.has_floor
     shown = (metric.shown(value), metric.shown(floor), level, metric.known_error(own["stderr"]))

@@ -178,7 +178,6 @@ def results_of(store: Queries, numbers: Sequence[int] = (), runtime: tuple[Row, 
 
 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:
-    """Settings by name of their options, formatted."""
     design = asdict(replace(settings.design, noise=None))
     sizes = {}
     for name, size in settings.sizes.items():

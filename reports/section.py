@@ -89,7 +89,6 @@ class Section:
 
     @property
     def template(self) -> Path:
-        """Path of the section's template."""
         return Path(inspect.getfile(type(self))).with_name("template.html")
 
 

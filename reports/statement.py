@@ -156,7 +156,6 @@ class Trial:
 
     @property
     def fewest(self) -> int:
-        """Smallest number of replicates of an effect."""
         return min(len(effect.values) for effect in self.effects)
 
     @functools.cached_property
@@ -290,7 +289,6 @@ class Evidence:
         self._made: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Cache something made from the results."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -407,7 +405,6 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
 def _corrected(
     p: Mapping[Which, tuple[float, float]], families: list[list[Which]]
 ) -> dict[Which, tuple[float, float]]:
-    """p-values by Holm's method, the largest over the families of a trial."""
     largest = dict.fromkeys(p, (0.0, 0.0))
     for family in families:
         sides = (holm([p[which][side] for which in family]).tolist() for side in (0, 1))
@@ -444,7 +441,6 @@ def _undecided(trial: Trial, could: bool, family: int) -> str:
 
 
 def paired(frame: pd.DataFrame, replicate: Sequence[str]) -> pd.DataFrame:
-    """Mean values by replicate (rows) and rule (columns)."""
     return frame.pivot_table("value", list(replicate), "rule", aggfunc="mean", observed=True)
 
 

@@ -68,6 +68,10 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
     return templates
 
 
+def rendered(template: str | Path, traits: RuleTraits, variables: Mapping[str, Any]) -> str:
+    return environment(traits).get_template(str(template)).render(variables)
+
+
 def _shown(value: Any) -> Any:
     """Value for a template, without control characters for terminal or browser and without local paths."""
     if not isinstance(value, str):

@@ -23,7 +23,7 @@ from sdp_bench.reports.folder import inside, tags, write
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.tables import displayed
-from sdp_bench.reports.writing import environment
+from sdp_bench.reports.writing import rendered
 from sdp_ref.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
     if moments:
         drawn.append(drawings.covariances(oracle, prediction))
     context["figures"] = [figure for figure in drawn if figure is not None]
-    return environment(traits).get_template(str(_TEMPLATE)).render(context)
+    return rendered(_TEMPLATE, traits, context)
 
 
 def command(key: str, database: Path, folder: Path) -> str:

@@ -273,7 +273,6 @@ class Measured:
 
 
 def _answer(parts: Sequence[Part], evidence: Evidence) -> Answer | None:
-    """Trial of a statement under each convention and recipe."""
     traits = evidence.results.traits
     columns = tuple(CONVENTIONS) if any(part.scale is SHARE for part in parts) else ("",)
     trials: dict[Convention, list[Effect]] = {}
@@ -338,7 +337,6 @@ _ABOUT = (
 
 
 def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Number]:
-    """Means of all rules and sigmas in the claims, with the measurements behind them."""
     cells = {
         (measured, part.depth, sigma, actual)
         for parts in PARTS.values()

@@ -56,7 +56,7 @@ from sdp_bench.reports.style.labels import escaped
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.style.theme import INK, LIGHT, ORDERED, Style, shade
 from sdp_bench.reports.tables.tables import differences
-from sdp_bench.reports.writing import environment
+from sdp_bench.reports.writing import rendered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -192,7 +192,6 @@ def _levels(effects: Iterable[Effect]) -> dict[str, Style]:
 
 
 def _draw(axes: Axes, trials: Sequence[Trial], names: Sequence[str], styled: Mapping[str, Style]) -> None:
-    """Draw a row for each trial, with its effects by noise level or the deciding one."""
     for place, trial in enumerate(trials):
         effects = trial.effects if styled else (trial.deciding,)
         for k, effect in enumerate(effects):
@@ -318,7 +317,6 @@ def _shown(evidence: Evidence) -> Iterator[Counterpart]:
 
 
 def _repeated(evidence: Evidence, experiment: Experiment) -> str:
-    """Number of seeds of an experiment in words; empty without any."""
     seeds = int(evidence.of(experiment.name)["seed"].nunique())
     return labels.plural(seeds, "seed") if seeds else ""
 
@@ -366,7 +364,6 @@ class Rulings:
 
     @property
     def summary(self) -> str:
-        """The tally as a sentence."""
         (first, number), *others = self.tally.items()
         verb = "is" if number == 1 else "are"
         counts = [f"{number} {verb} {first}", *(f"{count} {outcome}" for outcome, count in others)]
@@ -429,32 +426,28 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
     topics = [_led(topic, places) for topic in rulings.topics]
     nearest = nearness(results.frame)
     dvia_table = table_28(results.frame)
-    html = (
-        environment(results.traits)
-        .get_template(str(_TEMPLATE))
-        .render(
-            topics=topics,
-            forests={one.key: forest(one) for topic in topics for one in topic.statements},
-            main=main_forest(topics),
-            main_claim=rulings.main_claim,
-            counts=rulings.tally,
-            summary=rulings.summary,
-            nearness=nearest,
-            dvia=rulings.about_dvia,
-            dvia_outcomes=rulings.outcomes_of_dvia,
-            dvia_table=dvia_table,
-            nearer=nearer(results.frame),
-            columns=columns(results.frame),
-            names=METRICS,
-            shown_conventions=_CONVENTIONS,
-            shown_unreached=_UNREACHED,
-            counterparts=[_to(places, one) for one in counterparts(evidence)],
-            source=results.title,
-            finished=results.meta.get("finished") or "",
-            table=TABLE,
-            latex=LATEX,
-        )
-    )
+    variables = {
+        "topics": topics,
+        "forests": {one.key: forest(one) for topic in topics for one in topic.statements},
+        "main": main_forest(topics),
+        "main_claim": rulings.main_claim,
+        "counts": rulings.tally,
+        "summary": rulings.summary,
+        "nearness": nearest,
+        "dvia": rulings.about_dvia,
+        "dvia_outcomes": rulings.outcomes_of_dvia,
+        "dvia_table": dvia_table,
+        "nearer": nearer(results.frame),
+        "columns": columns(results.frame),
+        "names": METRICS,
+        "shown_conventions": _CONVENTIONS,
+        "shown_unreached": _UNREACHED,
+        "counterparts": [_to(places, one) for one in counterparts(evidence)],
+        "finished": results.meta.get("finished") or "",
+        "table": TABLE,
+        "latex": LATEX,
+    }
+    html = rendered(_TEMPLATE, results.traits, variables)
     navigation = [(f"topic-{one.key}", one.title) for one in topics]
     navigation += [("dvia", "The paper’s DVIA")] if dvia_table else []
     navigation += [("conventions", "Conventions")] if nearest else []
@@ -464,8 +457,6 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
 
 
 def _led(topic: Topic, places: Mapping[str, str]) -> Topic:
-    """Topic without links to places that do not exist."""
-
     def led(one: Statement) -> Statement:
         regular = one.regular and _to(places, one.regular)
         return replace(one, answer=_to(places, one.answer), regular=regular)

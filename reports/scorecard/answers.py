@@ -125,12 +125,10 @@ class Answer:
 
     @property
     def largest(self) -> float:
-        """The larger of the two scores, which scales bars."""
         return max(self.error.score, self.linear.score if self.linear else 0.0)
 
     @property
     def accuracy(self) -> str:
-        """Whether the recommended rule is accurate enough."""
         words = {True: "accurate enough", False: "not accurate enough", None: "accuracy undecided"}
         return words[self.error.is_small(self.use)]
 
@@ -160,7 +158,6 @@ def answers(frame: pd.DataFrame, traits: RuleTraits, costs: Sequence[CostTable])
 def _answer(
     use: Use, part: pd.DataFrame, raw: pd.DataFrame, traits: RuleTraits, seconds: dict[str, float]
 ) -> Answer | None:
-    """The answer at one noise level, from one number for each measurement, and the `raw` numbers."""
     family, sigma = str(part["noise"].iloc[0]), float(part["sigma"].iloc[0])
     metric = recorded_metric(str(part["metric"].iloc[0]))
     replicates = Replicates.of(metric, part, traits)

@@ -59,7 +59,6 @@ class Verdict:
 
     @property
     def details(self) -> str:
-        """Subject and lines as plain text, not wrapped."""
         return "\n".join([self.subject, *(f"  {line}" for line in self.lines)]).translate(_PLAIN)
 
     @property
@@ -69,8 +68,6 @@ class Verdict:
 
 @dataclass(frozen=True)
 class CostTable:
-    """Costs of rules on one kind of net."""
-
     title: str
     by_rule: Mapping[str, Cost]
 

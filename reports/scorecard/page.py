@@ -25,7 +25,7 @@ from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.tables import headline
-from sdp_bench.reports.writing import environment, recorded
+from sdp_bench.reports.writing import recorded, rendered
 
 CONFORMANCE = "conformance.json"
 FILES = (PAGE, DATA, CONFORMANCE)
@@ -107,36 +107,31 @@ def build(card: Scorecard, folder: Path) -> Path:
 
 def page(card: Scorecard) -> str:
     results, judged = card.results, card.judged
-    frame = results.frame
-    return (
-        environment(results.traits)
-        .get_template(str(_TEMPLATE))
-        .render(
-            ratios=RATIOS,
-            ordinal=ordinal,
-            meta={"command": "", "finished": "", "seconds": 0} | dict(results.meta),
-            title=", ".join(each.label for each in judged) or "Which rule for this net",
-            judged=judged,
-            notes=card.notes,
-            measured=_measured(frame),
-            few=_few(frame),
-            answers=card.answers,
-            choice=card.choice,
-            recommended=results.traits.recommended,
-            costs=card.costs,
-            figures=_figures(results),
-            styles=results.styles,
-            tables=results.tables,
-            left_out=results.meta.get("left_out", ()),
-            ours={each.candidate.name for each in judged},
-            failures=results.failed_together,
-            undefined=results.undefined,
-            settings=recorded(results.meta),
-            nets=results.meta.get("nets", ()),
-            data=DATA,
-            conformance=CONFORMANCE,
-        )
-    )
+    variables = {
+        "ratios": RATIOS,
+        "ordinal": ordinal,
+        "meta": {"command": "", "finished": "", "seconds": 0} | dict(results.meta),
+        "title": ", ".join(each.label for each in judged) or "Which rule for this net",
+        "judged": judged,
+        "notes": card.notes,
+        "measured": _measured(results.frame),
+        "few": _few(results.frame),
+        "answers": card.answers,
+        "choice": card.choice,
+        "recommended": results.traits.recommended,
+        "costs": card.costs,
+        "figures": _figures(results),
+        "styles": results.styles,
+        "tables": results.tables,
+        "left_out": results.meta.get("left_out", ()),
+        "failures": results.failed_together,
+        "undefined": results.undefined,
+        "settings": recorded(results.meta),
+        "nets": results.meta.get("nets", ()),
+        "data": DATA,
+        "conformance": CONFORMANCE,
+    }
+    return rendered(_TEMPLATE, results.traits, variables)
 
 
 def ordinal(number: int) -> str:
@@ -146,7 +141,6 @@ def ordinal(number: int) -> str:
 
 
 def _figures(results: Results) -> list[Figure]:
-    """Figures of accuracy over noise, by the first measured 1 - TV, and against cost."""
     of_classes = [table for table in results.tables if table.metric.name == ClassTotalVariation.name]
     over_noise = by_family(headline(results.tables) or of_classes, results.traits)
     found = choice(results.tabled, results.traits)
@@ -166,6 +160,5 @@ def _measured(frame: pd.DataFrame) -> str:
 
 
 def _few(frame: pd.DataFrame) -> bool:
-    """Whether some kind of net has too few nets and inputs to estimate a spread."""
     kinds = frame.groupby(["activation", "depth", "network", "metric"])
     return bool(len(frame)) and bool(((kinds["net"].nunique() < 3) & (kinds["input"].nunique() < 3)).any())

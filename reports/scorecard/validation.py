@@ -198,7 +198,6 @@ def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[st
 def _plan(
     question: Question, progress: Progress
 ) -> tuple[OwnNet | None, list[Experiment], Settings, list[str]]:
-    """Build and check the net, experiments, settings and notes of the run."""
     given = dict(question.options)
     if question.net is None and not question.experiments:
         smoke = question.preset == "smoke"
@@ -227,7 +226,6 @@ def _plan(
 def _conformed(
     candidate: Candidate, plugins: tuple[Plugin, ...], limit: float, progress: Progress
 ) -> Candidate:
-    """Candidate with the report of the conformance kit, or the reason why there is none."""
     progress.say(f"conformance kit on {candidate.name}")
     try:
         report = kit.conformance(candidate.name, plugins, Limits(limit))

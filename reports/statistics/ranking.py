@@ -301,7 +301,6 @@ class Replicates(Scores, Comparison):
 
 
 def _group_means(values: NDArray[np.float64], groups: NDArray[np.int64]) -> Any:
-    """Means over the pairs of each group, along the first axis."""
     counts = np.bincount(groups)
     member = (groups == np.arange(len(counts))[:, np.newaxis]) / counts[:, np.newaxis]
     return member @ values
@@ -347,7 +346,6 @@ Score = Callable[[Metric, NDArray[np.float64], NDArray[np.float64]], NDArray[np.
 def own_score(
     metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the scores of the metric itself."""
     return np.asarray(metric.score(values, floors))
 
 

@@ -206,7 +206,6 @@ def clean(text: str) -> str:
 
 
 def log_scale(axis: Any) -> None:
-    """Make an axis logarithmic, with plain numbers at some powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     def power(value: float, _: Any) -> str:
@@ -304,7 +303,6 @@ class Line:
 
 
 def draw_over_scale(axes: Axes, lines: Iterable[Line], ylabel: str = "accuracy (%)") -> None:
-    """Draw lines over the logarithm of the scale."""
     for line in lines:
         values = line.values.sort_index()
         if list(values.index) == [0.0]:

@@ -66,7 +66,6 @@ class Style:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Arguments of matplotlib's `plot`."""
         return {
             "color": self.colour,
             "marker": self.marker,

@@ -51,7 +51,6 @@ def band_handle(rules: Sequence[str]) -> Any:
 
 
 def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
-    """Draw a table's first component."""
     rows = [row for row in table.rows if row.component == table.rows[0].component]
     shown: list[float] = []
     for rule in _lined(table):

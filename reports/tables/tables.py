@@ -381,7 +381,6 @@ def suite_title(experiment: str) -> str:
 
 
 def by_experiment(tables: Iterable[Table]) -> dict[str, list[Table]]:
-    """Tables by experiment, in the order of the page."""
     by_name: dict[str, list[Table]] = {}
     for table in tables:
         by_name.setdefault(table.experiment, []).append(table)
@@ -409,8 +408,6 @@ def headline(tables: Sequence[Table]) -> list[Table]:
 
 @dataclass(frozen=True)
 class Difference:
-    """One cell of the run and its counterpart in the paper."""
-
     table: Table
     row: Row
     cell: Cell
@@ -429,7 +426,6 @@ class Difference:
 
     @property
     def differs(self) -> bool:
-        """Whether the gap is wider than the spread."""
         return abs(self.gap) > self.spread
 
     @property

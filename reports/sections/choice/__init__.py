@@ -421,7 +421,6 @@ def draw(
 
 
 def _time_axis(axes: Any) -> None:
-    """Write times at the powers of ten of a logarithmic axis."""
     low, high = axes.get_xlim()
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     powers = [10.0**power for power in range(first, last + 1)]
@@ -508,7 +507,6 @@ def how_often_best(bands: Sequence[Band]) -> pd.DataFrame:
 
 
 def _rounded(samples: float) -> str:
-    """Sample count to two figures."""
     if math.isnan(samples):
         return "–"
     return "< 5" if samples < 5 else f"{float(f'{samples:.2g}'):,.0f}"
@@ -541,8 +539,6 @@ def choices(results: Results) -> list[Block]:
 
 
 class WhichRule(Section):
-    """Recommended rules by budget, and the accuracy-cost front."""
-
     name = "choice"
     title = "Which rule when"
     page = CHOICE
@@ -564,7 +560,6 @@ class WhichRule(Section):
         }
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        """Yield mean accuracies that are not in a table, whose list they would share."""
         tabled = {cell.rows for table in results.tables for row in table.rows for cell in row.cells if cell}
         for band in bands_of(context["choice"]):
             page = Page(f"{slug('choice', band.title)}.html", band.title, "which rule when", self.name)

@@ -26,8 +26,6 @@ _COLUMNS = (*_KINDS, "net", "input", "noise", "sigma", "metric_spec", "samples",
 
 
 class WhatWasRun(Section):
-    """The design of each experiment, next to the paper's."""
-
     name = "fidelity"
     title = "What was run"
     page = MEASURED
@@ -43,7 +41,6 @@ class WhatWasRun(Section):
 
 
 def what_ran(frame: pd.DataFrame, results: Results) -> Iterator[str]:
-    """Sentences on the size of the results, and on the machine; `frame` has an oracle."""
     meta, traits = results.meta, results.traits
     nets = frame.drop_duplicates("net")
     kinds = nets.drop_duplicates(["activation", "depth", "network"])
@@ -72,7 +69,6 @@ def what_ran(frame: pd.DataFrame, results: Results) -> Iterator[str]:
 
 
 def missing(results: Results) -> Iterator[str]:
-    """Sentences on failures and on skipped rules and experiments."""
     if len(results.failed):
         yield f"{labels.plural(len(results.failed), 'failure')}, listed below."
     skipped: dict[str, list[str]] = {}  # rules with their nets, and experiments

@@ -79,7 +79,6 @@ def _over_sigma(
 
 
 def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
-    """Each metric on the kind of net that has most of them."""
     kinds: dict[tuple[str, int, str, str], list[Table]] = {}
     for table in sorted(tables, key=lambda table: table.metric.rank):
         kinds.setdefault((table.activation, table.depth, table.noise, table.recipe), []).append(table)
@@ -169,8 +168,6 @@ BINS_OF_THE_RULE = ("joint extremes", "single outputs")
 
 
 class Figures(Section):
-    """Figures of the tables."""
-
     name = "figures"
     title = "Figures"
     page = CHARTS

@@ -62,8 +62,6 @@ class Agreement:
 
 
 class MeasuredHere(Section):
-    """Measurements of the run next to the committed ones: a check of the installation."""
-
     name = "here"
     title = "Measured here"
     page = OVERVIEW

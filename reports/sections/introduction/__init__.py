@@ -104,8 +104,6 @@ def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
 
 
 class LayerOfIntroduction(Section):
-    """Accuracy over the scale of a distribution, by the layer at which it is introduced."""
-
     name = "introduction"
     title = "Layer of introduction"
     order = 114

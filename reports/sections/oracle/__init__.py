@@ -29,8 +29,6 @@ _ABOUT = (
 
 
 class OracleError(Section):
-    """Error of the oracle's numbers, from two checks, and its precision."""
-
     name = "oracle"
     title = "The oracle’s error"
     page = MEASURED
@@ -44,7 +42,6 @@ class OracleError(Section):
         return {"oracle_errors": oracle_errors(results.frame), "oracle_precision": drawn}
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        """Counts of the second oracle, and pairs with ten times the samples."""
         del results
         page = Page("oracle.html", "The oracle’s own error", ONCE, self.name, _ABOUT)
         of_oracle = ("sigma", "component", "samples")
@@ -117,7 +114,6 @@ def precision(frame: pd.DataFrame) -> Context:
 
 
 def _moves(part: pd.DataFrame) -> pd.DataFrame:
-    """Measurements with both sample counts, the largest change in standard errors first."""
     measurement = ["net", "input", "sigma", "rule", "component"]
     named = part.assign(row=part.index)
     columns = ["value", "stderr", "row"]

@@ -113,7 +113,6 @@ class Verdict:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Deterministic rules, best first."""
         others = sorted((*self.ranking.tied, *self.ranking.worse), key=self.overall.mean)
         return self.ranking.leader, *others
 
@@ -129,7 +128,6 @@ class Verdict:
         return f"{high} to {low}" if self.use.shown is _shared else f"{low} to {high}"
 
     def seconds(self, rule: str) -> float:
-        """Time for one input to two digits; NaN if unknown."""
         cost = self.costs.by_rule.get(rule)
         return float(f"{cost.seconds:.2g}") if cost else math.nan
 
@@ -291,7 +289,6 @@ def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Fig
 
 
 def _band(verdict: Verdict, traits: RuleTraits) -> Band:
-    """All settings as one, for the chart of a single condition."""
     overall, costs = verdict.overall, verdict.costs
     standings = tuple(
         Standing(rule, 1 - overall.mean(rule), overall.half_width(rule), None, *front(rule, overall, costs))
@@ -303,8 +300,6 @@ def _band(verdict: Verdict, traits: RuleTraits) -> Band:
 
 
 class Overview(Section):
-    """Answers, and verdicts by use; without measurements, how to make some."""
-
     name = "overview"
     title = "Answers"
     page = OVERVIEW
@@ -333,7 +328,6 @@ class Overview(Section):
 
 
 def _news(results: Results) -> str:
-    """What the newest run measured."""
     frame = results.frame
     if not {"run", *MEASUREMENT} <= set(frame) or frame.empty:
         return ""

@@ -132,7 +132,6 @@ class SingleReLU:
 
     @property
     def sentences(self) -> list[str]:
-        """Findings in words: one on W1, one on the theorem."""
         return [_sentence_on_w1(self.nearer), _sentence_on_theorem(self.checks)]
 
 

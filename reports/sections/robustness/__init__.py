@@ -98,7 +98,6 @@ def _set_of(name: str, own: pd.DataFrame) -> Context:
 
 
 def _row(table: pd.DataFrame, objective: str, scale: float, radius: str) -> dict[str, Any]:
-    """Accuracies of a model; `weakest` is an upper bound on robust accuracy."""
     known, attack = dict(table.xs((objective, scale))), attacked(objective)
     row = {
         name: float(known.get(column, math.nan))
@@ -121,7 +120,6 @@ def _row(table: pd.DataFrame, objective: str, scale: float, radius: str) -> dict
 
 
 def _finding(title: str, best: Sequence[Mapping[str, Any]], radius: str) -> str:
-    """Accuracy of each objective under attack at its best scale, in words."""
     printed = {OBJECTIVES[name].label: accuracy for name, accuracy in PAPER.items()}
     required = [row for row in best if not math.isnan(row["required"])]
     parts = [
@@ -161,8 +159,6 @@ def _finding(title: str, best: Sequence[Mapping[str, Any]], radius: str) -> str:
 
 
 def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) -> Iterator[Figure]:
-    """Accuracies under noise and attack as in the paper, and all attacks."""
-
     def measured(objective: str, column: tuple[str, str, str], style: Style) -> list[Line]:
         if objective not in table.index or column not in table:
             return []
@@ -227,8 +223,6 @@ def _figure(
 
 
 class Robustness(Section):
-    """Accuracy under noise and attacks, over the scale of the noise in training."""
-
     name = "robustness"
     title = "Robustness"
     order = 112

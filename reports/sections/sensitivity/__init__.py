@@ -32,8 +32,6 @@ AGREEMENT = ("sdp", "marginal_sdp")
 
 
 class WhatIsOpen(Section):
-    """Table 1 of the paper under every choice that it leaves open."""
-
     name = "sensitivity"
     title = "Sensitivity"
     page = PAPER
@@ -101,7 +99,6 @@ def sensitivity(frame: pd.DataFrame) -> Context | None:
 
 
 def _said(title: str, variants: Sequence[Context], sigmas: Sequence[float]) -> Iterator[str]:
-    """Sentences on the order of SDP and DVIA over variants, and on the range of SDP."""
     every, last = [variant["means"] for variant in variants], sigmas[-1]
     for dvia, version in DVIA.items():
         parts = []

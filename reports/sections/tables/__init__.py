@@ -19,8 +19,6 @@ MOST_CELLS = 3000
 
 
 class Tables(Section):
-    """Tables of every experiment that no other section displays."""
-
     name = "tables"
     title = "Tables"
     order = 60
@@ -67,7 +65,6 @@ class Tables(Section):
 
 
 def _experiments(tables: Sequence[Table], traits: RuleTraits) -> list[Context]:
-    """Tables by experiment and kind of net, with notes on indefinite predicted covariances."""
     made: list[Context] = []
     for name, own in by_experiment(tables).items():
         kinds: dict[tuple[str, int, str], list[Table]] = {}
