@@ -81,8 +81,8 @@ class Entry:
     """One rule of one entry.
 
     `name` identifies it on the page: the spec of the rule, with the name of its file if several files have
-    different measurements of a rule with this spec. `frame` has its measurements of the problem set,
-    `left_out` the reasons why problems are missing, and `plugin` its code if the rule is not built in.
+    different measurements of it. `frame` has its measurements of the problem set, `left_out` the reasons why
+    problems are missing, and `plugin` its code if the rule is not built in.
     """
 
     name: str
@@ -113,10 +113,7 @@ def problems() -> pd.DataFrame:
 
 
 def read(paths: Sequence[Path]) -> list[Entry]:
-    """Read entries from results files and export folders; identical measurements of a rule are read once.
-
-    A UserError is raised if a file is not readable or has no measurement of the problem set.
-    """
+    """Read entries from results files and export folders; identical measurements of a rule are read once."""
     found: list[Entry] = []
     for path in paths:
         with opened(path) as store:
@@ -184,10 +181,7 @@ class Standing:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Standings of one use, best first, and the cheapest of the rules tied with the best, if it is known.
-
-    The cheapest rule is one of those that solved all problems, by the time per input in their files.
-    """
+    """Standings of one use, best first, and the cheapest of the rules tied with the best on all problems."""
 
     use: Use
     standings: tuple[Standing, ...]
@@ -252,10 +246,9 @@ BADGES = "badges"
 
 
 def build(paths: Sequence[Path], folder: Path) -> Path:
-    """Write the leaderboard of entries (results files or export folders) and return its page.
+    """Write the leaderboard of entries (results files or export folders) with badges; return its page.
 
-    `folder` receives ``index.html`` and the folder ``badges``. Raises UserError if an
-    entry cannot be read or foreign files are in the way, and RunFailedError if the folder is not writable.
+    Raises UserError if an entry cannot be read or foreign files are in the way.
     """
     entries = read(paths)
     tables = [table(entries, use) for use in USES]

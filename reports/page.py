@@ -100,7 +100,7 @@ def build(
     results: Results,
     folder: Path,
     sections: Sequence[Section] | None = None,
-    say: Callable[[str], object] = lambda line: None,
+    say: Callable[[str], object] = lambda _: None,
 ) -> Path:
     """Write the report of a run, and that of the committed results if given; return the first page.
 
@@ -135,7 +135,7 @@ def build_single(
     results: Results,
     folder: Path,
     sections: Sequence[Section] | None = None,
-    say: Callable[[str], object] = lambda line: None,
+    say: Callable[[str], object] = lambda _: None,
 ) -> Path:
     """Write the report as a single page without other files, and return its path.
 

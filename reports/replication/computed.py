@@ -45,9 +45,8 @@ def _theorem(chosen: Callable[[Optimality], bool]) -> Rule:
 
 def _nearer(_: Evidence) -> Answer:
     relu = single_relu()
-    spans = [(low / relu.nearer.sigma, high / relu.nearer.sigma) for low, high in relu.nearer.intervals]
     return Answer.certain(
-        holds=all(max(abs(low), abs(high)) <= _NEAR_ZERO for low, high in spans),
+        holds=all(max(abs(low), abs(high)) <= _NEAR_ZERO for low, high in relu.nearer),
         found=relu.sentences[0] + f" “Very close” is {_NEAR_ZERO:g}σ or less here.",
         fidelity="quadrature, σ = 0.1 as in the figure; |μ| ≤ 5σ",
         address="#relu",

@@ -69,12 +69,10 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Compare every convention with the paper, each kind of number in the cells that all conventions have.
 
     The result has `conventions`, closest first, `unreached` cells, farthest first, and the number of compared
-    `cells` by kind. Return None if fewer than two conventions were measured.
-
-    A convention is a training `recipe` and a `partition` of the outputs, on which only 1 - TV depends. Its
-    `gaps` are by measured kind, one of :data:`KINDS`. Its `place` is the share of conventions that are closer
-    to the paper (of recipes, for kinds without a partition), averaged over the kinds that were measured under
-    every recipe.
+    `cells` by kind. Return None if fewer than two conventions were measured. A convention is a training
+    `recipe` and a `partition` of the outputs, on which only 1 - TV depends. Its `gaps` are by kind. Its
+    `place` is the share of conventions that are closer to the paper (of recipes, for kinds without a
+    partition), averaged over the kinds that were measured under every recipe.
     """
     means = _means(frame)
     gaps: dict[str, dict[tuple[str, str], Gap]] = {}

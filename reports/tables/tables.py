@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -51,20 +51,19 @@ def displayed(name: str, kind: NetKind) -> Metric:
 
 
 def variants(specs: Collection[str]) -> dict[str, str]:
-    """Return names for the variants of one metric, by spec, from the options in which they differ.
+    """Return names for the variants of one metric, by spec: the options in which they differ, as words.
 
-    An example is ``bins 20, bin range joint``. The variant with default options comes first. The name is
-    empty if there is only one variant.
+    An example is ``bins 20, bin range joint``. The variant with default options comes first. A single variant
+    has an empty name.
     """
-    options = {spec: _options(spec) for spec in specs}
-    written = list(options.values())
-    differing = [name for own in written for name in own if len({other.get(name) for other in written}) > 1]
+    options = pd.DataFrame({spec: _options(spec) for spec in specs})  # a row for each option
+    differing = options[options.nunique(axis=1, dropna=False) > 1]
     usual = _options(next(iter(specs)).partition(":")[0])
     return {
         spec: ", ".join(
-            f"{name.replace('_', ' ')} {own[name]}" for name in dict.fromkeys(differing) if name in own
+            f"{name.replace('_', ' ')} {value}" for name, value in differing[spec].dropna().items()
         )
-        for spec, own in sorted(options.items(), key=lambda item: (item[1] != usual, item[0]))
+        for spec in sorted(specs, key=lambda spec: (_options(spec) != usual, spec))
     }
 
 
@@ -89,11 +88,10 @@ class Cell:
 
     `sd` has n - 1 in its denominator (NaN for a single measurement). Of `count` measurements,
     `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, and `negative` are
-    below zero by more than rounding. `bracket` is the largest relative distance between proven bounds (NaN
-    without bounds). `score` is the mean by which rules are ranked (lower is better; NaN if they are not).
-    `best` marks the lowest score of the row and those statistically tied with it; `leads` does so among rules
-    that do not sample, and `sampling` marks the others. `rows` are the labels of the
-    measurements.
+    below zero by more than rounding. `bracket` is the largest relative distance between proven bounds.
+    `score` is the mean by which rules are ranked (lower is better; NaN if they are not). `best` marks the
+    lowest score of the row and those statistically tied with it; `leads` does so among rules that do not
+    sample. `rows` are the labels of the measurements.
     """
 
     rule: str
@@ -215,11 +213,10 @@ class Table:
 def tables(
     frame: pd.DataFrame, traits: RuleTraits, experiments: Sequence[str] | None = None
 ) -> Iterator[Table]:
-    """Yield every table of the report, sorted by experiment, then kind of net, then metric.
+    """Yield every table of the report, sorted by experiment (default: all), kind of net and metric.
 
-    `frame` is the result of :func:`sdp_bench.reports.tables.frame.checked`; `experiments` selects experiments
-    (default: all). Variants of a metric and recipes of nets have tables of their own; the companion of a
-    metric is shown in the metric's table.
+    Variants of a metric and recipes of nets have tables of their own; the companion of a metric is shown in
+    the metric's table.
     """
     shown = sorted(frame["experiment"].unique()) if experiments is None else experiments
     metrics = frame["metric"][frame["experiment"].isin(shown)].unique()
@@ -354,24 +351,17 @@ def _usual(metric: Metric, floors: Iterable[float]) -> float:
 
 
 def told_apart(tables: Sequence[Table]) -> list[str]:
-    """Return names of the tables' nets; equal names are extended until they differ, if possible.
-
-    Kind of nets, noise and recipe come first, followed by network, experiment and metric as far as needed.
-    """
+    """Return names of the tables' nets; equal ones are extended by network, experiment and metric."""
     names = [table.nets_label for table in tables]
-    distinctions: tuple[Callable[[Table], str], ...] = (
-        lambda table: table.network.removeprefix(f"{table.activation} "),
-        lambda table: suite_title(table.experiment),
-        lambda table: table.label,
+    distinctions = (
+        [table.network.removeprefix(f"{table.activation} ") for table in tables],
+        [suite_title(table.experiment) for table in tables],
+        [table.label for table in tables],
     )
     for words in distinctions:
-        known: dict[str, set[str]] = {}
-        for name, table in zip(names, tables, strict=True):
-            known.setdefault(name, set()).add(words(table))
-        names = [
-            f"{name}, {words(table)}" if len(known[name]) > 1 else name
-            for name, table in zip(names, tables, strict=True)
-        ]
+        pairs = list(zip(names, words, strict=True))
+        several = {name for name, word in pairs for other in pairs if other[0] == name and other[1] != word}
+        names = [f"{name}, {word}" if name in several else name for name, word in pairs]
     return names
 
 
@@ -387,23 +377,21 @@ def by_experiment(tables: Iterable[Table]) -> dict[str, list[Table]]:
     return {name: by_name[name] for name in (*experiments(), *sorted(by_name)) if name in by_name}
 
 
+_HEADLINES = (HeadlineTotalVariation, AxisTotalVariation)
+
+
 def headline(tables: Sequence[Table]) -> list[Table]:
     """Tables that decide which rule is best: headline, else paper-like metric; Gaussian noise if present.
 
     Of several variants of a metric on the same nets, the first counts.
     """
     tables = [table for table in tables if not noise_words(table.noise)] or tables
-    for kind in (HeadlineTotalVariation, AxisTotalVariation):
-        first: dict[tuple[object, ...], Table] = {}
-        for table in tables:
-            if isinstance(table.metric, kind):
-                nets = (table.experiment, table.network, table.activation, table.depth)
-                first.setdefault((table.metric.name, *nets, table.recipe, table.noise), table)
-        if first:
-            return sorted(
-                first.values(), key=lambda t: (activation_rank(t.activation), t.activation, t.depth)
-            )
-    return []
+    of_kinds = ([t for t in tables if isinstance(t.metric, kind)] for kind in _HEADLINES)
+    first: dict[tuple[object, ...], Table] = {}
+    for table in next(filter(None, of_kinds), ()):
+        nets = (table.experiment, table.network, table.activation, table.depth)
+        first.setdefault((table.metric.name, *nets, table.recipe, table.noise), table)
+    return sorted(first.values(), key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,9 @@ class Standing:
     """One rule in one condition.
 
     `value` is the mean on the metric's scale, and `half_width` half of its 95 % interval (NaN if unknown).
-    `worth` is the number of Monte Carlo samples with the same accuracy: ``("", 40)``, ``("<", 5)`` or ``(">",
-    1000)``. `front` is ``"on"``, ``"off"`` or ``"undecided"``. If it is off, `beaten_by` is the most accurate
-    of the rules that beat it and take no longer. `rows` are the labels of the measurements.
+    `worth` is the number of Monte Carlo samples with the same accuracy (:func:`as_accurate`). If it is off
+    the `front`, `beaten_by` is the most accurate of the rules that beat it and take no longer. `rows` are the
+    labels of the measurements.
     """
 
     rule: str
@@ -68,10 +68,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Answer:
-    """Rankings of the rules within one budget, of all and of the deterministic ones.
-
-    `sampling` says whether the rule with the best mean samples.
-    """
+    """Rankings of all rules and of deterministic ones within one budget; `sampling`: the best rule samples."""
 
     budget: float
     best: Ranking | None
@@ -292,9 +289,8 @@ def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | No
 def front(rule: str, replicates: Replicates | Overall, costs: Costs) -> tuple[str, str]:
     """Return whether a rule is on the front (`ON`, `OFF` or `UNDECIDED`), and the best rule beating it.
 
-    Its rivals are the rules that take no longer. The rule is off the front if a rival is significantly more
-    accurate (at 5 % over their number), on it if the rule is significantly more accurate than each of them,
-    and otherwise undecided, as are rules without a time.
+    Its rivals are the rules that take no longer. It is off the front if a rival is significantly more
+    accurate (at 5 % over their number), and on it if it is significantly more accurate than each of them.
     """
     if rule not in costs.by_rule:
         return UNDECIDED, ""
@@ -320,8 +316,7 @@ def choice_figures(blocks: Sequence[Block]) -> tuple[Figure | None, Figure | Non
     """Return the main figure, and one with further kinds of nets; None without panels.
 
     The first has up to three kinds of the first non-linearity (fewest layers, most, and one between), each at
-    the smallest, a middle and the largest sigma for which all of them were measured. The second has all
-    others at the middle one of their sigmas.
+    the smallest, a middle and the largest common sigma. The second has all others at their middle sigma.
     """
     bands = blocks[0].bands
     first = _ends_and_middle([band for band in bands if band.activation == bands[0].activation])
@@ -376,10 +371,7 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
 def draw(
     axes: Axes, band: Band, condition: Condition, styled: dict[str, Style]
 ) -> list[tuple[float, float, str, str]]:
-    """Draw accuracy against cost in one condition, in which at least one rule has a time.
-
-    Return the points with their labels and colours; Monte Carlo has no label.
-    """
+    """Draw accuracy against cost in one condition; return points with labels, empty for Monte Carlo."""
     costs = band.costs
     known = [each for each in condition.standings if each.rule in costs.by_rule]
     low = min(costs.by_rule[each.rule].seconds for each in known) / 1.6
@@ -477,11 +469,10 @@ def names(rules: Iterable[str], traits: RuleTraits) -> str:
 def how_often_best(bands: Sequence[Band]) -> pd.DataFrame:
     """Count the settings in which each deterministic rule is best or statistically tied with the best.
 
-    A setting is a kind of net at one noise level; settings without a known spread do not count. The result
-    has a row for each rule that is best or tied somewhere, most often first. Its columns are families of
-    nets, with texts ``3 of 5`` for a rule that was measured in five settings, then `best` for the number of
-    best means in all families, and `time` for one input as text, in Monte Carlo samples that take as long,
-    from the fastest to the slowest kind of net. `attrs` holds the number of settings by family.
+    Settings without a known spread do not count. The result has a row for each rule that is best or tied
+    somewhere, most often first. Its columns are families of nets, with texts ``3 of 5`` for a rule that was
+    measured in five settings, then `best` for the number of best means, and `time` for one input as text, in
+    Monte Carlo samples that take as long. `attrs` holds the number of settings by family.
     """
     rows, of = [], dict[str, int]()
     for band in bands:
@@ -513,10 +504,9 @@ def _rounded(samples: float) -> str:
 
 
 def against_sampling(bands: Sequence[Band]) -> pd.DataFrame:
-    """Count the settings in which a deterministic rule is better than sampling in the same time, and worse.
+    """Count the settings in which deterministic rules or sampling are significantly better in the same time.
 
-    The index holds the time, as the number of Monte Carlo samples that take as long. Columns are
-    `deterministic` and `sampling`, which are significantly better, and `undecided`. Settings without a rule
+    The index holds the time, as the number of Monte Carlo samples that take as long. Settings without a rule
     of either kind that fits the time do not count.
     """
     rows = []
