@@ -57,9 +57,8 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
     shown = [kind for kind in KINDS if sum(getattr(output, kind)) > _NOTHING * output.sum_of_parts]
     legend = [*(Patch(facecolor=_ENTERING[kind], label=KINDS[kind]) for kind in shown), _TOTAL]
     below = 0.3 + 0.05 * max(map(len, names))
-    drawing, (left, right) = panels(
-        ["After each layer", "As seen at the output"], legend, width=3.7, height=2.2, below=below
-    )
+    titles = ["After each layer", "As seen at the output"]
+    drawing, (left, right) = panels(titles, legend, width=3.7, height=2.2, below=below)
     _after_layers(left, errors)
     bottom = np.zeros(len(names))
     for kind in shown:
@@ -69,10 +68,9 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
     right.yaxis.set_major_formatter(_per_cent)
     right.set_ylabel("share of the total")
     step = math.ceil(len(names) / 16)
+    leaning: dict[str, Any] = {"rotation": 55, "ha": "right", "rotation_mode": "anchor"}
     for axes in (left, right):
-        axes.set_xticks(
-            range(0, len(names), step), names[::step], rotation=55, ha="right", rotation_mode="anchor"
-        )
+        axes.set_xticks(range(0, len(names), step), names[::step], **leaning)
         axes.set_xlim(-0.6, len(names) - 0.4)
         axes.set_ylim(bottom=0)
         axes.grid(visible=False, axis="x")
@@ -245,12 +243,12 @@ def covariances(oracle: Oracle, prediction: Prediction) -> Figure | None:
 
 
 def _entry(value: float) -> str:
+    text = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
     if value != 0 and not 1e-3 <= abs(value) < 1e4:
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
-    return (f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
+        text = f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    return text.replace("-", "−")
 
 
 def _moments_of(prediction: Prediction) -> tuple[Array, Array]:
     law = prediction.gaussian
-    covariance = law.covariance[0].double()
-    return law.mean[0].flatten().double().numpy(), torch.as_tensor(covariance).numpy()
+    return law.mean[0].flatten().double().numpy(), torch.as_tensor(law.covariance[0]).double().numpy()

@@ -68,7 +68,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Answer:
-    """Rankings of all rules and of deterministic ones within one budget; `sampling`: the best rule samples."""
+    """Rankings of all rules and of deterministic ones within a budget; `sampling`: the best rule samples."""
 
     budget: float
     best: Ranking | None
