@@ -24,12 +24,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.total_variation import (
-    AxisTotalVariation,
-    ClassTotalVariation,
-    HeadlineTotalVariation,
-    SingleTotalVariation,
-)
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.numbers import FOLDER, Group, Number, Page, slug
 from sdp_bench.reports.statement import PUBLISHED, REGULAR, Answer, Convention, Effect, Evidence, Rule
@@ -46,11 +40,10 @@ SUITES = {
 }
 """Experiments behind the claims, and how their nets were trained."""
 
-_READINGS: tuple[Metric, ...] = (
-    *(AxisTotalVariation(bin_range="joint"), SingleTotalVariation(), AxisTotalVariation()),
-    *(HeadlineTotalVariation(), ClassTotalVariation()),
-)
-CONVENTIONS: Mapping[str, Metric] = {metric.convention: metric for metric in _READINGS}
+_READINGS = ("tv_paper:bin_range=joint", "tv_single", "tv_paper", "tv_headline", "tv_class")
+CONVENTIONS: Mapping[str, Metric] = {
+    reading.convention: reading for reading in map(recorded_metric, _READINGS)
+}
 """Readings of total variation by name; a claim on it is judged under each."""
 
 MAIN_CONVENTION = ("joint extremes", "SGD 0.01")

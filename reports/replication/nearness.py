@@ -11,24 +11,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.experiments.iris import (
-    CLAIMS,
-    OTHER_RECIPE,
-    OTHER_WASSERSTEIN,
-    SENSITIVITY,
-    STANDARDISED,
-    WASSERSTEIN,
-)
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.paper import Printed, printed
+from sdp_bench.reports.replication import claims
 from sdp_bench.reports.replication.claims import CONVENTIONS
 from sdp_bench.reports.statement import PUBLISHED, REGULAR
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.frame import by_kind
 
-SUITES = (CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN, OTHER_WASSERSTEIN, SENSITIVITY)
+SUITES = (*claims.SUITES, "iris-claims-w1-recipes", "iris-sensitivity")
 """Experiments that vary what the paper leaves open."""
 KIND = NetKind("relu", 4)
 """Nets that are measured under every recipe."""
@@ -104,7 +97,7 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
     """Means over inputs of each net for printed quantities: columns of `_CELL`, recipe, partition."""
-    own = frame[frame["experiment"].isin([suite.name for suite in SUITES]) & (frame["depth"] == KIND.depth)]
+    own = frame[frame["experiment"].isin(SUITES) & (frame["depth"] == KIND.depth)]
     own = own[(own["activation"] == KIND.activation) & (own["noise"] == GAUSSIAN.family)]
     metrics = {spec: recorded_metric(spec) for spec in own["metric_spec"].unique()}
     # Any partition of the outputs is a reading of the paper's total variation.

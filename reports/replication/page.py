@@ -25,13 +25,7 @@ from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
 from sdp_bench.reports.numbers import Number
 from sdp_bench.reports.paper import RESNETS, experiment, simulation_tables
 from sdp_bench.reports.replication import claims, computed, cost, simulation
-from sdp_bench.reports.replication.claims import (
-    HEADLINE_CONVENTION,
-    MAIN_CONVENTION,
-    SUITES,
-    TV_SIGMAS,
-    numbers_of_claims,
-)
+from sdp_bench.reports.replication.claims import HEADLINE_CONVENTION, MAIN_CONVENTION, SUITES, TV_SIGMAS
 from sdp_bench.reports.replication.nearness import columns, nearer, nearness, table_28
 from sdp_bench.reports.replication.simulation import IMAGES
 from sdp_bench.reports.results import Results
@@ -39,16 +33,7 @@ from sdp_bench.reports.section import Part
 from sdp_bench.reports.sections import introduction, robustness, selective, two_moons, uci
 from sdp_bench.reports.sections.robustness import SETS
 from sdp_bench.reports.site import PAPER, address
-from sdp_bench.reports.statement import (
-    Answer,
-    Effect,
-    Evidence,
-    Rule,
-    Statement,
-    Topic,
-    Trial,
-    judged,
-)
+from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, Statement, Topic, Trial, judged
 from sdp_bench.reports.statistics.verdicts import Outcome
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
@@ -354,7 +339,7 @@ class Rulings:
 
     @property
     def numbers(self) -> Iterator[Number]:
-        return numbers_of_claims(self.results.frame, self.results.traits)
+        return claims.numbers_of_claims(self.results.frame, self.results.traits)
 
     @property
     def tally(self) -> dict[Outcome, int]:

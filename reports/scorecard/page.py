@@ -11,7 +11,6 @@ from typing import Any, Self
 import pandas as pd
 
 from sdp_bench.bench.files import writing
-from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
 from sdp_bench.bench.text import public, table
 from sdp_bench.reports.folder import remove, write
 from sdp_bench.reports.page import DATA
@@ -141,7 +140,7 @@ def ordinal(number: int) -> str:
 
 
 def _figures(results: Results) -> list[Figure]:
-    of_classes = [table for table in results.tables if table.metric.name == ClassTotalVariation.name]
+    of_classes = [table for table in results.tables if table.metric.name == "tv_class"]
     over_noise = by_family(headline(results.tables) or of_classes, results.traits)
     found = choice(results.tabled, results.traits)
     return [*over_noise, *filter(None, choice_figures(found) if found else ())]

@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.distances import StandardDeviationRatio
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 
@@ -317,7 +316,7 @@ def spread_of_draws(metric: Metric, draws: int | None) -> float:
         return 0.0
     if draws and metric.complement:
         return 0.5 / math.sqrt(draws)
-    if draws and metric.name == StandardDeviationRatio.name:
+    if draws and metric.name == "std_ratio":
         return 1 / math.sqrt(2 * draws)
     return math.nan
 

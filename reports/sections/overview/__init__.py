@@ -12,18 +12,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.distances import (
-    CertifiedWasserstein,
-    LargestQuantileDistance,
-    StandardDeviationRatio,
-    Wasserstein,
-)
-from sdp_bench.bench.metrics.total_variation import (
-    CentralTotalVariation,
-    ClassTotalVariation,
-    HeadlineTotalVariation,
-    PrincipalTotalVariation,
-)
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.results import MEASUREMENT, Results
 from sdp_bench.reports.section import Context, Section
@@ -77,18 +65,19 @@ class Use:
     heavy: bool = False
 
 
-WHOLE = Use("whole distribution", "1 − TV", (HeadlineTotalVariation.name, PrincipalTotalVariation.name))
+WHOLE = Use("whole distribution", "1 − TV", ("tv_headline", "tv_principal"))
 USES = (
-    Use("class", "1 − TV of the class", (ClassTotalVariation.name,)),
-    Use("standard deviations", "error factor", (StandardDeviationRatio.name,), shown=_factor),
+    Use("class", "1 − TV of the class", ("tv_class",)),
+    Use("standard deviations", "error factor", ("std_ratio",), shown=_factor),
     WHOLE,
-    Use("W1", "W1 / its floor", (Wasserstein.name, CertifiedWasserstein.name), _over_floor, _factor),
-    Use("Cauchy noise", "1 − TV", (CentralTotalVariation.name,), heavy=True),
+    Use("W1", "W1 / its floor", ("w1", "w1_certified"), _over_floor, _factor),
+    Use("Cauchy noise", "1 − TV", ("tv_joint",), heavy=True),
     Use(
         "quantiles under Cauchy noise",
         "largest error",
-        (LargestQuantileDistance.name,),
-        shown=labels.number,
+        ("quantile_max",),
+        own_score,
+        labels.number,
         heavy=True,
     ),
 )
@@ -295,7 +284,7 @@ def _band(verdict: Verdict, traits: RuleTraits) -> Band:
         for rule in overall.rules
     )
     condition = Condition(math.nan, standings, (), math.nan, "", fixed=False)
-    metric = recorded_metric(HeadlineTotalVariation.name)
+    metric = recorded_metric("tv_headline")
     return Band("", (0,), "", metric, "", (condition,), costs, traits)
 
 

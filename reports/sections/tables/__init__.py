@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.metrics.distances import SmallestEigenvalue
 from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
@@ -84,7 +83,7 @@ def _experiments(tables: Sequence[Table], traits: RuleTraits) -> list[Context]:
 
 def _kind(tables: Sequence[Table], traits: RuleTraits) -> Context:
     first = tables[0]
-    eigenvalues = [table for table in tables if table.metric.name == SmallestEigenvalue.name]
+    eigenvalues = [table for table in tables if table.metric.name == "min_eigenvalue"]
     return {
         "anchor": f"{first.experiment}-{first.activation}-{first.depth}-{first.network}",
         "title": first.kind.label,
