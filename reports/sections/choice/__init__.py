@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CHOICE
-from sdp_bench.reports.statistics.costs import Costs, plain_samples
+from sdp_bench.reports.statistics.costs import Costs, SamplingTime, plain_samples
 from sdp_bench.reports.statistics.ranking import MIN_LEVELS, UNIT, Overall, Ranking, Replicates, labels_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
@@ -353,7 +352,7 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
     legend += [PLAIN] if len(legend) < len(styled) else []  # one entry for any sample count
     drawing, every = panels(names, legend, above=0.46)
     for axes, (band, condition) in zip(every, pairs, strict=True):
-        draw(axes, band, condition, styled)
+        draw(axes, condition.standings, band.costs, band.metric, styled, condition.floor)
     lower = {band.metric.title for band, _ in pairs if band.metric.better == "lower"}
     up = f" The axis of {' and '.join(sorted(lower))}, a distance, is inverted." if lower else ""
     caption = (
@@ -369,36 +368,40 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
 
 
 def draw(
-    axes: Axes, band: Band, condition: Condition, styled: dict[str, Style]
+    axes: Axes,
+    standings: Iterable[Standing],
+    costs: Costs,
+    metric: Metric,
+    styled: dict[str, Style],
+    floor: float = math.nan,
 ) -> list[tuple[float, float, str, str]]:
     """Draw accuracy against cost in one condition; return points with labels, empty for Monte Carlo."""
-    costs = band.costs
-    known = [each for each in condition.standings if each.rule in costs.by_rule]
+    known = [each for each in standings if each.rule in costs.by_rule]
     low = min(costs.by_rule[each.rule].seconds for each in known) / 1.6
     high = max(costs.by_rule[each.rule].typical for each in known) * 1.7
     axes.set_xscale("log")
-    axes.set_xlim(low, high)
-    if band.metric.complement:
+    if metric.complement:
         axes.set_ylim(0, 1.03)
-        axes.set_ylabel(band.metric.label)
+        axes.set_ylabel(metric.label)
     else:
         axes.set_ylabel("distance")
-        if band.metric.better != "higher":
+        if metric.better != "higher":
             axes.invert_yaxis()
     seconds, values = np.array(sorted((costs.by_rule[each.rule].seconds, each.value) for each in known)).T
-    best = (np.maximum if band.metric.better == "higher" else np.minimum).accumulate(values)
+    best = (np.maximum if metric.better == "higher" else np.minimum).accumulate(values)
     axes.step([*seconds, high], [*best, best[-1]], where="post", color=INK, linewidth=0.9, alpha=0.75)
-    if math.isfinite(condition.floor):
-        axes.axhline(condition.floor, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    _draw_plain(axes, band, known)
+    if math.isfinite(floor):
+        axes.axhline(floor, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    plain = [(costs.by_rule[each.rule].seconds, each.value, plain_samples(each.rule)) for each in known]
+    _draw_plain(axes, sorted(point for point in plain if point[2]), high / low)
     points = []
     for each in known:
         cost, style = costs.by_rule[each.rule], PLAIN if is_plain(each.rule) else styled[each.rule]
         ends = np.array([each.value - each.half_width, each.value + each.half_width])
-        ends = ends.clip(0, 1 if band.metric.complement else None)
+        ends = ends.clip(0, 1 if metric.complement else None)
         axes.vlines(cost.seconds, *ends, color=style.colour, linewidth=1, alpha=0.6)
         axes.hlines(each.value, cost.seconds, cost.typical, color=style.colour, linewidth=1, alpha=0.6)
-        label = f"{band.traits.label(each.rule)} at {labels.duration(cost.seconds)}"
+        label = f"{styled[each.rule].label} at {labels.duration(cost.seconds)}"
         marker: dict[str, Any] = {"marker": style.marker or ".", "label": label}
         if each.front == OFF:
             marker |= {"markerfacecolor": LIGHT, "markeredgewidth": 1.1}
@@ -406,46 +409,31 @@ def draw(
             marker |= {"markeredgecolor": INK, "markeredgewidth": 1.2, "markersize": 5}
         axes.plot([cost.seconds], [each.value], **style.line | marker)
         points.append((cost.seconds, each.value, "" if is_plain(each.rule) else style.label, style.colour))
-    _time_axis(axes)
-    axes.set_xlim(low, high)
-    _samples(axes, band, low, high)
+    powers = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    step = math.ceil(len(powers) / 4) or 1
+    axes.set_xticks(powers[::step], [labels.duration(power) for power in powers[::step]])
+    axes.set_xticks([], minor=True)
+    axes.set(xlim=(low, high), xlabel="time for one input")
+    if costs.sampling:
+        _samples(axes, costs.sampling, low, high)
     return points
 
 
-def _time_axis(axes: Any) -> None:
-    low, high = axes.get_xlim()
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    powers = [10.0**power for power in range(first, last + 1)]
-    every = math.ceil(len(powers) / 4) or 1
-    axes.set_xticks(powers[::every], [labels.duration(power) for power in powers[::every]])
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(low, high)
-    axes.set_xlabel("time for one input")
-
-
-def _draw_plain(axes: Axes, band: Band, known: Iterable[Standing]) -> None:
+def _draw_plain(axes: Axes, points: Sequence[tuple[float, float, int | None]], width: float) -> None:
     """Line through plain Monte Carlo, and its sample counts as far as they have room."""
-    plain = sorted(
-        (k, band.costs.by_rule[each.rule].seconds, each.value)
-        for each in known
-        if (k := plain_samples(each.rule)) is not None
+    axes.plot(
+        [x for x, _, _ in points], [y for _, y, _ in points], **PLAIN.line | {"marker": "", "label": None}
     )
-    x, y = [x for _, x, _ in plain], [y for _, _, y in plain]
-    axes.plot(x, y, **PLAIN.line | {"marker": "", "label": None})
-    low, high = axes.get_xlim()
+    below: dict[str, Any] = {"xytext": (0, -9), "textcoords": "offset points", "ha": "center"}
     last = math.inf
-    for k, seconds, value in sorted(plain, key=itemgetter(1), reverse=True):
-        if seconds * (high / low) ** 0.09 <= last:
+    for seconds, value, k in reversed(points):
+        if seconds * width**0.09 <= last:
             last = seconds
-            below: dict[str, Any] = {"xytext": (0, -9), "textcoords": "offset points", "ha": "center"}
             axes.annotate(f"{k}", (seconds, value), **below, fontsize=SMALL - 0.5)
 
 
-def _samples(axes: Axes, band: Band, low: float, high: float) -> None:
+def _samples(axes: Axes, sampling: SamplingTime, low: float, high: float) -> None:
     """How many samples take how long, along the upper edge."""
-    sampling = band.costs.sampling
-    if sampling is None:
-        return
     last = -math.inf
     for k in _COUNTS:
         share = math.log(sampling.seconds(k) / low) / math.log(high / low)

@@ -15,7 +15,7 @@ from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.results import MEASUREMENT, Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.choice import Band, Condition, Standing, as_accurate, draw, front
+from sdp_bench.reports.sections.choice import Standing, as_accurate, draw, front
 from sdp_bench.reports.sections.compute import answer, comparison
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
@@ -264,9 +264,14 @@ def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Fig
     )
     unnamed: list[str] = []
     for axes, (_, verdict) in zip(every, known, strict=True):
-        band = _band(verdict, traits)
-        (condition,) = band.conditions
-        points = draw(axes, band, condition, styled)
+        overall, costs = verdict.overall, verdict.costs
+        standings = (
+            Standing(
+                rule, 1 - overall.mean(rule), overall.half_width(rule), None, *front(rule, overall, costs)
+            )
+            for rule in overall.rules
+        )
+        points = draw(axes, standings, costs, recorded_metric("tv_headline"), styled)
         axes.set_ylabel("")
         unnamed += label_points(axes, points)
     rest = f" Without a label for lack of room: {', '.join(dict.fromkeys(unnamed))}." if unnamed else ""
@@ -275,17 +280,6 @@ def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Fig
         f"one input. Up and left is better. Dots: Monte Carlo. Ringed: on the front; hollow: off it.{rest}"
     )
     return Figure("figure-overview", "Accuracy against cost", caption, drawing)
-
-
-def _band(verdict: Verdict, traits: RuleTraits) -> Band:
-    overall, costs = verdict.overall, verdict.costs
-    standings = tuple(
-        Standing(rule, 1 - overall.mean(rule), overall.half_width(rule), None, *front(rule, overall, costs))
-        for rule in overall.rules
-    )
-    condition = Condition(math.nan, standings, (), math.nan, "", fixed=False)
-    metric = recorded_metric("tv_headline")
-    return Band("", (0,), "", metric, "", (condition,), costs, traits)
 
 
 class Overview(Section):
