@@ -17,7 +17,7 @@ from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 from sdp_bench.oracles.partitions.quantiles import LEVELS
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import SMALL, Figure, label_ends, look, panels
+from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import GREY, INK, LIGHT, LINE, Style, shade, styles
 from sdp_ref.laws import DiagonalGaussian, Gaussian
@@ -183,18 +183,16 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Figure:
     ranges = true[14] - true[4]
     shown = np.flatnonzero(ranges > 0)[: len(_OUTPUTS)].tolist()
     errors = oracle.quantiles.replicates(100).std(0)
-    drawing, (axes,) = panels([""], width=4.6, height=2.5, right=0.8)
+    looks = zip(shown, _OUTPUTS, _OUTPUT_MARKERS, strict=False)
+    styled = {j: Style(f"output {j}", shade(colour, LIGHT), marker) for j, colour, marker in looks}
+    drawing, (axes,) = panels([""], styled.values(), width=4.6, height=2.5)
     axes.axhline(0, color=INK, linewidth=0.9)
-    ends = []
-    for j, colour, marker in zip(shown, _OUTPUTS, _OUTPUT_MARKERS, strict=False):
-        style = Style(f"output {j}", shade(colour, LIGHT), marker)
+    for j, style in styled.items():
         line, error = (predicted[:, j] - true[:, j]) / ranges[j], 2 * errors[:, j] / ranges[j]
         axes.fill_between(LEVELS, line - error, line + error, color=style.colour, alpha=0.22, linewidth=0)
         axes.plot(LEVELS, line, **style.line | {"markersize": 3})
-        ends.append((float(line[-1]), style.label, style.colour))
     axes.xaxis.set_major_formatter(_per_cent)
     axes.set(xlim=(0, 1), xlabel="level", ylabel="difference / IQR")
-    label_ends(axes, ends)
     left = true.shape[1] - len(shown)
     rest = f" Not shown: {labels.plural(left, 'output')}." if left else ""
     return Figure(

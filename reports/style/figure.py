@@ -212,23 +212,6 @@ def log_scale(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def label_ends(axes: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
-    """Name lines at the right edge of axes with final limits; `ends` have y, text and colour."""
-    ordered = sorted(ends)
-    gap = 1.25 * SMALL / 72 * axes.figure.dpi
-    box = axes.get_window_extent()
-    x = 0 if axes.get_xscale() == "linear" else 1
-    heights = [float(axes.transData.transform((x, y))[1]) for y, _, _ in ordered]
-    for place in range(1, len(heights)):
-        heights[place] = max(heights[place], heights[place - 1] + gap)
-    for place in reversed(range(len(heights))):
-        above = heights[place + 1] - gap if place + 1 < len(heights) else box.y1
-        heights[place] = min(heights[place], above)
-    where: dict[str, Any] = {"va": "center", "transform": axes.transAxes, "fontsize": SMALL}
-    for height, (_, text, colour) in zip(heights, ordered, strict=True):
-        axes.text(1.02, (height - box.y0) / box.height, clean(text), color=colour, **where)
-
-
 _SIDES = {"center": (-0.5, 0), "right": (-1, -1), "left": (0, 1)}
 _AROUND = (
     *(("center", 1.8), ("center", -1.8), ("right", 0), ("left", 0), ("left", 1.8), ("left", -1.8)),

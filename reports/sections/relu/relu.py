@@ -19,7 +19,7 @@ from torch import nn
 from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
 from sdp_bench.oracles.exact.stable import NORMAL
 from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
-from sdp_bench.reports.style.figure import SMALL, Figure, label_ends, log_scale, look, panels
+from sdp_bench.reports.style.figure import SMALL, Figure, log_scale, look, panels
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import GREY, INK, Style, styles
@@ -38,15 +38,12 @@ def figure(w1: pd.DataFrame) -> Figure:
     styled = styles(w1["rule"], RuleTraits())  # of the package's own rules
     sigma = float(w1["sigma"].iloc[0])
     title = f"ReLU(X), X ~ N(μ, {sigma:g}²)"
-    drawing, (axes,) = panels([title], width=4.6, height=2.6, right=1.8, left=0.6)
+    drawing, (axes,) = panels([title], styled.values(), width=4.6, height=2.6, left=0.6)
     log_scale(axes.yaxis)
-    ends = []
     for rule, style in styled.items():
         own = w1[w1["rule"] == rule].sort_values("mean")
         axes.plot(own["mean"], own["w1"], **style.line | {"markersize": 3})
-        ends.append((float(own["w1"].iloc[-1]), style.label, style.colour))
     axes.set(xlabel="mean of the input μ", ylabel="W₁")
-    label_ends(axes, ends)
     return Figure(
         "figure-relu",
         "One ReLU: W1 over the mean of the input",
