@@ -54,7 +54,6 @@ class Committed:
 
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
-        """All measurements, validated for a report."""
         return self.load()
 
     def packed(self) -> bytes:
@@ -80,10 +79,9 @@ class Committed:
             return None
 
     def show(self, folder: Path, more: Sequence[Part] = (), links: Sequence[tuple[str, str]] = ()) -> Path:
-        """Write the page into the folder of a report, with lists and measurements, and return its path.
+        """Write the page with lists and measurements, and return its path.
 
         `more` are parts that the run on this machine adds; `links` are addresses and titles of other pages.
-        Raises RunFailedError if the folder is not writable.
         """
         write_pages(inside(folder, FOLDER), self.lists, FOLDER)
         write(folder / COMMITTED_DATA, self.table)
@@ -93,7 +91,6 @@ class Committed:
         return folder / PAGE
 
     def show_single(self, folder: Path) -> Path:
-        """Write the results as a single page without other files, and return its path."""
         around = cover(COMMITTED_TITLE, {"finished": self.finished}, Data(""))
         return write(folder / PAGE, single(self.parts, around))
 

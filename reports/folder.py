@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
@@ -50,30 +49,21 @@ def check(folder: Path, names: Iterable[str]) -> None:
             )
 
 
-def _claim(path: Path) -> None:
-    """Add a file to the marker of its folder; raises UserError if a foreign file is in the way."""
-    check(path.parent, [path.name])
-    names = _written(path.parent)
-    if path.name not in names:
-        _mark(path.parent, {*names, path.name})
-
-
 def _mark(folder: Path, names: Iterable[str]) -> None:
     files.write(folder / MARKER, "".join(f"{name}\n" for name in sorted(names)))
 
 
-def write(path: Path, content: bytes | str) -> Path:
+def write(path: Path, content: bytes | str | Iterator[bytes]) -> Path:
     """Write a file, replacing an older one of ours; raises UserError if a foreign file is in the way."""
-    _claim(path)
-    return files.write(path, content)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Like :func:`write`, in pieces."""
-    _claim(path)
+    check(path.parent, [path.name])
+    names = _written(path.parent)
+    if path.name not in names:
+        _mark(path.parent, {*names, path.name})
+    if isinstance(content, bytes | str):
+        return files.write(path, content)
     with files.replacing(path) as file:
-        yield file
+        file.writelines(content)
+    return path
 
 
 def remove(path: Path) -> None:
@@ -92,7 +82,6 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def kept_pages() -> list[Path]:
-    """Cached pages of the committed results."""
     found = files.cache_folder("pages").glob("*.zip")
     return sorted(
         path for path in found if _KEPT.fullmatch(path.name) and path.is_file() and not path.is_symlink()

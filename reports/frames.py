@@ -27,11 +27,7 @@ COLUMNS = pd.read_csv(Path(__file__).with_name("columns.csv"), keep_default_na=F
 
 
 def columns() -> pd.DataFrame:
-    """Describe the columns that :func:`load` returns.
-
-    The frame has a row for each column, indexed by its name and in the same order, with its `dtype`, `unit`
-    and `meaning`.
-    """
+    """Describe the columns that :func:`load` returns: a row for each, with `dtype`, `unit` and `meaning`."""
     return COLUMNS.copy()
 
 
@@ -121,13 +117,12 @@ def _once(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_suites(frame: pd.DataFrame, suites: Collection[str], path: object) -> pd.DataFrame:
-    """Rows of some experiments, without unused categories."""
-    together = frame["suites"].cat
-    known = {name for text in together.categories for name in text.split(", ")}
+    named = {text: set(text.split(", ")) for text in frame["suites"].cat.categories}
+    known = set[str]().union(*named.values())
     if unknown := [name for name in suites if name not in known]:
         there = ", ".join(sorted(known)) or "none"
         raise UserError(f"no suite {shown(unknown[0])} in {path}; there are {there}")
-    wanted = np.array([not {*text.split(", ")}.isdisjoint(suites) for text in together.categories])
-    chosen = frame[wanted[together.codes]].reset_index(drop=True)
+    wanted = [text for text, names in named.items() if not names.isdisjoint(suites)]
+    chosen = frame[frame["suites"].isin(wanted)].reset_index(drop=True)
     texts = COLUMNS.index[COLUMNS["dtype"] == "category"]
     return chosen.assign(**{name: chosen[name].cat.remove_unused_categories() for name in texts})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from sdp_bench.reports.site import PAGE
 from sdp_bench.reports.statistics.ranking import Overall, Ranking, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.writing import environment
+from sdp_bench.reports.writing import rendered
 from sdp_ref.rules import Traits
 
 _WORST = math.log(100.0)
@@ -81,8 +81,8 @@ class Entry:
     """One rule of one entry.
 
     `name` identifies it on the page: the spec of the rule, with the name of its file if several files have
-    different measurements of a rule with this spec. `frame` has its measurements of the problem set,
-    `left_out` the reasons why problems are missing, and `plugin` its code if the rule is not built in.
+    different measurements of it. `frame` has its measurements of the problem set, `left_out` the reasons why
+    problems are missing, and `plugin` its code if the rule is not built in.
     """
 
     name: str
@@ -113,10 +113,7 @@ def problems() -> pd.DataFrame:
 
 
 def read(paths: Sequence[Path]) -> list[Entry]:
-    """Read entries from results files and export folders; identical measurements of a rule are read once.
-
-    A UserError is raised if a file is not readable or has no measurement of the problem set.
-    """
+    """Read entries from results files and export folders; identical measurements of a rule are read once."""
     found: list[Entry] = []
     for path in paths:
         with opened(path) as store:
@@ -174,24 +171,17 @@ class Standing:
     value: float
     low: float
     high: float
-    settings: Mapping[str, float]
+    settings: dict[str, float]
     measured: int
     of: int
     position: int
     among: int
     tied: bool
 
-    @property
-    def whole(self) -> bool:
-        return self.measured == self.of
-
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Standings of one use, best first, and the cheapest of the rules tied with the best, if it is known.
-
-    The cheapest rule is one of those that solved all problems, by the time per input in their files.
-    """
+    """Standings of one use, best first, and the cheapest of the rules tied with the best on all problems."""
 
     use: Use
     standings: tuple[Standing, ...]
@@ -211,47 +201,39 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
         scores[scored] = np.minimum(recorded_metric(name).score(scores[scored], floors[scored]), _WORST)
     frame = frame.assign(value=scores)
     # A measurement counts if it has every component that any entry has.
-    components = frame.groupby("unit")["component"].nunique()
-    solved: dict[str, frozenset[str]] = {}
-    for entry in entries:
-        counts = frame[frame["rule"] == entry.name].groupby("unit").size()
-        solved[entry.name] = frozenset(counts.index[counts == components[counts.index]])
-    taken = [entry for entry in entries if solved[entry.name]]
+    counts = frame.groupby(["rule", "unit"])["component"].size().unstack("unit", fill_value=0)
+    whole = counts == frame.groupby("unit")["component"].nunique()
+    solved = {str(rule): frozenset(own.index[own]) for rule, own in whole.iterrows() if own.any()}
     traits = RuleTraits({entry.name: entry.traits for entry in entries})
     rankings: dict[frozenset[str], tuple[Overall, Ranking]] = {}
-    for units in {solved[entry.name] for entry in taken}:
-        rivals = [entry.name for entry in taken if solved[entry.name] >= units]
+    for units in set(solved.values()):
+        rivals = [name for name, own in solved.items() if own >= units]
         part = frame[frame["unit"].isin(units) & frame["rule"].isin(rivals)]
         overall = Overall.measured(part, lambda _, values, __: values, traits, setting=(), least=1)
         if overall is not None:
             rankings[units] = overall, rank(overall, overall.rules)
     standings = []
-    for entry in taken:
-        overall, ranking = rankings[solved[entry.name]]
+    for entry in (entry for entry in entries if entry.name in solved):
+        units = solved[entry.name]
+        overall, ranking = rankings[units]
         mean, half = overall.mean(entry.name), overall.half_width(entry.name)
         low, high = map(use.shown, np.clip((mean - half, mean + half), 0.0, use.most).tolist())
-        own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(solved[entry.name])]
-        settings = own.groupby("setting", sort=False)["value"].mean().map(use.shown)
-        by_setting = {str(name): value for name, value in settings.items()}
+        own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(units)]
+        settings = own.groupby("setting", sort=False)["value"].mean().map(use.shown).to_dict()
         standings.append(
             Standing(
-                entry,
-                use.shown(mean),
-                low,
-                high,
-                by_setting,
-                len(solved[entry.name]),
-                asked["unit"].nunique(),
-                1 + sum(overall.mean(name) < mean for name in overall.rules),
-                len(overall.rules),
-                entry.name in (ranking.leader, *ranking.tied),
+                *(entry, use.shown(mean), low, high, settings, len(units), asked["unit"].nunique()),
+                position=1 + sum(overall.mean(name) < mean for name in overall.rules),
+                among=len(overall.rules),
+                tied=entry.name in ranking.best,
             )
         )
     standings.sort(key=lambda standing: (standing.position, -standing.measured, standing.value))
-    everything = rankings.get(frozenset(asked["unit"]))
-    seconds = {entry.name: seconds_of(entry.frame) for entry in entries}
-    name = everything[1].cheapest(seconds) if everything else ""
-    return Table(use, tuple(standings), next((entry for entry in entries if entry.name == name), None))
+    cheapest = None
+    if everything := rankings.get(frozenset(asked["unit"])):
+        name = everything[1].cheapest({entry.name: seconds_of(entry.frame) for entry in entries})
+        cheapest = next(entry for entry in entries if entry.name == name)
+    return Table(use, tuple(standings), cheapest)
 
 
 def seconds_of(frame: pd.DataFrame) -> float:
@@ -264,10 +246,9 @@ BADGES = "badges"
 
 
 def build(paths: Sequence[Path], folder: Path) -> Path:
-    """Write the leaderboard of entries (results files or export folders) and return its page.
+    """Write the leaderboard of entries (results files or export folders) with badges; return its page.
 
-    `folder` receives ``index.html`` and the folder ``badges``. Raises UserError if an
-    entry cannot be read or foreign files are in the way, and RunFailedError if the folder is not writable.
+    Raises UserError if an entry cannot be read or foreign files are in the way.
     """
     entries = read(paths)
     tables = [table(entries, use) for use in USES]
@@ -282,23 +263,18 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
     with writing(folder):
         for entry in ordered:
             write(inside(folder, BADGES) / f"{slugs[entry]}.svg", badge(entry, first))
-        template = environment(RuleTraits()).get_template("leaderboard.html")
-        page = template.render(
-            name=NAME,
-            digest=DIGEST,
-            problems=problems(),
-            entries=ordered,
-            slugs=slugs,
-            tables=tables,
-            found={(t.use.name, standing.entry): standing for t in tables for standing in t.standings},
-            columns={
-                t.use.name: list(dict.fromkeys(s for own in t.standings for s in own.settings))
-                for t in tables
-            },
-            seconds={entry: seconds_of(entry.frame) for entry in entries},
-            badges=BADGES,
-        )
-        return write(folder / PAGE, page)
+        variables = {
+            "name": NAME,
+            "digest": DIGEST,
+            "problems": problems(),
+            "entries": ordered,
+            "slugs": slugs,
+            "tables": tables,
+            "found": {(t.use.name, standing.entry): standing for t in tables for standing in t.standings},
+            "seconds": {entry: seconds_of(entry.frame) for entry in entries},
+            "badges": BADGES,
+        }
+        return write(folder / PAGE, rendered("leaderboard.html", RuleTraits(), variables))
 
 
 def badge(entry: Entry, first: Table) -> str:
@@ -306,6 +282,6 @@ def badge(entry: Entry, first: Table) -> str:
     mine = next((standing for standing in first.standings if standing.entry is entry), None)
     if mine is None:
         return Badge(NAME, "entered", good=None).svg
-    share = "" if mine.whole else f" on {mine.measured}/{mine.of}"
+    share = "" if mine.measured == mine.of else f" on {mine.measured}/{mine.of}"
     text = f"TV {labels.number(mine.value)}{share}, {mine.position} of {mine.among}"
     return Badge(NAME, text, good=True).svg

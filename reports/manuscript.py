@@ -38,10 +38,7 @@ def bibliography() -> str:
 
 
 def plots(tables: Iterable[Table]) -> dict[tuple[str, ...], list[Table]]:
-    """Tables that share a figure, by words that distinguish it from others.
-
-    A figure is one metric of one experiment over several noise levels, on several kinds of nets.
-    """
+    """Tables that share a figure (one metric over several noise levels), by words that distinguish it."""
     together: dict[tuple[str, ...], list[Table]] = {}
     for table in tables:
         if not table.has_components and len({row.sigma for row in table.rows}) > 1:
@@ -80,7 +77,6 @@ class Tabular:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Words that distinguish this table from others."""
         table = self.table
         nets = (table.experiment, table.activation, str(table.depth))
         return (*nets, table.metric.name, table.under, table.variant, table.recipe, self.component)
@@ -100,20 +96,16 @@ class Tabular:
         head = escaped(table.label) + (f" [{escaped(unit)}]" if unit else "")
         by_rule: dict[str, list[str]] = {}
         if table.has_floor:
-            floors = [row.floor for row in self.rows]
             by_rule["floor" if table.metric.better == "lower" else "exact law"] = [
-                _NOT_MEASURED if math.isnan(floor) else self._number(floor) for floor in floors
+                _NOT_MEASURED if math.isnan(row.floor) else self._number(row.floor) for row in self.rows
             ]
-        for place, rule in enumerate(table.rules):
-            cells = [row.cells[place] for row in self.rows]
+        for rule, cells in zip(table.rules, zip(*(row.cells for row in self.rows), strict=True), strict=True):
             if any(cells):
                 by_rule[escaped(traits.label(rule))] = [self._cell(cell) for cell in cells]
-        columns = pd.MultiIndex.from_product(
-            [[head], [f"{escaped(table.scale)} = {row.sigma:g}" for row in self.rows]]
-        )
+        sigmas = [f"{escaped(table.scale)} = {row.sigma:g}" for row in self.rows]
+        columns = pd.MultiIndex.from_product([[head], sigmas])
         frame = pd.DataFrame.from_dict(by_rule, orient="index", columns=columns)
-        columns_of = "l" + "r" * len(self.rows)
-        body = frame.style.to_latex(column_format=columns_of, multicol_align="c", hrules=True)
+        body = frame.style.to_latex(column_format="l" + "r" * len(sigmas), multicol_align="c", hrules=True)
         return f"% sdp-bench: \\usepackage{{booktabs}}\n% caption: {self.caption}\n% {escaped(KEY)}\n{body}"
 
     def _number(self, x: float) -> str:
@@ -144,39 +136,23 @@ def tabulars(tables: Iterable[Table]) -> Iterator[Tabular]:
             yield Tabular(table, tuple(rows), component)
 
 
-@dataclass(frozen=True)
-class Reproducibility:
-    """Sentences on what was run and how, and commands to repeat it."""
-
-    sentences: tuple[str, ...]
-    commands: tuple[str, ...]
-
-    @property
-    def latex(self) -> str:
-        commands = " \\\\\n".join(map(typed, self.commands))
-        said = escaped(" ".join(self.sentences))
-        return (
-            f"% sdp-bench: cites {SOFTWARE} and {PAPER} of paper.bib\n"
-            f"\\paragraph{{Reproducibility.}}\n{said} \\cite{{{SOFTWARE},{PAPER}}}\n"
-            f"\\begin{{quote}}\\small\\ttfamily\\raggedright\n{commands}\n\\end{{quote}}\n"
-        )
-
-    @property
-    def markdown(self) -> str:
-        commands = "\n".join(f"- {code(command)}" for command in self.commands)
-        said = markdown(" ".join(self.sentences))
-        return f"<!-- sdp-bench -->\n## Reproducibility\n\n{said}\n\n{commands}\n"
-
-
-def reproducibility(results: Results, again: str) -> Reproducibility:
-    """Describe how results were made; `again` is the command that writes these files."""
-    meta = results.meta
-    ran = str(meta.get("command") or "").splitlines()
-    environment = meta.get("environment", {})
+def reproducibility(results: Results, again: str) -> dict[Path, str]:
+    """Describe how results were made, as LaTeX and as Markdown; `again` is the command for these files."""
+    ran = str(results.meta.get("command") or "").splitlines()
+    environment = results.meta.get("environment", {})
     versions = {name: str(environment[name]) for name in ("sdp-bench", *LIBRARIES) if environment.get(name)}
     public = (f"{name}=={version.partition('+')[0]}" for name, version in versions.items())
-    install = [f"pip install {' '.join(public)}"] if versions else []
-    return Reproducibility(tuple(_sentences(results)), (*install, *ran, again))
+    commands = (*([f"pip install {' '.join(public)}"] if versions else []), *ran, again)
+    said = " ".join(_sentences(results))
+    latex = (
+        f"% sdp-bench: cites {SOFTWARE} and {PAPER} of paper.bib\n"
+        f"\\paragraph{{Reproducibility.}}\n{escaped(said)} \\cite{{{SOFTWARE},{PAPER}}}\n"
+        "\\begin{quote}\\small\\ttfamily\\raggedright\n"
+    )
+    latex += " \\\\\n".join(map(typed, commands)) + "\n\\end{quote}\n"
+    text = f"<!-- sdp-bench -->\n## Reproducibility\n\n{markdown(said)}\n\n"
+    text += "".join(f"- {code(command)}\n" for command in commands)
+    return {Path(LATEX): latex, Path(MARKDOWN): text}
 
 
 def _sentences(results: Results) -> Iterator[str]:
@@ -244,20 +220,16 @@ def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
             path = _free(files, TABLES, tabular.words, "tex")
             files[path] = tabular.latex(results.traits)
             document.append(_TABLE % (tabular.caption, path.as_posix()))
-    said = reproducibility(results, again)
-    files |= {Path(LATEX): said.latex, Path(MARKDOWN): said.markdown, Path(BIBLIOGRAPHY): bibliography()}
+    files |= reproducibility(results, again) | {Path(BIBLIOGRAPHY): bibliography()}
     frame = (TEMPLATES / "paper.tex").read_text(encoding="utf-8")
     files[Path(MAIN)] = frame.replace("CONTENT", "".join(document))
-    drawn = {
-        path.with_suffix(f".{kind}"): (figure, kind) for path, figure in figures.items() for kind in KINDS
-    }
-    for name in (TABLES, FIGURES):
-        inside(folder, name)
+    drawn = {path.with_suffix(f".{kind}"): (one, kind) for path, one in figures.items() for kind in KINDS}
+    before = {path for name in (TABLES, FIGURES) for path in inside(folder, name).glob("*")}
     check(folder, map(str, [*files, *drawn]))
     check_writable(folder / MAIN)
     written = [write(folder / path, figure.content(kind)) for path, (figure, kind) in drawn.items()]
     written += [write(folder / path, content) for path, content in files.items()]
-    for old in {path for name in (TABLES, FIGURES) for path in (folder / name).glob("*")} - set(written):
+    for old in before - set(written):
         remove(old)
     return written
 

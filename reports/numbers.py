@@ -30,8 +30,7 @@ FOLDER = "numbers"
 class Page:
     """A page of lists of measurements, linked from the report's section `section`.
 
-    `small` is shown in small type next to the title. `about` describes the numbers in a sentence; it is empty
-    for plain means.
+    `small` is shown in small type next to the title. `about` describes the numbers; empty for plain means.
     """
 
     file: str
@@ -55,9 +54,9 @@ class Group:
 class Number:
     """One number of the report, and the frame's rows behind it.
 
-    `mean` is the number as the report shows it, NaN if it is not a mean. `varies` names the columns, other
-    than net and input, in which the rows differ. If `ordered`, the rows are already in order of interest;
-    otherwise those farthest from exact come first.
+    `mean` is NaN if the number is not a mean. `varies` names the columns, other than net and input, in which
+    the rows differ. If `ordered`, the rows are in order of interest; otherwise those farthest from exact come
+    first.
     """
 
     group: Group
@@ -70,7 +69,6 @@ class Number:
 
     @property
     def positions(self) -> NDArray[np.int32]:
-        """Positions of the rows in the frame."""
         return np.frombuffer(self.rows, np.int32)
 
     @property
@@ -83,9 +81,8 @@ def slug(*parts: str) -> str:
     """Join the non-empty texts into an anchor or file name; one that is too long ends in a digest."""
     whole = re.sub(r"[^\w.-]+", "-", "-".join(filter(None, parts))).strip("-")
     content = whole.encode()
-    if len(content) <= _LONGEST:
-        return whole
-    return f"{content[:_LONGEST].decode(errors='ignore')}-{hashlib.sha256(content).hexdigest()[:8]}"
+    short = f"{content[:_LONGEST].decode(errors='ignore')}-{hashlib.sha256(content).hexdigest()[:8]}"
+    return whole if len(content) <= _LONGEST else short
 
 
 MOST_ROWS = 20
@@ -116,11 +113,9 @@ def sheets(
     """Yield pages with the measurements behind numbers, in the order in which the numbers name their pages.
 
     A page has its groups in `parts`, each with its lists: `shown` of `count` measurements as HTML `rows`.
-    `varying` are groups of measurements that differ in more than net and input.
-
-    `frame` holds all measurements; numbers refer to its rows by position. `drilled` maps keys of measurements
-    to addresses of drill-down pages, relative to the pages' folder. `most_bytes` is an approximate bound on
-    the size of all pages together; at least one measurement is listed for each number.
+    `varying` are groups of measurements that differ in more than net and input. Numbers refer to rows of the
+    `frame` by position. `drilled` maps keys of measurements to addresses of drill-down pages. `most_bytes` is
+    an approximate bound on the size of all pages; at least one measurement is listed for each number.
     """
     numbers = list(numbers)
     most = _rows_per_number([len(number.positions) for number in numbers], frame, most_bytes)
@@ -140,10 +135,10 @@ def sheets(
     listed = listed.assign(rule=listed["rule"].map(traits.label).astype(object))
     varying = frozenset(number.group for number in numbers if number.varies)
     pages: dict[Page, dict[Group, list[dict[str, Any]]]] = {}
-    columns, start = {str(name): listed[name].to_numpy() for name in listed}, 0
-    for number, top in zip(numbers, tops, strict=True):
-        part = {name: column[start : start + len(top)] for name, column in columns.items()}
-        group, start = number.group, start + len(top)
+    ends = np.cumsum([len(top) for top in tops])[:-1]
+    columns = {str(name): np.split(listed[name].to_numpy(), ends) for name in listed}
+    for place, (number, top) in enumerate(zip(numbers, tops, strict=True)):
+        group, part = number.group, {name: parts[place] for name, parts in columns.items()}
         html = "\n".join(_html(group.metric, part, number.varies if group in varying else None, drilled))
         listing = {"anchor": number.anchor, "title": number.title, "mean": number.mean}
         listing |= {"count": len(number.positions), "shown": len(top), "rows": html}
@@ -158,16 +153,15 @@ def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int
     row, every = float(_ROW_BYTES), np.array(counts)
     if "unit" in frame and len(frame):
         row += len(_KEY) - 1 + sum(frame[name].map(len).astype(int).mean() for name in _KEY)
-    for rows in range(MOST_ROWS, 1, -1):
-        if _NUMBER_BYTES * len(every) + row * float(np.minimum(every, rows).sum()) <= most_bytes:
-            return rows
-    return 1
+    sizes = {
+        n: _NUMBER_BYTES * len(every) + row * np.minimum(every, n).sum() for n in range(MOST_ROWS, 1, -1)
+    }
+    return next((rows for rows, size in sizes.items() if size <= most_bytes), 1)
 
 
 def _html(
     metric: Metric, own: Mapping[str, NDArray[Any]], varies: Sequence[str] | None, drilled: Mapping[str, str]
 ) -> Iterator[str]:
-    """Rows of a table; with `varies` they have a cell that distinguishes them."""
     value, floor = own["value"], own["floor"]
     level = metric.indistinguishable(value, floor, own["floor95"]) & metric.has_floor
     shown = (metric.shown(value), metric.shown(floor), level, metric.known_error(own["stderr"]))
@@ -186,7 +180,6 @@ def _html(
             labels.number(error),
         ]
         if drilled:
-            link = f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else ""
-            cells.append(link)
+            cells.append(f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else "")
         cells.append(escape(key) or "–")
         yield "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sdp_bench.bench.files import writing
 from sdp_bench.reports import site
 from sdp_bench.reports.drilldown import page as drilldown
-from sdp_bench.reports.folder import clear, inside, remove, replacing, write
+from sdp_bench.reports.folder import clear, inside, remove, write
 from sdp_bench.reports.numbers import FOLDER, Number, sheets
 from sdp_bench.reports.results import COMMITTED_TITLE, Results
 from sdp_bench.reports.section import Part, Section, tabulated
@@ -24,7 +23,7 @@ from sdp_bench.reports.statistics.ranking import Labels
 from sdp_bench.reports.style.labels import plural
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import MOST_MEASUREMENTS, csv_lines
-from sdp_bench.reports.writing import environment
+from sdp_bench.reports.writing import environment, rendered
 
 KIND = "report"
 """Kind in the tag that identifies pages of a report."""
@@ -37,21 +36,12 @@ PAPERS_OWN = "paper"
 """Preset with the sizes of the paper."""
 
 
-@dataclass(frozen=True)
-class Data:
-    """Location of all measurements of a report.
-
-    `file` is the table next to the pages, empty if there are too many measurements for one. `count` is then
-    their number, and `command` exports them.
-    """
+class Data(NamedTuple):
+    """The table of all measurements next to the pages, or their number and the command that exports them."""
 
     file: str
     count: int = 0
     command: str = ""
-
-    @property
-    def place(self) -> str:
-        return self.file or "the results file"
 
 
 def cover(
@@ -67,7 +57,6 @@ def cover(
 
 
 def places(parts: Sequence[Part]) -> dict[str, str]:
-    """Files by the anchors on their pages."""
     return {anchor: part.page.file for part in parts for anchor in site.anchors(part.html)}
 
 
@@ -95,25 +84,15 @@ def pages(parts: Sequence[Part], around: Mapping[str, Any]) -> dict[str, str]:
 def single(parts: Sequence[Part], around: Mapping[str, Any]) -> str:
     """HTML text of a single page that contains all parts and links to no other file."""
     ordered = sorted(parts, key=lambda part: (part.page, part.order))
-    return (
-        environment(RuleTraits())
-        .get_template("page.html")
-        .render(
-            **around,
-            page=site.OVERVIEW,
-            menu=(),
-            navigation=[entry for part in ordered for entry in part.navigation],
-            sections=[site.alone(part.html) for part in ordered],
-        )
-    )
+    navigation = [entry for part in ordered for entry in part.navigation]
+    sections = [site.alone(part.html) for part in ordered]
+    own = {"page": site.OVERVIEW, "menu": (), "navigation": navigation, "sections": sections}
+    return rendered("page.html", RuleTraits(), own | dict(around))
 
 
 def write_beside(folder: Path, files: Mapping[str, str]) -> None:
-    """Write style and script, and other text files by name, next to the pages."""
-    templates = environment(RuleTraits())
-    for name in SHARED:
-        write(folder / name, templates.get_template(name).render())
-    for name, text in files.items():
+    shared = {name: rendered(name, RuleTraits(), {}) for name in SHARED}
+    for name, text in (shared | dict(files)).items():
         write(folder / name, text)
 
 
@@ -121,7 +100,7 @@ def build(
     results: Results,
     folder: Path,
     sections: Sequence[Section] | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], object] = lambda _: None,
 ) -> Path:
     """Write the report of a run, and that of the committed results if given; return the first page.
 
@@ -147,7 +126,8 @@ def build(
         pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
         write_pages(inside(folder, FOLDER), pages_of_lists, FOLDER)
         write_pages(folder, pages(made, cover(results.title, results.meta, table, links)), KIND)
-    _tell(made, say)
+    for line in (line for part in made for line in part.said):
+        say(line)
     return folder / PAGE
 
 
@@ -155,7 +135,7 @@ def build_single(
     results: Results,
     folder: Path,
     sections: Sequence[Section] | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], object] = lambda _: None,
 ) -> Path:
     """Write the report as a single page without other files, and return its path.
 
@@ -165,17 +145,12 @@ def build_single(
         made, _, _ = parts(results, every_section() if sections is None else sections)
         export = Data("", len(results.frame), _export(results)) if results.database else Data("")
         page = write(folder / PAGE, single(made, cover(results.title, results.meta, export)))
-    _tell(made, say)
-    if say and (old := pages_of(folder, KIND) - {page}):
+    for line in (line for part in made for line in part.said):
+        say(line)
+    if old := pages_of(folder, KIND) - {page}:
         count = plural(len(old), "page")
         say(f"{folder} still has {count} of an older report, to which this page does not lead")
     return page
-
-
-def _tell(made: Sequence[Part], say: Callable[[str], None] | None) -> None:
-    for line in (line for part in made for line in part.said):
-        if say:
-            say(line)
 
 
 def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], dict[str, str]]:
@@ -218,8 +193,7 @@ def _write_table(results: Results, folder: Path) -> Data:
     """Write all measurements as CSV unless there are so many that it would take most of the time."""
     count = len(results.frame)
     if results.database is None or count <= MOST_MEASUREMENTS:
-        with replacing(folder / DATA) as file:
-            file.writelines(csv_lines(results.frame))
+        write(folder / DATA, csv_lines(results.frame))
         return Data(DATA)
     remove(folder / DATA)  # left over from an older report
     return Data("", count, _export(results))

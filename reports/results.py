@@ -37,18 +37,15 @@ POOR_ACCURACY = 0.9
 class Results:
     """Measurements, and metadata of the runs that made them.
 
-    `frame` has one measurement per row, as the store returns them, and is passed through
-    :func:`sdp_bench.reports.tables.frame.checked`; it may be empty. `meta` may have the keys `command`,
-    `preset`, `started`, `finished`, `seconds`, `options`, `environment`, `counts`, `left_out`, `nets` and
-    `runs`; missing keys are not shown. `failures` has the columns `group`, `rule`, `metric`, `error` and
-    `seconds`, and includes measurements of distributions for which a metric is undefined. `runtime` has the
-    times of ``sdp-bench runtime``.
+    `frame` has one measurement per row, passes through :func:`sdp_bench.reports.tables.frame.checked`, and
+    may be empty. `meta` may have the keys `command`, `preset`, `started`, `finished`, `seconds`, `options`,
+    `environment`, `counts`, `left_out`, `nets` and `runs`; missing keys are not shown. `failures` has the
+    columns `group`, `rule`, `metric`, `error` and `seconds`, and includes undefined metrics. `runtime` has
+    the times of ``sdp-bench runtime``.
 
-    `title` is that of the page, unless it is the report of a run. `published` marks results that come with
-    the package, whose page also has content that no run produces. `traits` are those of the rules (default:
-    only the package's own). `database` is the results file with the nets' weights, for commands that continue
-    from it. `committed` are the package's results, shown in the same
-    report (:class:`sdp_bench.reports.committed.Committed`). `untabled` are experiments with
+    `title` is empty for the report of a run. `published` marks results that come with the package, whose page
+    also has content that no run produces. `database` is the results file with the nets' weights. `committed`
+    is the :class:`sdp_bench.reports.committed.Committed` of the same report. `untabled` are experiments with
     a display of their own instead of tables.
     """
 
@@ -88,9 +85,9 @@ class Results:
 
     def columns_with_oracle(self, names: Collection[str]) -> pd.DataFrame:
         """The existing columns among `names` of measurements against an oracle."""
-        chosen = [name for name in self.frame if name in names]
         # Select columns first, without copying; `loc` with both would copy the rows of every column.
-        return self.frame[chosen][~self.frame["experiment"].isin(_without_oracle())]
+        chosen = self.frame[[name for name in self.frame if name in names]]
+        return chosen[~self.frame["experiment"].isin(_without_oracle())]
 
     def once_a_unit(self, names: Collection[str], apart: Collection[str] = ()) -> pd.DataFrame:
         """Return columns of measurements against an oracle, with one row per unit and value of `apart`.
@@ -101,9 +98,8 @@ class Results:
         if "unit" not in self.frame:
             return self.columns_with_oracle(names)
         known = self.columns_with_oracle(("unit", *apart))
-        return self.frame[[name for name in self.frame if name in names]].loc[
-            known.index[~known.duplicated()]
-        ]
+        chosen = self.frame[[name for name in self.frame if name in names]]
+        return chosen.loc[known.index[~known.duplicated()]]
 
     @property
     def tabled(self) -> pd.DataFrame:
@@ -178,13 +174,12 @@ def results_of(store: Queries, numbers: Sequence[int] = (), runtime: tuple[Row, 
 
 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:
-    """Settings by name of their options, formatted."""
     design = asdict(replace(settings.design, noise=None))
     sizes = {}
     for name, size in settings.sizes.items():
+        counts = ((getattr(size, unit), unit) for unit in ("nets", "inputs", "samples", "epochs"))
+        words = [f"{count} {unit}" for count, unit in counts if count is not None]
         if name in experiments:
-            counts = ((getattr(size, unit), unit) for unit in ("nets", "inputs", "samples", "epochs"))
-            words = [f"{count} {unit}" for count, unit in counts if count is not None]
             sizes[name] = ", ".join([*words, *(size.datasets or ())])
     return {
         **design,

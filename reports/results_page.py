@@ -20,7 +20,7 @@ from sdp_bench.reports.results import Results, committed_results
 from sdp_bench.reports.section import sections, tabulated
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.tables import Table
-from sdp_bench.reports.writing import environment
+from sdp_bench.reports.writing import rendered
 
 RULES = (
     "sdp",
@@ -67,36 +67,26 @@ def results_page(results: Results) -> str:
     every = sections()
     results = tabulated(results, every)
     shown = {section.name: section.build(results) for section in every if section.name in _SECTIONS}
-    text = (
-        environment(results.traits)
-        .get_template("results.md")
-        .render(
-            sections=shown,
-            rulings=Rulings.of(results),
-            rules=RULES,
-            beyond=BEYOND,
-            names=[rule for rule in dict.fromkeys(RULES + BEYOND) if rule != ORACLE_MOMENTS.name],
-            **{name: _chosen(results.tables, *which) for name, which in _TABLES.items()},
-        )
-    )
+    variables = {
+        "sections": shown,
+        "rulings": Rulings.of(results),
+        "rules": RULES,
+        "beyond": BEYOND,
+        "names": [rule for rule in dict.fromkeys(RULES + BEYOND) if rule != ORACLE_MOMENTS.name],
+    }
+    variables |= {name: _chosen(results.tables, *which) for name, which in _TABLES.items()}
+    text = rendered("results.md", results.traits, variables)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def _escaped(results: Results) -> Results:
     """Results with names escaped for Markdown; names from this package need no escaping."""
-    frame = results.frame
-    texts = frame.select_dtypes(["object", "string", "category"]).columns
-    escaped = {
-        name: frame[name].map(
-            {text: markdown(text) for text in frame[name].unique() if isinstance(text, str)}
-        )
-        for name in texts
-    }
-    traits = {
-        markdown(spec): replace(known, label=markdown(known.label))
-        for spec, known in results.traits.stored.items()
-    }
-    return replace(results, frame=frame.assign(**escaped), traits=RuleTraits(traits))
+    frame, stored = results.frame, results.traits.stored
+    for name in frame.select_dtypes(["object", "string", "category"]).columns:
+        texts = [text for text in frame[name].unique() if isinstance(text, str)]
+        frame = frame.assign(**{name: frame[name].map({text: markdown(text) for text in texts})})
+    traits = {markdown(rule): replace(own, label=markdown(own.label)) for rule, own in stored.items()}
+    return replace(results, frame=frame, traits=RuleTraits(traits))
 
 
 def _chosen(tables: Sequence[Table], experiment: str, depth: int, metrics: tuple[str, ...]) -> list[Table]:
@@ -107,7 +97,6 @@ def _chosen(tables: Sequence[Table], experiment: str, depth: int, metrics: tuple
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def _main(file: Path) -> None:
-    """Write the committed results as a page of the documentation to FILE."""
     write(file, results_page(committed_results()))
 
 

@@ -22,11 +22,7 @@ Context = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """What a section made for one page.
-
-    Parts of a page are in ascending `order`. `navigation` holds anchors and titles, and `said` the lines that
-    the command prints. `beside` is that of :class:`sdp_bench.reports.section.Section`.
-    """
+    """What a section made for one page; `navigation` holds anchors and titles. See :class:`Section`."""
 
     page: SitePage
     order: int
@@ -39,9 +35,9 @@ class Part:
 class Section:
     """A part of a report: values computed from the results, and ``template.html`` next to its module.
 
-    The template makes ``<section id="NAME">``. It can use the variables that :meth:`build` returns, the
-    filters of :mod:`sdp_bench.reports.writing`, the macros of ``parts.html`` and ``tables.html``, and `link`,
-    which links a number to the list of rows behind it.
+    The template makes ``<section id="NAME">``. It can use the variables (`context`) that :meth:`build`
+    returns, the filters of :mod:`sdp_bench.reports.writing`, the macros of ``parts.html`` and
+    ``tables.html``, and `link`, which links a number to the list of rows behind it.
 
     `name` is the anchor of the section, and `title` that in the navigation. `page` is its page; by default
     it has a page of its own, on which sections are in ascending `order`. `experiments` are those that the
@@ -62,10 +58,7 @@ class Section:
         return {}
 
     def spread(self, context: Context) -> Iterable[tuple[SitePage, Context]]:
-        """Return the pages of the section, each with the template's variables on it.
-
-        `context` is the result of :meth:`build`. By default all of it goes to :attr:`page`.
-        """
+        """Return the pages of the section with the variables on each: by default all on :attr:`page`."""
         return [(self.page or suite(self.name, self.title), context)]
 
     def navigation(self, context: Context) -> Iterable[tuple[str, str]]:
@@ -76,8 +69,7 @@ class Section:
     def numbers(self, results: Results, context: Context) -> Iterable[Number]:
         """Return the numbers that link to the measurements behind them, by default none.
 
-        `context` is the result of :meth:`build`. If two numbers rest on the same measurements, both link to
-        the list of the first.
+        If two numbers rest on the same measurements, both link to the list of the first.
         """
         del results, context
         return ()
@@ -89,7 +81,6 @@ class Section:
 
     @property
     def template(self) -> Path:
-        """Path of the section's template."""
         return Path(inspect.getfile(type(self))).with_name("template.html")
 
 

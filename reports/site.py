@@ -17,11 +17,10 @@ _OUTSIDE = re.compile(r'<a\b[^>]*\bhref="(?!#|\w+:)[^"]*"[^>]*>(.*?)</a>', re.DO
 
 @dataclass(frozen=True, order=True)
 class SitePage:
-    """A page of a report.
+    """A page of a report, in the same folder as all others.
 
     `rank` is the position in the navigation (of the group, for pages of a group). `group` is the heading that
-    related pages share, empty for a page on its own. `file` is the file name; all pages are in one folder, so
-    that links are the same on every page.
+    related pages share, empty for a page on its own.
     """
 
     rank: int
@@ -53,10 +52,7 @@ def anchors(html: str) -> list[str]:
 
 
 def resolved(html: str, places: Mapping[str, str], file: str) -> str:
-    """Make links inside the report lead to the pages of their anchors, as seen from the page `file`.
-
-    `places` are files by anchor. Links to unknown anchors are unchanged.
-    """
+    """Make links on the page `file` lead to the files of their anchors; `places` are files by anchor."""
     return _INSIDE.sub(lambda found: f'href="{address(found[1], places, file)}"', html)
 
 
@@ -72,9 +68,9 @@ def alone(html: str) -> str:
 
 
 def write_pages(folder: Path, texts: Mapping[str, str], kind: str) -> None:
-    """Write pages of one kind by file name, and remove our other pages of that kind.
+    """Write pages by file name, and remove our other pages with the tag `kind`.
 
-    Pages are identified by a tag with their `kind`. Raises UserError if a foreign file is in the way.
+    Raises UserError if a foreign file is in the way.
     """
     check(folder, texts)  # before any is written
     written = {write(folder / name, text) for name, text in texts.items()}

@@ -99,16 +99,6 @@ class Effect:
         return labels.interval(*self.range)
 
     @property
-    def mean(self) -> str:
-        """Mean, with as many digits as its interval."""
-        return self.interval.partition(" (")[0]
-
-    @property
-    def ends(self) -> str:
-        """Ends of the interval; empty without one."""
-        return self.interval.partition(" (")[2].removesuffix(")")
-
-    @property
     def needed(self) -> str:
         """Threshold as shown to readers, with the direction: ``> −0.01``."""
         sign = ">" if self.shown(1.0) > self.shown(-1.0) else "<"
@@ -133,18 +123,12 @@ class Effect:
             return "above"
         return "below" if self.tests.high < self.threshold else ""
 
-    @property
-    def found(self) -> str:
-        return self._filled(self.sentence or f"{self.name}: {{value}}")
-
-    def compared(self, other: str) -> str:
-        """A difference in words: ``0.20 (0.19 to 0.21) above that of`` the `other`."""
-        return self._filled(f"{{size}} {{side}} that of {other}")
-
-    def _filled(self, sentence: str) -> str:
+    def said(self, sentence: str = "") -> str:
+        """Return a sentence (default: that of the effect) with ``{value}``, ``{size}`` and ``{side}``."""
         mean, low, high = self.range
         size = labels.interval(-mean, -high, -low) if mean < 0 else self.interval
         words = {"{value}": self.interval, "{size}": size, "{side}": "below" if mean < 0 else "above"}
+        sentence = sentence or self.sentence or f"{self.name}: {{value}}"
         for name, text in words.items():  # rule labels may contain braces
             sentence = sentence.replace(name, text)
         return sentence
@@ -172,13 +156,12 @@ class Trial:
 
     @property
     def fewest(self) -> int:
-        """Smallest number of replicates of an effect."""
         return min(len(effect.values) for effect in self.effects)
 
     @functools.cached_property
     def uncorrected(self) -> tuple[float, float]:
         """p-values of "every effect is above" and "some effect is below", not corrected over statements."""
-        above, below = ([effect.p[side] for effect in self.effects] for side in (0, 1))
+        above, below = zip(*(effect.p for effect in self.effects), strict=True)
         return float(p_of_every_part(above)), float(p_of_some_part(below))
 
     @property
@@ -208,7 +191,7 @@ class Trial:
         chosen = f"; the best of {worst.choices}" if worst.choices > 1 else ""
         if worst.against > 1:
             chosen += f"; compared with the best of {worst.against}"
-        return f"{worst.found}, needed {worst.needed} ({count}{few}{gone}{chosen}{parts})"
+        return f"{worst.said()}, needed {worst.needed} ({count}{few}{gone}{chosen}{parts})"
 
     def attainable(self) -> tuple[float, float]:
         """p-values that replicates with a scatter of 1 % of an effect would have, in either direction."""
@@ -250,13 +233,16 @@ class Answer:
 
         `lacking` are the missing measurements of conventions with some.
         """
+        known = {convention: tuple(own) for convention, own in effects.items()}
         trials = [
-            Trial(parts, replicate, convention)
-            for convention, own in effects.items()
-            if (parts := tuple(own)) and all(len(effect.values) for effect in parts)
+            Trial(own, replicate, convention)
+            for convention, own in known.items()
+            if own and all(len(effect.values) for effect in own)
         ]
-        for convention, words in lacking.items():
-            trials.append(Trial((), replicate, convention, Verdict.NOT_MEASURED, reason=words))
+        trials += [
+            Trial((), replicate, convention, Verdict.NOT_MEASURED, reason=words)
+            for convention, words in lacking.items()
+        ]
         return cls(tuple(trials), fidelity, address) if trials else None
 
     @classmethod
@@ -276,10 +262,9 @@ class Answer:
         if self.said:
             return self.said
         first = next(iter(self.verdicts.counts))
-        candidates = [trial for trial in self.trials if trial.verdict is first]
-        shown = candidates[0]
+        shown, *others = (trial for trial in self.trials if trial.verdict is first)
         if first is Verdict.REFUTED:  # standard errors compare effects of different units
-            shown = min(candidates, key=lambda trial: trial.deciding.surplus)
+            shown = min(shown, *others, key=lambda trial: trial.deciding.surplus) if others else shown
         return f"{shown.name}: {shown.found}" if len(self.trials) > 1 else shown.found
 
     @property
@@ -304,7 +289,6 @@ class Evidence:
         self._made: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Cache something made from the results."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -348,14 +332,10 @@ class Statement:
     regular: Answer | None = None
 
     @property
-    def versions(self) -> list[tuple[str, Answer]]:
-        both = [("as published", self.answer), ("regular pass", self.regular)]
-        return [(name, answer) for name, answer in both if answer]
-
-    @property
     def rows(self) -> list[tuple[str, Trial]]:
         """Measured trials with the version of DVIA."""
-        return [(name, trial) for name, answer in self.versions for trial in answer.trials if trial.effects]
+        versions = {"as published": self.answer.trials, "regular pass": self.regular and self.regular.trials}
+        return [(name, one) for name, trials in versions.items() for one in trials or () if one.effects]
 
 
 @dataclass(frozen=True)
@@ -370,13 +350,16 @@ class Topic:
 def judged(topic: Topic, evidence: Evidence) -> Topic:
     """Judge every statement of a topic; statements about DVIA for both versions."""
     answers, regular = _answers(topic, evidence), dict[str, Answer]()
-    if any(one.dvia for one in topic.statements):
+    if about_dvia := {one.key for one in topic.statements if one.dvia}:
         regular = _answers(topic, Evidence(evidence.results, REGULAR))
-    statements = []
-    for one in topic.statements:
-        other = regular[one.key] if one.dvia else None
-        measured = other and other.verdicts.outcome is not Outcome.NOT_MEASURED
-        statements.append(replace(one, answer=answers[one.key], regular=other if measured else None))
+    measured = {
+        key: answer
+        for key, answer in regular.items()
+        if key in about_dvia and answer.verdicts.outcome is not Outcome.NOT_MEASURED
+    }
+    statements = (
+        replace(one, answer=answers[one.key], regular=measured.get(one.key)) for one in topic.statements
+    )
     return replace(topic, statements=tuple(statements))
 
 
@@ -408,9 +391,7 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
         p = corrected.get(which, (1.0, 1.0))
         verdict, reason = decide(*p), ""
         if verdict is Verdict.UNDECIDED:
-            best = (1.0, 1.0)
-            if which in raw:
-                best = _corrected(raw | {which: trial.attainable()}, families)[which]
+            best = _corrected(raw | {which: trial.attainable()}, families)[which] if which in raw else p
             family = max((len(each) for each in families if which in each), default=1)
             reason = _undecided(trial, min(best) <= LEVEL, family)
         return replace(trial, verdict=verdict, p=p, reason=reason)
@@ -424,7 +405,6 @@ def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
 def _corrected(
     p: Mapping[Which, tuple[float, float]], families: list[list[Which]]
 ) -> dict[Which, tuple[float, float]]:
-    """p-values by Holm's method, the largest over the families of a trial."""
     largest = dict.fromkeys(p, (0.0, 0.0))
     for family in families:
         sides = (holm([p[which][side] for which in family]).tolist() for side in (0, 1))
@@ -461,11 +441,9 @@ def _undecided(trial: Trial, could: bool, family: int) -> str:
 
 
 def paired(frame: pd.DataFrame, replicate: Sequence[str]) -> pd.DataFrame:
-    """Mean values by replicate (rows) and rule (columns)."""
     return frame.pivot_table("value", list(replicate), "rule", aggfunc="mean", observed=True)
 
 
 def finite(values: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(values, dtype=float)
-    known: NDArray[np.float64] = values[np.isfinite(values)]
-    return known
+    return values[np.isfinite(values)]

@@ -29,10 +29,10 @@ Links = Mapping[Labels, str]
 
 
 def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
-    """Return the environment of a page's templates.
+    """Return the environment of a page's templates, which all escape HTML except Markdown.
 
-    Templates are named by their path, those in ``templates`` by their name alone. All except Markdown escape
-    HTML. `links` are addresses of the lists of measurements behind the page's numbers.
+    Templates are named by their path, those in ``templates`` by their name alone. `links` are addresses of
+    the lists of measurements behind the page's numbers.
     """
     templates = Environment(
         loader=FunctionLoader(lambda name: ((path := TEMPLATES / name).read_text("utf-8"), str(path), None)),
@@ -68,6 +68,10 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
     return templates
 
 
+def rendered(template: str | Path, traits: RuleTraits, variables: Mapping[str, Any]) -> str:
+    return environment(traits).get_template(str(template)).render(variables)
+
+
 def _shown(value: Any) -> Any:
     """Value for a template, without control characters for terminal or browser and without local paths."""
     if not isinstance(value, str):
@@ -81,8 +85,7 @@ def _shown(value: Any) -> Any:
 
 def coded(text: str) -> Markup:
     """Text with parts in backquotes as code."""
-    plain = str(escape(text))
-    return Markup(_BACKQUOTED.sub(r"<code>\1</code>", plain))  # noqa: S704  escaped before
+    return Markup(_BACKQUOTED.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped before
 
 
 def value(setting: Any) -> str:
@@ -92,20 +95,18 @@ def value(setting: Any) -> str:
             setting = json.loads(setting)
     match setting:
         case None:
-            text = "none"
+            return "none"
         case Mapping():
-            text = ", ".join(f"{key} {value(entry)}" for key, entry in setting.items())
+            return ", ".join(f"{key} {value(entry)}" for key, entry in setting.items())
         case list() | tuple() | set():
-            text = ", ".join(value(entry) for entry in setting)
+            return ", ".join(value(entry) for entry in setting)
         case bool():
-            text = "yes" if setting else "no"
+            return "yes" if setting else "no"
         case int() if abs(setting) >= 10_000:
-            text = f"{setting:,}"
+            return f"{setting:,}"
         case float():
-            text = f"{setting:g}"
-        case _:
-            text = str(setting)
-    return text
+            return f"{setting:g}"
+    return str(setting)
 
 
 def moment(text: Any) -> str:

@@ -124,7 +124,7 @@ def validate(
         screen = Screen(quiet=not progress)
         found = validated(question, kept or Path(place, "validate.sqlite"), screen, folder)
     if folder is not None:
-        build(found.card, folder)
+        build(found, folder)
     return found
 
 

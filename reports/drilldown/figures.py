@@ -17,7 +17,7 @@ from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 from sdp_bench.oracles.partitions.quantiles import LEVELS
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import SMALL, Figure, label_ends, look, panels
+from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import GREY, INK, LIGHT, LINE, Style, shade, styles
 from sdp_ref.laws import DiagonalGaussian, Gaussian
@@ -57,9 +57,8 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
     shown = [kind for kind in KINDS if sum(getattr(output, kind)) > _NOTHING * output.sum_of_parts]
     legend = [*(Patch(facecolor=_ENTERING[kind], label=KINDS[kind]) for kind in shown), _TOTAL]
     below = 0.3 + 0.05 * max(map(len, names))
-    drawing, (left, right) = panels(
-        ["After each layer", "As seen at the output"], legend, width=3.7, height=2.2, below=below
-    )
+    titles = ["After each layer", "As seen at the output"]
+    drawing, (left, right) = panels(titles, legend, width=3.7, height=2.2, below=below)
     _after_layers(left, errors)
     bottom = np.zeros(len(names))
     for kind in shown:
@@ -69,10 +68,9 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
     right.yaxis.set_major_formatter(_per_cent)
     right.set_ylabel("share of the total")
     step = math.ceil(len(names) / 16)
+    leaning: dict[str, Any] = {"rotation": 55, "ha": "right", "rotation_mode": "anchor"}
     for axes in (left, right):
-        axes.set_xticks(
-            range(0, len(names), step), names[::step], rotation=55, ha="right", rotation_mode="anchor"
-        )
+        axes.set_xticks(range(0, len(names), step), names[::step], **leaning)
         axes.set_xlim(-0.6, len(names) - 0.4)
         axes.set_ylim(bottom=0)
         axes.grid(visible=False, axis="x")
@@ -185,18 +183,16 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Figure:
     ranges = true[14] - true[4]
     shown = np.flatnonzero(ranges > 0)[: len(_OUTPUTS)].tolist()
     errors = oracle.quantiles.replicates(100).std(0)
-    drawing, (axes,) = panels([""], width=4.6, height=2.5, right=0.8)
+    looks = zip(shown, _OUTPUTS, _OUTPUT_MARKERS, strict=False)
+    styled = {j: Style(f"output {j}", shade(colour, LIGHT), marker) for j, colour, marker in looks}
+    drawing, (axes,) = panels([""], styled.values(), width=4.6, height=2.5)
     axes.axhline(0, color=INK, linewidth=0.9)
-    ends = []
-    for j, colour, marker in zip(shown, _OUTPUTS, _OUTPUT_MARKERS, strict=False):
-        style = Style(f"output {j}", shade(colour, LIGHT), marker)
+    for j, style in styled.items():
         line, error = (predicted[:, j] - true[:, j]) / ranges[j], 2 * errors[:, j] / ranges[j]
         axes.fill_between(LEVELS, line - error, line + error, color=style.colour, alpha=0.22, linewidth=0)
         axes.plot(LEVELS, line, **style.line | {"markersize": 3})
-        ends.append((float(line[-1]), style.label, style.colour))
     axes.xaxis.set_major_formatter(_per_cent)
     axes.set(xlim=(0, 1), xlabel="level", ylabel="difference / IQR")
-    label_ends(axes, ends)
     left = true.shape[1] - len(shown)
     rest = f" Not shown: {labels.plural(left, 'output')}." if left else ""
     return Figure(
@@ -245,12 +241,12 @@ def covariances(oracle: Oracle, prediction: Prediction) -> Figure | None:
 
 
 def _entry(value: float) -> str:
+    text = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
     if value != 0 and not 1e-3 <= abs(value) < 1e4:
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
-    return (f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
+        text = f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    return text.replace("-", "−")
 
 
 def _moments_of(prediction: Prediction) -> tuple[Array, Array]:
     law = prediction.gaussian
-    covariance = law.covariance[0].double()
-    return law.mean[0].flatten().double().numpy(), torch.as_tensor(covariance).numpy()
+    return law.mean[0].flatten().double().numpy(), torch.as_tensor(law.covariance[0]).double().numpy()

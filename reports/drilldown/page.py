@@ -10,6 +10,7 @@ from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from sdp_bench.bench import identity
@@ -20,10 +21,10 @@ from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.folder import inside, tags, write
-from sdp_bench.reports.style.labels import number
+from sdp_bench.reports.style.labels import listed, number
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.tables import displayed
-from sdp_bench.reports.writing import environment
+from sdp_bench.reports.writing import rendered
 from sdp_ref.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -65,9 +66,8 @@ def errors_as_seen(metric: Metric, errors: ErrorByLayer) -> tuple[OutputErrors, 
 def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = False) -> str:
     """Return one to three sentences on the sources of the error and the layers at which it enters.
 
-    Shares are in per cent of the sum of all errors. No layer is named if the error is within the oracle's
-    floor or its rounding. `sampling` says that the rule samples, so that its own error is that of few
-    samples.
+    Shares are of the sum of all errors. No layer is named if the error is within the oracle's floor or its
+    rounding. If the rule is `sampling`, its own error is that of few samples.
     """
     total = output.total
     if total.value <= output.rounding:
@@ -107,19 +107,15 @@ def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = Fals
 
 def _layers(shares: Sequence[float], names: Sequence[str]) -> str:
     whole = sum(shares)
-    order = sorted(range(len(names)), key=lambda k: -shares[k])
-    chosen, covered = [], 0.0
-    for k in order:
-        chosen.append(k)
-        covered += shares[k] / whole
-        if covered >= _NAMED:
-            break
-    if len(chosen) > max(3, len(names) // 3):
+    order = np.argsort(-np.array(shares), kind="stable").tolist()
+    explained = np.cumsum(np.array(shares)[order]) / whole
+    count = 1 + int((explained[:-1] < _NAMED).sum())
+    chosen, covered = order[:count], float(explained[count - 1])
+    if count > max(3, len(names) // 3):
         return "spread over many layers"
     if covered >= _WHOLE and len(chosen) == 1:
         return f"at {names[chosen[0]]}"
-    named = [f"{names[k]} ({shares[k] / whole:.0%} of that)" for k in sorted(chosen)]
-    text = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    text = listed([f"{names[k]} ({shares[k] / whole:.0%} of that)" for k in sorted(chosen)])
     return f"{'at' if covered >= _NEARLY_ALL else 'above all at'} {text}"
 
 
@@ -136,10 +132,10 @@ _SUBJECT = r"[0-9a-f]{16}(?:/|$|,)"  # start of a key
 
 
 def chosen(text: str, frame: pd.DataFrame) -> list[str]:
-    """Return the keys of the measurements that an option selects.
+    """Return the keys of the measurements that an option selects: ``none``, ``worst:n`` or keys and commas.
 
-    `text` is ``none``, ``worst:n`` or keys separated by commas. (Keys contain commas too, but not before a
-    unit.) Raises UserError for anything else, and for more than :data:`MOST_PAGES` pages.
+    Keys contain commas too, but not before a unit. Raises UserError for anything else, and for more than
+    :data:`MOST_PAGES` pages.
     """
     text = text.strip()
     if text == "none":
@@ -164,9 +160,8 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
     """Return keys of the measurements farthest above their floor's 95 % point, spread over rules and noise.
 
     The worst measurement of each rule comes first, then the worst of each rule at its next noise level, and
-    so on, so that every rule appears before any rule appears twice. Total variations are compared, since they
-    share the scale from 0 to 1. References are skipped, and so are estimates from samples, whose error
-    depends on their number of samples. Raises UserError if there are no total variations.
+    so on. Total variations are compared, since they share the scale from 0 to 1. References are skipped, and
+    so are estimates from samples, whose error depends on their number.
     """
     measured = (name for name in primary() if (frame["metric"] == name).any())
     metric = next((name for name in measured if isinstance(recorded_metric(name), CellTotalVariation)), None)
@@ -195,9 +190,8 @@ def make(
     """Write pages of measurements into a report's folder and return their paths; notes give failures.
 
     `requested` are keys, or prefixes that identify a single key. Beyond :data:`MOST_PAGES` the oldest pages
-    in its folder are removed; other files stay. `trusted` allows stored code of plug-in rules to run. Raises
-    UserError, before any page is made, if a key is unknown, ambiguous, or of a measurement that has no
-    drill-down, and RunFailedError if the folder is not writable.
+    are removed. `trusted` allows stored code of plug-in rules to run. Raises UserError, before any page is
+    made, if a key is unknown, ambiguous, or of a measurement that has no drill-down.
     """
     from sdp_bench.bench.replay.drilldown import check, drill
 
@@ -245,12 +239,11 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
     pages = {unescape(own["key"]): (path.name, own.get("mark", "")) for path, own in _pages(folder).items()}
     rows = frame[frame["unit"].isin({key.partition("/")[0] for key in pages})]
     rows = rows.assign(key=keys_of(rows))
-    current = {}
-    for key, part in rows[rows["key"].isin(pages.keys())].groupby("key"):
-        name, mark = pages[str(key)]
-        if mark == _results_hash(zip(part["component"], part["value"], strict=True)):
-            current[str(key)] = name
-    return current
+    marks = {
+        str(key): _results_hash(zip(part["component"], part["value"], strict=True))
+        for key, part in rows[rows["key"].isin(pages.keys())].groupby("key")
+    }
+    return {key: pages[key][0] for key, mark in marks.items() if mark == pages[key][1]}
 
 
 def _pages(folder: Path) -> dict[Path, dict[str, str]]:
@@ -299,7 +292,7 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
     if moments:
         drawn.append(drawings.covariances(oracle, prediction))
     context["figures"] = [figure for figure in drawn if figure is not None]
-    return environment(traits).get_template(str(_TEMPLATE)).render(context)
+    return rendered(_TEMPLATE, traits, context)
 
 
 def command(key: str, database: Path, folder: Path) -> str:

@@ -38,17 +38,13 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 @cache
-def _tables() -> pd.DataFrame:
-    parts = [_read(path).assign(table=path.stem) for path in sorted(FOLDER.glob("*.csv"))]
-    return pd.concat(parts, ignore_index=True).astype({"depth": int, "sigma": float})
-
-
 def simulation_tables() -> pd.DataFrame:
     """Return every simulation table of the paper, in long format: ``reports/paper/*.csv`` as text.
 
     The column `table` has the name of the file. `sd` is empty if the paper prints none.
     """
-    return _tables().copy()
+    parts = [_read(path).assign(table=path.stem) for path in sorted(FOLDER.glob("*.csv"))]
+    return pd.concat(parts, ignore_index=True).astype({"depth": int, "sigma": float})
 
 
 def experiments() -> tuple[str, ...]:
@@ -64,9 +60,6 @@ def experiment(name: str) -> pd.DataFrame:
     and, if the number has one, `unit`. All are text as printed (`sd` is empty if the paper prints none),
     except `sigma`, a float, and `batch_size`, an int.
     """
-    if name not in experiments():
-        known = ", ".join(experiments())
-        raise ValueError(f"no table {name!r} in reports/paper/experiments; there are {known}")
     frame = _read(FOLDER / "experiments" / f"{name}.csv")
     numbers = {"sigma": float, "batch_size": int}
     return frame.astype({column: kind for column, kind in numbers.items() if column in frame})
@@ -78,8 +71,8 @@ def comparison() -> pd.DataFrame:
     Table 2 of the main text shows the W1 of the 6-ReLU net for "4 ReLU", and the "k=100" column of Table 1 is
     the k=5 column. The supplement has both right (see ``reports/paper/README.md``).
     """
-    frame = _tables()
-    return frame[~frame["table"].isin(MISPRINTED)].reset_index(drop=True)
+    frame = simulation_tables()
+    return frame[~frame["table"].isin(MISPRINTED)]
 
 
 RESNETS = ("resnet18_max_pool", "resnet18")

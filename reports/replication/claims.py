@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +24,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.total_variation import (
-    AxisTotalVariation,
-    ClassTotalVariation,
-    HeadlineTotalVariation,
-    SingleTotalVariation,
-)
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.numbers import FOLDER, Group, Number, Page, slug
 from sdp_bench.reports.statement import PUBLISHED, REGULAR, Answer, Convention, Effect, Evidence, Rule
@@ -47,18 +40,10 @@ SUITES = {
 }
 """Experiments behind the claims, and how their nets were trained."""
 
-CONVENTIONS: Mapping[str, Metric] = MappingProxyType(
-    {
-        metric.convention: metric
-        for metric in (
-            AxisTotalVariation(bin_range="joint"),
-            SingleTotalVariation(),
-            AxisTotalVariation(),
-            HeadlineTotalVariation(),
-            ClassTotalVariation(),
-        )
-    }
-)
+_READINGS = ("tv_paper:bin_range=joint", "tv_single", "tv_paper", "tv_headline", "tv_class")
+CONVENTIONS: Mapping[str, Metric] = {
+    reading.convention: reading for reading in map(recorded_metric, _READINGS)
+}
 """Readings of total variation by name; a claim on it is judged under each."""
 
 MAIN_CONVENTION = ("joint extremes", "SGD 0.01")
@@ -109,9 +94,7 @@ def _reciprocal(effect: float) -> float:
 
 def _quotient(effect: float) -> float:
     """Quotient a / b whose symmetric relative difference (b - a) / ((a + b) / 2) is `effect`."""
-    if effect <= -2:
-        return math.inf
-    return max(0.0, (2 - effect) / (2 + effect))
+    return math.inf if effect <= -2 else max(0.0, (2 - effect) / (2 + effect))
 
 
 class Scale(NamedTuple):
@@ -139,33 +122,21 @@ _OPPOSITE = (
 )
 _TRUE = ("sd: {0} / true", "sds of {0} are {value} times the true ones at σ = {sigma}")
 SHARE = Scale(
-    "",
-    _shared_mass,
-    float,
-    "1 − TV: {0} − {1}",
-    "1 − TV of {0} is {size} {side} that of {1} at σ = {sigma}",
+    *("", _shared_mass, float),
+    *("1 − TV: {0} − {1}", "1 − TV of {0} is {size} {side} that of {1} at σ = {sigma}"),
 )
 DISTANCE = Scale(
-    "w1",
-    _distance,
-    _quotient,
-    "W1: {1} / {0}",
-    "W1 of {1} is {value} times that of {0} at σ = {sigma}",
+    *("w1", _distance, _quotient),
+    *("W1: {1} / {0}", "W1 of {1} is {value} times that of {0} at σ = {sigma}"),
     relative=True,
 )
 LARGE, SMALL = Scale("std_ratio", _log, _factor, *_TRUE), Scale("std_ratio", _log, _reciprocal, *_TRUE)
 NEAR = Scale(
-    "std_ratio",
-    _abs_log,
-    _reciprocal,
-    "sd: factor by which {0} is off",
-    "sds of {0} are off by a factor of {value} at σ = {sigma}",
+    *("std_ratio", _abs_log, _reciprocal),
+    *("sd: factor by which {0} is off", "sds of {0} are off by a factor of {value} at σ = {sigma}"),
 )
 GROWTH = Scale(
-    "std_ratio",
-    _abs_log,
-    _factor,
-    "factor at the larger σ / at the smaller, {0}",
+    *("std_ratio", _abs_log, _factor, "factor at the larger σ / at the smaller, {0}"),
     "the factor by which sds of {0} are off is {value} times as large at σ = {sigma} as at σ = {other}",
 )
 
@@ -208,21 +179,16 @@ class Part(NamedTuple):
 
 def _better(better: str, worse: str, sigmas: Iterable[float], margin: float = 0.0) -> tuple[Part, ...]:
     """1 - TV of one rule is above that of another, or at most `margin` below it."""
-    return tuple(
-        Part(SHARE, 4, ((1.0, better, sigma), (-1.0, worse, sigma)), 0.0 - margin) for sigma in sigmas
-    )
+    return tuple(Part(SHARE, 4, ((1.0, better, s), (-1.0, worse, s)), 0.0 - margin) for s in sigmas)
 
 
 def _closer(depth: int, better: str, worse: str, factor: float = 1.0) -> tuple[Part, ...]:
     """W1 of one rule is below `factor` times that of another."""
     threshold = 2 * (1 - factor) / (1 + factor)
-    return tuple(
-        Part(DISTANCE, depth, ((1.0, worse, sigma), (-1.0, better, sigma)), threshold) for sigma in _W1_SIGMAS
-    )
+    return tuple(Part(DISTANCE, depth, ((1.0, worse, s), (-1.0, better, s)), threshold) for s in _W1_SIGMAS)
 
 
-def _too_large(rule: str) -> tuple[Part, ...]:
-    return tuple(Part(LARGE, 4, ((1.0, rule, sigma),)) for sigma in _LARGE)
+_TOO_LARGE = tuple(Part(LARGE, 4, ((1.0, "sdp", sigma),)) for sigma in _LARGE)
 
 
 def _too_small(rule: str, sigmas: Iterable[float] = _LARGE, factor: float = 1.0) -> tuple[Part, ...]:
@@ -251,9 +217,9 @@ PARTS: Mapping[str, tuple[Part, ...]] = {
         Part(GROWTH, 4, ((1.0, rule, large), (-1.0, rule, small)))
         for rule, small, large in product(("sdp", "dvia"), _SMALL, _LARGE)
     ),
-    "sd-sdp": _too_large("sdp"),
+    "sd-sdp": _TOO_LARGE,
     "sd-dvia": _too_small("dvia"),
-    "sd-opposite": _too_large("sdp")
+    "sd-opposite": _TOO_LARGE
     + _too_small("dvia")
     + tuple(
         Part(
@@ -292,16 +258,14 @@ class Measured:
             own = self.frame[(self.frame["quantity"] == key[0]) & (self.frame["depth"] == part.depth)]
             unit, cell = ["net", "input", "component"], ["rule", "sigma"]
             if own.duplicated(unit + cell).any():
-                raise ValueError(
-                    f"{own['experiment'].iloc[0]} has {own['metric'].iloc[0]} of one prediction twice"
-                )
+                suite, metric = own.iloc[0][["experiment", "metric"]]
+                raise ValueError(f"{suite} has {metric} of one prediction twice")
             own = own.astype({"rule": str, "net": str, "component": str})
             self._tables[key] = own.pivot(index=unit, columns=cell, values=["value", "floor"])
         return self._tables[key]
 
 
 def _answer(parts: Sequence[Part], evidence: Evidence) -> Answer | None:
-    """Trial of a statement under each convention and recipe."""
     traits = evidence.results.traits
     columns = tuple(CONVENTIONS) if any(part.scale is SHARE for part in parts) else ("",)
     trials: dict[Convention, list[Effect]] = {}
@@ -315,12 +279,11 @@ def _answer(parts: Sequence[Part], evidence: Evidence) -> Answer | None:
                 table = measured.table(part, column)
                 values = part.effects(table, evidence.dvia)
                 effects.append(_effect(part, values, column, recipe, evidence.dvia, traits))
-                if not len(values):
-                    cells = part.cells(evidence.dvia)
-                    absent = [cell for cell in cells if ("value", *cell) not in table]
-                    # If both were measured, but never on the same input, both are named.
-                    for rule, sigma in absent or cells:
-                        lacks.setdefault(rule, set()).add(sigma)
+                cells = [] if len(values) else part.cells(evidence.dvia)
+                absent = [cell for cell in cells if ("value", *cell) not in table]
+                # If both were measured, but never on the same input, both are named.
+                for rule, sigma in absent or cells:
+                    lacks.setdefault(rule, set()).add(sigma)
             if lacks:
                 lacking[convention] = "lacks " + "; ".join(
                     f"{traits.label(rule)} at σ = {', '.join(f'{sigma:g}' for sigma in sorted(lacks[rule]))}"
@@ -339,11 +302,10 @@ def _effect(
     cells = part.cells(dvia)
     names, sigmas = [traits.label(rule) for rule, _ in cells], [f"{sigma:g}" for _, sigma in cells]
     words = {name: f"{{{name}}}" for name in ("value", "size", "side")}
-    page = f"{FOLDER}/{_file(recipe, part.depth)}"
+    page, measured = f"{FOLDER}/{_file(recipe, part.depth)}", part.scale.metric or column
+    several = len(set(sigmas)) > 1
     sources = {
-        name + (f" at σ = {sigma:g}" if len(set(sigmas)) > 1 else ""): (
-            f"{page}#{_anchor(part.scale.metric or column, sigma, rule)}"
-        )
+        f"{name} at σ = {sigma:g}" if several else name: f"{page}#{_anchor(measured, sigma, rule)}"
         for name, (rule, sigma) in zip(names, cells, strict=True)
     }
     return Effect(
@@ -368,7 +330,6 @@ _ABOUT = (
 
 
 def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Number]:
-    """Means of all rules and sigmas in the claims, with the measurements behind them."""
     cells = {
         (measured, part.depth, sigma, actual)
         for parts in PARTS.values()
@@ -381,15 +342,13 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
         own = Measured(frame, recipe).frame
         value = own["value"].to_numpy(float)
         for (spec, depth, sigma, rule), rows in places(own, ("metric_spec", "depth", "sigma", "rule")):
-            measured = quantity(spec)
-            if (measured, int(depth), sigma, rule) not in cells:
+            measured, depth = quantity(spec), int(depth)
+            if (measured, depth, sigma, rule) not in cells:
                 continue
             kind = recorded_metric(spec)
             heading = f"{kind.label}: {kind.variant}" if kind.convention else kind.title
-            layers = NetKind(ACTIVATION, int(depth)).label
-            page = Page(
-                _file(recipe, int(depth)), f"{layers}, {recipe}", "the paper’s claims", "rulings", _ABOUT
-            )
+            title = f"{NetKind(ACTIVATION, depth).label}, {recipe}"
+            page = Page(_file(recipe, depth), title, "the paper’s claims", "rulings", _ABOUT)
             mean = float(kind.shown(value[rows]).mean()) if np.isfinite(value[rows]).all() else math.inf
             yield Number(
                 Group(page, slug(measured), heading, kind),

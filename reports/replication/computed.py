@@ -45,24 +45,32 @@ def _theorem(chosen: Callable[[Optimality], bool]) -> Rule:
 
 def _nearer(_: Evidence) -> Answer:
     relu = single_relu()
-    spans = [(low / relu.nearer.sigma, high / relu.nearer.sigma) for low, high in relu.nearer.intervals]
     return Answer.certain(
-        holds=all(max(abs(low), abs(high)) <= _NEAR_ZERO for low, high in spans),
+        holds=all(max(abs(low), abs(high)) <= _NEAR_ZERO for low, high in relu.nearer),
         found=relu.sentences[0] + f" “Very close” is {_NEAR_ZERO:g}σ or less here.",
         fidelity="quadrature, σ = 0.1 as in the figure; |μ| ≤ 5σ",
         address="#relu",
     )
 
 
-def _net() -> tuple[nn.Sequential, DiagonalGaussian]:
-    torch.manual_seed(0)
-    layers = (nn.Linear(4, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 3))
-    x = torch.randn(8, 4, dtype=torch.float64)
-    return nn.Sequential(*layers).double(), DiagonalGaussian(x, torch.ones_like(x))
+def example(
+    inputs: int, seed: int, outputs: int = 10, batch: int = 1, sigma: float = 1e-8
+) -> tuple[nn.Sequential, DiagonalGaussian]:
+    """Net with random weights in float64, and the distribution of its input.
+
+    By default sigma is so small that no ReLU changes its side: the true covariance is that of SDP, up to
+    rounding.
+    """
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        layers = (nn.Linear(inputs, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, outputs))
+        location = torch.randn(batch, inputs, dtype=torch.float64)
+    net = nn.Sequential(*layers).double()
+    return net, DiagonalGaussian(location, torch.full_like(location, sigma**2))
 
 
 def _location(_: Evidence) -> Answer:
-    net, x = _net()
+    net, x = example(4, 0, outputs=3, batch=8, sigma=1.0)
     with torch.no_grad():
         values = net(x.mean)
         means = [rule_named(name).propagate(net, x).mean for name in ("sdp", "marginal_sdp")]
@@ -77,7 +85,7 @@ def _location(_: Evidence) -> Answer:
 
 
 def _jacobian(_: Evidence) -> Answer:
-    net, x = _net()
+    net, x = example(4, 0, outputs=3, batch=8, sigma=1.0)
     covariance = rule_named("sdp").propagate(net, x).covariance
     product, value = torch.diag_embed(x.variance), x.mean
     with torch.no_grad():
@@ -119,11 +127,9 @@ def _perfect(_: Evidence) -> Answer:
 
 
 INPUTS = (4, 16, 64, 256, 1024)
-_SAMPLES, _OUTPUTS, _NETS, _REPEATS = 100, 10, 30, 4
+_SAMPLES, _NETS, _REPEATS = 100, 30, 4
 _WORSE = 1.25
 """Factor from which an error counts as deteriorated."""
-_SIGMA = 1e-8
-"""So small that no ReLU changes its side: the true covariance is that of SDP, up to rounding."""
 
 
 @functools.cache
@@ -136,16 +142,6 @@ def errors() -> dict[str, Tensor]:
     found = [[_errors(inputs, seed) for inputs in INPUTS] for seed in range(_NETS)]
     covariance, gradient = torch.tensor(found, dtype=torch.float64).unbind(-1)
     return {"covariance": covariance, "gradient": gradient}
-
-
-def example(inputs: int, seed: int) -> tuple[nn.Sequential, DiagonalGaussian]:
-    """Net with random weights in float64, and the distribution of its input, with batch 1."""
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
-        layers = (nn.Linear(inputs, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, _OUTPUTS))
-        location = torch.randn(1, inputs, dtype=torch.float64)
-    net = nn.Sequential(*layers).double()
-    return net, DiagonalGaussian(location, torch.full_like(location, _SIGMA**2))
 
 
 def _errors(inputs: int, seed: int) -> tuple[float, float]:
@@ -164,12 +160,9 @@ def _errors(inputs: int, seed: int) -> tuple[float, float]:
 def _derived(law: Law, net: nn.Module) -> tuple[Tensor, Tensor]:
     """Covariance of a distribution, and the gradient of its trace with respect to weights, as a vector."""
     covariance: Tensor = law.covariance[0]
-    slopes = torch.autograd.grad(covariance.trace(), list(net.parameters()), allow_unused=True)
-    every = [
-        torch.zeros_like(weight) if slope is None else slope
-        for slope, weight in zip(slopes, net.parameters(), strict=True)
-    ]
-    return covariance.detach(), torch.cat([slope.flatten() for slope in every])
+    weights = list(net.parameters())
+    slopes = torch.autograd.grad(covariance.trace(), weights, materialize_grads=True, allow_unused=True)
+    return covariance.detach(), torch.cat([slope.flatten() for slope in slopes])
 
 
 def _deteriorates(name: str, what: str) -> Rule:
@@ -185,7 +178,7 @@ def _deteriorates(name: str, what: str) -> Rule:
         return Answer.of(
             {(): (worse,)},
             "net",
-            f"nets n-100-100-{_OUTPUTS} with random weights, noise so small that the truth is known exactly; "
+            "nets n-100-100-10 with random weights, noise so small that the truth is known exactly; "
             f"errors {levels} with n = {', '.join(map(str, INPUTS))}",
         )
 

@@ -11,24 +11,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.experiments.iris import (
-    CLAIMS,
-    OTHER_RECIPE,
-    OTHER_WASSERSTEIN,
-    SENSITIVITY,
-    STANDARDISED,
-    WASSERSTEIN,
-)
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.paper import Printed, printed
+from sdp_bench.reports.replication import claims
 from sdp_bench.reports.replication.claims import CONVENTIONS
 from sdp_bench.reports.statement import PUBLISHED, REGULAR
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.frame import by_kind
 
-SUITES = (CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN, OTHER_WASSERSTEIN, SENSITIVITY)
+SUITES = (*claims.SUITES, "iris-claims-w1-recipes", "iris-sensitivity")
 """Experiments that vary what the paper leaves open."""
 KIND = NetKind("relu", 4)
 """Nets that are measured under every recipe."""
@@ -69,12 +62,10 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Compare every convention with the paper, each kind of number in the cells that all conventions have.
 
     The result has `conventions`, closest first, `unreached` cells, farthest first, and the number of compared
-    `cells` by kind. Return None if fewer than two conventions were measured.
-
-    A convention is a training `recipe` and a `partition` of the outputs, on which only 1 - TV depends. Its
-    `gaps` are by measured kind, one of :data:`KINDS`. Its `place` is the share of conventions that are closer
-    to the paper (of recipes, for kinds without a partition), averaged over the kinds that were measured under
-    every recipe.
+    `cells` by kind. Return None if fewer than two conventions were measured. A convention is a training
+    `recipe` and a `partition` of the outputs, on which only 1 - TV depends. Its `gaps` are by kind. Its
+    `place` is the share of conventions that are closer to the paper (of recipes, for kinds without a
+    partition), averaged over the kinds that were measured under every recipe.
     """
     means = _means(frame)
     gaps: dict[str, dict[tuple[str, str], Gap]] = {}
@@ -86,16 +77,13 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     if len(partitions) < 2:
         return None
     recipes = {recipe for recipe, _ in partitions}
+    everywhere = [kind for kind, own in gaps.items() if {recipe for recipe, _ in own} >= recipes]
     conventions: list[dict[str, Any]] = []
     for recipe, partition in partitions:
-        known: dict[str, Gap] = {}
-        places: list[Any] = []
-        for kind, of_kind in gaps.items():
-            if gap := of_kind.get((recipe, partition)) or of_kind.get((recipe, "")):
-                known[kind] = gap
-                if {other for other, _ in of_kind} >= recipes:
-                    places.append(np.mean([other.size < gap.size for other in of_kind.values()]))
-        one = {"recipe": recipe, "partition": partition, "gaps": known, "place": float(np.mean(places))}
+        of = {kind: own.get((recipe, partition)) or own.get((recipe, "")) for kind, own in gaps.items()}
+        known = {kind: gap for kind, gap in of.items() if gap}
+        closer = [np.mean([g.size < known[kind].size for g in gaps[kind].values()]) for kind in everywhere]
+        one = {"recipe": recipe, "partition": partition, "gaps": known, "place": float(np.mean(closer))}
         conventions.append(one)
     cells = {kind: next(iter(own.values())).cells for kind, own in gaps.items() if own}
     return {
@@ -109,16 +97,14 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
     """Means over inputs of each net for printed quantities: columns of `_CELL`, recipe, partition."""
-    own = frame[frame["experiment"].isin([suite.name for suite in SUITES]) & (frame["depth"] == KIND.depth)]
+    own = frame[frame["experiment"].isin(SUITES) & (frame["depth"] == KIND.depth)]
     own = own[(own["activation"] == KIND.activation) & (own["noise"] == GAUSSIAN.family)]
-    specs = {spec: recorded_metric(str(spec)) for spec in own["metric_spec"].unique()}
+    metrics = {spec: recorded_metric(spec) for spec in own["metric_spec"].unique()}
     # Any partition of the outputs is a reading of the paper's total variation.
-    kinds = {
-        spec: ("1-tv", metric.variant) if metric.convention else (metric.published, "")
-        for spec, metric in specs.items()
-    }
-    for place, name in enumerate(("kind", "partition")):
-        own = own.assign(**{name: [kinds[spec][place] for spec in own["metric_spec"]]})
+    kinds = {spec: "1-tv" if metric.convention else metric.published for spec, metric in metrics.items()}
+    partitions = {spec: metric.variant if metric.convention else "" for spec, metric in metrics.items()}
+    specs = own["metric_spec"].astype(str)
+    own = own.assign(kind=specs.map(kinds), partition=specs.map(partitions))
     own = own[own["kind"].isin(KINDS)]
     own = own.assign(value=own["value"].where(own["kind"] != "1-tv", 1 - own["value"]))
     own = own.drop_duplicates([*_CELL, "recipe", "kind", "partition", "net", "input"])
@@ -175,10 +161,8 @@ def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> 
 
 def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Shared mass as it is; logarithms of distances and ratios, infinite if not positive."""
-    if kind == "1-tv":
-        return np.asarray(value)
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.maximum(value, 0)))
+        return np.asarray(value if kind == "1-tv" else np.log(np.maximum(value, 0)))
 
 
 _LOCATED = "dvia:means=regular"
@@ -192,13 +176,11 @@ _COLUMNS = (
 _DEPTH = 4
 
 
-def _means_by_level(frame: pd.DataFrame, experiment: str, **where: object) -> pd.DataFrame:
-    """Mean values of an experiment on ReLU nets, by depth, sigma, component (rows) and rule (columns)."""
-    own = frame[(frame["experiment"] == experiment) & (frame["noise"] == GAUSSIAN.family)]
-    own = own[own["activation"] == "relu"]
-    for column, value in where.items():
-        own = own[own[column] == value]
-    return own.pivot_table("value", ["depth", "sigma", "component"], "rule", aggfunc="mean", observed=True)
+def _means_by_level(frame: pd.DataFrame, **where: object) -> pd.DataFrame:
+    """Mean values on ReLU nets, by depth, sigma, component (rows) and rule (columns)."""
+    for column, value in (where | {"noise": GAUSSIAN.family, "activation": "relu"}).items():
+        frame = frame[frame[column] == value]
+    return frame.pivot_table("value", ["depth", "sigma", "component"], "rule", aggfunc="mean", observed=True)
 
 
 def _paper(kind: str, column: str, index: pd.Index[Any]) -> pd.Series:
@@ -209,12 +191,13 @@ def _paper(kind: str, column: str, index: pd.Index[Any]) -> pd.Series:
 
 def table_28(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Ratios of standard deviations that Table 28 prints for DVIA, next to those of both versions."""
-    means = _means_by_level(frame, "iris-std", metric="std_ratio", depth=_DEPTH)
+    own = frame[(frame["experiment"] == "iris-std") & (frame["depth"] == _DEPTH)]
+    means = _means_by_level(own, metric="std_ratio")
     if not {PUBLISHED, REGULAR} <= set(means):
         return None
     shown = means[[PUBLISHED, REGULAR]].dropna().set_axis(["published", "regular"], axis=1)
     shown["paper"] = _paper("std_ratio", PUBLISHED, shown.index)
-    own = frame[(frame["experiment"] == "iris-std") & (frame["depth"] == _DEPTH) & (frame["rule"] == REGULAR)]
+    own = own[own["rule"] == REGULAR]
     nets = own["net"].nunique()
     inputs = len(own.drop_duplicates(["net", "input"])) // max(nets, 1)
     relative = (shown[["published", "regular"]].div(shown["paper"], axis=0) - 1).abs().median()
@@ -246,16 +229,15 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
     frame = _by_convention(frame)
     for name, metric in CONVENTIONS.items():
         if metric.published:
-            own = 1 - pd.concat(
-                [_means_by_level(frame, one, convention=name) for one in ("iris-tv", "iris-tv-deep")]
-            )
+            suites = ("iris-tv", "iris-tv-deep")
+            own = 1 - pd.concat([_means_by_level(frame, experiment=s, convention=name) for s in suites])
             if {"sdp", REGULAR, _LOCATED} <= set(own):
                 own = own.dropna(subset=[REGULAR, _LOCATED])
                 shared[name] = _deviation(own["sdp"], _paper(metric.published, "sdp", own.index)), own
     if not shared:
         return None
     convention, (_, masses) = min(shared.items(), key=lambda each: each[1][0])
-    distances = _means_by_level(frame, "iris-w1", metric="w1")
+    distances = _means_by_level(frame, experiment="iris-w1", metric="w1")
     rows: list[dict[str, Any]] = []
     kinds: list[tuple[str, str, pd.DataFrame, Callable[[Any], Any]]] = [
         ("1-tv", f"1 − TV, {convention}", masses, float),
@@ -279,14 +261,14 @@ def columns(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Distance of each convention of total variation from Table 9, column by column."""
     own = _by_convention(frame[(frame["experiment"] == "iris-tv") & (frame["depth"] == _DEPTH)])
     conventions = [name for name, metric in CONVENTIONS.items() if metric.published]
+    tables = [1 - _means_by_level(own, convention=name) for name in conventions]
     rows = []
     for column, rule in _COLUMNS:
-        tables = [1 - _means_by_level(own, "iris-tv", convention=name) for name in conventions]
         deviations = [
             _deviation(means[rule], _paper("1-tv", column, means.index)) if rule in means else math.nan
             for means in tables
         ]
-        known = [value for value in deviations if not math.isnan(value)]
-        if known:
-            rows.append({"column": column, "rule": rule, "deviations": deviations, "least": min(known)})
+        if not np.isnan(deviations).all():
+            least = np.nanmin(deviations)
+            rows.append({"column": column, "rule": rule, "deviations": deviations, "least": least})
     return {"conventions": conventions, "rows": rows} if rows else None

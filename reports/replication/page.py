@@ -9,7 +9,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,13 +25,7 @@ from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
 from sdp_bench.reports.numbers import Number
 from sdp_bench.reports.paper import RESNETS, experiment, simulation_tables
 from sdp_bench.reports.replication import claims, computed, cost, simulation
-from sdp_bench.reports.replication.claims import (
-    HEADLINE_CONVENTION,
-    MAIN_CONVENTION,
-    SUITES,
-    TV_SIGMAS,
-    numbers_of_claims,
-)
+from sdp_bench.reports.replication.claims import HEADLINE_CONVENTION, MAIN_CONVENTION, SUITES, TV_SIGMAS
 from sdp_bench.reports.replication.nearness import columns, nearer, nearness, table_28
 from sdp_bench.reports.replication.simulation import IMAGES
 from sdp_bench.reports.results import Results
@@ -40,24 +33,15 @@ from sdp_bench.reports.section import Part
 from sdp_bench.reports.sections import introduction, robustness, selective, two_moons, uci
 from sdp_bench.reports.sections.robustness import SETS
 from sdp_bench.reports.site import PAPER, address
-from sdp_bench.reports.statement import (
-    Answer,
-    Effect,
-    Evidence,
-    Rule,
-    Statement,
-    Topic,
-    Trial,
-    judged,
-)
+from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, Statement, Topic, Trial, judged
 from sdp_bench.reports.statistics.verdicts import Outcome
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
 from sdp_bench.reports.style.labels import escaped
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.style.theme import INK, LIGHT, ORDERED, Style, shade
-from sdp_bench.reports.tables.tables import Table, differences
-from sdp_bench.reports.writing import environment
+from sdp_bench.reports.tables.tables import differences
+from sdp_bench.reports.writing import rendered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,15 +62,15 @@ RULES: dict[str, Rule] = {
 
 @functools.cache
 def topics() -> tuple[Topic, ...]:
-    text = files("sdp_bench.reports.replication").joinpath("statements.toml").read_text(encoding="utf-8")
-    read = []
-    for key, topic in tomllib.loads(text).items():
-        statements = []
-        for name, entry in topic["statements"].items():
-            first, last = entry.pop("lines")
-            statements.append(Statement(name, (first, last), rule=RULES.get(name), **entry))
-        read.append(Topic(key, topic["title"], tuple(statements)))
-    return tuple(read)
+    read = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
+    return tuple(
+        Topic(
+            key,
+            topic["title"],
+            tuple(Statement(name, rule=RULES.get(name), **own) for name, own in topic["statements"].items()),
+        )
+        for key, topic in read.items()
+    )
 
 
 OTHER_TRAINING = set(SUITES.values()) - {MAIN_CONVENTION[1]}
@@ -110,13 +94,11 @@ def main_forest(topics: Iterable[Topic]) -> Figure | None:
     statements = {one.key: one for topic in topics for one in topic.statements}
     parts: list[tuple[str, list[Trial]]] = []
     for key, titles in RIVALS.items():
-        versions = [answer for _, answer in statements[key].versions]
-        for title, answer in zip(titles, versions, strict=False):
-            trials = [
-                one for one in answer.trials if one.effects and not set(one.convention) & OTHER_TRAINING
-            ]
-            parts.append((title, trials))
-    if len({len(trials) for _, trials in parts}) != 1 or len(parts) < 4 or not parts[0][1]:
+        versions: dict[str, list[Trial]] = {}
+        for version, trial in _drawn(statements[key]):
+            versions.setdefault(version, []).append(trial)
+        parts += zip(titles, versions.values(), strict=False)
+    if len({len(trials) for _, trials in parts}) != 1 or len(parts) < 4:
         return None
     styled = _levels(parts[0][1][0].effects)
     names = [trial.convention[0] for trial in parts[0][1]]
@@ -148,7 +130,7 @@ def main_forest(topics: Iterable[Topic]) -> Figure | None:
 @look()
 def forest(statement: Statement) -> Figure | None:
     """Effects of a statement under each convention; None without intervals, or with too few or many rows."""
-    rows = [row for row in statement.rows if not set(row[1].convention) & OTHER_TRAINING]
+    rows = _drawn(statement)
     trials = [trial for _, trial in rows]
     if statement.key in _SAME_EFFECTS or not _FEWEST <= len(rows) <= _MOST:
         return None
@@ -183,8 +165,11 @@ def forest(statement: Statement) -> Figure | None:
     return Figure(f"forest-{statement.key}", f"Effects by convention: {statement.key}", "", drawing)
 
 
+def _drawn(statement: Statement) -> list[tuple[str, Trial]]:
+    return [row for row in statement.rows if not set(row[1].convention) & OTHER_TRAINING]
+
+
 def _levels(effects: Iterable[Effect]) -> dict[str, Style]:
-    """Styles of noise levels."""
     return {
         effect.sigma: Style(f"σ = {effect.sigma}", shade(colour, LIGHT), "o")
         for effect, colour in zip(effects, ORDERED, strict=False)
@@ -192,7 +177,6 @@ def _levels(effects: Iterable[Effect]) -> dict[str, Style]:
 
 
 def _draw(axes: Axes, trials: Sequence[Trial], names: Sequence[str], styled: Mapping[str, Style]) -> None:
-    """Draw a row for each trial, with its effects by noise level or the deciding one."""
     for place, trial in enumerate(trials):
         effects = trial.effects if styled else (trial.deciding,)
         for k, effect in enumerate(effects):
@@ -278,28 +262,13 @@ def _beside(
     ]
     if not found:
         return Counterpart(label, title)
+    compared = [(table, [d for d in differences([table]) if d.cell.rule in methods]) for table in found]
     # An experiment may have its own design for what another one has at the paper's; the largest counts.
-    table = max(found, key=lambda each: (each.units, bool(_cells(each, methods))))
-    cells = _cells(table, methods)
-    differ = sum(cells.values())
+    table, cells = max(compared, key=lambda pair: (pair[0].units, bool(pair[1])))
+    differ = sum(cell.differs for cell in cells)
     said = f"{differ} of {len(cells)} cells differ" if cells else ""
-    misprint = _MISPRINTS.get(label, "")
-    return Counterpart(
-        label,
-        f"{title} ({misprint})" if misprint else title,
-        table.design,
-        said,
-        f"#{table.experiment}",
-    )
-
-
-def _cells(table: Table, methods: frozenset[str]) -> dict[tuple[float, str, str], bool]:
-    """Whether cells differ from the paper's by more than both spreads."""
-    return {
-        (each.row.sigma, each.row.component, each.cell.rule): each.differs
-        for each in differences([table])
-        if each.cell.rule in methods
-    }
+    title += f" ({_MISPRINTS[label]})" if label in _MISPRINTS else ""
+    return Counterpart(label, title, table.design, said, f"#{table.experiment}")
 
 
 def _images(evidence: Evidence) -> Iterator[Counterpart]:
@@ -307,10 +276,8 @@ def _images(evidence: Evidence) -> Iterator[Counterpart]:
     nearest = next((network for network in RESNETS if network in images), RESNETS[0])
     resnet = NetKind(nearest, NETWORKS[nearest].depth)
     methods = frozenset(experiment("tv_class_resnet18")["method"])
-    for label, title in (
-        ("Table 3", "TV of classes, ResNet-18"),
-        ("Table 37", "the same with standard deviations"),
-    ):
+    titles = {"Table 3": "TV of classes, ResNet-18", "Table 37": "the same with standard deviations"}
+    for label, title in titles.items():
         beside = _beside(evidence, label, title, "tv_class", resnet, methods)
         if beside.address:
             few = ", a demonstration" if images[nearest] < IMAGES else ""
@@ -335,7 +302,6 @@ def _shown(evidence: Evidence) -> Iterator[Counterpart]:
 
 
 def _repeated(evidence: Evidence, experiment: Experiment) -> str:
-    """Number of seeds of an experiment in words; empty without any."""
     seeds = int(evidence.of(experiment.name)["seed"].nunique())
     return labels.plural(seeds, "seed") if seeds else ""
 
@@ -373,7 +339,7 @@ class Rulings:
 
     @property
     def numbers(self) -> Iterator[Number]:
-        return numbers_of_claims(self.results.frame, self.results.traits)
+        return claims.numbers_of_claims(self.results.frame, self.results.traits)
 
     @property
     def tally(self) -> dict[Outcome, int]:
@@ -383,26 +349,18 @@ class Rulings:
 
     @property
     def summary(self) -> str:
-        """The tally as a sentence."""
         (first, number), *others = self.tally.items()
-        counts = [
-            f"{number} {'is' if number == 1 else 'are'} {first}",
-            *(f"{count} {outcome}" for outcome, count in others),
-        ]
+        verb = "is" if number == 1 else "are"
+        counts = [f"{number} {verb} {first}", *(f"{count} {outcome}" for outcome, count in others)]
         return f"Of {labels.plural(sum(self.tally.values()), 'statement')}, {labels.listed(counts)}."
 
     @property
     def about_dvia(self) -> dict[str, Counter[Outcome]]:
         """Number of statements by outcome for both versions of DVIA; empty if none was judged for both."""
-        both = [one for topic in self.topics for one in topic.statements if one.regular]
-        if not both:
-            return {}
-        return {
-            "DVIA as published": Counter(one.answer.verdicts.outcome for one in both),
-            "DVIA with its covariance at the regular pass": Counter(
-                one.regular.verdicts.outcome for one in both if one.regular
-            ),
-        }
+        both = [(s.answer, s.regular) for topic in self.topics for s in topic.statements if s.regular]
+        names = ("DVIA as published", "DVIA with its covariance at the regular pass")
+        counts = (Counter(one.verdicts.outcome for one in own) for own in zip(*both, strict=True))
+        return dict(zip(names, counts, strict=True)) if both else {}
 
     @property
     def outcomes_of_dvia(self) -> list[Outcome]:
@@ -459,11 +417,10 @@ class Rulings:
         """Effects of SDP against DVIA and marginal moment matching in words; empty if not measured."""
         if not self.main_effects:
             return ""
-        sentences = [
-            f"With {partition}, 1 − TV of SDP is "
-            f"{labels.listed([effect.compared(rival) for rival, effect in effects.items()])}."
-            for partition, effects in self.main_effects.items()
-        ]
+        sentences = []
+        for partition, effects in self.main_effects.items():
+            leads = [effect.said(f"{{size}} {{side}} that of {rival}") for rival, effect in effects.items()]
+            sentences.append(f"With {partition}, 1 − TV of SDP is {labels.listed(leads)}.")
         means = f"These are means over {len(TV_SIGMAS)} noise levels, with 95 % intervals."
         return f"{self.main_verdict}. {' '.join(sentences)} {means}"
 
@@ -477,32 +434,28 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
     topics = [_led(topic, places) for topic in rulings.topics]
     nearest = nearness(results.frame)
     dvia_table = table_28(results.frame)
-    html = (
-        environment(results.traits)
-        .get_template(str(_TEMPLATE))
-        .render(
-            topics=topics,
-            forests={one.key: forest(one) for topic in topics for one in topic.statements},
-            main=main_forest(topics),
-            main_claim=rulings.main_claim,
-            counts=rulings.tally,
-            summary=rulings.summary,
-            nearness=nearest,
-            dvia=rulings.about_dvia,
-            dvia_outcomes=rulings.outcomes_of_dvia,
-            dvia_table=dvia_table,
-            nearer=nearer(results.frame),
-            columns=columns(results.frame),
-            names=METRICS,
-            shown_conventions=_CONVENTIONS,
-            shown_unreached=_UNREACHED,
-            counterparts=[_to(places, one) for one in counterparts(evidence)],
-            source=results.title,
-            finished=results.meta.get("finished") or "",
-            table=TABLE,
-            latex=LATEX,
-        )
-    )
+    variables = {
+        "topics": topics,
+        "forests": {one.key: forest(one) for topic in topics for one in topic.statements},
+        "main": main_forest(topics),
+        "main_claim": rulings.main_claim,
+        "counts": rulings.tally,
+        "summary": rulings.summary,
+        "nearness": nearest,
+        "dvia": rulings.about_dvia,
+        "dvia_outcomes": rulings.outcomes_of_dvia,
+        "dvia_table": dvia_table,
+        "nearer": nearer(results.frame),
+        "columns": columns(results.frame),
+        "names": METRICS,
+        "shown_conventions": _CONVENTIONS,
+        "shown_unreached": _UNREACHED,
+        "counterparts": [_to(places, one) for one in counterparts(evidence)],
+        "finished": results.meta.get("finished") or "",
+        "table": TABLE,
+        "latex": LATEX,
+    }
+    html = rendered(_TEMPLATE, results.traits, variables)
     navigation = [(f"topic-{one.key}", one.title) for one in topics]
     navigation += [("dvia", "The paper’s DVIA")] if dvia_table else []
     navigation += [("conventions", "Conventions")] if nearest else []
@@ -512,19 +465,15 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
 
 
 def _led(topic: Topic, places: Mapping[str, str]) -> Topic:
-    """Topic without links to places that do not exist."""
-    statements = tuple(
-        replace(
-            one, answer=_to(places, one.answer), regular=_to(places, one.regular) if one.regular else None
-        )
-        for one in topic.statements
-    )
-    return replace(topic, statements=statements)
+    def led(one: Statement) -> Statement:
+        regular = one.regular and _to(places, one.regular)
+        return replace(one, answer=_to(places, one.answer), regular=regular)
+
+    return replace(topic, statements=tuple(map(led, topic.statements)))
 
 
 def _to(places: Mapping[str, str], one: LeadingT) -> LeadingT:
-    there = not one.address or one.address.removeprefix("#") in places
-    return one if there else replace(one, address="")
+    return one if one.address.removeprefix("#") in (*places, "") else replace(one, address="")
 
 
 def _rows(topics: Sequence[Topic]) -> Iterator[dict[str, str]]:

@@ -38,18 +38,13 @@ class Use:
     limit: str
 
 
+WHOLE = "whole distribution"
 USES = (
     Use("class", ("tv_class",), LIMITS["class"], "1 point"),
     Use(DEVIATIONS, ("std_ratio", "iqr_ratio"), LIMITS[DEVIATIONS], "5 %"),
-    Use(
-        "whole distribution",
-        ("tv_headline", "tv_principal", "tv_joint"),
-        LIMITS["whole distribution"],
-        "0.05",
-    ),
+    Use(WHOLE, ("tv_headline", "tv_principal", "tv_joint"), LIMITS[WHOLE], "0.05"),
     Use("tails", ("tails",), math.log(1.25), "a factor of 1.25"),
 )
-
 
 _PERCENT = 1.25
 """Factor from which an error is given as a factor, as percentages then differ between both directions."""
@@ -130,24 +125,18 @@ class Answer:
 
     @property
     def largest(self) -> float:
-        """The larger of the two scores, which scales bars."""
         return max(self.error.score, self.linear.score if self.linear else 0.0)
 
     @property
     def accuracy(self) -> str:
-        """Whether the recommended rule is accurate enough."""
         words = {True: "accurate enough", False: "not accurate enough", None: "accuracy undecided"}
         return words[self.error.is_small(self.use)]
 
     @property
     def trust(self) -> str:
         """What to do about linearisation."""
-        if self.linear is None:
-            return ""
-        small = self.linear.is_small(self.use)
-        if small is None:
-            return "undecided, measure more inputs"
-        return "rely on it" if small else "do not rely on it"
+        words = {True: "rely on it", False: "do not rely on it", None: "undecided, measure more inputs"}
+        return words[self.linear.is_small(self.use)] if self.linear else ""
 
 
 def answers(frame: pd.DataFrame, traits: RuleTraits, costs: Sequence[CostTable]) -> list[Answer]:
@@ -160,21 +149,17 @@ def answers(frame: pd.DataFrame, traits: RuleTraits, costs: Sequence[CostTable])
         if name is None:
             continue
         own, raw = one[one["metric"] == name], frame[frame["metric"] == name]
-        for (family, sigma), part in own.groupby(["noise", "sigma"], sort=True):
-            here = raw[(raw["noise"] == family) & (raw["sigma"] == sigma)]
-            if answer := _answer(use, recorded_metric(name), part, here, traits, seconds):
+        for _, part in own.groupby(["noise", "sigma"], sort=True):
+            if answer := _answer(use, part, raw, traits, seconds):
                 found.append(answer)
     return found
 
 
 def _answer(
-    use: Use,
-    metric: Metric,
-    part: pd.DataFrame,
-    raw: pd.DataFrame,
-    traits: RuleTraits,
-    seconds: dict[str, float],
+    use: Use, part: pd.DataFrame, raw: pd.DataFrame, traits: RuleTraits, seconds: dict[str, float]
 ) -> Answer | None:
+    family, sigma = str(part["noise"].iloc[0]), float(part["sigma"].iloc[0])
+    metric = recorded_metric(str(part["metric"].iloc[0]))
     replicates = Replicates.of(metric, part, traits)
     ranked = [rule for rule in replicates.rules if not traits.is_reference(rule)]
     ranking = replicates.contest(ranked)
@@ -184,9 +169,8 @@ def _answer(
     floor = float(np.nanmean(floors)) if np.isfinite(floors).any() else math.nan
 
     def error(rule: str) -> Error:
-        direction = math.nan
-        if metric.better == "one":
-            direction = float(np.log(raw.loc[raw["rule"] == rule, "value"]).mean())
+        here = raw["value"][(raw["noise"] == family) & (raw["sigma"] == sigma) & (raw["rule"] == rule)]
+        direction = float(np.log(here).mean()) if metric.better == "one" else math.nan
         return Error(metric, replicates.mean(rule), replicates.half_width(rule), floor, direction)
 
     # A weak test ties rules of very different accuracy, so the pick must be nearly as accurate as the best,
@@ -197,8 +181,8 @@ def _answer(
     rule, cheapest = Ranking(leader, tuple(tied)).cheapest(seconds), ranking.cheapest(seconds)
     return Answer(
         use,
-        str(part["noise"].iloc[0]),
-        float(part["sigma"].iloc[0]),
+        family,
+        sigma,
         ranking,
         rule,
         "" if cheapest in (rule, LINEAR) or error(cheapest).is_small(use) is False else cheapest,
@@ -243,8 +227,8 @@ def _checked(advice: Sequence[Mapping[str, Any]], found: Sequence[Answer]) -> st
             counts["undecided" if outcome == "undecided" else right] += 1
     if not any(counts.values()):
         return "compared in no case, as the measurement decides none"
-    of = f"of {sum(counts.values())} pairs of use and noise level at which the measurement decides"
-    return f"{', '.join(f'{name} in {number}' for name, number in counts.items())} {of}"
+    said = ", ".join(f"{name} in {number}" for name, number in counts.items())
+    return f"{said} of {sum(counts.values())} pairs of use and noise level at which the measurement decides"
 
 
 def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits) -> str:
@@ -302,9 +286,8 @@ def _conclusion(found: Sequence[Answer], costs: Sequence[CostTable], traits: Rul
         where = _where([answer for answer in linear if answer.trust == trust], found)
         parts.append(f"{trust} for {where}")
     said = f"linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): " if parts else ""
-    others = [answer for answer in found if answer.rule != LINEAR and answer.trust != "rely on it"]
     poor = [answer for answer in found if answer.error.is_small(answer.use) is False]
-    others = [answer for answer in others if answer not in poor]
+    others = [a for a in found if a.rule != LINEAR and a.trust != "rely on it" and a not in poor]
     for rule in dict.fromkeys(answer.rule for answer in others):
         own = [answer for answer in others if answer.rule == rule]
         parts.append(f"{traits.action(rule)} for {_where(own, found)}{_cost(rule, costs)}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.reports.statistics.ranking import LEVEL, UNIT, Overall, Replicates, Scores
+from sdp_bench.reports.statistics.ranking import UNIT, Overall, Replicates, Scores, own_score
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.frame import by_kind
 
@@ -23,13 +23,12 @@ NETS = ["activation", "depth", "network", "recipe"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rule compared with another one in one setting.
+    """The rule compared with another one, of this `value`, in one setting.
 
     `gain` is the mean improvement of the score (total variation, a distance, the absolute logarithm of a
     ratio), and `half_width` half of its 95 % interval.
     """
 
-    other: str
     value: float
     gain: float
     half_width: float
@@ -40,28 +39,22 @@ class Comparison:
 class Condition:
     """The rule on one kind of net at one sigma; `value` is NaN if it was not measured there.
 
-    `exact` of `count` measurements are indistinguishable from the exact distribution. `means` are the mean
-    scores, lower is better, of all rules that are not references.
+    `exact` of `count` measurements are indistinguishable from the exact distribution. `rank` is that of the
+    mean score among the `ranked` rules that are not references. `comparisons` are by the other rule.
     """
 
-    rule: str
-    kind: NetKind
-    noise: str
+    label: str
     sigma: float
     value: float
     floor: float
     floor95: float
     exact: int
     count: int
-    means: Mapping[str, float] = field(repr=False)
-    comparisons: tuple[Comparison, ...]
+    rank: int
+    ranked: int
+    comparisons: Mapping[str, Comparison]
     design: str
     fixed: bool
-
-    @property
-    def label(self) -> str:
-        level = f"{noise_symbol(self.noise)}\u00a0=\u00a0{self.sigma:g}"
-        return ", ".join(filter(None, (self.kind.label, noise_words(self.noise), level)))
 
     @property
     def measured(self) -> bool:
@@ -76,17 +69,6 @@ class Condition:
         """Distance from an exact rule on the metric's scale; lower is better."""
         return abs(self.value - self.floor)
 
-    @property
-    def rank(self) -> int:
-        return 1 + sum(mean < self.means[self.rule] for mean in self.means.values())
-
-    @property
-    def ranked(self) -> int:
-        return len(self.means)
-
-    def comparison(self, other: str) -> Comparison | None:
-        return next((comparison for comparison in self.comparisons if comparison.other == other), None)
-
 
 @dataclass(frozen=True)
 class Comparisons:
@@ -96,11 +78,12 @@ class Comparisons:
     experiments with this primary metric.
     """
 
+    rule: str
     metric: Metric
     others: tuple[str, ...]
     conditions: tuple[Condition, ...]
     ranking: tuple[str, ...]
-    leads: tuple[str, ...] = ()
+    leads: tuple[str, ...]
 
     @property
     def measured(self) -> list[Condition]:
@@ -109,12 +92,11 @@ class Comparisons:
     @property
     def rank(self) -> int:
         """Position of the rule in the ranking; 0 if it was measured in too few settings."""
-        rule = self.conditions[0].rule
-        return self.ranking.index(rule) + 1 if rule in self.ranking else 0
+        return self.ranking.index(self.rule) + 1 if self.rule in self.ranking else 0
 
     def against(self, other: str) -> list[tuple[Condition, Comparison]]:
         """Comparisons with one rule, where both were measured."""
-        return [(each, found) for each in self.measured if (found := each.comparison(other))]
+        return [(each, found) for each in self.measured if (found := each.comparisons.get(other))]
 
     def tally(self, other: str) -> Counter[str]:
         return Counter(comparison.outcome for _, comparison in self.against(other))
@@ -142,8 +124,9 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
         )
         leads = tuple(experiment for experiment, name in leader.items() if name == metric.name)
         if conditions:
-            overall = Overall.measured(chosen, Metric.score, traits, least=1)
-            by_metric.append(Comparisons(metric, others, conditions, overall.rules if overall else (), leads))
+            overall = Overall.measured(chosen, own_score, traits, least=1)
+            ranking = overall.rules if overall else ()
+            by_metric.append(Comparisons(rule, metric, others, conditions, ranking, leads))
     return by_metric
 
 
@@ -176,65 +159,59 @@ def _condition(
     metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str], traits: RuleTraits
 ) -> Condition:
     first = part.iloc[0]
+    kind, noise = NetKind(str(first["activation"]), int(first["depth"])), str(first["noise"])
+    level = f"{noise_symbol(noise)}\u00a0=\u00a0{first['sigma']:g}"
     own = part[part["rule"] == rule]
-    scores = Scores.of(metric, part, tuple(traits.in_order(part["rule"])))
+    names = tuple(traits.in_order(part["rule"]))
+    (scores,) = Scores.of_rows(metric, part, names, [np.arange(len(part))])
     means = {name: mean for name, mean in scores.means.items() if not traits.is_reference(name)}
-    value = float(metric.shown(own["value"].to_numpy()).mean()) if len(own) else math.nan
-    floor, floor95 = (
-        float(metric.shown(part[name].dropna().to_numpy()).mean()) if part[name].notna().any() else math.nan
-        for name in ("floor", "floor95")
+    value, floor, floor95 = (
+        float(metric.shown(numbers.dropna().to_numpy()).mean()) if numbers.notna().any() else math.nan
+        for numbers in (own["value"], part["floor"], part["floor95"])
     )
     within = own["value"] <= own["floor95"]
     if metric.better == "one" and "beyond" in own:
         within = ~own["beyond"].astype(bool)
-    replicates = Replicates.of(metric, part, traits)
+    replicates = Replicates.of_scores(metric, scores, traits)
     return Condition(
-        rule,
-        NetKind(str(first["activation"]), int(first["depth"])),
-        str(first["noise"]),
-        float(first["sigma"]),
-        value,
-        floor,
-        floor95,
-        int(within.sum()),
-        len(own),
-        means,
-        tuple(
-            _comparison(metric, part, scores, rule, other, traits)
+        label=", ".join(filter(None, (kind.label, noise_words(noise), level))),
+        sigma=float(first["sigma"]),
+        value=value,
+        floor=floor,
+        floor95=floor95,
+        exact=int(within.sum()),
+        count=len(own),
+        rank=1 + sum(mean < means[rule] for mean in means.values()) if rule in means else 0,
+        ranked=len(means),
+        comparisons={
+            other: _comparison(metric, part, scores, rule, other, traits)
             for other in others
-            if {rule, other} <= set(part["rule"])
-        ),
-        replicates.design,
-        replicates.fixed,
+            if {rule, other} <= set(names)
+        },
+        design=replicates.design,
+        fixed=replicates.fixed,
     )
 
 
 def _comparison(
     metric: Metric, part: pd.DataFrame, scores: Scores, rule: str, other: str, traits: RuleTraits
 ) -> Comparison:
-    values = part["value"].to_numpy()[part["rule"] == other]
+    own, values = (part["value"].to_numpy()[part["rule"] == name] for name in (rule, other))
     value = float(metric.shown(values).mean())
     pair = Replicates.of_scores(metric, scores.paired(rule, other), traits)
+    outcome: Outcome = "level"
     if not len(pair.values) or len(pair.rules) < 2:  # an infinite distance has no mean difference
-        own = part["value"].to_numpy()[part["rule"] == rule]
-        outcome: Outcome = "unjudged"
+        outcome = "unjudged"
         if np.isinf(values).any() != np.isinf(own).any():
             outcome = "better" if np.isinf(values).any() else "worse"
-        return Comparison(other, value, math.nan, math.nan, outcome)
-    gain = pair.mean(other) - pair.mean(rule)
-    outcome = "level"
+        return Comparison(value, math.nan, math.nan, outcome)
     if pair.fixed and np.isnan(pair.errors).any():
         outcome = "unjudged"
-    elif pair.p_better(rule, [other])[0] <= LEVEL / 2:
+    elif pair.beats(rule, other, comparisons=2):
         outcome = "better"
-    elif pair.p_better(other, [rule])[0] <= LEVEL / 2:
+    elif pair.beats(other, rule, comparisons=2):
         outcome = "worse"
-    return Comparison(other, value, gain, _half_width(pair, rule, other), outcome)
-
-
-def _half_width(pair: Replicates, rule: str, other: str) -> float:
-    """Half-width of the interval of the mean difference, by the same replicates."""
-    one, two = pair.rules.index(rule), pair.rules.index(other)
-    values = pair.values[:, [two]] - pair.values[:, [one]]
-    errors = np.hypot(pair.errors[:, [two]], pair.errors[:, [one]])
-    return replace(pair, rules=("difference",), values=values, errors=errors).half_width("difference")
+    one, two = [pair.rules.index(rule)], [pair.rules.index(other)]
+    gains = pair.values[:, two] - pair.values[:, one]
+    difference = replace(pair, rules=("",), values=gains, errors=np.hypot(*pair.errors.T)[:, np.newaxis])
+    return Comparison(value, pair.mean(other) - pair.mean(rule), difference.half_width(""), outcome)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -60,7 +59,6 @@ class Verdict:
 
     @property
     def details(self) -> str:
-        """Subject and lines as plain text, not wrapped."""
         return "\n".join([self.subject, *(f"  {line}" for line in self.lines)]).translate(_PLAIN)
 
     @property
@@ -70,8 +68,6 @@ class Verdict:
 
 @dataclass(frozen=True)
 class CostTable:
-    """Costs of rules on one kind of net."""
-
     title: str
     by_rule: Mapping[str, Cost]
 
@@ -121,24 +117,20 @@ _NAMED = 3  # settings that are named; the page lists all
 
 @dataclass(frozen=True)
 class Judged:
-    """A rule under test, its label, and all findings."""
+    """A rule under test, its label, and all findings; `first` are those by the first primary metric."""
 
     candidate: Candidate
     label: str
     blocks: tuple[Comparisons, ...]
+    first: Comparisons | None
     verdict: Verdict
-    failures: tuple[Mapping[str, Any], ...]
-
-    @property
-    def first(self) -> Comparisons | None:
-        return _first(self.blocks)
 
 
 def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) -> Judged:
+    traits = results.traits
     measured = candidate.name in set(results.frame["rule"])
-    blocks = tuple(comparisons(results.frame, candidate.name, results.traits)) if measured else ()
-    broken = tuple(failure for failure in results.failed if failure["rule"] in (candidate.name, ""))
-    label = results.traits.label(candidate.name)
+    blocks = tuple(comparisons(results.frame, candidate.name, traits)) if measured else ()
+    broken = [failure for failure in results.failed if failure["rule"] in (candidate.name, "")]
     lines = [*_on_checks(candidate, measured=bool(blocks))]
     if candidate.unmeasured:
         lines.append("accuracy: nothing was measured")
@@ -147,17 +139,19 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
         more = f", and {len(where) - 1} more" if len(where) > 1 else ""
         count = labels.plural(len(broken), "setting")
         lines.append(f"failures: it failed in {count}; {next(iter(where))}{more}")
-    own = (reason for reason in results.undefined if reason.rule == candidate.name)
-    lines += [f"not defined: {reason.line}" for reason in own]
+    lines += [f"not defined: {reason.line}" for reason in results.undefined if reason.rule == candidate.name]
     leading = [block for block in blocks if block.leads and block.measured]
     if leading:
         lines.append(f"accuracy: {_how(leading)}")
     for block in leading:
-        lines += _on_accuracy(block, results.traits)
+        lines += _on_accuracy(block, traits)
     if cost := on_cost(candidate.name, timed):
         lines.append(f"cost: {cost} (median of repeated calls, one thread)")
-    conclusion = _conclusion(candidate, _first(blocks), broken, timed, results.traits)
-    return Judged(candidate, label, blocks, Verdict(label, tuple(lines), f"{label} {conclusion}"), broken)
+    known = {block.metric.name: block for block in blocks}
+    first = next((known[name] for name in primary() if name in known), next(iter(blocks), None))
+    label = traits.label(candidate.name)
+    conclusion = f"{label} {'; '.join(_conclusion(candidate, first, len(broken), timed, traits))}"
+    return Judged(candidate, label, blocks, first, Verdict(label, tuple(lines), conclusion))
 
 
 def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[str]:
@@ -218,52 +212,43 @@ def _rivals(block: Comparisons, traits: RuleTraits) -> dict[str, str]:
     """The best built-in rule, and if that one samples, also the best deterministic one; with descriptions."""
     own = sdp_ref.rules()
     built_in = [rule for rule in block.ranking if rule in block.others and rule.partition(":")[0] in own]
-    best = next(iter(built_in), "")
-    plain = next((rule for rule in built_in if not traits.is_sampling(rule)), "")
-    if best == plain:
-        return {best: "the best built-in rule"} if best else {}
-    found = {best: "the best built-in rule", plain: "the best deterministic rule"}
-    return {rule: role for rule, role in found.items() if rule}
+    plain = [rule for rule in built_in if not traits.is_sampling(rule)]
+    roles = dict.fromkeys(plain[:1], "the best deterministic rule")
+    return dict.fromkeys(built_in[:1], "the best built-in rule") | {
+        rule: role for rule, role in roles.items() if rule != built_in[0]
+    }
 
 
 def _of_kind(block: Comparisons, traits: RuleTraits) -> list[str]:
     """Other rules of the same kind: that sample, or that drop correlations."""
-    own = block.conditions[0].rule
 
     def kind(rule: str) -> tuple[bool, bool]:
         return traits.is_sampling(rule), traits[rule].marginal
 
-    return [each for each in block.others if kind(each) == kind(own) and not traits.is_reference(each)]
+    own = kind(block.rule)
+    return [each for each in block.others if kind(each) == own and not traits.is_reference(each)]
 
 
-def _tally(block: Comparisons, other: str) -> str:
+def _tally(block: Comparisons, other: str, *, sized: bool = False) -> str:
+    """Frequency of each outcome, and with `sized` the size of the differences."""
+    parts = []
+    for outcome, sign in (("better", 1), ("worse", -1)):
+        gains = [sign * found.gain for _, found in block.against(other) if found.outcome == outcome]
+        known = [gain for gain in gains if sized and math.isfinite(gain)]
+        by = f" (by {labels.span(known, block.metric.decimals)}{_unit(block)})" if known else ""
+        parts.append(f"{outcome} in {len(gains)}{by}")
     tally = block.tally(other)
-    parts = [f"better in {tally['better']}", f"worse in {tally['worse']}"]
-    parts += [f"tied in {tally['level']}"] if tally["level"] else []
-    parts += [f"not judged in {tally['unjudged']}"] if tally["unjudged"] else []
-    return ", ".join(parts)
+    rest = {"level": "tied", "unjudged": "not judged"}
+    return ", ".join([*parts, *(f"{name} in {tally[key]}" for key, name in rest.items() if tally[key])])
 
 
 def _against(block: Comparisons, other: str) -> str:
     """Frequency and size of differences to another rule, and where the rule is worst."""
-    pairs = block.against(other)
-    parts = []
-    for outcome, sign in (("better", 1), ("worse", -1)):
-        gains = [sign * found.gain for _, found in pairs if found.outcome == outcome]
-        known = [gain for gain in gains if math.isfinite(gain)]
-        by = f" (by {labels.span(known, block.metric.decimals)}{_unit(block)})" if known else ""
-        parts.append(f"{outcome} in {len(gains)}{by}")
-    tally = block.tally(other)
-    parts += [f"{name} in {tally[key]}" for key, name in _REST.items() if tally[key]]
-    behind = [pair for pair in pairs if pair[1].gain < 0]
-    text = ", ".join(parts)
+    text = _tally(block, other, sized=True)
+    behind = [pair for pair in block.against(other) if pair[1].gain < 0]
     if behind:
-        worst = min(behind, key=lambda pair: pair[1].gain)
-        text += f"; worst at {_place(block, *worst)}"
+        text += f"; worst at {_place(block, *min(behind, key=lambda pair: pair[1].gain))}"
     return text
-
-
-_REST = {"level": "tied", "unjudged": "not judged"}
 
 
 def _where_worse(block: Comparisons, other: str) -> str:
@@ -298,29 +283,27 @@ def _number(block: Comparisons, value: float) -> str:
 def _conclusion(
     candidate: Candidate,
     first: Comparisons | None,
-    broken: Sequence[Mapping[str, Any]],
+    broken: int,
     timed: Sequence[CostTable],
     traits: RuleTraits,
-) -> str:
-    """Conclusion: whether the rule is correct and more accurate than existing ones, and at what cost."""
-    said = []
+) -> Iterator[str]:
+    """Whether the rule is correct and more accurate than existing ones, and at what cost."""
     if candidate.trouble:
-        said.append("is not verified: the conformance kit did not finish")
+        yield "is not verified: the conformance kit did not finish"
     elif candidate.report is None:
-        said.append("was not checked")
+        yield "was not checked"
     else:
-        said.append(candidate.report.verdict)
-    if candidate.is_wrong and candidate.report and candidate.report.unexpected:
-        said.append(f"run sdp-bench check-rule {candidate.address or candidate.name} for the reason")
+        yield candidate.report.verdict
+        if candidate.report.unexpected:
+            yield f"run sdp-bench check-rule {candidate.address or candidate.name} for the reason"
     if candidate.unmeasured:
-        said.append("it was not measured")
+        yield "it was not measured"
     if broken:
-        said.append(f"it failed in {labels.plural(len(broken), 'setting')}")
+        yield f"it failed in {labels.plural(broken, 'setting')}"
     if first and first.measured:
-        said += _beside_the_best(first, traits)
+        yield from _beside_the_best(first, traits)
     if times := times_sdp(candidate.name, timed):
-        said.append(f"it takes {times} times as long as SDP")
-    return "; ".join(said)
+        yield f"it takes {times} times as long as SDP"
 
 
 def _beside_the_best(block: Comparisons, traits: RuleTraits) -> Iterator[str]:
@@ -339,9 +322,3 @@ def _beside_the_best(block: Comparisons, traits: RuleTraits) -> Iterator[str]:
         else:
             found = f"statistically tied with {{}} in {settings}"
         yield found.format(f"{traits.label(other)} ({role})")
-
-
-def _first(blocks: Sequence[Comparisons]) -> Comparisons | None:
-    """Comparisons by the first primary metric, else by the first metric."""
-    known = {block.metric.name: block for block in blocks}
-    return next((known[name] for name in primary() if name in known), next(iter(blocks), None))

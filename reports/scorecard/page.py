@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
 from sdp_bench.bench.files import writing
-from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
 from sdp_bench.bench.text import public, table
 from sdp_bench.reports.folder import remove, write
 from sdp_bench.reports.page import DATA
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.answers import Answer, answers, verdict
 from sdp_bench.reports.scorecard.judging import Candidate, CostTable, Judged, Verdict, cost_tables, judge
-from sdp_bench.reports.sections.figures import figures
+from sdp_bench.reports.sections.choice import choice, choice_figures
+from sdp_bench.reports.sections.figures import by_family
 from sdp_bench.reports.site import PAGE
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure
-from sdp_bench.reports.style.names import NetKind, RuleTraits
-from sdp_bench.reports.tables.tables import Table, headline
-from sdp_bench.reports.writing import environment, recorded
+from sdp_bench.reports.style.names import NetKind
+from sdp_bench.reports.tables.tables import headline
+from sdp_bench.reports.writing import recorded, rendered
 
 CONFORMANCE = "conformance.json"
 FILES = (PAGE, DATA, CONFORMANCE)
@@ -41,6 +41,7 @@ class Scorecard:
 
     `costs` are by kind of net. `answers` recommend a rule for a user's net and are empty for the nets of
     experiments; `choice` is the recommendation in words. `notes` concern the net and the measurements.
+    `is_whole` is False if something failed to run.
     """
 
     results: Results
@@ -49,6 +50,7 @@ class Scorecard:
     answers: tuple[Answer, ...]
     choice: Verdict | None
     notes: tuple[str, ...]
+    is_whole: bool
 
     @classmethod
     def of(
@@ -59,7 +61,8 @@ class Scorecard:
         *,
         own_net: bool = False,
         advice: Sequence[Mapping[str, Any]] = (),
-    ) -> Scorecard:
+        is_whole: bool = True,
+    ) -> Self:
         """Judge the candidates by the results of one run, whose frame may be empty.
 
         With `own_net`, the results are about a user's net, and the scorecard recommends a rule for it and
@@ -67,19 +70,17 @@ class Scorecard:
         """
         frame, traits = results.frame, results.traits
         costs = tuple(cost_tables(frame, traits))
+        judged = tuple(judge(results, each, costs) for each in candidates)
         found = tuple(answers(frame, traits, costs)) if own_net else ()
-        net = NetKind(str(frame["activation"].iloc[0]), int(frame["depth"].iloc[0])).label if found else ""
-        return cls(
-            results,
-            tuple(judge(results, each, costs) for each in candidates),
-            costs,
-            found,
-            verdict(found, costs, net, traits, advice) if found else None,
-            tuple(notes),
-        )
+        recommended = None
+        if found:
+            net = NetKind(str(frame["activation"].iloc[0]), int(frame["depth"].iloc[0])).label
+            recommended = verdict(found, costs, net, traits, advice)
+        return cls(results, judged, costs, found, recommended, tuple(notes), is_whole)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
+        """Verdicts on each rule under test, then on the net, in the words of the command."""
         choice = (self.choice,) if self.choice else ()
         return (*(each.verdict for each in self.judged), *choice)
 
@@ -105,36 +106,31 @@ def build(card: Scorecard, folder: Path) -> Path:
 
 def page(card: Scorecard) -> str:
     results, judged = card.results, card.judged
-    frame = results.frame
-    return (
-        environment(results.traits)
-        .get_template(str(_TEMPLATE))
-        .render(
-            ratios=RATIOS,
-            ordinal=ordinal,
-            meta={"command": "", "finished": "", "seconds": 0} | dict(results.meta),
-            title=", ".join(each.label for each in judged) or "Which rule for this net",
-            judged=judged,
-            notes=card.notes,
-            measured=_measured(frame),
-            few=_few(frame),
-            answers=card.answers,
-            choice=card.choice,
-            recommended=results.traits.recommended,
-            costs=card.costs,
-            figures=drawings(results.tables, frame, results.traits),
-            styles=results.styles,
-            tables=results.tables,
-            left_out=results.meta.get("left_out", ()),
-            ours={each.candidate.name for each in judged},
-            failures=results.failed_together,
-            undefined=results.undefined,
-            settings=recorded(results.meta),
-            nets=results.meta.get("nets", ()),
-            data=DATA,
-            conformance=CONFORMANCE,
-        )
-    )
+    variables = {
+        "ratios": RATIOS,
+        "ordinal": ordinal,
+        "meta": {"command": "", "finished": "", "seconds": 0} | dict(results.meta),
+        "title": ", ".join(each.label for each in judged) or "Which rule for this net",
+        "judged": judged,
+        "notes": card.notes,
+        "measured": _measured(results.frame),
+        "few": _few(results.frame),
+        "answers": card.answers,
+        "choice": card.choice,
+        "recommended": results.traits.recommended,
+        "costs": card.costs,
+        "figures": _figures(results),
+        "styles": results.styles,
+        "tables": results.tables,
+        "left_out": results.meta.get("left_out", ()),
+        "failures": results.failed_together,
+        "undefined": results.undefined,
+        "settings": recorded(results.meta),
+        "nets": results.meta.get("nets", ()),
+        "data": DATA,
+        "conformance": CONFORMANCE,
+    }
+    return rendered(_TEMPLATE, results.traits, variables)
 
 
 def ordinal(number: int) -> str:
@@ -143,18 +139,11 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def drawings(every: Sequence[Table], frame: pd.DataFrame, traits: RuleTraits) -> list[Figure]:
-    """Figures of accuracy over noise and against cost, by the first measured 1 - TV."""
-    chosen = headline(every)
-    name = "headline"
-    if not chosen:
-        chosen, name = (
-            [table for table in every if table.metric.name == ClassTotalVariation.name],
-            "of the decision",
-        )
-    costs = frame.groupby(["activation", "depth", "rule"])["seconds"].median()
-    drawn = figures(chosen, traits, costs)
-    return [replace(each, caption=each.caption.replace("(headline)", f"({name})")) for each in drawn]
+def _figures(results: Results) -> list[Figure]:
+    of_classes = [table for table in results.tables if table.metric.name == "tv_class"]
+    over_noise = by_family(headline(results.tables) or of_classes, results.traits)
+    found = choice(results.tabled, results.traits)
+    return [*over_noise, *filter(None, choice_figures(found) if found else ())]
 
 
 def _measured(frame: pd.DataFrame) -> str:
@@ -170,6 +159,5 @@ def _measured(frame: pd.DataFrame) -> str:
 
 
 def _few(frame: pd.DataFrame) -> bool:
-    """Whether some kind of net has too few nets and inputs to estimate a spread."""
     kinds = frame.groupby(["activation", "depth", "network", "metric"])
     return bool(len(frame)) and bool(((kinds["net"].nunique() < 3) & (kinds["input"].nunique() < 3)).any())

@@ -33,7 +33,7 @@ from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.folder import check
 from sdp_bench.reports.frames import described
 from sdp_bench.reports.results import Results, results_of
-from sdp_bench.reports.scorecard.judging import Candidate, Verdict
+from sdp_bench.reports.scorecard.judging import Candidate
 from sdp_bench.reports.scorecard.page import FILES, Scorecard
 from sdp_bench.reports.site import PAGE
 
@@ -62,22 +62,14 @@ class Question:
     command: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Validation:
-    """Result of a validation; `card` has all findings, and `is_whole` is False if something failed to run."""
-
-    card: Scorecard = field(repr=False)
-    is_whole: bool
+@dataclass(frozen=True, eq=False, repr=False)
+class Validation(Scorecard):
+    """Result of a validation, with all findings."""
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Rules under test, with their conformance reports."""
-        return tuple(each.candidate for each in self.card.judged)
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """Verdicts on each rule under test, then on the net, in the words of the command."""
-        return self.card.verdicts
+        return tuple(each.candidate for each in self.judged)
 
     @property
     def verdict(self) -> str:
@@ -87,7 +79,7 @@ class Validation:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """Measurements, one per row, with the columns of :func:`sdp_bench.load`."""
-        return described(self.card.results.frame)
+        return described(self.results.frame)
 
     @property
     def is_wrong(self) -> bool:
@@ -101,8 +93,7 @@ class Validation:
         return 1 if self.is_wrong else 3 * failed
 
     def __repr__(self) -> str:
-        lines = [*(each.last for each in self.verdicts), f"{len(self.card.results.frame)} measurements"]
-        return "\n".join(lines)
+        return "\n".join(filter(None, (self.verdict, f"{len(self.results.frame)} measurements")))
 
     def _repr_html_(self) -> str:
         said = "".join(
@@ -112,7 +103,7 @@ class Validation:
             for each in self.verdicts
         )
         tables = "".join(f"<h4>{escape(title)}</h4>{table.to_html()}" for title, table in self._tables())
-        return f"<div>{said}{tables}<p>{len(self.card.results.frame)} measurements</p></div>"
+        return f"<div>{said}{tables}<p>{len(self.results.frame)} measurements</p></div>"
 
     def _tables(self) -> Iterator[tuple[str, pd.DataFrame]]:
         """Means ± standard errors by rule and noise level, for each metric with a single component."""
@@ -166,7 +157,11 @@ def _validated(question: Question, database: Path, progress: Progress, output: P
         candidates = [_conformed(each, plugins, question.kit_limit, progress) for each in candidates]
     # A rule that hangs or crashes the kit would do the same to the driver.
     stuck = {each.name for each in candidates if each.trouble}
-    request = Request(experiments, _without(settings, stuck), nets, question.command, question.preset)
+    if stuck:
+        rules = tuple(rule for rule in settings.rules or () if rule not in stuck)
+        unharmed = tuple(plugin for plugin in plugins if plugin.name not in stuck)
+        settings = replace(settings, rules=rules, plugins=unharmed)
+    request = Request(experiments, settings, nets, question.command, question.preset)
     failures = 0
     with Store(database, writing=True) as store:
         if not stuck or set(tested) - stuck:
@@ -179,8 +174,10 @@ def _validated(question: Question, database: Path, progress: Progress, output: P
     measured = set(results.frame["rule"]) if len(results.frame) else set()
     candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
     advice = [] if net is None else _advice(net, settings, progress)
-    card = Scorecard.of(results, candidates, notes, own_net=net is not None, advice=advice)
-    return Validation(card, is_whole=not (failures or stuck))
+    is_whole = not (failures or stuck)
+    return Validation.of(
+        results, candidates, notes, own_net=net is not None, advice=advice, is_whole=is_whole
+    )
 
 
 def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[str, Any]]:
@@ -201,7 +198,6 @@ def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[st
 def _plan(
     question: Question, progress: Progress
 ) -> tuple[OwnNet | None, list[Experiment], Settings, list[str]]:
-    """Build and check the net, experiments, settings and notes of the run."""
     given = dict(question.options)
     if question.net is None and not question.experiments:
         smoke = question.preset == "smoke"
@@ -213,29 +209,23 @@ def _plan(
     net = question.net() if question.net else None
     beside = question.beside or (cells.compared_rules(net) if net else cells.BESIDE)
     settings = preset(question.preset, given | {"rules": (*dict.fromkeys(question.rules), *beside)})
-    if net is None:
-        experiments = chosen_experiments(question.experiments or cells.EXPERIMENTS)
-        for each in experiments:
-            each.check(settings)
-        return None, experiments, settings, _on_noise(experiments, settings)
-    experiment, settings, notes = cells.own_experiment(net, settings)
+    experiments, notes = chosen_experiments(question.experiments or cells.EXPERIMENTS), list[str]()
+    if net is not None:
+        experiment, settings, notes = cells.own_experiment(net, settings)
+        experiments = [experiment]
     for note in notes:
         progress.say(note)
-    experiment.check(settings)
-    return net, [experiment], settings, [*notes, *_on_noise([experiment], settings)]
-
-
-def _on_noise(experiments: Sequence[Experiment], settings: Settings) -> list[str]:
-    """Notes on the noise for the page; the driver of the run prints them too."""
+    for each in experiments:
+        each.check(settings)
     laws = [each for each in experiments if isinstance(each, LawExperiment)]
     families = dict.fromkeys(noise for each in laws for noise in each.families(settings))
-    return [noise.note for noise in families if noise.note]
+    # The driver of the run prints these notes.
+    return net, experiments, settings, [*notes, *(noise.note for noise in families if noise.note)]
 
 
 def _conformed(
     candidate: Candidate, plugins: tuple[Plugin, ...], limit: float, progress: Progress
 ) -> Candidate:
-    """Candidate with the report of the conformance kit, or the reason why there is none."""
     progress.say(f"conformance kit on {candidate.name}")
     try:
         report = kit.conformance(candidate.name, plugins, Limits(limit))
@@ -243,13 +233,6 @@ def _conformed(
         return replace(candidate, trouble=one_line(error))
     progress.say(f"{candidate.name}: {report.summary}")
     return replace(candidate, report=report)
-
-
-def _without(settings: Settings, stuck: set[str]) -> Settings:
-    if not stuck:
-        return settings
-    rules = tuple(rule for rule in settings.rules or () if rule not in stuck)
-    return replace(settings, rules=rules, plugins=tuple(p for p in settings.plugins if p.name not in stuck))
 
 
 def _before(

@@ -25,8 +25,7 @@ _PLAIN = re.compile(r"monte_carlo:samples=(\d+)")
 def plain_samples(rule: str) -> int | None:
     """Return the sample count of the package's plain Monte Carlo rule, and None for all other rules.
 
-    Only this rule sets the scale of time: the sampling rule of a user may draw differently and at another
-    cost.
+    Only this rule sets the scale of time: a user's sampling rule may have another cost.
     """
     plain = _PLAIN.fullmatch(rule)
     return int(plain[1]) if plain else None
@@ -62,17 +61,15 @@ class SamplingTime:
         Return None if there are fewer than two sample counts, or if the time per sample is too small to be
         seen against the overhead.
         """
-        counts = np.array(sorted(seconds), dtype=float)
-        if len(counts) < 2:
+        if len(seconds) < 2:
             return None
-        times = np.array([seconds[int(k)] for k in counts])
+        counts, times = np.array(sorted(seconds.items()), dtype=float).T
         # Weights of 1 / time make the residuals relative, as errors of timing are. Otherwise the largest
         # sample count would dominate. Non-negative least squares: Lawson and Hanson 1974, chapter 23.
         design = np.column_stack([np.ones_like(counts), counts]) / times[:, None]
         (overhead, per_sample), _ = nnls(design, np.ones_like(counts))
-        return (
-            cls(float(overhead), float(per_sample)) if per_sample * counts[-1] > _VISIBLE * overhead else None
-        )
+        visible = per_sample * counts[-1] > _VISIBLE * overhead
+        return cls(float(overhead), float(per_sample)) if visible else None
 
     def seconds(self, samples: float) -> float:
         return self.overhead + self.per_sample * samples
@@ -101,27 +98,19 @@ class Costs:
         """Compute costs from measurements; references are skipped, because their time is that of the oracle.
 
         Time depends on the architecture and not on sigma, so that all measurements of an architecture are
-        pooled. The number of samples at equal time is the median over architectures. Rules are in the order
-        of tables.
+        pooled. The number of samples at equal time is the median over architectures.
         """
         timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(traits.is_reference).astype(bool)]
         times = timed.groupby([*ARCHITECTURE, "rule"])["seconds"]
         least, typical = times.min().unstack(), times.median().unstack()  # architecture by rule
         centre = {str(rule): _geometric(least[rule]) for rule in least}
         sampling = SamplingTime.fit(_by_count(centre))
-        samples: dict[str, list[float]] = {}
-        for _, row in least.iterrows():
-            known = {str(rule): float(time) for rule, time in row.dropna().items()}
-            own = SamplingTime.fit(_by_count(known))
-            for rule, time in known.items():
-                if own:
-                    samples.setdefault(rule, []).append(own.samples(time))
+        known = [{str(rule): time for rule, time in row.dropna().items()} for _, row in least.iterrows()]
+        fits = ((own, SamplingTime.fit(_by_count(own))) for own in known)
+        samples = [{rule: fit.samples(time) for rule, time in own.items()} for own, fit in fits if fit]
+        equal = pd.DataFrame(samples, columns=list(centre)).median()
         by_rule = {
-            rule: Cost(
-                centre[rule],
-                _geometric(typical[rule]),
-                float(plain_samples(rule) or np.median(samples.get(rule, [math.nan]))),
-            )
+            rule: Cost(centre[rule], _geometric(typical[rule]), float(plain_samples(rule) or equal[rule]))
             for rule in traits.in_order(centre)
         }
         misfit = math.nan
@@ -135,8 +124,7 @@ class Costs:
         """Whether a rule takes no longer than `samples` Monte Carlo samples; similar times count as equal."""
         if math.isinf(samples):
             return True
-        own = plain_samples(rule)
-        if own is not None:
+        if (own := plain_samples(rule)) is not None:
             return own <= samples
         cost = self.by_rule.get(rule)
         return bool(cost and self.sampling and cost.seconds <= SAME * self.sampling.seconds(samples))
@@ -145,9 +133,9 @@ class Costs:
         """Whether `one` takes no longer than `other`; similar times count as equal."""
         if one not in self.by_rule or other not in self.by_rule:
             return False
-        counts = plain_samples(one), plain_samples(other)
-        if counts[0] is not None and counts[1] is not None:
-            return counts[0] <= counts[1]
+        own, theirs = plain_samples(one), plain_samples(other)
+        if own is not None and theirs is not None:
+            return own <= theirs
         return self.by_rule[one].seconds <= SAME * self.by_rule[other].seconds
 
 

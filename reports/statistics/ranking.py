@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.distances import StandardDeviationRatio
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
 
@@ -52,8 +51,7 @@ class Comparison(ABC):
     def mean(self, rule: str) -> float: ...
 
     @abstractmethod
-    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
-        """One-sided p-values of "`one` is better than the other"."""
+    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]: ...
 
     def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
         """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
@@ -70,13 +68,7 @@ class Ranking:
 
     @property
     def best(self) -> tuple[str, ...]:
-        """The leader and the rules tied with it."""
         return self.leader, *self.tied
-
-    @property
-    def decided(self) -> bool:
-        """Whether the leader is significantly better than all others."""
-        return not self.tied
 
     def cheapest(self, seconds: Mapping[str, float]) -> str:
         """Return the rule with the shortest time among the leader and its ties; the leader without times."""
@@ -120,26 +112,14 @@ class Scores:
     nets: NDArray[np.int64]
     inputs: NDArray[np.int64]
 
-    @classmethod
-    def of(
-        cls, metric: Metric, row: pd.DataFrame | Mapping[str, NDArray[Any]], rules: tuple[str, ...]
-    ) -> Scores:
-        """Return the scores of one row of a table, from columns net, input, rule, value, floor and stderr."""
-        (scores,) = cls.of_rows(metric, row, rules, [np.arange(len(row["value"]))])
-        return scores
-
-    @classmethod
+    @staticmethod
     def of_rows(
-        cls,
-        metric: Metric,
-        measured: pd.DataFrame | Mapping[str, NDArray[Any]],
-        rules: tuple[str, ...],
-        rows: Sequence[NDArray[np.intp]],
+        metric: Metric, measured: pd.DataFrame, rules: tuple[str, ...], rows: Sequence[NDArray[np.intp]]
     ) -> list[Scores]:
         """Return the scores of all rows of a table at once, ten times faster than one by one.
 
-        `rows` holds the positions of the measurements of each row in the columns of `measured`; none is
-        empty.
+        `measured` has the columns net, input, rule, value, floor and stderr. `rows` holds the positions of
+        the measurements of each row in it; none is empty.
         """
         at = np.concatenate(rows)
         starts = np.cumsum([0, *map(len, rows)])
@@ -157,7 +137,9 @@ class Scores:
         values[pairs, columns] = metric.score(value, floor)
         errors[pairs, columns] = metric.score_error(value, error)
         parts = (slice(*own) for own in itertools.pairwise(ends.tolist()))
-        return [cls(rules, values[own], errors[own], nets[first[own]], inputs[first[own]]) for own in parts]
+        return [
+            Scores(rules, values[own], errors[own], nets[first[own]], inputs[first[own]]) for own in parts
+        ]
 
     def paired(self, one: str, other: str) -> Scores:
         """Return the scores of two rules on the pairs of net and input for which both were measured."""
@@ -187,7 +169,7 @@ MIN_LEVELS = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Replicates(Comparison):
+class Replicates(Scores, Comparison):
     """Scores, lower is better, of rules that were all measured on the same pairs of net and input.
 
     Nets and inputs are each treated as a random sample if there are at least :data:`MIN_LEVELS`. Fewer are
@@ -201,23 +183,18 @@ class Replicates(Comparison):
     m + 2 c / (n m), which is c / (n m) more than the variance of the mean. This is the two-way clustered
     variance of Cameron, Gelbach and Miller without the term that they subtract, which can make it negative.
 
-    `values` and `errors` (standard errors, with the spread over draws of a sampling rule) have the shape
-    (pairs, rules); `nets` and `inputs` number the net and input of each pair. `sampling` names the rules that
-    sample, among these and others.
+    `errors` include the spread over draws of a sampling rule. `sampling` names the rules that sample, among
+    these and others.
     """
 
-    rules: tuple[str, ...]
-    values: NDArray[np.float64]
-    errors: NDArray[np.float64]
-    nets: NDArray[np.int64]
-    inputs: NDArray[np.int64]
     sampling: frozenset[str]
 
     @classmethod
     def of(cls, metric: Metric, measured: pd.DataFrame, traits: RuleTraits) -> Replicates:
         """Compare rules by the measurements of one metric; rules not measured on every pair are skipped."""
         rules = tuple(traits.in_order(measured["rule"].unique()))
-        return cls.of_scores(metric, Scores.of(metric, measured, rules), traits)
+        (scores,) = Scores.of_rows(metric, measured, rules, [np.arange(len(measured))])
+        return cls.of_scores(metric, scores, traits)
 
     @classmethod
     def of_scores(cls, metric: Metric, scores: Scores, traits: RuleTraits) -> Replicates:
@@ -234,11 +211,11 @@ class Replicates(Comparison):
             frozenset(filter(traits.is_sampling, scores.rules)),
         )
 
-    @functools.cached_property
+    @property
     def net_count(self) -> int:
         return int(self.nets.max()) + 1
 
-    @functools.cached_property
+    @property
     def input_count(self) -> int:
         """Number of distinct inputs of all nets together."""
         return int(self.inputs.max()) + 1
@@ -300,11 +277,9 @@ class Replicates(Comparison):
 
         If nets and inputs are fixed, sampling rules with an unknown spread over draws are skipped.
         """
+        uncertain = self.sampling if self.fixed else ()
         known = [rule for rule in self.rules if rule in rules]
-        if self.fixed:
-            known = [
-                rule for rule in known if rule not in self.sampling or not math.isnan(self.half_width(rule))
-            ]
+        known = [rule for rule in known if rule not in uncertain or not math.isnan(self.half_width(rule))]
         return rank(self, known) if known else None
 
     def _column(self, rule: str) -> NDArray[np.float64]:
@@ -312,11 +287,11 @@ class Replicates(Comparison):
 
     def _error(self, values: NDArray[np.float64]) -> tuple[Any, float]:
         """Standard errors of means over pairs, and degrees of freedom; infinite freedom if all is fixed."""
-        by_net, by_input = _group_means(values, self.nets), _group_means(values, self.inputs)
-        if not self.crossed:
-            means = [by_net] if len(by_net) >= MIN_LEVELS else [values]
+        by_net = _group_means(values, self.nets)
+        if self.crossed:
+            means = [by_net, _group_means(values, self.inputs)]
         else:
-            means = [by_net, by_input]
+            means = [by_net if len(by_net) >= MIN_LEVELS else values]
         random = [each for each in means if len(each) >= MIN_LEVELS]
         if not random:
             return math.nan, math.inf
@@ -324,12 +299,10 @@ class Replicates(Comparison):
         return np.sqrt(sum(squares)), float(min(len(each) for each in random) - 1)
 
 
-def _group_means(values: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Means over the pairs of each group, along the first axis."""
+def _group_means(values: NDArray[np.float64], groups: NDArray[np.int64]) -> Any:
     counts = np.bincount(groups)
     member = (groups == np.arange(len(counts))[:, np.newaxis]) / counts[:, np.newaxis]
-    means: NDArray[np.float64] = member @ values
-    return means
+    return member @ values
 
 
 def spread_of_draws(metric: Metric, draws: int | None) -> float:
@@ -343,7 +316,7 @@ def spread_of_draws(metric: Metric, draws: int | None) -> float:
         return 0.0
     if draws and metric.complement:
         return 0.5 / math.sqrt(draws)
-    if draws and metric.name == StandardDeviationRatio.name:
+    if draws and metric.name == "std_ratio":
         return 1 / math.sqrt(2 * draws)
     return math.nan
 
@@ -367,6 +340,14 @@ SETTING = ("activation", "depth", "network", "recipe", "noise", "sigma")
 """Columns that identify a setting."""
 Score = Callable[[Metric, NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 """Compute scores, lower is better, from a metric, values and floors."""
+
+
+def own_score(
+    metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    return np.asarray(metric.score(values, floors))
+
+
 COVERAGE = 0.8
 """Share of the settings in which a rule must have been measured."""
 
@@ -413,9 +394,9 @@ class Overall(Comparison):
         frame = frame[~frame["rule"].map(traits.is_reference).astype(bool)]
         if frame.empty:
             return None
-        metrics = [(frame["metric"] == name, recorded_metric(str(name))) for name in frame["metric"].unique()]
         scores = pd.Series(math.nan, index=frame.index)
-        for own, metric in metrics:
+        for name in frame["metric"].unique():
+            own, metric = frame["metric"] == name, recorded_metric(str(name))
             scores[own] = score(metric, frame["value"][own].to_numpy(), frame["floor"][own].to_numpy())
         # An unknown score is infinite, so that no mean skips it.
         keys = [frame[name] for name in (*setting, *UNIT, "rule")]

@@ -109,36 +109,30 @@ def mean_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
     skewless = _skewless(t, skewness, nets)
     freedom, few = (nets - 1) / 3, min(1.0, nets / MANY_NETS)
     tested = few * freedom
-    signs = 0.5 ** (
-        few * nets
-    )  # probability that signs, each + or - with equal probability, are all a given one (sign test)
+    # probability that signs, each + or - with equal probability, are all a given one (sign test)
+    signs = 0.5 ** (few * nets)
+    above, below = stdtr(tested, -np.minimum(t, skewless)), stdtr(tested, np.maximum(t, skewless))
     quantile = float(stdtrit(freedom, 1 - LEVEL / 2))
     error = sd / np.sqrt(nets)
     return MeanTests(
         mean=mean,
         low=mean - np.maximum(quantile, _skewed(quantile, skewness, nets)) * error,
         high=mean - np.minimum(-quantile, _skewed(-quantile, skewness, nets)) * error,
-        above=np.where(
-            still, np.where(excess > negligible, signs, 1.0), stdtr(tested, -np.minimum(t, skewless))
-        ),
-        below=np.where(
-            still, np.where(excess < -negligible, signs, 1.0), stdtr(tested, np.maximum(t, skewless))
-        ),
+        above=np.where(still, np.where(excess > negligible, signs, 1.0), above),
+        below=np.where(still, np.where(excess < -negligible, signs, 1.0), below),
     )
 
 
 def _skewness(standardised: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sample skewness G1 along the last axis (Joanes and Gill 1998); 0 for two values."""
     nets = standardised.shape[-1]
-    skewness: NDArray[np.float64] = (standardised**3).sum(-1) * nets / ((nets - 1) * max(nets - 2, 1))
-    return skewness
+    return (standardised**3).sum(-1) * nets / ((nets - 1) * max(nets - 2, 1))
 
 
 def _skewless(t: NDArray[np.float64], skewness: NDArray[np.float64], nets: int) -> NDArray[np.float64]:
     """Hall's transformation of t, which never decreases in t."""
     a = skewness / np.sqrt(nets)
-    transformed: NDArray[np.float64] = t * (1 + a * t / 3 * (1 + a * t / 9)) + a / 6
-    return transformed
+    return t * (1 + a * t / 3 * (1 + a * t / 9)) + a / 6
 
 
 def _skewed(skewless: float, skewness: NDArray[np.float64], nets: int) -> NDArray[np.float64]:
@@ -146,15 +140,13 @@ def _skewed(skewless: float, skewness: NDArray[np.float64], nets: int) -> NDArra
     a = skewness / np.sqrt(nets)
     z = skewless - a / 6
     root = np.cbrt(1 + a * z)
-    t: NDArray[np.float64] = 3 * z / (1 + root * (1 + root))  # 3 (root - 1) / a, which is undefined at a = 0
-    return t
+    return 3 * z / (1 + root * (1 + root))  # 3 (root - 1) / a, which is undefined at a = 0
 
 
 def p_of_every_part(p: ArrayLike) -> NDArray[np.float64]:
     """p-value of "every part holds" from the p-values along the last axis (intersection-union)."""
     # The claim is false if one part is, and only that part has to be rejected in error: no correction.
-    largest: NDArray[np.float64] = np.asarray(p, dtype=float).max(-1)
-    return largest
+    return np.asarray(p, dtype=float).max(-1)
 
 
 def p_of_some_part(p: ArrayLike) -> NDArray[np.float64]:
@@ -162,8 +154,7 @@ def p_of_some_part(p: ArrayLike) -> NDArray[np.float64]:
     # Parts share nets and rules. Their dependence is unknown, so that only the sum of their errors is a
     # bound.
     p = np.asarray(p, dtype=float)
-    adjusted: NDArray[np.float64] = np.minimum(1.0, p.shape[-1] * p.min(-1))
-    return adjusted
+    return np.minimum(1.0, p.shape[-1] * p.min(-1))
 
 
 def decide(holds: float, fails: float) -> Verdict:

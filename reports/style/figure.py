@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.text import printable, public
-from sdp_bench.reports.style.labels import number
+from sdp_bench.reports.style.labels import number, span
 from sdp_bench.reports.style.theme import INK, LIGHT, LINE, QUIET, Style, css
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ _CELL = re.compile(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: (#\w{6}); 
 class Figure:
     """A drawing with its title and caption.
 
-    `anchor` is the id on a page and the name of its files. `cells` marks a heat map, whose colours are the
-    same on dark pages.
+    `anchor` is its id on a page. `cells` marks a heat map, whose colours are the same on dark pages.
     """
 
     anchor: str
@@ -72,19 +71,18 @@ class Figure:
     @functools.cached_property
     def alt(self) -> str:
         """The drawing in words: its title, the axes of panels, and the ranges of lines that have a label."""
-        said = [f"{self.title}."] if self.title else []
+        said = [self.title]
         for axes in self.drawing.axes:
             words = []
             for line in axes.lines:
                 x, y = (np.asarray(each, dtype=float) for each in (line.get_xdata(), line.get_ydata()))
                 if np.isfinite(y).any() and not (label := str(line.get_label())).startswith("_"):
-                    low, high = number(np.nanmin(y)), number(np.nanmax(y))
-                    at = f" (at {number(x[np.nanargmax(y)])})" if low != high and axes.get_xlabel() else ""
-                    words.append(f"{label}: {' to '.join(dict.fromkeys((low, high)))}{at}")
+                    ends = span(y[~np.isnan(y)])
+                    at = f" (at {number(x[np.nanargmax(y)])})" if " to " in ends and axes.get_xlabel() else ""
+                    words.append(f"{label}: {ends}{at}")
             over = " over ".join(filter(None, (axes.get_ylabel(), axes.get_xlabel())))
-            heading = ": ".join(filter(None, (axes.get_title(loc="left"), over)))
-            said += [f"{text}." for text in (heading, "; ".join(words)) if text]
-        return " ".join(said)
+            said += [": ".join(filter(None, (axes.get_title(loc="left"), over))), "; ".join(words)]
+        return " ".join(f"{text}." for text in said if text)
 
     def content(self, kind: str) -> bytes:
         """File of the figure, one of :data:`KINDS`; the same figure gives the same bytes."""
@@ -185,19 +183,15 @@ def panels(
     foot = 0.19 * math.ceil(len(handles) / across) + (0.08 if handles else 0)
     tall = rows * (above + height + below) + foot
     drawing = Drawing(figsize=(wide, tall))
-    every = []
     for place, title in enumerate(titles):
         row, column = divmod(place, columns)
         x = margin + column * (left + width + right) + left
         y = tall - row * (above + height + below) - above - height
-        axes = drawing.add_axes((x / wide, y / tall, width / wide, height / tall))
-        axes.set_title(clean(title))
-        every.append(axes)
+        drawing.add_axes((x / wide, y / tall, width / wide, height / tall)).set_title(clean(title))
     if handles:
-        drawing.legend(
-            handles=handles, ncols=across, loc="lower left", bbox_to_anchor=(0.08 / wide, 0), borderaxespad=0
-        )
-    return drawing, every
+        place_of_legend: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.08 / wide, 0)}
+        drawing.legend(handles=handles, ncols=across, borderaxespad=0, **place_of_legend)
+    return drawing, drawing.axes
 
 
 def clean(text: str) -> str:
@@ -206,7 +200,6 @@ def clean(text: str) -> str:
 
 
 def log_scale(axis: Any) -> None:
-    """Make an axis logarithmic, with plain numbers at some powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     def power(value: float, _: Any) -> str:
@@ -219,27 +212,6 @@ def log_scale(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def label_ends(axes: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
-    """Name lines at the right edge of the axes; `ends` have y, text and colour. Names are kept apart.
-
-    The limits of the axes must be final, and its right margin must have room for the names.
-    """
-    ordered = sorted(ends)
-    gap = 1.25 * SMALL / 72 * axes.figure.dpi
-    box = axes.get_window_extent()
-    x = 0 if axes.get_xscale() == "linear" else 1
-    heights = [float(axes.transData.transform((x, y))[1]) for y, _, _ in ordered]
-    for place in range(1, len(heights)):
-        heights[place] = max(heights[place], heights[place - 1] + gap)
-    for place in reversed(range(len(heights))):
-        above = heights[place + 1] - gap if place + 1 < len(heights) else box.y1
-        heights[place] = min(heights[place], above)
-    for height, (_, text, colour) in zip(heights, ordered, strict=True):
-        share = (height - box.y0) / box.height
-        where: dict[str, Any] = {"va": "center", "transform": axes.transAxes}
-        axes.text(1.02, share, clean(text), color=colour, fontsize=SMALL, **where)
-
-
 _SIDES = {"center": (-0.5, 0), "right": (-1, -1), "left": (0, 1)}
 _AROUND = (
     *(("center", 1.8), ("center", -1.8), ("right", 0), ("left", 0), ("left", 1.8), ("left", -1.8)),
@@ -249,11 +221,9 @@ _AROUND = (
 
 
 def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) -> list[str]:
-    """Name points next to them: x, y, text and colour of each; return the texts for which there was no room.
+    """Name points (x, y, text, colour) of axes with final limits; return the texts that have no room.
 
     A point without a text is only kept free of the others' names.
-
-    The limits of the axes must be final.
     """
     scale = axes.figure.dpi / 72
     box = axes.get_window_extent()
@@ -272,16 +242,9 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
             inside = x0 >= box.x0 and x1 <= box.x1 and y0 >= box.y0 and y1 <= box.y1
             if inside and not any(x0 < c and a < x1 and y0 < d and b < y1 for a, b, c, d in taken):
                 taken.append((x0, y0, x1, y1))
-                axes.annotate(
-                    clean(text),
-                    (at, value),
-                    (dx / scale, dy / scale),
-                    textcoords="offset points",
-                    color=colour,
-                    fontsize=SMALL,
-                    ha=anchor,
-                    va="center_baseline",
-                )
+                where: dict[str, Any] = {"xytext": (dx / scale, dy / scale), "textcoords": "offset points"}
+                where |= {"ha": anchor, "va": "center_baseline"}
+                axes.annotate(clean(text), (at, value), color=colour, fontsize=SMALL, **where)
                 break
         else:
             skipped.append(text)
@@ -293,10 +256,7 @@ DASHED, DOTTED = (4.0, 1.8), (1.0, 1.6)
 
 @dataclass(frozen=True)
 class Line:
-    """Percentages by scale; a single entry at scale 0 is drawn as a horizontal line.
-
-    `spread` are standard deviations over runs, by scale.
-    """
+    """Percentages and standard deviations by scale; a single entry at 0 is drawn as a horizontal line."""
 
     style: Style
     values: pd.Series
@@ -304,7 +264,6 @@ class Line:
 
 
 def draw_over_scale(axes: Axes, lines: Iterable[Line], ylabel: str = "accuracy (%)") -> None:
-    """Draw lines over the logarithm of the scale."""
     for line in lines:
         values = line.values.sort_index()
         if list(values.index) == [0.0]:
@@ -313,13 +272,7 @@ def draw_over_scale(axes: Axes, lines: Iterable[Line], ylabel: str = "accuracy (
             axes.plot(values.index, values, **line.style.line | {"markersize": 3})
             if line.spread is not None:
                 spread = line.spread.reindex(values.index)
-                axes.vlines(
-                    values.index,
-                    values - spread,
-                    values + spread,
-                    color=line.style.colour,
-                    linewidth=0.9,
-                    alpha=0.6,
-                )
+                ends = values.index, values - spread, values + spread
+                axes.vlines(*ends, color=line.style.colour, linewidth=0.9, alpha=0.6)
     log_scale(axes.xaxis)
     axes.set(xlabel="scale in training", ylabel=ylabel, ylim=(0, 100))

@@ -78,10 +78,9 @@ def activation_rank(activation: str) -> int:
 class RuleTraits:
     """Traits of rules, by spec.
 
-    Traits of a user's rule are stored with its measurements: pages are made without running its code, and its
-    name does not say whether it samples. A rule missing from `stored` was not measured and is therefore one
-    of the package's own, mentioned by a claim or a table of the paper; its traits are those of the current
-    code.
+    Traits of a user's rule are stored with its measurements, so that pages are made without its code. A rule
+    missing from `stored` was not measured and is therefore one of the package's own, mentioned by a claim or
+    a table of the paper.
     """
 
     stored: Mapping[str, Traits] = field(default_factory=dict)

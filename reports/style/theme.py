@@ -40,9 +40,8 @@ _MARKERS = {
     **{"marginal_sdp": "d", "marginal_moment_matching": "p"},
 }
 _OTHER_MARKERS = ("X", "*", "h", "v", "^", "<", ">", "8", "H")
-_DASHES: dict[str, tuple[float, ...]] = {
-    "moment_matching": (5.0, 2.0)
-}  # DVIA often coincides and shows through the gaps
+# DVIA often coincides with moment matching and shows through the gaps
+_DASHES: dict[str, tuple[float, ...]] = {"moment_matching": (5.0, 2.0)}
 _MARGINAL, _SAMPLING, _REFERENCE = (2.0, 1.2), (1.0, 1.4), (4.0, 1.2, 1.0, 1.2)
 
 
@@ -50,8 +49,8 @@ _MARGINAL, _SAMPLING, _REFERENCE = (2.0, 1.2), (1.0, 1.4), (4.0, 1.2, 1.0, 1.2)
 class Style:
     """Label and appearance of one rule or series in every figure.
 
-    `colour` is ``#rrggbb`` on a light page. `marker` is one of matplotlib, or empty. `dashes` are lengths of
-    lines and gaps in units of the line's width, empty for a solid line.
+    `colour` is ``#rrggbb`` on a light page. `dashes` are lengths of lines and gaps in units of the line's
+    width, empty for a solid line.
     """
 
     label: str
@@ -66,21 +65,12 @@ class Style:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Arguments of matplotlib's `plot`."""
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "linestyle": (0, self.dashes) if self.dashes else "solid",
-            "label": self.label,
-        }
+        style = (0, self.dashes) if self.dashes else "solid"
+        return {"color": self.colour, "marker": self.marker, "linestyle": style, "label": self.label}
 
 
 def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
-    """Styles of the rules in order.
-
-    A rule looks the same in all figures of the same results, since colours are given to all of their rules
-    in turn.
-    """
+    """Styles of the rules in order, the same in all figures, since all rules of the results get colours."""
     wanted = set(rules)
     every = _styles(tuple(traits.in_order([*traits.stored, *wanted])), traits)
     return {rule: style for rule, style in every.items() if rule in wanted}
@@ -99,18 +89,11 @@ def _styles(rules: tuple[str, ...], traits: RuleTraits) -> dict[str, Style]:
             styled[rule] = Style(label, GREY, "", _SAMPLING)
         else:
             declared = traits[rule].colour or ""  # variants of a rule share it; invalid colours are ignored
-            free = (
-                colour for colour in (declared, *_OTHERS) if _HEX.fullmatch(colour) and colour not in taken
-            )
-            colour = next(free, _OTHERS[len(styled) % len(_OTHERS)])
+            free = [own for own in (declared, *_OTHERS) if _HEX.fullmatch(own) and own not in taken]
+            colour = next(iter(free), _OTHERS[len(styled) % len(_OTHERS)])
             taken.add(colour)
-            dashes = (
-                _MARGINAL
-                if traits[rule].marginal
-                else _SAMPLING
-                if traits.is_sampling(rule)
-                else _DASHES.get(rule, ())
-            )
+            dashes = _SAMPLING if traits.is_sampling(rule) else _DASHES.get(rule, ())
+            dashes = _MARGINAL if traits[rule].marginal else dashes
             styled[rule] = Style(label, shade(colour, LIGHT), _MARKERS.get(rule) or next(markers), dashes)
     return styled
 

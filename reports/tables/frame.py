@@ -32,9 +32,8 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     """Return measurements with the columns and types of the report; rows without a number are dropped.
 
     Text columns become categories in sorted order, and numbers float64: a million rows of objects would take
-    gigabytes. Other columns are kept. Without `metric_spec`, metrics have their default options; without
-    `recipe`, all nets share one; without `noise`, it is that of the experiment. Raises ValueError if a
-    non-empty frame lacks columns.
+    gigabytes. Without `metric_spec`, metrics have their default options; without `recipe`, all nets share
+    one; without `noise`, it is that of the experiment. Raises ValueError if a non-empty frame lacks columns.
     """
     if frame.empty:
         frame = frame.reindex(columns=list(COLUMNS))
@@ -46,18 +45,15 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     specs = frame.get("metric_spec", frame["metric"])
     if specs.isna().any():
         specs = specs.astype(object).where(specs.notna(), frame["metric"].astype(object))
-    nets = frame.get("recipe", pd.Series("", index=frame.index))
     noise = frame.get("noise", pd.Series(index=frame.index, dtype=object))
     if noise.isna().any():
         own = by_kind(filled(frame["experiment"]), lambda name: next(iter(own_noises(name)), ""))
         noise = noise.astype(object).where(noise.notna(), own.astype(object))
-    chosen = {"metric_spec": specs, "recipe": nets, "noise": noise}
+    chosen = {"metric_spec": specs, "recipe": frame.get("recipe", pd.Series("", index=frame.index))}
+    chosen |= {"noise": noise, **{name: frame[name] for name in TEXT}}
     text = {name: filled(column) for name, column in chosen.items()}
-    text |= {name: filled(frame[name]) for name in TEXT}
-    numbers = {
-        name: pd.to_numeric(frame[name]).astype(float) for name in _NUMBERS if frame[name].dtype != float
-    }
-    return frame.assign(**text, **numbers)
+    other = [name for name in _NUMBERS if frame[name].dtype != float]
+    return frame.assign(**text, **{name: pd.to_numeric(frame[name]).astype(float) for name in other})
 
 
 def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
@@ -72,10 +68,7 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
 
 
 def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], NDArray[np.intp]]]:
-    """Yield the distinct values of some columns, sorted, each with the ascending positions of its rows.
-
-    The columns must not have missing values.
-    """
+    """Yield the distinct values of some columns, sorted, each with the ascending positions of its rows."""
     if frame.empty:
         return
     columns = [coded(frame[name]) for name in names]
@@ -90,10 +83,7 @@ def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[An
 
 
 def coded(column: pd.Series) -> tuple[NDArray[np.integer[Any]], Any]:
-    """Return a column without missing values as codes and its sorted distinct values.
-
-    For a column of categories, the values are all categories, whether used or not.
-    """
+    """Return a column without missing values as codes and its sorted distinct values (or categories)."""
     if isinstance(column.dtype, pd.CategoricalDtype):  # its categories are sorted
         return column.cat.codes.to_numpy(), column.cat.categories
     return pd.factorize(column, sort=True)

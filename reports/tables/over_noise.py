@@ -23,14 +23,14 @@ _DECADE = 10.0  # ratio of the largest to the smallest value from which an axis 
 
 def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> Drawing:
     """Draw the first component of each table, in a panel with its title."""
+    from matplotlib.patches import Patch
+
     lined = {rule for _, table in parts for rule in _lined(table)}
-    band = sorted(
-        {rule for _, table in parts for rule in table.rules if is_plain(rule)},
-        key=lambda r: plain_samples(r) or 100,
-    )
+    counts = [plain_samples(rule) or 100 for _, table in parts for rule in table.rules if is_plain(rule)]
     legend: list[Any] = [style for rule, style in styled.items() if rule in lined]
-    if band:
-        legend.append(band_handle(band))
+    if counts:
+        label = f"Monte Carlo, {min(counts)} to {max(counts)} samples"
+        legend.append(Patch(facecolor=GREY, alpha=0.35, label=label))
     if any(math.isfinite(row.floor95) for _, table in parts for row in table.rows):
         legend.append(Style("exact law, 95 % point", INK, "", (4.0, 3.0)))
     drawing, every = panels([title for title, _ in parts], legend)
@@ -42,16 +42,7 @@ def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> 
     return drawing
 
 
-def band_handle(rules: Sequence[str]) -> Any:
-    """Entry of a legend for the band of Monte Carlo, from the fewest samples to the most."""
-    from matplotlib.patches import Patch
-
-    counts = [plain_samples(rule) or 100 for rule in rules]
-    return Patch(facecolor=GREY, alpha=0.35, label=f"Monte Carlo, {counts[0]} to {counts[-1]} samples")
-
-
 def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
-    """Draw a table's first component."""
     rows = [row for row in table.rows if row.component == table.rows[0].component]
     shown: list[float] = []
     for rule in _lined(table):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -46,26 +46,24 @@ class ClassDistance(ClassTotalVariation):
 
 def displayed(name: str, kind: NetKind) -> Metric:
     """Return a recorded metric, by name or spec, as tables show it for nets of this kind."""
-    if name == ClassTotalVariation.name and kind.is_classifier:
-        return ClassDistance()
-    return recorded_metric(name)
+    of_classes = name == ClassTotalVariation.name and kind.is_classifier
+    return ClassDistance() if of_classes else recorded_metric(name)
 
 
 def variants(specs: Collection[str]) -> dict[str, str]:
-    """Return names for the variants of one metric, by spec, from the options in which they differ.
+    """Return names for the variants of one metric, by spec: the options in which they differ, as words.
 
-    An example is ``bins 20, bin range joint``. The variant with default options comes first. The name is
-    empty if there is only one variant.
+    An example is ``bins 20, bin range joint``. The variant with default options comes first. A single variant
+    has an empty name.
     """
-    options = {spec: _options(spec) for spec in specs}
-    written = list(options.values())
-    differing = [name for own in written for name in own if len({other.get(name) for other in written}) > 1]
+    options = pd.DataFrame({spec: _options(spec) for spec in specs})  # a row for each option
+    differing = options[options.nunique(axis=1, dropna=False) > 1]
     usual = _options(next(iter(specs)).partition(":")[0])
     return {
         spec: ", ".join(
-            f"{name.replace('_', ' ')} {own[name]}" for name in dict.fromkeys(differing) if name in own
+            f"{name.replace('_', ' ')} {value}" for name, value in differing[spec].dropna().items()
         )
-        for spec, own in sorted(options.items(), key=lambda item: (item[1] != usual, item[0]))
+        for spec in sorted(specs, key=lambda spec: (_options(spec) != usual, spec))
     }
 
 
@@ -79,7 +77,8 @@ def _options(spec: str) -> dict[str, str]:
 _NEEDED = [name for name in (*COLUMNS, *VARIANTS) if name not in ("seed", "seconds", "accuracy")]
 _PLACE = ("sigma", "component")
 """Columns that identify a row of a table."""
-_CELL = (*_PLACE, "rule")
+_CELL = [*_PLACE, "rule"]
+_FLOORS = ("floor", "floor95")
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64 rounding
 
 
@@ -89,11 +88,10 @@ class Cell:
 
     `sd` has n - 1 in its denominator (NaN for a single measurement). Of `count` measurements,
     `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, and `negative` are
-    below zero by more than rounding. `bracket` is the largest relative distance between proven bounds (NaN
-    without bounds). `score` is the mean by which rules are ranked (lower is better; NaN if they are not).
-    `best` marks the lowest score of the row and those statistically tied with it; `leads` does so among rules
-    that do not sample, and `sampling` marks the others. `rows` are the labels of the
-    measurements.
+    below zero by more than rounding. `bracket` is the largest relative distance between proven bounds.
+    `score` is the mean by which rules are ranked (lower is better; NaN if they are not). `best` marks the
+    lowest score of the row and those statistically tied with it; `leads` does so among rules that do not
+    sample. `rows` are the labels of the measurements.
     """
 
     rule: str
@@ -134,24 +132,11 @@ class Row:
         cells = [cell for cell in self.cells if cell and not math.isnan(cell.score)]
         return sorted((cell for cell in cells if sampling or not cell.sampling), key=lambda cell: cell.score)
 
-    @property
-    def shown_best(self) -> frozenset[str]:
-        """Rules tied for the lowest score; empty if all of several rules are tied."""
-        ranked = self.ranked()
-        best = [cell.rule for cell in ranked if cell.best]
+    def shown_best(self, *, sampling: bool = True) -> frozenset[str]:
+        """Rules tied for the lowest score among the ranked ones; empty if all of several rules are tied."""
+        ranked = self.ranked(sampling=sampling)
+        best = [cell.rule for cell in ranked if (cell.best if sampling else cell.leads)]
         return frozenset(best if len(best) < len(ranked) or len(ranked) == 1 else ())
-
-    @property
-    def shown_leading(self) -> frozenset[str]:
-        """Like `shown_best`, among rules that do not sample."""
-        ranked = self.ranked(sampling=False)
-        leading = [cell.rule for cell in ranked if cell.leads]
-        return frozenset(leading if len(leading) < len(ranked) or len(ranked) == 1 else ())
-
-    @property
-    def is_level(self) -> bool:
-        """Whether several rules are ranked and all are tied."""
-        return not self.shown_best and bool(self.ranked())
 
 
 @dataclass(frozen=True)
@@ -183,7 +168,6 @@ class Table:
 
     @property
     def label(self) -> str:
-        """Short name of the metric, and its variant."""
         return ", ".join(filter(None, (self.metric.label, self.variant)))
 
     @property
@@ -196,7 +180,6 @@ class Table:
 
     @property
     def scale(self) -> str:
-        """Symbol of the noise's scale, by which rows are sorted."""
         return noise_symbol(self.noise)
 
     @property
@@ -222,20 +205,18 @@ class Table:
 
     @property
     def sources(self) -> list[str]:
-        cells = [cell for row in self.rows for cell in row.cells if cell]
-        return sorted(
-            {cell.printed.label for cell in cells if cell.printed}, key=lambda label: (len(label), label)
-        )
+        """Tables of the paper with numbers that are shown, ``Table 9`` before ``Table 21``."""
+        found = {cell.printed.label for row in self.rows for cell in row.cells if cell and cell.printed}
+        return sorted(found, key=lambda label: (len(label), label))
 
 
 def tables(
     frame: pd.DataFrame, traits: RuleTraits, experiments: Sequence[str] | None = None
 ) -> Iterator[Table]:
-    """Yield every table of the report, sorted by experiment, then kind of net, then metric.
+    """Yield every table of the report, sorted by experiment (default: all), kind of net and metric.
 
-    `frame` is the result of :func:`sdp_bench.reports.tables.frame.checked`; `experiments` selects experiments
-    (default: all). Variants of a metric and recipes of nets have tables of their own; the companion of a
-    metric is shown in the metric's table.
+    Variants of a metric and recipes of nets have tables of their own; the companion of a metric is shown in
+    the metric's table.
     """
     shown = sorted(frame["experiment"].unique()) if experiments is None else experiments
     metrics = frame["metric"][frame["experiment"].isin(shown)].unique()
@@ -281,45 +262,32 @@ def _table(
     experiment, network, family = (str(chosen[name].iloc[0]) for name in ("experiment", "network", "noise"))
     rules = tuple(traits.in_order(chosen["rule"].unique()))
     found = dict(places(chosen, _PLACE))
-    beside = {}
-    if companions is not None:
-        values = metric.shown(companions["value"].to_numpy())
-        for key, own in places(companions, _CELL):
-            beside[key] = float(values[own].mean())
-    statistics_of = _statistics(metric, chosen, beside)
+    statistics_of = _statistics(metric, chosen, companions)
     compared = metric.published and not noise_words(family)  # with the paper
+    ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
     rows = []
     for place, scores in zip(found, Scores.of_rows(metric, chosen, rules, list(found.values())), strict=True):
         sigma, component = place
-        ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
         replicates = Replicates.of_scores(metric, scores, traits)
-        contests = (
-            replicates.contest(ranked),
-            replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)]),
-        )
-        best, leads = (contest.best if contest else () for contest in contests)
-        cells: list[Cell | None] = []
-        floors = []
-        for rule in rules:
-            known = dict(statistics_of.get((*place, rule), {}))
-            if not known:
-                cells.append(None)
-                continue
-            floors.append((known.pop("floor"), known.pop("floor95")))
-            cells.append(
-                Cell(
-                    **known,
-                    sampling=traits.is_sampling(rule),
-                    score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
-                    best=rule in best,
-                    leads=rule in leads,
-                    printed=printed(metric.published, nets.activation, nets.depth, sigma, rule, component)
-                    if compared
-                    else None,
-                )
+        best = replicates.contest(ranked)
+        leads = replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)])
+        own = {rule: statistics_of[*place, rule] for rule in rules if (*place, rule) in statistics_of}
+        floor, floor95 = (_usual(metric, [known.pop(name) for known in own.values()]) for name in _FLOORS)
+        cells = {
+            rule: Cell(
+                **known,
+                rule=rule,
+                sampling=traits.is_sampling(rule),
+                score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
+                best=best is not None and rule in best.best,
+                leads=leads is not None and rule in leads.best,
+                printed=printed(metric.published, nets.activation, nets.depth, sigma, rule, component)
+                if compared
+                else None,
             )
-        floor, floor95 = (_usual(metric, values) for values in zip(*floors, strict=True))
-        rows.append(Row(sigma, component, tuple(cells), floor, floor95))
+            for rule, known in own.items()
+        }
+        rows.append(Row(sigma, component, tuple(map(cells.get, rules)), floor, floor95))
     net, input_ = (pd.factorize(chosen[name])[0] for name in UNIT)
     return Table(
         experiment=experiment,
@@ -337,48 +305,41 @@ def _table(
 
 
 def _statistics(
-    metric: Metric, chosen: pd.DataFrame, companions: Mapping[tuple[Any, ...], float]
+    metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame | None
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Statistics of each cell and its mean floors, by sigma, component and rule, for all cells at once."""
-    cells = list(places(chosen, _CELL))
-    order, counts = np.concatenate([rows for _, rows in cells]), np.array([len(rows) for _, rows in cells])
-    starts = np.cumsum(counts) - counts
-    names = ("value", "floor", "floor95", "bracket", "row")
-    value, floor, floor95, bracket, row = (chosen[name].to_numpy()[order] for name in names)
+    value, floor, floor95 = (chosen[name].to_numpy() for name in ("value", *_FLOORS))
     shown = metric.shown(value)
-
-    def count(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
-        return np.asarray(np.add.reduceat(condition.astype(int), starts))
-
-    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        known = ~np.isnan(values)
-        return np.asarray(np.add.reduceat(np.where(known, values, 0.0), starts) / count(known))
-
-    infinite = count(np.isinf(shown))
-    with np.errstate(invalid="ignore", divide="ignore"):  # of infinite ones, single ones, and missing floors
-        average = mean(shown)
-        squares = np.add.reduceat((shown - np.repeat(average, counts)) ** 2, starts)
-        corrected = np.sqrt(np.clip(value**2 - floor**2, 0, None))
-        columns = {
-            "mean": np.where(infinite, math.inf, average),
-            "sd": np.where(infinite, math.nan, np.sqrt(squares / (counts - 1))),
-            "count": counts,
-            "lowest": np.minimum.reduceat(shown, starts),
-            "indistinguishable": count(metric.indistinguishable(value, floor, floor95)) * metric.has_floor,
-            "infinite": infinite,
-            "negative": count(shown < -_ROUNDING),
-            "corrected": mean(corrected) if metric.corrects_floor else np.full(len(cells), math.nan),
-            "bracket": np.fmax.reduceat(bracket, starts),
-            "floor": mean(floor),
-            "floor95": mean(floor95),
-        }
-    numbers = zip(*(column.tolist() for column in columns.values()), strict=True)
-    labelled = np.split(row, starts[1:])
-    return {
-        key: dict(zip(columns, own, strict=True))
-        | {"rule": key[-1], "rows": labels_of(rows), "companion": companions.get(key, math.nan)}
-        for (key, _), own, rows in zip(cells, numbers, labelled, strict=True)
-    }
+    with np.errstate(invalid="ignore"):  # of infinite ones
+        measured = chosen.assign(
+            shown=shown,
+            level=metric.indistinguishable(value, floor, floor95) & metric.has_floor,
+            infinite=np.isinf(shown),
+            negative=shown < -_ROUNDING,
+            corrected=np.sqrt(np.clip(value**2 - floor**2, 0, None)) if metric.corrects_floor else math.nan,
+        )
+    cells = measured.groupby(_CELL, observed=True)
+    frame = cells.agg(
+        mean=("shown", "mean"),
+        sd=("shown", "std"),
+        count=("shown", "size"),
+        lowest=("shown", "min"),
+        indistinguishable=("level", "sum"),
+        infinite=("infinite", "sum"),
+        negative=("negative", "sum"),
+        corrected=("corrected", "mean"),
+        bracket=("bracket", "max"),
+        floor=("floor", "mean"),
+        floor95=("floor95", "mean"),
+    )
+    frame.loc[frame["infinite"] > 0, ["mean", "sd"]] = math.inf, math.nan
+    frame["companion"] = math.nan
+    if companions is not None:
+        values = companions.assign(value=metric.shown(companions["value"].to_numpy()))
+        frame["companion"] = values.groupby(_CELL, observed=True)["value"].mean()
+    rows = chosen["row"].to_numpy()
+    frame["rows"] = [labels_of(rows[cells.indices[cell]]) for cell in frame.index]
+    return frame.to_dict("index")  # type: ignore[return-value]
 
 
 def _usual(metric: Metric, floors: Iterable[float]) -> float:
@@ -390,24 +351,17 @@ def _usual(metric: Metric, floors: Iterable[float]) -> float:
 
 
 def told_apart(tables: Sequence[Table]) -> list[str]:
-    """Return names of the tables' nets; equal names are extended until they differ, if possible.
-
-    Kind of nets, noise and recipe come first, followed by network, experiment and metric as far as needed.
-    """
+    """Return names of the tables' nets; equal ones are extended by network, experiment and metric."""
     names = [table.nets_label for table in tables]
-    distinctions: tuple[Callable[[Table], str], ...] = (
-        lambda table: table.network.removeprefix(f"{table.activation} "),
-        lambda table: suite_title(table.experiment),
-        lambda table: table.label,
+    distinctions = (
+        [table.network.removeprefix(f"{table.activation} ") for table in tables],
+        [suite_title(table.experiment) for table in tables],
+        [table.label for table in tables],
     )
     for words in distinctions:
-        known: dict[str, set[str]] = {}
-        for name, table in zip(names, tables, strict=True):
-            known.setdefault(name, set()).add(words(table))
-        names = [
-            f"{name}, {words(table)}" if len(known[name]) > 1 else name
-            for name, table in zip(names, tables, strict=True)
-        ]
+        pairs = list(zip(names, words, strict=True))
+        several = {name for name, word in pairs for other in pairs if other[0] == name and other[1] != word}
+        names = [f"{name}, {word}" if name in several else name for name, word in pairs]
     return names
 
 
@@ -417,11 +371,13 @@ def suite_title(experiment: str) -> str:
 
 
 def by_experiment(tables: Iterable[Table]) -> dict[str, list[Table]]:
-    """Tables by experiment, in the order of the page."""
     by_name: dict[str, list[Table]] = {}
     for table in tables:
         by_name.setdefault(table.experiment, []).append(table)
     return {name: by_name[name] for name in (*experiments(), *sorted(by_name)) if name in by_name}
+
+
+_HEADLINES = (HeadlineTotalVariation, AxisTotalVariation)
 
 
 def headline(tables: Sequence[Table]) -> list[Table]:
@@ -430,23 +386,16 @@ def headline(tables: Sequence[Table]) -> list[Table]:
     Of several variants of a metric on the same nets, the first counts.
     """
     tables = [table for table in tables if not noise_words(table.noise)] or tables
-    for kind in (HeadlineTotalVariation, AxisTotalVariation):
-        first: dict[tuple[object, ...], Table] = {}
-        for table in tables:
-            if isinstance(table.metric, kind):
-                nets = (table.experiment, table.network, table.activation, table.depth)
-                first.setdefault((table.metric.name, *nets, table.recipe, table.noise), table)
-        if first:
-            return sorted(
-                first.values(), key=lambda t: (activation_rank(t.activation), t.activation, t.depth)
-            )
-    return []
+    of_kinds = ([t for t in tables if isinstance(t.metric, kind)] for kind in _HEADLINES)
+    first: dict[tuple[object, ...], Table] = {}
+    for table in next(filter(None, of_kinds), ()):
+        nets = (table.experiment, table.network, table.activation, table.depth)
+        first.setdefault((table.metric.name, *nets, table.recipe, table.noise), table)
+    return sorted(first.values(), key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One cell of the run and its counterpart in the paper."""
-
     table: Table
     row: Row
     cell: Cell
@@ -465,7 +414,6 @@ class Difference:
 
     @property
     def differs(self) -> bool:
-        """Whether the gap is wider than the spread."""
         return abs(self.gap) > self.spread
 
     @property
@@ -479,8 +427,6 @@ class Difference:
 class Order(NamedTuple):
     """The best of the paper's own rules in one setting, in the paper and in the run."""
 
-    table: Table
-    row: Row
     paper: Difference
     run: Difference
 
@@ -512,9 +458,8 @@ def orders(tables: Sequence[Table]) -> list[Order]:
         return float(metric.score(shown, unknown))
 
     found = []
-    for (_, rows), group in itertools.groupby(differences(tables), lambda one: (one.table, one.row)):
+    for _, group in itertools.groupby(differences(tables), lambda one: (one.table, one.row)):
         both = [one for one in group if not one.cell.sampling]
         if len(both) > 1:
-            paper, run = min(both, key=printed_score), min(both, key=lambda one: one.cell.score)
-            found.append(Order(paper.table, rows, paper, run))
+            found.append(Order(min(both, key=printed_score), min(both, key=lambda one: one.cell.score)))
     return found

@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -19,44 +19,30 @@ if TYPE_CHECKING:
     from sdp_bench.bench.runs.driver import Meter
 
 
-class _Bar:
-    def __init__(self, progress: Progress, title: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(title, total=None, text="", rate="", steps="")
-        self._start = time.monotonic()
-
-    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
-        rate = _rate(count, time.monotonic() - self._start)
-        completed = total * share if share is not None else count
-        steps = f"{count}/{total}"
-        self._progress.update(
-            self._task, completed=completed, total=total, text=printable(text), rate=rate, steps=steps
-        )
-
-    def note(self, text: str) -> None:
-        self._progress.console.print(printable(text), markup=False, highlight=False)
+_INTERVAL = 5.0  # s between plain lines
 
 
-class _Lines:
-    """Prints a line at most every `interval` seconds, and always the last step."""
+class _Meter:
+    """Updates the bar on a terminal; otherwise prints a line now and then, and always the last step."""
 
-    def __init__(self, console: Console, title: str, interval: float = 5.0) -> None:
-        self._console, self._title, self._interval = console, title, interval
-        self._start, self._said = time.monotonic(), -interval
+    def __init__(self, bar: Progress, title: str) -> None:
+        self._bar, self._title = bar, title
+        self._task = bar.add_task(title, total=None, text="", rate="", steps="")
+        self._start, self._said = time.monotonic(), -_INTERVAL
 
     def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
         elapsed = time.monotonic() - self._start
         if share is None:
             share = count / total if total else 0.0  # a loop may turn out to have nothing to do
-        if not share or (count < total and elapsed - self._said < self._interval):
-            return
-        self._said = elapsed
-        left = max(0.0, elapsed * (1 - share) / share)
-        line = f"{self._title} {count}/{total} ({_rate(count, elapsed)}, {_duration(left)} left) {text}"
-        self._console.print(printable(line.rstrip()), markup=False, highlight=False, soft_wrap=True)
+        text, steps, rate = printable(text), f"{count}/{total}", _rate(count, elapsed)
+        self._bar.update(self._task, completed=total * share, total=total, text=text, rate=rate, steps=steps)
+        if self._bar.disable and share and (count >= total or elapsed - self._said >= _INTERVAL):
+            self._said = elapsed
+            left = max(0.0, elapsed * (1 - share) / share)
+            self.note(f"{self._title} {steps} ({rate}, {_duration(left)} left) {text}".rstrip())
 
     def note(self, text: str) -> None:
-        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 class Screen:
@@ -82,9 +68,6 @@ def command_line() -> str:
 def meter(title: str, *, quiet: bool = False) -> Iterator[Meter]:
     """Show the progress of a loop on standard error until the block ends."""
     console = Console(stderr=True, quiet=quiet)
-    if quiet or not console.is_terminal:
-        yield _Lines(console, title)
-        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -93,8 +76,9 @@ def meter(title: str, *, quiet: bool = False) -> Iterator[Meter]:
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         TextColumn("{task.fields[text]}", style="dim"),
     )
-    with Progress(*columns, console=console) as progress:
-        yield _Bar(progress, title)
+    bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
+    with nullcontext() if bar.disable else bar:
+        yield _Meter(bar, title)
 
 
 def _rate(count: int, seconds: float) -> str:

@@ -127,7 +127,7 @@ def validate(
     found = validated(question, database, Screen(), output)
     for verdict in found.verdicts:
         echo(verdict.details)
-    echo(f"scorecard: {build(found.card, output)}")
+    echo(f"scorecard: {build(found, output)}")
     for verdict in found.verdicts:
         echo(verdict.last)
     raise SystemExit(found.exit_code)

@@ -16,7 +16,7 @@ from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.sections.relu import OneReLU
-from sdp_bench.reports.sections.relu.relu import Nearer, SingleReLU, wasserstein_over_mean
+from sdp_bench.reports.sections.relu.relu import SingleReLU, wasserstein_over_mean
 from sdp_bench.reports.statement import Answer
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.writing import environment
@@ -166,7 +166,7 @@ def meta(data=None):
 def little_on_one_relu():
     """A few cases of the section on one ReLU, whose quadrature takes seconds."""
     checks = tuple(check_theorem(ratios=(0.0,)))
-    return SingleReLU(wasserstein_over_mean((-0.1, 0.0, 0.1)), Nearer("a", "b", 0.1, ()), checks)
+    return SingleReLU(wasserstein_over_mean((-0.1, 0.0, 0.1)), (), checks)
 
 
 @functools.cache

@@ -63,7 +63,7 @@ def test_a_rule_with_half_the_distance_of_sdp_is_better_everywhere():
 def test_a_copy_of_a_rule_is_level_with_it_everywhere():
     for each in comparisons(with_mine(factor=1.0), "mine", TRAITS):
         assert each.tally("sdp") == {"level": len(each.conditions)}
-        assert all(condition.comparison("sdp").gain == 0 for condition in each.conditions)
+        assert all(condition.comparisons["sdp"].gain == 0 for condition in each.conditions)
 
 
 def test_gain_and_interval_are_those_of_the_paired_t_test():
@@ -73,7 +73,7 @@ def test_gain_and_interval_are_those_of_the_paired_t_test():
     sides = chosen.pivot_table("value", "net", "rule")
     difference = sides["dvia"] - sides["mine"]
     interval = stats.ttest_1samp(difference, 0).confidence_interval()
-    comparison = condition.comparison("dvia")
+    comparison = condition.comparisons["dvia"]
     assert comparison.gain == pytest.approx(difference.mean())
     assert (
         comparison.gain - comparison.half_width,
@@ -92,11 +92,13 @@ def test_two_nets_rest_on_the_measurements_errors_and_sampling_on_its_bound():
     assert condition.fixed
     chosen = data[(data.metric == "tv_headline") & (data.sigma == condition.sigma)]
     errors = chosen[chosen.rule.isin(["mine", "dvia"])].stderr
-    assert condition.comparison("dvia").half_width == pytest.approx(1.959964 * np.sqrt((errors**2).sum()) / 2)
+    assert condition.comparisons["dvia"].half_width == pytest.approx(
+        1.959964 * np.sqrt((errors**2).sum()) / 2
+    )
     errors = chosen[chosen.rule == "mine"].stderr.to_numpy()
     drawn = np.hypot(chosen[chosen.rule == "monte_carlo:samples=5"].stderr.to_numpy(), 0.5 / np.sqrt(5))
     expected = 1.959964 * np.sqrt((errors**2 + drawn**2).sum()) / 2
-    assert condition.comparison("monte_carlo:samples=5").half_width == pytest.approx(expected)
+    assert condition.comparisons["monte_carlo:samples=5"].half_width == pytest.approx(expected)
 
 
 def test_of_a_ratio_the_mean_absolute_logarithm_counts():
@@ -113,7 +115,7 @@ def test_an_infinite_distance_loses_to_a_finite_one():
     lost = (data.rule == "dvia") & (data.metric == "bures") & (data.sigma == 1.0)
     data.loc[lost, "value"] = math.inf
     conditions = block(comparisons(data, "mine", TRAITS), "bures").conditions
-    assert [condition.comparison("dvia").outcome for condition in conditions if condition.sigma == 1.0] == [
+    assert [condition.comparisons["dvia"].outcome for condition in conditions if condition.sigma == 1.0] == [
         "better"
     ]
 
@@ -191,7 +193,7 @@ def test_the_page_stands_alone_and_holds_everything(tmp_path):
     for part in (
         "mine.py:Mine", "0123456789abcdef", "A &lt;rule&gt;.", "covariance off &lt;by far&gt;",
         "rule.propagate(net, x)", "2 of 3 checks ran", "ValueError: &lt;oops&gt;", "a note",
-        "sdp-bench validate mine.py:Mine",
+        "sdp-bench validate mine.py:Mine", 'id="figure-sigma"', 'id="figure-front"',
     ):  # fmt: skip
         assert part in text, part
     assert not re.findall(r'(?:src|href)="(?!#|data:|conformance\.json|results\.csv)', text)

@@ -9,8 +9,6 @@ from sdp_bench.reports.site import CHOICE
 
 
 class AdviceOnLinearisation(Section):
-    """Error rates of the advice, from its committed calibration."""
-
     name = "advice"
     title = "Advice without an oracle"
     page = CHOICE

@@ -8,8 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,9 +17,8 @@ from sdp_bench.bench.metrics import Metric, primary
 from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.figures import time_axis
 from sdp_bench.reports.site import CHOICE
-from sdp_bench.reports.statistics.costs import Costs, plain_samples
+from sdp_bench.reports.statistics.costs import Costs, SamplingTime, plain_samples
 from sdp_bench.reports.statistics.ranking import MIN_LEVELS, UNIT, Overall, Ranking, Replicates, labels_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
@@ -45,15 +43,17 @@ BUDGETS = (10.0, 100.0, 1000.0, math.inf)
 
 ON, OFF, UNDECIDED = "on", "off", "undecided"
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Standing:
     """One rule in one condition.
 
     `value` is the mean on the metric's scale, and `half_width` half of its 95 % interval (NaN if unknown).
-    `worth` is the number of Monte Carlo samples with the same accuracy: ``("", 40)``, ``("<", 5)`` or ``(">",
-    1000)``. `front` is ``"on"``, ``"off"`` or ``"undecided"``. If it is off, `beaten_by` is the most accurate
-    of the rules that beat it and take no longer. `rows` are the labels of the measurements.
+    `worth` is the number of Monte Carlo samples with the same accuracy (:func:`as_accurate`). If it is off
+    the `front`, `beaten_by` is the most accurate of the rules that beat it and take no longer. `rows` are the
+    labels of the measurements.
     """
 
     rule: str
@@ -67,10 +67,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Answer:
-    """Recommended rules at one budget, among all rules and among deterministic ones.
-
-    `sampling` says whether the rule with the best mean samples.
-    """
+    """Rankings of all rules and of deterministic ones within a budget; `sampling`: the best rule samples."""
 
     budget: float
     best: Ranking | None
@@ -124,9 +121,9 @@ class Band:
         )
 
     @property
-    def budgets(self) -> list[float]:
+    def budgets(self) -> tuple[float, ...]:
         """Budgets; without times of sampling only "any"."""
-        return [answer.budget for answer in self.conditions[0].answers]
+        return tuple(answer.budget for answer in self.conditions[0].answers)
 
 
 @dataclass(frozen=True)
@@ -149,16 +146,13 @@ class Block:
 
 
 def choice(frame: pd.DataFrame, traits: RuleTraits) -> list[Block]:
-    """Judge rules by accuracy and time; empty if no kind of net has two rules to choose from.
-
-    `frame` is the result of `checked` for the experiments shown in tables.
-    """
-    bands = [band for nets in _bands(_by_one_metric(frame, traits)) if (band := _judged(nets, traits))]
-    bands = [band for band in bands if len([r for r in band.rules if not traits.is_reference(r)]) > 1]
-    blocks: dict[tuple[str, str, bool], list[Band]] = {}
+    """Judge rules by the measurements in tables; empty if no kind of net has two rules to choose from."""
+    bands = (_judged(nets, traits) for nets in _bands(_by_one_metric(frame, traits)))
+    blocks: dict[tuple[str, str, tuple[float, ...]], list[Band]] = {}
     for band in bands:
-        blocks.setdefault((band.metric.name, band.scale, len(band.budgets) > 1), []).append(band)
-    return [Block(own[0].metric, own[0].scale, tuple(own[0].budgets), tuple(own)) for own in blocks.values()]
+        if band and len(band.rules) > 1:
+            blocks.setdefault((band.metric.name, band.scale, band.budgets), []).append(band)
+    return [Block(own[0].metric, *key[1:], tuple(own)) for key, own in blocks.items()]
 
 
 def bands_of(blocks: Iterable[Block]) -> list[Band]:
@@ -196,17 +190,12 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
     chosen = chosen.assign(variant=variants, activation_rank=by_kind(chosen["activation"], activation_rank))
     # Image classifiers come last; their "depths" are not an ordered series.
     for _, series in chosen.groupby(["rank", "noise", "activation_rank", "activation", "variant"], sort=True):
-        waiting: list[pd.DataFrame] = []
-        for _, nets in series.groupby("depth", sort=True):
-            if nets["net"].nunique() < MIN_LEVELS:
-                waiting.append(nets)
-                continue
-            if waiting:
-                yield pd.concat(waiting)
-            waiting = []
-            yield nets
-        if waiting:
-            yield pd.concat(waiting)
+        nets = series.groupby("depth")["net"].nunique()
+        # Depths with many nets have a number of their own, and those between them share one.
+        many = nets >= MIN_LEVELS
+        numbers = (many | many.shift(fill_value=False)).cumsum()
+        for _, band in series.groupby(series["depth"].map(numbers), sort=True):
+            yield band.sort_values("depth", kind="stable")
 
 
 def _variants(chosen: pd.DataFrame, column: str) -> pd.Series:
@@ -299,9 +288,8 @@ def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | No
 def front(rule: str, replicates: Replicates | Overall, costs: Costs) -> tuple[str, str]:
     """Return whether a rule is on the front (`ON`, `OFF` or `UNDECIDED`), and the best rule beating it.
 
-    Its rivals are the rules that take no longer. The rule is off the front if a rival is significantly more
-    accurate (at 5 % over their number), on it if the rule is significantly more accurate than each of them,
-    and otherwise undecided, as are rules without a time.
+    Its rivals are the rules that take no longer. It is off the front if a rival is significantly more
+    accurate (at 5 % over their number), and on it if it is significantly more accurate than each of them.
     """
     if rule not in costs.by_rule:
         return UNDECIDED, ""
@@ -327,13 +315,16 @@ def choice_figures(blocks: Sequence[Block]) -> tuple[Figure | None, Figure | Non
     """Return the main figure, and one with further kinds of nets; None without panels.
 
     The first has up to three kinds of the first non-linearity (fewest layers, most, and one between), each at
-    the smallest, a middle and the largest sigma for which all of them were measured. The second has all
-    others at the middle one of their sigmas.
+    the smallest, a middle and the largest common sigma. The second has all others at their middle sigma.
     """
     bands = blocks[0].bands
-    own = [band for band in bands if band.activation == bands[0].activation]
-    first = own if len(own) <= SHOWN else [own[0], own[(len(own) - 1) // 2], own[-1]]
-    main = [(band, condition) for band in first for condition in _shown_conditions(band, first)]
+    first = _ends_and_middle([band for band in bands if band.activation == bands[0].activation])
+    common = set.intersection(*({condition.sigma for condition in band.conditions} for band in first))
+    main = [
+        (band, condition)
+        for band in first
+        for condition in _ends_and_middle([c for c in band.conditions if c.sigma in common or not common])
+    ]
     others = [band for band in bands_of(blocks) if band not in first and len(band.rules) > 2]
     rest = [(band, band.conditions[(len(band.conditions) - 1) // 2]) for band in others][:MOST]
     return (
@@ -342,12 +333,8 @@ def choice_figures(blocks: Sequence[Block]) -> tuple[Figure | None, Figure | Non
     )
 
 
-def _shown_conditions(band: Band, among: Sequence[Band]) -> list[Condition]:
-    common = set.intersection(*({condition.sigma for condition in each.conditions} for each in among))
-    known = [condition for condition in band.conditions if condition.sigma in common] or list(band.conditions)
-    if len(known) <= SHOWN:
-        return known
-    return [known[0], known[(len(known) - 1) // 2], known[-1]]
+def _ends_and_middle(every: list[T]) -> list[T]:
+    return every if len(every) <= SHOWN else [every[0], every[(len(every) - 1) // 2], every[-1]]
 
 
 @look()
@@ -361,9 +348,11 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
         return None
     styled = styles((s.rule for _, condition in pairs for s in condition.standings), pairs[0][0].traits)
     names = [f"{band.title}, {band.scale}\u00a0=\u00a0{condition.sigma:g}" for band, condition in pairs]
-    drawing, every = panels(names, legend(styled), above=0.46)
+    legend = [style for rule, style in styled.items() if not is_plain(rule)]
+    legend += [PLAIN] if len(legend) < len(styled) else []  # one entry for any sample count
+    drawing, every = panels(names, legend, above=0.46)
     for axes, (band, condition) in zip(every, pairs, strict=True):
-        draw(axes, band, condition, styled)
+        draw(axes, condition.standings, band.costs, band.metric, styled, condition.floor)
     lower = {band.metric.title for band, _ in pairs if band.metric.better == "lower"}
     up = f" The axis of {' and '.join(sorted(lower))}, a distance, is inverted." if lower else ""
     caption = (
@@ -378,47 +367,41 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
     return Figure(anchor, title, caption, drawing)
 
 
-def legend(styled: dict[str, Style]) -> list[Style]:
-    """Styles of a legend, with one entry for Monte Carlo of any sample count."""
-    rules = [style for rule, style in styled.items() if not is_plain(rule)]
-    return [*rules, PLAIN] if len(rules) < len(styled) else rules
-
-
 def draw(
-    axes: Axes, band: Band, condition: Condition, styled: dict[str, Style]
+    axes: Axes,
+    standings: Iterable[Standing],
+    costs: Costs,
+    metric: Metric,
+    styled: dict[str, Style],
+    floor: float = math.nan,
 ) -> list[tuple[float, float, str, str]]:
-    """Draw accuracy against cost in one condition, in which at least one rule has a time.
-
-    Return the points with their labels and colours; Monte Carlo has no label.
-    """
-    costs = band.costs
-    known = [each for each in condition.standings if each.rule in costs.by_rule]
+    """Draw accuracy against cost in one condition; return points with labels, empty for Monte Carlo."""
+    known = [each for each in standings if each.rule in costs.by_rule]
     low = min(costs.by_rule[each.rule].seconds for each in known) / 1.6
     high = max(costs.by_rule[each.rule].typical for each in known) * 1.7
     axes.set_xscale("log")
-    axes.set_xlim(low, high)
-    if band.metric.complement:
+    if metric.complement:
         axes.set_ylim(0, 1.03)
-        axes.set_ylabel(band.metric.label)
+        axes.set_ylabel(metric.label)
     else:
         axes.set_ylabel("distance")
-        if band.metric.better != "higher":
+        if metric.better != "higher":
             axes.invert_yaxis()
-    axes.plot(*_step(band, known, high), color=INK, linewidth=0.9, alpha=0.75)
-    if math.isfinite(condition.floor):
-        axes.axhline(condition.floor, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    _draw_plain(axes, band, known)
+    seconds, values = np.array(sorted((costs.by_rule[each.rule].seconds, each.value) for each in known)).T
+    best = (np.maximum if metric.better == "higher" else np.minimum).accumulate(values)
+    axes.step([*seconds, high], [*best, best[-1]], where="post", color=INK, linewidth=0.9, alpha=0.75)
+    if math.isfinite(floor):
+        axes.axhline(floor, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    plain = [(costs.by_rule[each.rule].seconds, each.value, plain_samples(each.rule)) for each in known]
+    _draw_plain(axes, sorted(point for point in plain if point[2]), high / low)
     points = []
     for each in known:
         cost, style = costs.by_rule[each.rule], PLAIN if is_plain(each.rule) else styled[each.rule]
-        ends = np.clip(
-            [each.value - each.half_width, each.value + each.half_width],
-            0,
-            1 if band.metric.complement else None,
-        )
+        ends = np.array([each.value - each.half_width, each.value + each.half_width])
+        ends = ends.clip(0, 1 if metric.complement else None)
         axes.vlines(cost.seconds, *ends, color=style.colour, linewidth=1, alpha=0.6)
         axes.hlines(each.value, cost.seconds, cost.typical, color=style.colour, linewidth=1, alpha=0.6)
-        label = f"{band.traits.label(each.rule)} at {labels.duration(cost.seconds)}"
+        label = f"{styled[each.rule].label} at {labels.duration(cost.seconds)}"
         marker: dict[str, Any] = {"marker": style.marker or ".", "label": label}
         if each.front == OFF:
             marker |= {"markerfacecolor": LIGHT, "markeredgewidth": 1.1}
@@ -426,55 +409,31 @@ def draw(
             marker |= {"markeredgecolor": INK, "markeredgewidth": 1.2, "markersize": 5}
         axes.plot([cost.seconds], [each.value], **style.line | marker)
         points.append((cost.seconds, each.value, "" if is_plain(each.rule) else style.label, style.colour))
-    time_axis(axes)
-    axes.set_xlim(low, high)
-    _samples(axes, band, low, high)
+    powers = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    step = math.ceil(len(powers) / 4) or 1
+    axes.set_xticks(powers[::step], [labels.duration(power) for power in powers[::step]])
+    axes.set_xticks([], minor=True)
+    axes.set(xlim=(low, high), xlabel="time for one input")
+    if costs.sampling:
+        _samples(axes, costs.sampling, low, high)
     return points
 
 
-def _step(band: Band, known: Sequence[Standing], end: float) -> tuple[list[float], list[float]]:
-    """Best mean by time: horizontal until the next better rule."""
-    sign = 1 if band.metric.better == "higher" else -1
-    points = [(band.costs.by_rule[each.rule].seconds, each.value) for each in known]
-    corners: list[tuple[float, float]] = []
-    for seconds, value in sorted(points, key=lambda point: (point[0], -sign * point[1])):
-        if not corners or sign * value > sign * corners[-1][1]:
-            if corners:
-                corners.append((seconds, corners[-1][1]))
-            corners.append((seconds, value))
-    corners.append((end, corners[-1][1]))
-    return [x for x, _ in corners], [y for _, y in corners]
-
-
-def _draw_plain(axes: Axes, band: Band, known: Iterable[Standing]) -> None:
+def _draw_plain(axes: Axes, points: Sequence[tuple[float, float, int | None]], width: float) -> None:
     """Line through plain Monte Carlo, and its sample counts as far as they have room."""
-    plain = sorted(
-        (k, band.costs.by_rule[each.rule].seconds, each.value)
-        for each in known
-        if (k := plain_samples(each.rule)) is not None
+    axes.plot(
+        [x for x, _, _ in points], [y for _, y, _ in points], **PLAIN.line | {"marker": "", "label": None}
     )
-    x, y = [x for _, x, _ in plain], [y for _, _, y in plain]
-    axes.plot(x, y, **PLAIN.line | {"marker": "", "label": None})
-    low, high = axes.get_xlim()
+    below: dict[str, Any] = {"xytext": (0, -9), "textcoords": "offset points", "ha": "center"}
     last = math.inf
-    for k, seconds, value in sorted(plain, key=itemgetter(1), reverse=True):
-        if seconds * (high / low) ** 0.09 <= last:
+    for seconds, value, k in reversed(points):
+        if seconds * width**0.09 <= last:
             last = seconds
-            axes.annotate(
-                f"{k}",
-                (seconds, value),
-                (0, -9),
-                textcoords="offset points",
-                fontsize=SMALL - 0.5,
-                ha="center",
-            )
+            axes.annotate(f"{k}", (seconds, value), **below, fontsize=SMALL - 0.5)
 
 
-def _samples(axes: Axes, band: Band, low: float, high: float) -> None:
+def _samples(axes: Axes, sampling: SamplingTime, low: float, high: float) -> None:
     """How many samples take how long, along the upper edge."""
-    sampling = band.costs.sampling
-    if sampling is None:
-        return
     last = -math.inf
     for k in _COUNTS:
         share = math.log(sampling.seconds(k) / low) / math.log(high / low)
@@ -498,11 +457,10 @@ def names(rules: Iterable[str], traits: RuleTraits) -> str:
 def how_often_best(bands: Sequence[Band]) -> pd.DataFrame:
     """Count the settings in which each deterministic rule is best or statistically tied with the best.
 
-    A setting is a kind of net at one noise level; settings without a known spread do not count. The result
-    has a row for each rule that is best or tied somewhere, most often first. Its columns are families of
-    nets, with texts ``3 of 5`` for a rule that was measured in five settings, then `best` for the number of
-    best means in all families, and `time` for one input as text, in Monte Carlo samples that take as long,
-    from the fastest to the slowest kind of net. `attrs` holds the number of settings by family.
+    Settings without a known spread do not count. The result has a row for each rule that is best or tied
+    somewhere, most often first. Its columns are families of nets, with texts ``3 of 5`` for a rule that was
+    measured in five settings, then `best` for the number of best means, and `time` for one input as text, in
+    Monte Carlo samples that take as long. `attrs` holds the number of settings by family.
     """
     rows, of = [], dict[str, int]()
     for band in bands:
@@ -519,44 +477,35 @@ def how_often_best(bands: Sequence[Band]) -> pd.DataFrame:
     cells = frame.groupby(["rule", "family"])["tied"].agg(lambda tied: f"{tied.sum()} of {len(tied)}")
     counts = cells.unstack(fill_value="–").reindex(index=sums.index, columns=list(of))
     counts["best"] = sums["best"]
-    samples: dict[str, list[float]] = {}
-    for band in bands:
-        for rule, cost in band.costs.by_rule.items():
-            if math.isfinite(cost.samples):
-                samples.setdefault(rule, []).append(cost.samples)
-    counts["time"] = [
-        " to ".join(dict.fromkeys(_rounded(end(samples.get(rule, [math.nan]))) for end in (min, max)))
-        for rule in counts.index
-    ]
+    timed = [(rule, cost.samples) for band in bands for rule, cost in band.costs.by_rule.items()]
+    ends = pd.DataFrame(timed, columns=["rule", "samples"]).groupby("rule")["samples"].agg(["min", "max"])
+    ends = ends.reindex(counts.index)
+    counts["time"] = [" to ".join(dict.fromkeys(map(_rounded, own))) for own in ends.to_numpy(float)]
     counts.attrs.update(of)
     return counts
 
 
 def _rounded(samples: float) -> str:
-    """Sample count to two figures."""
     if math.isnan(samples):
         return "–"
     return "< 5" if samples < 5 else f"{float(f'{samples:.2g}'):,.0f}"
 
 
 def against_sampling(bands: Sequence[Band]) -> pd.DataFrame:
-    """Count the settings in which a deterministic rule is better than sampling in the same time, and worse.
+    """Count the settings in which deterministic rules or sampling are significantly better in the same time.
 
-    The index holds the time, as the number of Monte Carlo samples that take as long. Columns are
-    `deterministic` and `sampling`, which are significantly better, and `undecided`. Settings without a rule
+    The index holds the time, as the number of Monte Carlo samples that take as long. Settings without a rule
     of either kind that fits the time do not count.
     """
     rows = []
     for band in bands:
-        for condition in band.conditions:
-            for answer in condition.answers[:-1]:
-                if not (answer.best and answer.deterministic) or condition.fixed:
-                    continue
-                rivals = (*answer.best.best, *answer.best.worse)
-                if any(band.traits.is_sampling(rule) for rule in rivals):
-                    sampling = {band.traits.is_sampling(rule) for rule in answer.best.best}
-                    better = sampling == {False}, sampling == {True}, len(sampling) > 1
-                    rows.append((int(answer.budget), *better))
+        for answer in (one for each in band.conditions if not each.fixed for one in each.answers[:-1]):
+            if not (answer.best and answer.deterministic):
+                continue
+            if any(map(band.traits.is_sampling, (*answer.best.best, *answer.best.worse))):
+                sampling = set(map(band.traits.is_sampling, answer.best.best))
+                better = sampling == {False}, sampling == {True}, len(sampling) > 1
+                rows.append((int(answer.budget), *better))
     columns = ["budget", "deterministic", "sampling", "undecided"]
     return pd.DataFrame(rows, columns=columns).groupby("budget").sum()
 
@@ -568,8 +517,6 @@ def choices(results: Results) -> list[Block]:
 
 
 class WhichRule(Section):
-    """Recommended rules by budget, and the accuracy-cost front."""
-
     name = "choice"
     title = "Which rule when"
     page = CHOICE
@@ -591,7 +538,6 @@ class WhichRule(Section):
         }
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        """Yield mean accuracies that are not in a table, whose list they would share."""
         tabled = {cell.rows for table in results.tables for row in table.rows for cell in row.cells if cell}
         for band in bands_of(context["choice"]):
             page = Page(f"{slug('choice', band.title)}.html", band.title, "which rule when", self.name)

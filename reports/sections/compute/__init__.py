@@ -38,8 +38,6 @@ SHALLOW = 2
 
 
 class EqualCompute(Section):
-    """Map of settings in which looking inside a net, or sampling it, needs less compute."""
-
     name = "compute"
     title = "Inside the net or sampling"
     page = CHOICE

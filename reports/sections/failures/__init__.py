@@ -8,8 +8,6 @@ from sdp_bench.reports.site import MEASURED
 
 
 class Failures(Section):
-    """Failures, which the next run tries again, and undefined metrics."""
-
     name = "failures"
     title = "Failures"
     page = MEASURED

@@ -26,8 +26,6 @@ _COLUMNS = (*_KINDS, "net", "input", "noise", "sigma", "metric_spec", "samples",
 
 
 class WhatWasRun(Section):
-    """The design of each experiment, next to the paper's."""
-
     name = "fidelity"
     title = "What was run"
     page = MEASURED
@@ -43,7 +41,6 @@ class WhatWasRun(Section):
 
 
 def what_ran(frame: pd.DataFrame, results: Results) -> Iterator[str]:
-    """Sentences on the size of the results, and on the machine; `frame` has an oracle."""
     meta, traits = results.meta, results.traits
     nets = frame.drop_duplicates("net")
     kinds = nets.drop_duplicates(["activation", "depth", "network"])
@@ -62,17 +59,14 @@ def what_ran(frame: pd.DataFrame, results: Results) -> Iterator[str]:
     if len(pairs) == len(kinds):
         yield "Each number is of a single net and input, so no spread is known."
     environment = meta.get("environment", {})
-    where = [
-        str(environment[key]) for key in ("cpu", "gpu") if environment.get(key) not in (None, "", "none")
-    ]
-    if where:
+    parts = (environment.get(key) for key in ("cpu", "gpu"))
+    if where := [str(part) for part in parts if part not in (None, "", "none")]:
         took = f"Took {labels.duration(float(meta['seconds']))}" if meta.get("seconds") else "Run"
         cores = f", {labels.plural(environment['cores'], 'core')}" if environment.get("cores") else ""
         yield f"{took} on {' and '.join(where)}{cores}."
 
 
 def missing(results: Results) -> Iterator[str]:
-    """Sentences on failures and on skipped rules and experiments."""
     if len(results.failed):
         yield f"{labels.plural(len(results.failed), 'failure')}, listed below."
     skipped: dict[str, list[str]] = {}  # rules with their nets, and experiments
@@ -89,10 +83,9 @@ def missing(results: Results) -> Iterator[str]:
 def fidelity(frame: pd.DataFrame, poor: float) -> list[Context]:
     """Designs by experiment and kind of net; empty if sample counts are unknown.
 
-    Each has nets, inputs per net, samples and points per side of W1 (0: none). `full` says whether the design
-    is the experiment's own or larger. For the paper's tables this is the paper's: 10 nets with 10 inputs,
-    10^6 samples and, for W1, 30 000 points. `poor` is the training accuracy below which a net counts as not
-    having learned.
+    `full` says whether the design is the experiment's own or larger. For the paper's tables this is the
+    paper's: 10 nets with 10 inputs, 10^6 samples and, for W1, 30 000 points a side (0: no W1). `poor` is the
+    training accuracy below which a net counts as not having learned.
     """
     if frame.empty or "samples" not in frame:
         return []

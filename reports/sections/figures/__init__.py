@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.nets.architectures import NETWORKS
@@ -16,48 +15,39 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CHARTS
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
-from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label, activation_rank
-from sdp_bench.reports.style.theme import GREY, LIGHT, Style, is_plain, styles
+from sdp_bench.reports.style.names import RuleTraits, activation_label, activation_rank
+from sdp_bench.reports.style.theme import GREY, LIGHT, is_plain, styles
 from sdp_bench.reports.tables.over_noise import over_noise
 from sdp_bench.reports.tables.tables import Table, headline, told_apart
 
 _MOST = 12
 """Largest number of panels in a figure."""
+_FAMILIES = ("ReLU nets", "Other nets", "Images and sequences")
 _ROW, _COLUMN = 0.115, 0.17  # in, of a heat map
 
 
-def figures(
-    tables: Sequence[Table],
-    traits: RuleTraits,
-    costs: pd.Series | None = None,
-    others: Sequence[Table] = (),
-) -> list[Figure]:
+def figures(tables: Sequence[Table], traits: RuleTraits, others: Sequence[Table] = ()) -> list[Figure]:
     """Every figure for which the tables have data.
 
     `tables` have one metric for which higher is better (the headline 1 - TV), one table for each kind of
-    net. `costs` are median seconds per input by (activation, depth, rule); with them accuracy is also drawn
-    against cost. `others` are tables of other metrics, which are drawn for the kind of net that has most of
-    them.
+    net. `others` are tables of other metrics, which are drawn for the kind of net that has most of them.
     """
     shown = {table.metric.name for table in tables}
     others = [table for table in others if table.metric.name not in shown]
-    drawn: list[Figure | None] = [*_by_family(tables, traits), _metrics(others, traits)]
-    cells = _cells(tables)
-    if not cells.empty:
-        drawn.append(
-            _heat_map(cells, traits) if costs is None else _accuracy_against_cost(cells, traits, costs)
-        )
+    drawn = (*by_family(tables, traits), _metrics(others, traits), _heat_map(tables, traits))
     return [figure for figure in drawn if figure]
 
 
 def _family(activation: str) -> str:
     """Nets that are drawn together: of ReLU, of other activations, and classifiers."""
+    relu, others, classifiers = _FAMILIES
     if activation in NETWORKS:
-        return "Images and sequences"
-    return "ReLU nets" if activation == "relu" else "Other nets"
+        return classifiers
+    return relu if activation == "relu" else others
 
 
-def _by_family(tables: Sequence[Table], traits: RuleTraits) -> Iterator[Figure]:
+def by_family(tables: Sequence[Table], traits: RuleTraits) -> Iterator[Figure]:
+    """A figure over noise for each family of nets, from tables of one metric."""
     families: dict[str, list[tuple[str, Table]]] = {}
     for name, table in zip(told_apart(tables), tables, strict=True):
         if len({row.sigma for row in table.rows}) > 1:
@@ -89,7 +79,6 @@ def _over_sigma(
 
 
 def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
-    """Each metric on the kind of net that has most of them."""
     kinds: dict[tuple[str, int, str, str], list[Table]] = {}
     for table in sorted(tables, key=lambda table: table.metric.rank):
         kinds.setdefault((table.activation, table.depth, table.noise, table.recipe), []).append(table)
@@ -111,26 +100,21 @@ def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
     return _over_sigma("figure-metrics", f"Other metrics: {chosen[0].kind.label}", named, traits)
 
 
-def _cells(tables: Sequence[Table]) -> pd.DataFrame:
-    columns = ["family", "activation", "depth", "beside", "sigma", "rule", "value"]
-    rows = []
-    for name, table in zip(told_apart(tables), tables, strict=True):
-        beside = name.removeprefix(table.kind.label).removeprefix(", ")
-        net = (_family(table.activation), table.activation, table.depth, beside)
-        for row in table.rows:
-            rows += [(*net, row.sigma, cell.rule, cell.mean) for cell in row.cells if cell]
-    return pd.DataFrame(rows, columns=columns)
-
-
 @look()
-def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
+def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
     """A panel for each rule measured on at least a quarter of the nets; one for plain Monte Carlo."""
     import seaborn as sns
 
-    nets = ["family", "activation", "depth", "beside"]
-    order = {"ReLU nets": 0, "Other nets": 1, "Images and sequences": 2}
-    ranks = cells.assign(rank=cells["family"].map(order) * 1000 + cells["activation"].map(activation_rank))
-    rows = ranks[["rank", *nets]].drop_duplicates().sort_values(["rank", *nets[1:]])[nets]
+    nets = ["family", "rank", "activation", "depth", "beside"]
+    means = []
+    for name, table in zip(told_apart(tables), tables, strict=True):
+        beside = name.removeprefix(table.kind.label).removeprefix(", ")
+        family, rank = _FAMILIES.index(_family(table.activation)), activation_rank(table.activation)
+        net = (family, rank, table.activation, table.depth, beside)
+        for row in table.rows:
+            means += [(*net, row.sigma, cell.rule, cell.mean) for cell in row.cells if cell]
+    cells = pd.DataFrame(means, columns=[*nets, "sigma", "rule", "value"])
+    rows = cells[nets].drop_duplicates().sort_values(nets)
     several = cells[["rule", *nets]].drop_duplicates()["rule"].value_counts()
     often = several[several >= max(1, len(rows) / 4)].index
     rules = [rule for rule in traits.in_order(often) if not traits.is_reference(rule)]
@@ -140,7 +124,7 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
         return None
     sigmas = sorted(cells["sigma"].unique())
     names = []
-    for _, activation, depth, beside in rows.itertuples(index=False):
+    for _, _, activation, depth, beside in rows.itertuples(index=False):
         label = activation_label(activation) + ("" if activation in NETWORKS else f" {depth:g}")
         shape = beside.partition(" to ")[0]  # of the inputs; all classifiers have ten classes
         names.append(", ".join(filter(None, (label, shape))))
@@ -179,67 +163,11 @@ def _heat_map(cells: pd.DataFrame, traits: RuleTraits) -> Figure | None:
     )
 
 
-@look()
-def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Series) -> Figure | None:
-    styled = styles(cells["rule"], traits)
-    parts: list[tuple[str, pd.DataFrame]] = []
-    for key, part in cells.groupby(["activation", "depth", "beside"], sort=True):
-        activation, depth, beside = cast("tuple[str, int, str]", key)
-        spans = part.groupby("rule")["value"].agg(["mean", "min", "max"])
-        spans["seconds"] = [costs.get((activation, depth, rule), np.nan) for rule in spans.index]
-        # references need the oracle itself, and have no cost
-        ranked = np.array([not traits.is_reference(rule) for rule in spans.index])
-        spans = spans[(spans["seconds"] > 0) & ranked]
-        if len(spans):
-            parts.append((", ".join(filter(None, (NetKind(activation, int(depth)).label, beside))), spans))
-    if not parts:
-        return None
-    shown = {rule for _, spans in parts for rule in spans.index}
-    legend = [s for rule, s in styled.items() if rule in shown and not is_plain(rule)]
-    plain = Style("Monte Carlo, more samples take longer", GREY, "o")
-    legend += [plain] if any(map(is_plain, shown)) else []
-    drawing, every = panels([title for title, _ in parts[:_MOST]], legend)
-    for axes, (_, spans) in zip(every, parts, strict=False):
-        axes.set_xscale("log")
-        by_rule = spans.astype(float).to_dict("index")
-        for rule in traits.in_order(spans.index):
-            row = by_rule[rule]
-            mean, low, high, seconds = row["mean"], row["min"], row["max"], row["seconds"]
-            axes.vlines(seconds, low, high, color=styled[rule].colour, linewidth=1, alpha=0.6)
-            style = plain if is_plain(rule) else styled[rule]
-            label = f"{styled[rule].label} at {labels.duration(seconds)}"
-            axes.plot([seconds], [mean], **style.line | {"marker": style.marker or ".", "label": label})
-        axes.set_ylim(0, 1.02)
-        time_axis(axes)
-        axes.set_ylabel("1 − TV")
-    return Figure(
-        "figure-cost",
-        "Accuracy against cost",
-        "Mean 1 − TV (headline) over all σ against the rule’s own time for one input (median; logarithmic). "
-        "The bar reaches from the worst σ to the best. Up and to the left is better.",
-        drawing,
-    )
-
-
-def time_axis(axes: Any) -> None:
-    """Write times at the powers of ten of a logarithmic axis."""
-    low, high = axes.get_xlim()
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    powers = [10.0**power for power in range(first, last + 1)]
-    every = math.ceil(len(powers) / 4) or 1
-    axes.set_xticks(powers[::every], [labels.duration(power) for power in powers[::every]])
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(low, high)
-    axes.set_xlabel("time for one input")
-
-
 # Each rule has bins of its own there, so that their curves do not compare.
 BINS_OF_THE_RULE = ("joint extremes", "single outputs")
 
 
 class Figures(Section):
-    """Figures of the tables."""
-
     name = "figures"
     title = "Figures"
     page = CHARTS

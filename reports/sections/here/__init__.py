@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.reports.results import MEASUREMENT, Results
@@ -62,8 +61,6 @@ class Agreement:
 
 
 class MeasuredHere(Section):
-    """Measurements of the run next to the committed ones: a check of the installation."""
-
     name = "here"
     title = "Measured here"
     page = OVERVIEW
@@ -95,28 +92,18 @@ def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, l
     identities, known = (pd.MultiIndex.from_frame(frame[MEASUREMENT]) for frame in (here, committed))
     first = ~known.duplicated()
     place = known[first].get_indexer(identities)
-    found = place >= 0
-    counterpart = committed[first].iloc[place[found]]
-    value, theirs = here["value"].to_numpy()[found], counterpart["value"].to_numpy()
-    error = counterpart["stderr"].to_numpy()
-    differs = value != theirs
-    differs[differs] = [
-        not same_number(*each) for each in zip(value[differs], theirs[differs], error[differs], strict=True)
-    ]
+    found, value = place >= 0, here["value"].to_numpy()
+    theirs, error = committed[["value", "stderr"]][first].to_numpy(float)[place].T
+    differs = found & (value != theirs)
+    pairs = zip(value[differs], theirs[differs], error[differs], strict=True)
+    differs[differs] = [not same_number(*pair) for pair in pairs]
     with np.errstate(divide="ignore", invalid="ignore"):
         gap = np.where(error > 0, np.abs(value - theirs) / error, math.inf)
-    rows = np.flatnonzero(found)[differs]
-    gap = pd.Series(gap[differs]).fillna(math.inf).to_numpy()
-    apart = here.iloc[rows].assign(committed=theirs[differs], gap=gap)
-    once = ~identities.duplicated()
-    whole = _of("", once, found, apart[once[rows]])
-    return whole, [
-        _of(str(name), own, found, apart[own[rows]])
-        for name in here["experiment"].unique()
-        for own in [(here["experiment"] == name).to_numpy()]
-    ]
+    frame = here.assign(found=found, differs=differs, committed=theirs, gap=gap)
+    by_experiment = frame.groupby("experiment", sort=False, observed=True)
+    return _of("", frame[~identities.duplicated()]), [_of(str(name), own) for name, own in by_experiment]
 
 
-def _of(experiment: str, own: NDArray[np.bool_], found: NDArray[np.bool_], apart: pd.DataFrame) -> Agreement:
-    farthest = apart.sort_values("gap", ascending=False, kind="stable")
-    return Agreement(experiment, int(own.sum()), int((own & found).sum()), farthest)
+def _of(experiment: str, own: pd.DataFrame) -> Agreement:
+    apart = own[own["differs"]].sort_values("gap", ascending=False, kind="stable")
+    return Agreement(experiment, len(own), int(own["found"].sum()), apart)

@@ -13,7 +13,7 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import Figure, Line, draw_over_scale, label_ends, look, panels
+from sdp_bench.reports.style.figure import Figure, Line, draw_over_scale, look, panels
 from sdp_bench.reports.style.theme import LIGHT, Style, shade
 
 _LOOKS = (
@@ -85,15 +85,13 @@ def _finding(rows: Sequence[Context], scales: tuple[float, float], runs: int) ->
 
 @look()
 def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
-    lines, ends = [], []
+    lines = []
     for layer in means.columns:
         colour, marker = _LOOKS[int(layer) % len(_LOOKS)]
-        style, curve = Style(f"k = {layer}", shade(colour, LIGHT), marker), means[layer].dropna()
-        lines.append(Line(style, curve, spreads.get(layer)))
-        ends.append((float(curve.sort_index().iloc[-1]), style.label, style.colour))
-    drawing, (axes,) = panels(["MNIST"], width=4.6, height=2.6, right=0.7)
+        style = Style(f"k = {layer}", shade(colour, LIGHT), marker)
+        lines.append(Line(style, means[layer].dropna(), spreads.get(layer)))
+    drawing, (axes,) = panels(["MNIST"], [line.style for line in lines], width=4.6, height=2.6)
     draw_over_scale(axes, lines)
-    label_ends(axes, ends)
     return Figure(
         "figure-introduction",
         "Accuracy over the scale of the law",
@@ -104,8 +102,6 @@ def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
 
 
 class LayerOfIntroduction(Section):
-    """Accuracy over the scale of a distribution, by the layer at which it is introduced."""
-
     name = "introduction"
     title = "Layer of introduction"
     order = 114

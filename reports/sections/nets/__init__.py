@@ -16,8 +16,6 @@ _KEYS = ("network", "activation", "depth", "seed", "digest", "accuracy", "recipe
 
 
 class Nets(Section):
-    """Every net with its digest, and the trials of recipes."""
-
     name = "nets"
     title = "Nets"
     page = NETS

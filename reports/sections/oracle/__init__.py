@@ -29,8 +29,6 @@ _ABOUT = (
 
 
 class OracleError(Section):
-    """Error of the oracle's numbers, from two checks, and its precision."""
-
     name = "oracle"
     title = "The oracle’s error"
     page = MEASURED
@@ -44,28 +42,25 @@ class OracleError(Section):
         return {"oracle_errors": oracle_errors(results.frame), "oracle_precision": drawn}
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        """Counts of the second oracle, and pairs with ten times the samples."""
         del results
         page = Page("oracle.html", "The oracle’s own error", ONCE, self.name, _ABOUT)
         of_oracle = ("sigma", "component", "samples")
         for error in context["oracle_errors"]:
             metric = error["metric"]
             group = Group(page, metric.name, metric.title, metric)
-            if error["again_rows"]:
-                title, anchor = "A second oracle instead of a rule", slug(group.anchor, "again")
-                yield Number(group, anchor, title, math.nan, error["again_rows"], of_oracle)
-            if error["moved_rows"]:
-                title, anchor = "The same with ten times the samples", slug(group.anchor, "moved")
-                varies = ("rule", *of_oracle)
-                yield Number(group, anchor, title, math.nan, error["moved_rows"], varies, ordered=True)
+            if rows := error["again_rows"]:
+                again = slug(metric.name, "again"), "A second oracle instead of a rule"
+                yield Number(group, *again, math.nan, rows, of_oracle)
+            if rows := error["moved_rows"]:
+                moved = slug(metric.name, "moved"), "The same with ten times the samples"
+                yield Number(group, *moved, math.nan, rows, ("rule", *of_oracle), ordered=True)
 
 
 def oracle_errors(frame: pd.DataFrame) -> list[Context]:
     """Errors by metric; empty if the experiments were not run.
 
-    `below` of `again` measurements of a second oracle are below the floor's 95 % point. `moves` cells of
-    rules were measured with both sample counts; `largest` and `rms` are of the differences, in their standard
-    errors. `moved_rows` has their measurements in pairs, the largest change first.
+    `below` of `again` measurements of a second oracle are below the floor's 95 % point. `largest` and `rms`
+    are of the `moves` of rules with both sample counts, in standard errors. `moved_rows` has the pairs.
     """
     own = frame[frame["experiment"].isin((ONCE, TENFOLD))]
     errors: list[Context] = []
@@ -107,17 +102,15 @@ def precision(frame: pd.DataFrame) -> Context:
     oracles = drawn.groupby(_LAW)[["double", "told"]].any().reset_index()
     counts = oracles.groupby(_LAW[:4])["double"].agg(["sum", "size"]).reset_index()
     places = counts[counts["sum"] > 0].itertuples(index=False, name=None)
+    ordered = sorted(places, key=lambda place: (activation_rank(place[0]), *place[1:4]))
     double = []
-    for activation, depth, noise, sigma, needed, of in sorted(
-        places, key=lambda place: (activation_rank(place[0]), *place[1:4])
-    ):
+    for activation, depth, noise, sigma, needed, of in ordered:
         scale = f"{sigma:g}" if noise in ("", "gaussian") else f"{sigma:g} ({noise})"
         double.append((NetKind(activation, int(depth)).label, scale, f"{needed} of {of}"))
     return {"oracles": len(oracles), "untold": int((~oracles["told"]).sum()), "double": double}
 
 
 def _moves(part: pd.DataFrame) -> pd.DataFrame:
-    """Measurements with both sample counts, the largest change in standard errors first."""
     measurement = ["net", "input", "sigma", "rule", "component"]
     named = part.assign(row=part.index)
     columns = ["value", "stderr", "row"]

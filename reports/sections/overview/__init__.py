@@ -6,34 +6,21 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.distances import (
-    CertifiedWasserstein,
-    LargestQuantileDistance,
-    StandardDeviationRatio,
-    Wasserstein,
-)
-from sdp_bench.bench.metrics.total_variation import (
-    CentralTotalVariation,
-    ClassTotalVariation,
-    HeadlineTotalVariation,
-    PrincipalTotalVariation,
-)
 from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.results import MEASUREMENT, Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.choice import Band, Condition, Standing, as_accurate, draw, front
+from sdp_bench.reports.sections.choice import Standing, as_accurate, draw, front
 from sdp_bench.reports.sections.compute import answer, comparison
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.equal_compute import best_inside
-from sdp_bench.reports.statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, rank
+from sdp_bench.reports.statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, own_score, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, label_points, look, panels
 from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label
@@ -44,15 +31,10 @@ from sdp_bench.reports.writing import moment
 _SEVERAL = "images and sequences"
 
 
-def _own(metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(metric.score(values, floors))
-
-
 def _over_floor(
-    metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
+    _metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Logarithm of a distance relative to its floor, so that distances of all sizes have the same weight."""
-    del metric
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(floors > 0, np.log(values / floors), math.nan)
 
@@ -78,29 +60,24 @@ class Use:
     title: str
     about: str
     metrics: tuple[str, ...]
-    score: Score = _own
+    score: Score = own_score
     shown: Callable[[float], str] = _shared
     heavy: bool = False
 
 
-WHOLE = Use("whole distribution", "1 − TV", (HeadlineTotalVariation.name, PrincipalTotalVariation.name))
+WHOLE = Use("whole distribution", "1 − TV", ("tv_headline", "tv_principal"))
 USES = (
-    Use("class", "1 − TV of the class", (ClassTotalVariation.name,)),
-    Use("standard deviations", "error factor", (StandardDeviationRatio.name,), shown=_factor),
+    Use("class", "1 − TV of the class", ("tv_class",)),
+    Use("standard deviations", "error factor", ("std_ratio",), shown=_factor),
     WHOLE,
-    Use(
-        "W1",
-        "W1 / its floor",
-        (Wasserstein.name, CertifiedWasserstein.name),
-        _over_floor,
-        _factor,
-    ),
-    Use("Cauchy noise", "1 − TV", (CentralTotalVariation.name,), heavy=True),
+    Use("W1", "W1 / its floor", ("w1", "w1_certified"), _over_floor, _factor),
+    Use("Cauchy noise", "1 − TV", ("tv_joint",), heavy=True),
     Use(
         "quantiles under Cauchy noise",
         "largest error",
-        (LargestQuantileDistance.name,),
-        shown=labels.number,
+        ("quantile_max",),
+        own_score,
+        labels.number,
         heavy=True,
     ),
 )
@@ -124,16 +101,9 @@ class Verdict:
     partial: str = ""
 
     @property
-    def sampled(self) -> bool:
-        return self.advised not in self.rules
-
-    @property
     def rules(self) -> tuple[str, ...]:
-        """Deterministic rules, best first."""
-        return (
-            self.ranking.leader,
-            *sorted((*self.ranking.tied, *self.ranking.worse), key=self.overall.mean),
-        )
+        others = sorted((*self.ranking.tied, *self.ranking.worse), key=self.overall.mean)
+        return self.ranking.leader, *others
 
     def value(self, rule: str) -> str:
         return self.use.shown(self.overall.mean(rule))
@@ -147,7 +117,6 @@ class Verdict:
         return f"{high} to {low}" if self.use.shown is _shared else f"{low} to {high}"
 
     def seconds(self, rule: str) -> float:
-        """Time for one input to two digits; NaN if unknown."""
         cost = self.costs.by_rule.get(rule)
         return float(f"{cost.seconds:.2g}") if cost else math.nan
 
@@ -182,11 +151,8 @@ def families(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     plain, named = frame[~several], []
     if len(plain):
         activation = str(plain["activation"].value_counts().idxmax())
-        name = (
-            NetKind(activation, 1).label
-            if ":" in activation
-            else f"small {activation_label(activation)} nets"
-        )
+        own = ":" in activation  # a user's net
+        name = NetKind(activation, 1).label if own else f"small {activation_label(activation)} nets"
         named.append((name, plain[plain["activation"] == activation]))
     if several.any():
         named.append((_SEVERAL, frame[several]))
@@ -199,16 +165,11 @@ def rows(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits) -> list[
     return [row for row in made if any(row.verdicts)]
 
 
-def measured(use: Use, frame: pd.DataFrame) -> pd.DataFrame:
-    """Measurements by which a use is judged."""
+def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | None:
     heavy = frame["noise"] == CAUCHY.family
     own = frame[frame["metric"].isin(use.metrics) & ~frame["component"].isin(BOUNDS) & (heavy == use.heavy)]
-    return own.drop_duplicates(["net", "input", "noise", "sigma", "rule", "metric", "component"])
-
-
-def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | None:
-    own = measured(use, frame)
-    overall = Overall.measured(own, use.score, traits) if len(own) else None
+    own = own.drop_duplicates(["net", "input", "noise", "sigma", "rule", "metric", "component"])
+    overall = Overall.measured(own, use.score, traits)
     if overall is None:
         return None
     deterministic = [rule for rule in overall.rules if not traits.is_sampling(rule)]
@@ -226,20 +187,16 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
 
 def _partial(use: Use, own: pd.DataFrame, overall: Overall, leader: str, traits: RuleTraits) -> str:
     """The most accurate rule with too few settings that is significantly better than the leader there."""
-    pairs = []
+    better = []
     others = [rule for rule in set(own["rule"]).difference(overall.rules) if not traits.is_sampling(rule)]
     for rule in others:
         units = own.loc[own["rule"] == rule, [*SETTING, *UNIT]].drop_duplicates()
         pair = Overall.measured(own[own["rule"].isin([rule, leader])].merge(units), use.score, traits)
         if pair and pair.beats(rule, leader, len(others)):
-            pairs.append((pair.mean(rule), rule, pair))
-    if not pairs:
-        return ""
-    mean, rule, pair = min(pairs, key=itemgetter(0))
-    return (
-        f"in {pair.places} of {overall.of} settings: {traits.label(rule)} {use.shown(mean)}, "
-        f"{traits.label(leader)} {use.shown(pair.mean(leader))}"
-    )
+            shown = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
+            text = f"in {pair.places} of {overall.of} settings: {', '.join(shown)}"
+            better.append((pair.mean(rule), text))
+    return min(better, default=(0.0, ""))[1]
 
 
 def which_rule(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:
@@ -250,36 +207,35 @@ def which_rule(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) ->
         for row in rows:
             if verdict := row.verdicts[number]:
                 uses.setdefault(traits.action(verdict.advised), []).append(row.use.title)
+        advice = [f"{action} for {labels.listed(own)}" for action, own in uses.items()]
         if len(uses) == 1:
-            parts.append(f"on {name}, {next(iter(uses))} for every use")
-        elif uses:
-            advice = [f"{action} for {labels.listed(own)}" for action, own in uses.items()]
-            parts.append(f"on {name}, {'; '.join(advice)}")
-    text = ". ".join(part[:1].upper() + part[1:] for part in parts)
-    return f"{text}." if text else ""
+            advice = [f"{next(iter(uses))} for every use"]
+        if advice:
+            parts.append(f"On {name}, {'; '.join(advice)}.")
+    return " ".join(parts)
 
 
 def when_to_sample(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:
     """For each family, samples as accurate as the best deterministic rules, and their relative time."""
     said = []
     for number, name in enumerate(names):
-        own = [v for row in rows if (v := row.verdicts[number]) and v.samples and math.isfinite(v.slowdown)]
+        own = [v for row in rows if (v := row.verdicts[number]) and math.isfinite(v.slowdown)]
         slower, faster = ([v for v in own if v.slowdown >= 1.5], [v for v in own if v.slowdown <= 1])
+        chosen = slower or faster
+        if not chosen:
+            continue
+        rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in chosen)))
+        counts = labels.span([v.samples[1] for v in chosen if v.samples], 0)
         if slower:
-            counts = [v.samples[1] for v in slower if v.samples]
-            rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in slower)))
             factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0)
             said.append(
-                f"On {name}, {labels.span(counts, 0)} Monte Carlo samples are as accurate as the best "
+                f"On {name}, {counts} Monte Carlo samples are as accurate as the best "
                 f"deterministic rule, {rules}, which takes {factors} times as long."
             )
-        elif faster:
-            rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in faster)))
-            counts = [v.samples[1] for v in faster if v.samples]
+        else:
             said.append(
-                f"On {name}, the best deterministic rule, {rules}, is faster than the "
-                f"{labels.span(counts, 0)} samples that reach its accuracy. Draw more samples if "
-                "higher accuracy is required."
+                f"On {name}, the best deterministic rule, {rules}, is faster than the {counts} samples that "
+                "reach its accuracy. Draw more samples if higher accuracy is required."
             )
     return " ".join(said)
 
@@ -308,9 +264,14 @@ def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Fig
     )
     unnamed: list[str] = []
     for axes, (_, verdict) in zip(every, known, strict=True):
-        band = _band(verdict, traits)
-        (condition,) = band.conditions
-        points = draw(axes, band, condition, styled)
+        overall, costs = verdict.overall, verdict.costs
+        standings = (
+            Standing(
+                rule, 1 - overall.mean(rule), overall.half_width(rule), None, *front(rule, overall, costs)
+            )
+            for rule in overall.rules
+        )
+        points = draw(axes, standings, costs, recorded_metric("tv_headline"), styled)
         axes.set_ylabel("")
         unnamed += label_points(axes, points)
     rest = f" Without a label for lack of room: {', '.join(dict.fromkeys(unnamed))}." if unnamed else ""
@@ -321,21 +282,7 @@ def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Fig
     return Figure("figure-overview", "Accuracy against cost", caption, drawing)
 
 
-def _band(verdict: Verdict, traits: RuleTraits) -> Band:
-    """All settings as one, for the chart of a single condition."""
-    overall, costs = verdict.overall, verdict.costs
-    standings = tuple(
-        Standing(rule, 1 - overall.mean(rule), overall.half_width(rule), None, *front(rule, overall, costs))
-        for rule in overall.rules
-    )
-    condition = Condition(math.nan, standings, (), math.nan, "", fixed=False)
-    metric = recorded_metric(HeadlineTotalVariation.name)
-    return Band("", (0,), "", metric, "", (condition,), costs, traits)
-
-
 class Overview(Section):
-    """Answers, and verdicts by use; without measurements, how to make some."""
-
     name = "overview"
     title = "Answers"
     page = OVERVIEW
@@ -364,7 +311,6 @@ class Overview(Section):
 
 
 def _news(results: Results) -> str:
-    """What the newest run measured."""
     frame = results.frame
     if not {"run", *MEASUREMENT} <= set(frame) or frame.empty:
         return ""

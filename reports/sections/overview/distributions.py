@@ -59,7 +59,6 @@ def _rounded(*numbers: float) -> list[float]:
 
 @look()
 def distributions(traits: RuleTraits) -> Figure:
-    """Draw the committed numbers."""
     levels = json.loads(DATA.read_text(encoding="utf-8"))
     styled = styles(RULES, traits)
     drawing, every = panels(

@@ -12,8 +12,6 @@ from sdp_bench.reports.tables.tables import differences, orders
 
 
 class Paper(Section):
-    """Values and rankings that differ from the paper's."""
-
     name = "paper"
     title = "Values compared with the paper"
     page = PAPER

@@ -19,7 +19,7 @@ from torch import nn
 from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
 from sdp_bench.oracles.exact.stable import NORMAL
 from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
-from sdp_bench.reports.style.figure import SMALL, Figure, label_ends, log_scale, look, panels
+from sdp_bench.reports.style.figure import SMALL, Figure, log_scale, look, panels
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import GREY, INK, Style, styles
@@ -38,15 +38,12 @@ def figure(w1: pd.DataFrame) -> Figure:
     styled = styles(w1["rule"], RuleTraits())  # of the package's own rules
     sigma = float(w1["sigma"].iloc[0])
     title = f"ReLU(X), X ~ N(μ, {sigma:g}²)"
-    drawing, (axes,) = panels([title], width=4.6, height=2.6, right=1.8, left=0.6)
+    drawing, (axes,) = panels([title], styled.values(), width=4.6, height=2.6, left=0.6)
     log_scale(axes.yaxis)
-    ends = []
     for rule, style in styled.items():
         own = w1[w1["rule"] == rule].sort_values("mean")
         axes.plot(own["mean"], own["w1"], **style.line | {"markersize": 3})
-        ends.append((float(own["w1"].iloc[-1]), style.label, style.colour))
     axes.set(xlabel="mean of the input μ", ylabel="W₁")
-    label_ends(axes, ends)
     return Figure(
         "figure-relu",
         "One ReLU: W1 over the mean of the input",
@@ -102,15 +99,6 @@ MEANS = (-0.5, 0.5)
 _WIDTHS = 5.0  # the figure reaches this many sigma to either side; the paper does not say how far
 
 
-class Nearer(NamedTuple):
-    """Intervals of the input mean, among those considered, in which `rule` has a smaller W1 than `other`."""
-
-    rule: str
-    other: str
-    sigma: float
-    intervals: tuple[tuple[float, float], ...]
-
-
 class Image(NamedTuple):
     """ReLU(X) for one normal X, the predictions of rules, and their total variation and W1 by rule."""
 
@@ -121,18 +109,20 @@ class Image(NamedTuple):
     distances: Mapping[str, tuple[float, float]]
 
 
+Intervals = Sequence[tuple[float, float]]
+
+
 @dataclass(frozen=True, eq=False)
 class SingleReLU:
     """Content of the section: `w1` over the mean, where moment matching is nearer, and two drawn images."""
 
     w1: pd.DataFrame
-    nearer: Nearer
+    nearer: Intervals
     checks: tuple[Optimality, ...]
     images: tuple[Image, ...] = ()
 
     @property
     def sentences(self) -> list[str]:
-        """Findings in words: one on W1, one on the theorem."""
         return [_sentence_on_w1(self.nearer), _sentence_on_theorem(self.checks)]
 
 
@@ -175,38 +165,34 @@ def wasserstein_over_mean(
     return pd.DataFrame(rows, columns=["rule", "mean", "sigma", "w1"])
 
 
-def nearer(rule: str = "marginal_moment_matching", other: str = "sdp", sigma: float = SIGMA) -> Nearer:
-    """Find the means for which one rule is closer to ReLU(X) in W1 than another.
+def nearer(rule: str = RULES[1], other: str = RULES[0]) -> Intervals:
+    """Find the means, in sigma, for which one rule is closer to ReLU(X) in W1 than another.
 
-    Ends are accurate to 1e-6 sigma. An interval between two adjacent means of the figure is missed.
+    Ends are accurate to 1e-6. An interval between two adjacent means of the figure is missed.
     """
 
     def lead(mean: float) -> float:
-        mine, theirs = wasserstein_over_mean([mean], sigma, (rule, other))["w1"]
+        mine, theirs = wasserstein_over_mean([mean], SIGMA, (rule, other))["w1"]
         return float(mine - theirs)
 
-    means = _grid(sigma)
-    w1 = wasserstein_over_mean(means, sigma, (rule, other)).pivot_table("w1", "mean", "rule")
+    means = _grid(SIGMA)
+    w1 = wasserstein_over_mean(means, SIGMA, (rule, other)).pivot_table("w1", "mean", "rule")
     ahead = (w1[rule] < w1[other]).tolist()
     turns = [
-        optimize.brentq(lead, means[i - 1], means[i], xtol=1e-7 * sigma)
+        optimize.brentq(lead, means[i - 1], means[i], xtol=1e-7 * SIGMA)
         for i in range(1, len(means))
         if ahead[i] != ahead[i - 1]
     ]
-    ends = [*means[:1] * ahead[0], *turns, *means[-1:] * ahead[-1]]
-    return Nearer(rule, other, sigma, tuple(zip(ends[::2], ends[1::2], strict=True)))
+    ends = [end / SIGMA for end in (*means[:1] * ahead[0], *turns, *means[-1:] * ahead[-1])]
+    return list(zip(ends[::2], ends[1::2], strict=True))
 
 
-def _sentence_on_w1(result: Nearer) -> str:
-    traits = RuleTraits()  # of the package's own rules
-    rule, other = traits.label(result.rule), traits.label(result.other)
-    if not result.intervals:
-        return f"{rule} is nowhere nearer in W1 than {other} (|μ| ≤ {_WIDTHS:g}σ)."
-    spans = " and ".join(
-        f"{number(low / result.sigma, 3)}σ < μ < {number(high / result.sigma, 3)}σ"
-        for low, high in result.intervals
-    )
-    return f"In W1, {rule} is nearer than {other} only for {spans} (|μ| ≤ {_WIDTHS:g}σ)."
+def _sentence_on_w1(intervals: Intervals) -> str:
+    sdp, moments = (RuleTraits().label(rule) for rule in RULES)
+    if not intervals:
+        return f"{moments} is nowhere nearer in W1 than {sdp} (|μ| ≤ {_WIDTHS:g}σ)."
+    spans = " and ".join(f"{number(low, 3)}σ < μ < {number(high, 3)}σ" for low, high in intervals)
+    return f"In W1, {moments} is nearer than {sdp} only for {spans} (|μ| ≤ {_WIDTHS:g}σ)."
 
 
 def _sentence_on_theorem(checks: tuple[Optimality, ...]) -> str:

@@ -74,17 +74,16 @@ def _set_of(name: str, own: pd.DataFrame) -> Context:
     radius = f"{RADII[name][-1]}/255"
     rows: list[dict[str, Any]] = []
     best: list[dict[str, Any]] = []
-    for objective in OBJECTIVES:
-        if objective in table.index:
-            scales = [
-                _row(table, objective, scale, radius) | {"runs": int(counts[objective, scale])}
-                for scale in table.loc[objective].index
-            ]
-            rows += scales
-            # The paper's count first, then accuracy; missing values come last.
-            best.append(
-                max(scales, key=lambda row: np.nan_to_num([row["required"], row["clean"]], nan=-1).tolist())
-            )
+    for objective in (name for name in OBJECTIVES if name in table.index):
+        scales = [
+            _row(table, objective, scale, radius) | {"runs": int(counts[objective, scale])}
+            for scale in table.loc[objective].index
+        ]
+        rows += scales
+        # The paper's count first, then accuracy; missing values come last.
+        best.append(
+            max(scales, key=lambda row: np.nan_to_num([row["required"], row["clean"]], nan=-1).tolist())
+        )
     return {
         "title": SETS[name],
         "radius": radius,
@@ -98,19 +97,16 @@ def _set_of(name: str, own: pd.DataFrame) -> Context:
 
 
 def _row(table: pd.DataFrame, objective: str, scale: float, radius: str) -> dict[str, Any]:
-    """Accuracies of a model; `weakest` is an upper bound on robust accuracy."""
     known, attack = dict(table.xs((objective, scale))), attacked(objective)
-    row = {
-        name: float(known.get(column, math.nan))
-        for name, column in {
-            "clean": ("clean", METRICS[0], ""),
-            "required": (attack, METRICS[1], radius),
-            "pixel": (attack, METRICS[2], radius),
-            "own": (attack, METRICS[0], radius),
-            "cross_entropy": ("pgd_ce", METRICS[0], radius),
-            "square": ("square", METRICS[0], radius),
-        }.items()
+    columns = {
+        "clean": ("clean", METRICS[0], ""),
+        "required": (attack, METRICS[1], radius),
+        "pixel": (attack, METRICS[2], radius),
+        "own": (attack, METRICS[0], radius),
+        "cross_entropy": ("pgd_ce", METRICS[0], radius),
+        "square": ("square", METRICS[0], radius),
     }
+    row = {name: float(known.get(column, math.nan)) for name, column in columns.items()}
     attacks = [row[name] for name in ("own", "cross_entropy", "square") if not math.isnan(row[name])]
     return row | {
         "objective": OBJECTIVES[objective].label,
@@ -121,7 +117,6 @@ def _row(table: pd.DataFrame, objective: str, scale: float, radius: str) -> dict
 
 
 def _finding(title: str, best: Sequence[Mapping[str, Any]], radius: str) -> str:
-    """Accuracy of each objective under attack at its best scale, in words."""
     printed = {OBJECTIVES[name].label: accuracy for name, accuracy in PAPER.items()}
     required = [row for row in best if not math.isnan(row["required"])]
     parts = [
@@ -138,31 +133,22 @@ def _finding(title: str, best: Sequence[Mapping[str, Any]], radius: str) -> str:
             f"successful, is {labels.listed(parts)}."
         )
     searched = [row for row in required if not math.isnan(row["square"])]
-    lower = [
-        f"{row['objective']} {number(row['square'], 1)} %"
-        for row in searched
-        if row["square"] < row["required"] - _HIDDEN
-    ]
-    if lower:
-        said.append(
-            f"The Square attack, which needs no gradient, is stronger for {len(lower)} of {len(searched)}: "
-            f"{', '.join(lower)}."
-        )
+    stronger = [row for row in searched if row["square"] < row["required"] - _HIDDEN]
+    if stronger:
+        lower = ", ".join(f"{row['objective']} {number(row['square'], 1)} %" for row in stronger)
+        count = f"{len(stronger)} of {len(searched)}"
+        said.append(f"The Square attack, which needs no gradient, is stronger for {count}: {lower}.")
     elif searched:
         said.append("The Square attack, which needs no gradient, lowers none of them by more than 5 points.")
     known = [row for row in best if not math.isnan(row["weakest"])]
     if known:
         first = max(known, key=lambda row: row["weakest"])
-        said.append(
-            f"Under the strongest attack, {first['objective']} is most accurate, "
-            f"{number(first['weakest'], 1)} %."
-        )
+        left = f"{number(first['weakest'], 1)} %"
+        said.append(f"Under the strongest attack, {first['objective']} is most accurate, {left}.")
     return " ".join(said)
 
 
 def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) -> Iterator[Figure]:
-    """Accuracies under noise and attack as in the paper, and all attacks."""
-
     def measured(objective: str, column: tuple[str, str, str], style: Style) -> list[Line]:
         if objective not in table.index or column not in table:
             return []
@@ -227,8 +213,6 @@ def _figure(
 
 
 class Robustness(Section):
-    """Accuracy under noise and attacks, over the scale of the noise in training."""
-
     name = "robustness"
     title = "Robustness"
     order = 112
@@ -259,35 +243,31 @@ _LOOKS = {
 """Accuracies under attack: the paper's count, PGD alone, and Square. None: PGD on the own loss."""
 
 
-class _Measured:
+def _accuracies(
+    evidence: Evidence, objective: str, method: str, metric: str = METRICS[0], strength: str = ""
+) -> pd.DataFrame:
     """Accuracies on MNIST in per cent: one row per run, one column per scale (0 without a scale)."""
+    if evidence.of(EXPERIMENT.name).empty:  # the column of objectives may not exist
+        return pd.DataFrame()
+    where = {"objective": objective, "rule": method, "metric": metric, "component": strength}
+    own = evidence.of(EXPERIMENT.name, dataset="mnist", **where)
+    own = own.assign(scale=own["sigma"].astype(float).fillna(0.0))
+    return 100 * own.pivot_table("value", "seed", "scale", observed=True)
 
-    def __init__(self, evidence: Evidence) -> None:
-        frame = evidence.of(EXPERIMENT.name)
-        self.frame = frame[frame["dataset"] == "mnist"] if len(frame) else frame
 
-    def of(self, objective: str, method: str, metric: str = METRICS[0], strength: str = "") -> pd.DataFrame:
-        if self.frame.empty:
-            return pd.DataFrame()
-        own = self.frame
-        for column, value in zip(
-            ("objective", "rule", "metric", "component"), (objective, method, metric, strength), strict=True
-        ):
-            own = own[own[column] == value]
-        own = own.assign(scale=own["sigma"].astype(float).fillna(0.0))
-        return 100 * own.pivot_table("value", "seed", "scale", observed=True)
+def _left(evidence: Evidence, objective: str, attack: str) -> pd.DataFrame:
+    """Accuracy under attack by one of the counts; under noise without an attack."""
+    if not attack:
+        return _accuracies(evidence, objective, "noise", strength=_STRENGTH)
+    method, metric = _LOOKS[attack]
+    return _accuracies(evidence, objective, method or attacked(objective), metric, _RADIUS)
 
-    def left(self, objective: str, attack: str) -> pd.DataFrame:
-        """Accuracy under attack by one of the counts; under noise without an attack."""
-        if not attack:
-            return self.of(objective, "noise", strength=_STRENGTH)
-        method, metric = _LOOKS[attack]
-        return self.of(objective, method or attacked(objective), metric, _RADIUS)
 
-    def answer(self, trials: Mapping[Convention, Iterable[Effect]]) -> Answer | None:
-        runs = labels.plural(int(self.frame["seed"].nunique()), "run")
-        fidelity = f"{runs} of MNIST; the paper: 3 runs of 100 epochs at fourteen scales"
-        return Answer.of(trials, "run", fidelity, "#robustness")
+def _answer(evidence: Evidence, trials: Mapping[Convention, Iterable[Effect]]) -> Answer | None:
+    own = evidence.of(EXPERIMENT.name)
+    runs = labels.plural(int(own["seed"][own["dataset"] == "mnist"].nunique()) if len(own) else 0, "run")
+    fidelity = f"{runs} of MNIST; the paper: 3 runs of 100 epochs at fourteen scales"
+    return Answer.of(trials, "run", fidelity, "#robustness")
 
 
 def _best(table: pd.DataFrame) -> float:
@@ -324,13 +304,12 @@ def _gain(
     others, words = tuple(over), (f"noise of {_STRENGTH}", f"PGD or Square within {_RADIUS}")
 
     def rule(evidence: Evidence) -> Answer | None:
-        measured = _Measured(evidence)
         trials: dict[Convention, list[Effect]] = {}
         for attack in attacks:
             trials[tuple(filter(None, [attack]))] = [
                 _more(
-                    measured.left(one, under),
-                    measured.left(other, under),
+                    _left(evidence, one, under),
+                    _left(evidence, other, under),
                     f"accuracy under {words[bool(under)]}: {_name(one)} less {_name(other)}",
                     needed,
                 )
@@ -339,15 +318,14 @@ def _gain(
                 for other in others
                 if one != other
             ]
-        return measured.answer(trials)
+        return _answer(evidence, trials)
 
     return rule
 
 
 def _competitive(evidence: Evidence) -> Answer | None:
-    measured = _Measured(evidence)
-    baseline = measured.of("softmax", "clean")
-    tables = {one: measured.of(one, "clean") for one in _PROPOSED}
+    baseline = _accuracies(evidence, "softmax", "clean")
+    tables = {one: _accuracies(evidence, one, "clean") for one in _PROPOSED}
     effects = [
         _more(table, baseline, f"accuracy: {_name(one)} less {_name('softmax')}", -_SLIGHT)
         for one, table in tables.items()
@@ -355,49 +333,47 @@ def _competitive(evidence: Evidence) -> Answer | None:
     best = max(tables.values(), key=lambda table: float(_at_best(table).mean()) if table.size else -math.inf)
     words = f"accuracy: the best of the three less {_name('softmax')}"
     effects.append(_more(best, baseline, words, tables=len(_PROPOSED)))
-    return measured.answer({(): effects})
+    return _answer(evidence, {(): effects})
 
 
 def _by_attack(evidence: Evidence) -> Answer | None:
     """Attacks on cross-entropy leave a higher accuracy than those on the own loss, at the best scales."""
-    measured = _Measured(evidence)
     trials: dict[Convention, list[Effect]] = {}
     for attack, (method, metric) in _LOOKS.items():
         if method is None:
             trials[attack,] = []
             for one in _PROPOSED:
-                own = measured.of(one, "pgd_own", metric, _RADIUS)
-                other = measured.of(one, "pgd_ce", metric, _RADIUS)
+                own = _accuracies(evidence, one, "pgd_own", metric, _RADIUS)
+                other = _accuracies(evidence, one, "pgd_ce", metric, _RADIUS)
                 both = own.size and other.size
                 gap = other[_best(own)] - _at_best(own) if both else pd.Series(dtype=float)
                 words = (
                     f"{_name(one)}: accuracy under PGD on cross-entropy less that on its own loss, in points"
                 )
                 trials[attack,].append(Effect(words, finite(gap), against=max(1, own.shape[1])))
-    return measured.answer(trials)
+    return _answer(evidence, trials)
 
 
 def _scales_part(evidence: Evidence) -> Answer | None:
     """Marginal SDP: the best scale under attack is above the best scale under noise."""
-    measured = _Measured(evidence)
-    noisy = measured.left("pairwise_marginal", "")
+    noisy = _left(evidence, "pairwise_marginal", "")
     trials: dict[Convention, list[Effect]] = {}
     for attack in _LOOKS:
-        left = measured.left("pairwise_marginal", attack)
+        left = _left(evidence, "pairwise_marginal", attack)
         if left.size and noisy.size:
             apart = np.log10(left.idxmax(axis=1).astype(float) / noisy.idxmax(axis=1).astype(float))
             words = "decades from the best scale under noise to that under attack"
             trials[attack,] = [Effect(words, finite(apart))]
-    return measured.answer(trials)
+    return _answer(evidence, trials)
 
 
 def _range(evidence: Evidence) -> Answer | None:
     """Decades of scales that gain over cross-entropy under noise at a small cost in accuracy."""
-    measured = _Measured(evidence)
-    noisy, clean = _at_best(measured.left("softmax", "")), _at_best(measured.of("softmax", "clean"))
+    noisy = _at_best(_left(evidence, "softmax", ""))
+    clean = _at_best(_accuracies(evidence, "softmax", "clean"))
     effects = []
     for one in _PROPOSED:
-        under, plain = measured.left(one, ""), measured.of(one, "clean")
+        under, plain = _left(evidence, one, ""), _accuracies(evidence, one, "clean")
         if not under.size or np.diff(np.log10(under.columns.to_numpy(float))).max(initial=0) > _COARSE:
             return None
         good = under.gt(noisy, axis=0) & plain.gt(clean - _SUBSTANTIAL, axis=0)
@@ -406,7 +382,7 @@ def _range(evidence: Evidence) -> Answer | None:
         words = f"decades of good scales, {_name(one)}"
         effects.append(Effect(words, finite(width), _DECADES[0]))
         effects.append(Effect(words, -finite(width), -_DECADES[1], lambda effect: -effect))
-    return measured.answer({(): effects})
+    return _answer(evidence, {(): effects})
 
 
 _GAUSS = ("pairwise_gaussian",)

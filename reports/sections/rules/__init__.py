@@ -13,8 +13,6 @@ from sdp_bench.reports.site import SitePage, rule
 
 
 class Rules(Section):
-    """One page per rule."""
-
     name = "rules"
     title = "Rules"
     order = 200

@@ -19,8 +19,6 @@ _PHASES = {"forward": "forward", "training_step": "training step"}
 
 
 class Runtime(Section):
-    """Ratios to the net's own pass, next to the paper's."""
-
     name = "runtime"
     title = "Runtime"
     page = CHOICE
@@ -69,7 +67,6 @@ def blocks(rows: Sequence[Row]) -> Iterator[Context]:
 
 
 def _title(architecture: str) -> str:
-    """Title of an image net, with its images if they are not of its usual kind."""
     net = sized(architecture)
     if isinstance(net, Mlp):
         return architecture

@@ -81,7 +81,6 @@ def _of_line(frame: pd.DataFrame, line: _Line) -> pd.DataFrame:
 
 
 def _areas(own: pd.DataFrame, reading: str) -> pd.Series:
-    """RCAUC of a line by seed, in one reading of its score."""
     return own[(own["metric"] == "rcauc") & (own["component"] == reading)].set_index("seed")["value"]
 
 
@@ -204,7 +203,6 @@ def _row(own: pd.DataFrame, line: _Line, traits: RuleTraits) -> dict[str, Any] |
 
 
 def _finding(rows: Sequence[Context]) -> str:
-    """Smallest area, and the pairwise scores below the softmax entropy of the same model, in words."""
     best = min(rows, key=lambda row: row["area"]["mean"])
     mean, sd = best["area"]["mean"], best["area"]["sd"]
     spread = "" if math.isnan(sd) else f" ± {sd:.2f}"
@@ -269,8 +267,6 @@ def _figure(halves: Mapping[str, Sequence[Context]]) -> Figure | None:
 
 
 class SelectivePrediction(Section):
-    """Risk over coverage by score and model."""
-
     name = "selective"
     title = "Selective prediction"
     order = 110

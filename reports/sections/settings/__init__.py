@@ -9,8 +9,6 @@ from sdp_bench.reports.writing import recorded
 
 
 class Settings(Section):
-    """Metadata of a run."""
-
     name = "settings"
     title = "Settings"
     page = MEASURED

@@ -65,7 +65,6 @@ def sweeps(tables: Iterable[Table]) -> dict[tuple[Swept, str, str], list[Curves]
 
 
 def swept_in(rules: Sequence[str]) -> dict[Swept, dict[float, str]]:
-    """Rules of each sweep, by ascending value of its parameter."""
     found: dict[Swept, dict[float, str]] = {}
     for rule in rules:
         name, _, text = rule.partition(":")
@@ -82,7 +81,6 @@ def swept_in(rules: Sequence[str]) -> dict[Swept, dict[float, str]]:
 
 @look()
 def figure(swept: Swept, kinds: Sequence[Curves]) -> Figure:
-    """Means over the parameter: a panel for each kind of nets, a line for each noise level."""
     first, shown = kinds[0].table, kinds[:MOST]
     sigmas = sorted({row.sigma for curves in shown for row, _ in curves.lines})
     styled = {
@@ -122,8 +120,6 @@ def _is_wide(values: Iterable[float]) -> bool:
 
 
 class Sweeps(Section):
-    """Metrics over each numeric parameter of a rule that was measured at three values or more."""
-
     name = "sweeps"
     title = "Over a parameter"
     page = CHARTS

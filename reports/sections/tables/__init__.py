@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.metrics.distances import SmallestEigenvalue
 from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
@@ -19,8 +18,6 @@ MOST_CELLS = 3000
 
 
 class Tables(Section):
-    """Tables of every experiment that no other section displays."""
-
     name = "tables"
     title = "Tables"
     order = 60
@@ -67,7 +64,6 @@ class Tables(Section):
 
 
 def _experiments(tables: Sequence[Table], traits: RuleTraits) -> list[Context]:
-    """Tables by experiment and kind of net, with notes on indefinite predicted covariances."""
     made: list[Context] = []
     for name, own in by_experiment(tables).items():
         kinds: dict[tuple[str, int, str], list[Table]] = {}
@@ -87,7 +83,7 @@ def _experiments(tables: Sequence[Table], traits: RuleTraits) -> list[Context]:
 
 def _kind(tables: Sequence[Table], traits: RuleTraits) -> Context:
     first = tables[0]
-    eigenvalues = [table for table in tables if table.metric.name == SmallestEigenvalue.name]
+    eigenvalues = [table for table in tables if table.metric.name == "min_eigenvalue"]
     return {
         "anchor": f"{first.experiment}-{first.activation}-{first.depth}-{first.network}",
         "title": first.kind.label,

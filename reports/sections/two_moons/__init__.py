@@ -14,8 +14,6 @@ from sdp_bench.reports.style import labels
 
 
 class TwoMoons(Section):
-    """Uncertainty at seen points and at far ones, by training."""
-
     name = "two-moons"
     title = "Two moons"
     order = 116

@@ -61,8 +61,6 @@ Measured = dict[tuple[str, str, str], pd.Series]
 
 
 class PredictionIntervals(Section):
-    """Coverage, width and likelihood of intervals, next to the paper's tables."""
-
     name = "uci"
     title = "UCI intervals"
     order = 100
@@ -130,7 +128,6 @@ def by_seed(frame: pd.DataFrame) -> Measured:
 
 
 def label(method: str, traits: RuleTraits) -> str:
-    """Label of a method, which may not be a rule."""
     return _LABELS.get(method) or traits.label(method)
 
 
@@ -181,7 +178,6 @@ def _row(
 
 
 def _scanned(sets: Sequence[str], by_reading: Mapping[str, Measured], traits: RuleTraits) -> Context:
-    """Effect of the scan on validation and test coverage, and on width: a column for each reading."""
     columns = [(rule, reading) for rule in _SCANNED for reading in by_reading]
     metrics = ("picp", "mpiw", "validation_picp")
     rows = []

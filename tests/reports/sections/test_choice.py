@@ -73,7 +73,7 @@ def test_a_rule_that_is_slower_and_more_accurate_is_on_the_front_too():
     _, condition = only(frame)
     assert {each.front for each in condition.standings} == {ON}
     contest = condition.answers[-1].best
-    assert (contest.leader, contest.tied, contest.decided) == ("sdp", (), True)
+    assert (contest.leader, contest.tied) == ("sdp", ())
 
 
 def test_rules_that_are_alike_are_tied_and_the_slower_one_is_undecided():
@@ -87,7 +87,7 @@ def test_rules_that_are_alike_are_tied_and_the_slower_one_is_undecided():
 def test_a_spread_that_nets_share_does_not_hide_a_difference():
     """The pairs differ by 0.02 ± 0.003, the nets by 0.05: unpaired, nothing would be told."""
     frame = measured({"sdp": 0.2, "dvia": 0.22})
-    assert only(frame)[1].answers[-1].best.decided
+    assert only(frame)[1].answers[-1].best.tied == ()
     assert only(frame)[1].standing("sdp").half_width > 0.02
 
 
@@ -109,7 +109,7 @@ def test_what_the_time_allows_is_taken_and_sampling_is_a_candidate():
     seconds = {"sdp": 2e-4 + 2e-6 * 400, "moment_matching": 1.0}
     distances = {"sdp": 0.31, "moment_matching": 0.2} | SAMPLED
     band, condition = only(measured(distances, seconds))
-    assert band.budgets == [10, 100, 1000, math.inf]
+    assert band.budgets == (10, 100, 1000, math.inf)
     assert answer(condition, 10).best.leader == "monte_carlo:samples=10"
     assert answer(condition, 10).deterministic is None
     assert answer(condition, 100).best.leader == "monte_carlo:samples=100"
@@ -173,7 +173,8 @@ def test_a_winner_between_equal_rules_is_claimed_in_one_of_twenty_at_most(nets, 
         if inputs > 1:
             values += rng.normal(0, 0.03, (number.max() + 1, count))[number]
         claimed += (
-            Replicates(rules, values, np.zeros_like(values), net, number, frozenset()).contest(rules).decided
+            Replicates(rules, values, np.zeros_like(values), net, number, frozenset()).contest(rules).tied
+            == ()
         )
     assert claimed / runs <= 0.05 + 3 * 0.008
 
@@ -214,7 +215,7 @@ def test_with_one_net_and_input_the_oracle_error_and_the_bound_of_sampling_count
 def test_inputs_are_replicates_where_nets_are_too_few():
     _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=5))
     assert not condition.fixed
-    assert (condition.design, condition.answers[-1].best.decided) == ("1 net × 5 inputs", True)
+    assert (condition.design, condition.answers[-1].best.tied) == ("1 net × 5 inputs", ())
 
 
 def test_depths_with_few_nets_are_judged_together_and_others_alone():
@@ -272,7 +273,7 @@ def test_nothing_to_choose_from():
 
 def test_without_sampling_times_there_is_one_budget_and_cost_in_seconds():
     band, condition = only(measured({"sdp": 0.2, "dvia": 0.4}))
-    assert band.budgets == [math.inf]
+    assert band.budgets == (math.inf,)
     assert math.isnan(band.costs.by_rule["sdp"].samples)
     assert condition.standing("sdp").worth is None
     (main, rest) = choice_figures(choice(measured({"sdp": 0.2, "dvia": 0.4}), TRAITS))

@@ -1,4 +1,4 @@
-"""Figures over the noise, of other metrics, heat maps, and accuracy against cost."""
+"""Figures over the noise, of other metrics, and heat maps."""
 
 import pytest
 
@@ -9,11 +9,8 @@ from tests.reports import made_up
 from tests.reports.made_up import TRAITS, titles, written
 
 
-def drawn(frame, *, timed=False):
-    frame = checked(frame)
-    winners = tables.headline(list(tables.tables(frame, TRAITS)))
-    costs = frame.groupby(["activation", "depth", "rule"])["seconds"].median() if timed else None
-    return figures(winners, TRAITS, costs)
+def drawn(frame):
+    return figures(tables.headline(list(tables.tables(checked(frame), TRAITS))), TRAITS)
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +22,6 @@ def test_a_panel_for_every_depth_or_rule(quick):
     assert [figure.anchor for figure in quick] == ["figure-sigma", "figure-depth"]
     assert titles(quick[0]) == ["1 ReLU layer", "2 ReLU layers", "4 ReLU layers"]
     assert titles(quick[1]) == [TRAITS.label(rule) for rule in (*made_up.RULES[:5], made_up.RULES[-1])]
-
-
-def test_with_times_accuracy_is_drawn_against_cost():
-    sigma, cost = drawn(made_up.frame(), timed=True)
-    assert (sigma.anchor, cost.anchor) == ("figure-sigma", "figure-cost")
-    assert titles(cost) == titles(sigma)
-    assert "SDP at 2 ms: " in cost.alt.replace("\u00a0", " ")
 
 
 def test_monte_carlo_is_a_band_named_in_the_legend(quick):

@@ -2,10 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sdp_bench.reports.sections.relu.relu import (
-    nearer,
-    wasserstein_over_mean,
-)
+from sdp_bench.reports.sections.relu.relu import SIGMA, nearer, wasserstein_over_mean
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +24,10 @@ def test_the_unit_does_not_matter(figure):
 
 def test_moment_matching_is_nearer_only_about_zero():
     """The paper's claim: SDP has the smaller W1 except for means very near 0."""
-    found = nearer()
-    assert (found.rule, found.other, found.sigma) == ("marginal_moment_matching", "sdp", 0.1)
-    ((low, high),) = found.intervals
-    assert -0.05 < low < 0 < high < 0.05
+    ((low, high),) = nearer()
+    assert -0.5 < low < 0 < high < 0.5
     for end in (low, high):
-        ours, theirs = wasserstein_over_mean([end])["w1"]
+        ours, theirs = wasserstein_over_mean([end * SIGMA])["w1"]
         assert ours == pytest.approx(theirs, rel=1e-5)
-    rest = nearer("sdp", "marginal_moment_matching").intervals
-    assert rest == ((-0.5, pytest.approx(low)), (pytest.approx(high), 0.5))
+    rest = nearer("sdp", "marginal_moment_matching")
+    assert rest == [(-5, pytest.approx(low)), (pytest.approx(high), 5)]

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.reports.statistics.ranking import Replicates, Scores, labels_of, rank
+from sdp_bench.reports.statistics.ranking import Replicates, labels_of, rank
+from sdp_bench.reports.style.names import RuleTraits
 
 
 def test_without_a_known_standard_error_a_single_pair_is_tied():
@@ -18,9 +19,7 @@ def test_without_a_known_standard_error_a_single_pair_is_tied():
         ("tv_paper:bin_range=joint", True),
         ("tv_single", True),
     ):
-        scores = Scores.of(recorded_metric(spec), row, ("sdp", "dvia"))
-        pair = Replicates(scores.rules, scores.values, scores.errors, scores.nets, scores.inputs, frozenset())
-        best = rank(pair, scores.rules).best
+        best = rank(Replicates.of(recorded_metric(spec), row, RuleTraits()), ("sdp", "dvia")).best
         assert best == (("sdp", "dvia") if tied else ("sdp",)), spec
 
 

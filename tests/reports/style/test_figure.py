@@ -7,7 +7,7 @@ import pytest
 
 from sdp_bench.reports.sections.choice import choice, choice_figures
 from sdp_bench.reports.sections.figures import figures
-from sdp_bench.reports.style.figure import KINDS, Figure, label_ends, label_points, look, panels
+from sdp_bench.reports.style.figure import KINDS, Figure, label_points, look, panels
 from sdp_bench.reports.style.theme import INK, Style
 from sdp_bench.reports.tables import tables
 from sdp_bench.reports.tables.frame import checked
@@ -75,13 +75,9 @@ def overlapping(axes):
     return [(a, b) for k, a in enumerate(found) for b in found[k + 1 :] if a.overlaps(b)]
 
 
-def test_names_of_lines_and_points_do_not_overlap():
-    ends = [(0.5 + 0.001 * k, f"line {k}", "#000000") for k in range(6)]
+def test_names_of_points_do_not_overlap():
     names = [(0.5 + 0.01 * k, 0.5, f"point {k}", "#000000") for k in range(9)]
     left_out = []
-    made = drawing(lambda axes: (axes.set(xlim=(0, 1), ylim=(0, 1)), label_ends(axes, ends)))
-    assert len(made.axes[0].texts) == 6
-    assert not overlapping(made.axes[0])
     made = drawing(lambda axes: left_out.extend(label_points(axes, names)))
     assert len(made.axes[0].texts) + len(left_out) == 9
     assert left_out
