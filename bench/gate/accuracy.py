@@ -14,7 +14,7 @@ from sdp_bench.bench.gate.answers import THRESHOLD, Answer, Drift, common_factor
 from sdp_bench.bench.gate.baseline import Baseline
 from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.predictions import Asked, Predictions, draws_in
-from sdp_bench.bench.gate.sampling import Evidence, Sample
+from sdp_bench.bench.gate.sampling import Draws, Evidence
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Step, Verdict
 from sdp_bench.oracles.moments.moments import gaussian_kl
 from sdp_ref.errors import UnsupportedError
@@ -47,7 +47,7 @@ def judge(
             seeded = [(scope.cases[key], sampling.fresh_seeds(name, scope.cases[key], draw)) for key in keys]
             drawn = draws_in(rules[name], seeded)
             fresh |= {(name, key): answers for key, answers in zip(keys, drawn, strict=True)}
-    samples: dict[tuple[str, str], Sample] = {}
+    samples: dict[tuple[str, str], Draws] = {}
     distances: dict[tuple[str, str], tuple[float, float]] = {}
     oracles = 0
     for number, (key, case) in enumerate(scope.cases.items()):
@@ -62,7 +62,7 @@ def judge(
             drawn_here = fresh.get((name, key))
             if isinstance(drawn_here, list):
                 metric = olds[name].draws[key].metric
-                samples[name, key] = sampling.sample_of(drawn_here, before, oracle, metric)
+                samples[name, key] = sampling.summary_of(drawn_here, before, oracle, metric)
             elif oracle and drawn_here is None and drifts[name][key].size < math.inf and not now.error:
                 distances[name, key] = (
                     gaussian_kl(oracle, before.law).value,

@@ -54,6 +54,9 @@ class Cell:
         return Moments.from_samples(oracle.redrawn(f"gate {draw}"), independent_blocks(oracle.sampler))
 
 
+Case = Cell | Probe
+
+
 @dataclass(frozen=True, eq=False)
 class Scope:
     """The rules that are checked by default, and the cells and probes in which they are compared."""
@@ -74,7 +77,7 @@ class Scope:
         return {cell.key: cell for cell in cells}
 
     @cached_property
-    def cases(self) -> dict[str, Cell | Probe]:
+    def cases(self) -> dict[str, Case]:
         return {**self.cells, **{probe.key: probe for probe in self.probes}}
 
     @cached_property

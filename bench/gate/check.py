@@ -281,7 +281,7 @@ def _draws(name: str, rule: Asked, scope: Scope, predicted: Predictions, step: S
         if isinstance(answers, OutsideError):
             raise RunFailedError(f"no baseline is written: rule '{name}' fails on {case.name}: {answers}")
         oracle = case.fresh_moments(0) if isinstance(case, Cell) else None
-        found[key] = sampling.sample_of(answers, predicted.answers[key], oracle).summary
+        found[key] = sampling.summary_of(answers, predicted.answers[key], oracle)
     return found
 
 
