@@ -62,23 +62,22 @@ def compare(a: Queries, b: Queries) -> Comparison:
 
 def _largest(old: pd.DataFrame, new: pd.DataFrame, fields: pd.DataFrame) -> pd.DataFrame:
     """Return the largest differences, sorted by size and then by key."""
-    error = np.fmax(old["stderr"].to_numpy(), new["stderr"].to_numpy())
-    found: list[tuple[object, ...]] = []
+    error = np.fmax(old["stderr"], new["stderr"])
+    found = []
     for name in fields:
-        rows = np.flatnonzero(fields[name])
-        gap = np.full(len(rows), math.inf)
+        gap = pd.Series(math.inf, index=old.index)
         if old[name].dtype == float:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                gap = abs(old[name].to_numpy() - new[name].to_numpy())[rows] / error[rows]
-            gap = np.where(np.isnan(gap), math.inf, gap)
-        rows, gap = rows[np.argsort(-gap, kind="stable")[:SHOWN]], -np.sort(-gap, kind="stable")[:SHOWN]
-        keys = called("records", old.iloc[rows].assign(component=None))
-        a, b = (
-            frame[name].astype(object).iloc[rows].where(frame[name].iloc[rows].notna(), None)
-            for frame in (old, new)
-        )
-        component = old["component"].astype(object).iloc[rows].fillna("")
-        found += zip(keys, component, [name] * len(rows), a, b, gap.tolist(), strict=True)
-    columns = ["key", "component", "field", "a", "b", "standard errors"]
-    table = pd.DataFrame(found, columns=columns)
+            gap = (abs(old[name] - new[name]) / error).fillna(math.inf)
+        gap = gap[fields[name]].sort_values(ascending=False, kind="stable")[:SHOWN]
+        a, b = (frame.loc[gap.index].astype(object) for frame in (old, new))
+        row = {
+            "key": called("records", a.assign(component=None)),
+            "component": a["component"].fillna(""),
+            "field": name,
+            "a": a[name].where(a[name].notna(), None),
+            "b": b[name].where(b[name].notna(), None),
+            "standard errors": gap,
+        }
+        found.append(pd.DataFrame(row))
+    table = pd.concat(found).infer_objects()
     return table.sort_values("standard errors", ascending=False, kind="stable", ignore_index=True)[:SHOWN]

@@ -220,8 +220,7 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
 
 def _write_csv(path: Path, name: str, frame: pd.DataFrame, _: bool) -> None:
     if name == "nets":
-        weights = [None if content is None else content.hex() for content in frame["weights"]]
-        frame = frame.assign(weights=pd.Series(weights, frame.index, dtype=object))
+        frame = frame.assign(weights=frame["weights"].map(bytes.hex, na_action="ignore"))
     frame.to_csv(path, index=False, lineterminator="\r\n")  # floats as their shortest exact text
 
 
