@@ -260,38 +260,38 @@ def _compared(
         for metric in (metric for metric, rule in asked if rule == name):
             records: list[Record] = []
             with _recorded(failures, units, name, metric):
-                records = measured(oracle, prediction, name, metric, seconds)
+                records = list(measured(oracle, prediction, name, metric, seconds))
             yield from records
     yield from failures
 
 
-def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float) -> list[Record]:
-    """Return the records of one metric of one prediction, one per component; a ValueError if it is NaN."""
-    definition = metric_of(metric)
-    records = []
+def measured(
+    oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float
+) -> Iterator[Record]:
+    """Yield the records of one metric of one prediction, one per component; a ValueError if it is NaN."""
+    definition, key, precision = metric_of(metric), oracle.key.hex, oracle.precision
     for component, estimate in definition.measure(oracle, prediction):
         if math.isnan(estimate.value):
             raise ValueError(f"{metric} is not a number")
+        value = float(estimate.value)
         floor, floor95, stderr = (
             None if math.isnan(number) else float(number)
             for number in (estimate.floor, estimate.floor95, estimate.stderr)
         )
-        records.append(
-            Record(
-                oracle.key.hex,
-                rule,
-                metric,
-                component,
-                float(estimate.value),
-                floor,
-                floor95,
-                stderr,
-                definition.unit,
-                seconds,
-                precision=oracle.precision,
-            )
+        yield Record(
+            key,
+            rule,
+            metric,
+            component,
+            value,
+            floor,
+            floor95,
+            stderr,
+            definition.unit,
+            seconds,
+            None,
+            precision,
         )
-    return records
 
 
 def _joined(groups: Sequence[LawGroup]) -> Iterator[LawGroup]:

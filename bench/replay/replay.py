@@ -27,7 +27,7 @@ from sdp_bench.bench.replay.stored import (
     stored_measurement,
 )
 from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.results.record import Cell, Record
+from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.rules import is_address
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.text import printable
@@ -40,20 +40,19 @@ def replay(
 ) -> list[tuple[Record, Record]]:
     """Make one stored measurement again from its net, input and seeds.
 
-    Return pairs of the stored and the new record, one for each component. `key` is ``unit/rule/metric`` as
-    in the exported table, or a prefix of one. `say` is called with lines that describe each step. `trusted`
-    allows stored code of a plug-in rule to run. Errors are those of
-    `sdp_bench.bench.replay.stored.stored_measurement`.
+    Return pairs of the stored and the new record, one for each component. `say` is called with lines that
+    describe each step. Other arguments and errors are those of `stored_measurement`.
     """
     made = stored_measurement(store, key, trusted=trusted)
-    first, net, subject, location = made.first, made.net, made.subject, made.location
+    first, net, (group, place) = made.first, made.net, made.place
+    subject, location = group.subjects[place], group.locations[place]
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
     accuracy = "" if net.accuracy is None else f", accuracy {net.accuracy:.3f}"
     say(f"        {net.recipe}{accuracy}")
     values = f": {_row(location)}" if location.ndim == 1 else ""
-    noise = made.group.noise
+    noise = group.noise
     under = "" if noise == GAUSSIAN else f"{noise.name} noise, "
-    say(f"input   row {subject.row}{values}, {under}{noise.parameter} {made.group.sigma:g}")
+    say(f"input   row {subject.row}{values}, {under}{noise.parameter} {group.sigma:g}")
     oracle = made.oracle
     law = subject.key
     say(f"oracle  {law.hex}: {law.samples} samples ({law.sampler}), {oracle.precision}")
@@ -111,10 +110,10 @@ def replay_share(
 
     A measurement is one metric of one rule for one unit. The share is at least one measurement. Each group
     runs in a separate process within `limits`, and `on_group` gets the number of finished groups, the number
-    of all groups, and a title. The code of plug-in rules and of a user's nets runs only if it is `trusted`.
+    of all groups, and a title.
 
     Raises UserError if there is no measurement against an oracle, or the drawn ones need code that is not
-    trusted or that has the name of a built-in rule.
+    `trusted` or that has the name of a built-in rule.
     """
     names = ["unit", "rule", "metric_spec"]
     frame = store.frame(*map(store.run, store.runs()))
@@ -170,39 +169,35 @@ _NO_WEIGHTS = "the results do not contain the nets' weights, so they cannot be m
 
 
 def _differences(group: LawGroup | None, rows: pd.DataFrame, limits: Limits | None) -> Iterator[str]:
-    stored: dict[Cell, dict[str, Any]] = {}
-    for row in rows.to_dict("records"):
-        cell = row["unit"], row["rule"], row["metric_spec"]
-        stored.setdefault(cell, {})[row["component"]] = row
+    stored: dict[tuple[str, str, str, str], Mapping[Any, Any]] = {
+        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row
+        for row in rows.to_dict("records")
+    }
+    cells = dict.fromkeys(key[:3] for key in stored)
     if group is None:
-        for cell in stored:
-            yield f"{'/'.join(cell)}: its experiment has no such measurement"
+        yield from (f"{'/'.join(cell)}: its experiment has no such measurement" for cell in cells)
         return
     try:
-        result = apart(run_group, group, frozenset(stored), limits=limits)
+        result = apart(run_group, group, frozenset(cells), limits=limits)
     except WorkerError as error:
         yield f"{group.title}: {one_line(error)}"
         return
-    again: dict[Cell, dict[str, Record]] = {cell: {} for cell in stored}
-    for record in result.records:
-        again[record.unit, record.rule, record.metric][record.component or ""] = record
+    again = {(each.unit, each.rule, each.metric, each.component or ""): each for each in result.records}
     reasons = {(failure.unit, failure.rule): failure.error for failure in result.failures}
-    for cell, components in stored.items():
-        name = "/".join(cell)
-        if not again[cell]:
-            reason = reasons.get(cell[:2]) or reasons.get((cell[0], None), "no result")
-            yield f"{name}: cannot be measured again: {reason}"
-            continue
-        versions = group.versions_of(cell[1], cell[2])
-        for component in sorted(components.keys() | again[cell].keys()):
-            if reason := _difference(components.get(component), again[cell].get(component)):
-                old = components.get(component, {}).get("fingerprint")
-                other = old not in (None, versions)
-                note = f" (stored with {old}; this version has {versions})" if other else ""
-                yield f"{name} {component}".rstrip() + f": {reason}{note}"
+    missing = cells.keys() - {key[:3] for key in again}
+    for unit, rule, metric in sorted(missing):
+        reason = reasons.get((unit, rule)) or reasons.get((unit, None), "no result")
+        yield f"{unit}/{rule}/{metric}: cannot be measured again: {reason}"
+    for key in sorted(stored.keys() | again.keys()):
+        unit, rule, metric, component = key
+        if key[:3] not in missing and (reason := _difference(stored.get(key), again.get(key))):
+            old, versions = stored.get(key, {}).get("fingerprint"), group.versions_of(rule, metric)
+            other = old not in (None, versions)
+            note = f" (stored with {old}; this version has {versions})" if other else ""
+            yield f"{unit}/{rule}/{metric} {component}".rstrip() + f": {reason}{note}"
 
 
-def _difference(stored: Mapping[str, Any] | None, again: Record | None) -> str:
+def _difference(stored: Mapping[Any, Any] | None, again: Record | None) -> str:
     """Describe a difference larger than rounding; empty without one."""
     if stored is None:
         return "is missing from the file"

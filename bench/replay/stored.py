@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
-
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments import chosen, predict
 from sdp_bench.bench.experiments.base import Group
-from sdp_bench.bench.experiments.law_group import LawGroup, Subject
+from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.own_net import own_experiment
 from sdp_bench.bench.identity import SeedRoot, digest
 from sdp_bench.bench.manifests import METHODS
@@ -49,8 +47,8 @@ class StoredMeasurement:
         return self.rows[0]
 
     @functools.cached_property
-    def _place(self) -> tuple[LawGroup, int]:
-        """The group, and the position of the input there.
+    def place(self) -> tuple[LawGroup, int]:
+        """The group that it was measured in, and the position of its input there.
 
         Rules get the same batch again, because another batch size may round differently.
         """
@@ -63,27 +61,10 @@ class StoredMeasurement:
             f"net, input or settings no longer give the key {key}; the data or code has changed"
         )
 
-    @property
-    def group(self) -> LawGroup:
-        """The group that it was measured in."""
-        return self._place[0]
-
-    @property
-    def subject(self) -> Subject:
-        """Its net, input and noise."""
-        group, place = self._place
-        return group.subjects[place]
-
-    @property
-    def location(self) -> Tensor:
-        """The input, shape (*event)."""
-        group, place = self._place
-        return group.locations[place]
-
     @functools.cached_property
     def oracle(self) -> Oracle:
         """Its samples are drawn when they are first used."""
-        group, place = self._place
+        group, place = self.place
         sampling = group.settings.sampling
         return Oracle(group.net.build(), group.law[place], group.subjects[place].key, sampling)
 
@@ -94,7 +75,7 @@ class StoredMeasurement:
 
     def prediction(self, oracle: Oracle) -> tuple[Prediction, float]:
         """Return the prediction, from the same batch of inputs as before, and its time (s) per input."""
-        rule, (group, place) = self.rule, self._place
+        rule, (group, place) = self.rule, self.place
         if isinstance(rule, Reference):
             return rule.predict(oracle), 0.0
         roots = [subject.key for subject in group.subjects]
@@ -106,9 +87,8 @@ def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> St
     """Find a stored measurement that can be made again.
 
     `key` is ``unit/rule/metric`` as in the exported table, or a prefix of one. `trusted` allows the stored
-    code of a plug-in rule or of a user's net to run. A UserError is raised if the key is unknown or
-    ambiguous, the measurement has no oracle, or it needs code that is not trusted. A RunFailedError is
-    raised if the weights are not stored.
+    code of a plug-in rule or of a user's net to run. Raises UserError if the key is unknown or ambiguous, the
+    measurement has no oracle, or it needs code that is not trusted, and RunFailedError without weights.
     """
     rows = _one(store.find(key), key, ("unit", "rule", "metric"), "measurement")
     first = rows[0]
@@ -134,7 +114,7 @@ def check_trust(plugin: Plugin, *, trusted: bool) -> None:
 
 
 def net_of(weights: bytes, *, trusted: bool) -> Net:
-    """Return a stored net; a UserError if it needs code that is not `trusted`."""
+    """Return a stored net, as :func:`check_trust` allows."""
     net = net_from_bytes(weights, "stored")
     if not isinstance(net, OwnNet):
         return net
@@ -198,10 +178,9 @@ def description(store: Queries, prefix: str) -> dict[str, Any]:
     """Return how an oracle of a results file was made, without drawing it again.
 
     `prefix` is the key of the oracle (the first part of a measurement's key), or a prefix of it. The result
-    contains key, net, input, sigma, method, sampler, samples, precision (where it was recorded) and seed, the
-    metrics measured against the oracle, the results of a second, independent oracle if the run had one as a
-    reference, the run's versions, and a hash of all of these. A UserError is raised if the key is unknown or
-    ambiguous.
+    includes the metrics measured against the oracle, the results of a second, independent oracle if the run
+    had one as a reference, the run's versions, and a hash of all entries. A UserError is raised if the key is
+    unknown or ambiguous.
     """
     rows = _one([row for row in store.find(prefix) if row["net"]], prefix, ("unit",), "oracle")
     first = rows[0]
@@ -209,12 +188,9 @@ def description(store: Queries, prefix: str) -> dict[str, Any]:
     again = [row for row in rows if row["rule"] == ORACLE_AGAIN.name]
     content = {
         "key": key,
-        "net": first["net"],
-        "input": first["input"],
-        "sigma": first["sigma"],
+        **{name: first[name] for name in ("net", "input", "sigma")},
         "method": METHODS[first["sampler"]],
-        "sampler": first["sampler"],
-        "samples": first["samples"],
+        **{name: first[name] for name in ("sampler", "samples")},
         "precision": sorted({row["precision"] for row in rows if row["precision"]}),
         "seed": SeedRoot(key).seed("oracle"),
         "metrics": sorted({row["metric"] for row in rows}),
