@@ -15,7 +15,7 @@ from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of, with_seed
 from sdp_bench.bench.gate.answers import Answer, repeats
-from sdp_bench.bench.gate.cells import Cell, Scope
+from sdp_bench.bench.gate.cells import Case, Scope
 from sdp_bench.bench.gate.probes import Probe, Way
 from sdp_bench.bench.plugins.code import no_exit
 from sdp_bench.bench.plugins.plugin import Plugin
@@ -114,30 +114,26 @@ def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
     return found
 
 
-def draws_in(
-    rule: Asked, cases: Sequence[tuple[Cell | Probe, Sequence[int]]]
-) -> list[list[Answer] | OutsideError]:
+def draws_in(rule: Asked, cases: Sequence[tuple[Case, Sequence[int]]]) -> list[list[Answer] | str]:
     """Return the result of `draws` in each case with its seeds, or the error that the rule raises."""
     try:
         return ask(rule, _draws_in, cases) if cases else []
     except OutsideError as error:
-        return [error] * len(cases)
+        return [str(error)] * len(cases)
 
 
-def _draws_in(
-    rule: Propagator, cases: Sequence[tuple[Cell | Probe, Sequence[int]]]
-) -> list[list[Answer] | OutsideError]:
-    found: list[list[Answer] | OutsideError] = []
+def _draws_in(rule: Propagator, cases: Sequence[tuple[Case, Sequence[int]]]) -> list[list[Answer] | str]:
+    found: list[list[Answer] | str] = []
     for case, seeds in cases:
         try:
             with outside():  # a rule may raise any error under other seeds
                 found.append(draws(rule, case, seeds))
         except OutsideError as error:
-            found.append(OutsideError(str(error)))  # without its cause, which another process may not know
+            found.append(str(error))
     return found
 
 
-def draws(rule: Propagator, case: Cell | Probe, seeds: Sequence[int]) -> list[Answer]:
+def draws(rule: Propagator, case: Case, seeds: Sequence[int]) -> list[Answer]:
     """Return a sampling rule's predictions in one case, one per seed; a ValueError if one is not finite."""
     found: list[Answer] = []
     net = case.build()

@@ -196,7 +196,6 @@ def judge(
 
     A rule is slower if both the lower confidence bound of its median ratio and the ratio of the shortest
     times exceed `LIMIT` times the baseline's, in the first and in two further measurements with more rounds.
-    `step` is called with number, total and name of each step.
     """
     findings: list[Finding] = []
     for number, (net, group) in enumerate(scope.nets.items()):
