@@ -189,19 +189,20 @@ class LawGroup(Group):
         if failures:
             yield from failures
             return
-        predictors: dict[str, _Predictor] = {}
+        law, predictors = self.law, dict[str, _Predictor]()
+        on_device = law.to(device=self.settings.sampling.device)
         for name in dict.fromkeys(rule for asked in pairs.values() for _, rule in asked):
             with _recorded(failures, pairs, name):
-                predictors[name] = self._predictor(name, net)
+                predictors[name] = self.predictor(name, net, on_device)
         yield from failures
-        law = self.law
         for place, subject in enumerate(self.subjects):
             asked = [(metric, rule) for metric, rule in pairs[subject.key.hex] if rule in predictors]
             if asked:
                 oracle = Oracle(net, law[place], subject.key, self.settings.sampling)
                 yield from _compared(oracle, place, predictors, asked)
 
-    def _predictor(self, name: str, net: nn.Module) -> _Predictor:
+    def predictor(self, name: str, net: nn.Module, law: Law) -> _Predictor:
+        """Return the predictor of a rule or reference; `law` is that of all inputs, on the net's device."""
         rule = self.settings.rule(name)
         if isinstance(rule, Reference):
 
@@ -210,7 +211,6 @@ class LawGroup(Group):
                 return rule.predict(oracle), time.perf_counter() - begun
 
             return by_reference
-        law = self.law.to(device=self.settings.sampling.device)
         predicted, seconds, passes = predict(rule, net, law, [subject.key for subject in self.subjects])
 
         def by_rule(oracle: Oracle, place: int) -> tuple[Prediction, float]:

@@ -11,10 +11,18 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from sdp_bench.bench.gate import sampling
-from sdp_bench.bench.gate.answers import THRESHOLD, Answer, Drift, common_factor, drift
 from sdp_bench.bench.gate.baseline import Baseline
-from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.predictions import Asked, Predictions, draws_in
+from sdp_bench.bench.gate.cases import Cell, Scope
+from sdp_bench.bench.gate.predictions import (
+    THRESHOLD,
+    Answer,
+    Asked,
+    Drift,
+    Predictions,
+    common_factor,
+    draws_in,
+    drift,
+)
 from sdp_bench.bench.gate.sampling import Draws, Evidence
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Step, Verdict
 from sdp_bench.oracles.moments.moments import gaussian_kl

@@ -15,10 +15,9 @@ from sdp_bench.bench.environment import describe, threads
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.gate import accuracy, sampling, speed
-from sdp_bench.bench.gate.answers import THRESHOLD, drift
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
-from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.predictions import Asked, Predictions, draws_in, predict
+from sdp_bench.bench.gate.cases import Cell, Scope
+from sdp_bench.bench.gate.predictions import THRESHOLD, Asked, Predictions, draws_in, drift, predict
 from sdp_bench.bench.gate.sampling import Draws
 from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.verdict import PASSED, RANKED, STOPPING, Finding, Status, Step, Verdict, exit_code

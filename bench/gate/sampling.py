@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.special import stdtr
 
-from sdp_bench.bench.gate.answers import THRESHOLD, Answer, Array, null_variance
-from sdp_bench.bench.gate.cells import Case
+from sdp_bench.bench.gate.cases import Case
+from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, Array, null_variance
 from sdp_bench.bench.gate.verdict import Status
 from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.oracles.moments.draws import moment_errors

@@ -18,7 +18,7 @@ from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, Speed
-from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.cases import Scope
 from sdp_bench.bench.gate.predictions import Asked
 from sdp_bench.bench.gate.verdict import Finding, Status, Step, Verdict
 from sdp_bench.bench.nets import net as trained

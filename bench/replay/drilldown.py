@@ -19,7 +19,7 @@ from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
 from sdp_bench.bench.replay.layers import Laws, LayerMoments, layers_of, merged, sample_layers
-from sdp_bench.bench.replay.stored import StoredMeasurement, stored_measurement
+from sdp_bench.bench.replay.replay import StoredMeasurement, stored_measurement
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.errors import UnsupportedError
@@ -69,7 +69,7 @@ def drill(store: Queries, key: str, *, trusted: bool = False, previous: Drilldow
     """Make a stored measurement's laws again, and find the layers in which its error arises.
 
     The true laws of `previous` are used again if it is of the same unit. Other arguments and errors are those
-    of `sdp_bench.bench.replay.stored.stored_measurement`. A UserError is also raised for a reference, and if
+    of `sdp_bench.bench.replay.replay.stored_measurement`. A UserError is also raised for a reference, and if
     rule, metric or oracle have another version now, so that other laws would be made than those measured.
     """
     made = stored_measurement(store, key, trusted=trusted)

@@ -23,7 +23,7 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise, noise_of, restored, stored
-from sdp_bench.bench.replay.stored import stored_measurement
+from sdp_bench.bench.replay.replay import stored_measurement
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.settings import Settings, Size
