@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -18,18 +16,11 @@ LIBRARIES = ("torch", "numpy", "scipy", "POT")
 """Libraries that compute the numbers."""
 
 
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Linux's limit on a container's CPU time: quota and period, in microseconds."""
-
-
 def cores() -> int:
     """Return the number of usable processors, given CPU affinity and a container's quota."""
-    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = map(int, CPU_QUOTA.read_text(encoding="ascii").split())
-    except (OSError, ValueError):  # not a container, or the quota is "max"
-        return seen
-    return max(1, min(seen, math.ceil(quota / period)))
+    import joblib
+
+    return int(joblib.cpu_count())
 
 
 def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:

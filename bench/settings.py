@@ -143,15 +143,12 @@ class Settings:
             if unknown := measured.keys() - metrics.options():
                 raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
             metrics.check(measured)
-        return replace(
-            self,
-            **{
-                "design": replace(self.design, **design),
-                "sampling": replace(self.sampling, **sampling),
-                "metrics": {**self.metrics, **measured},
-                **own,
-            },
-        )
+        changed: dict[str, Any] = {
+            "design": replace(self.design, **design),
+            "sampling": replace(self.sampling, **sampling),
+            "metrics": {**self.metrics, **measured},
+        }
+        return replace(self, **changed | own)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for the record of a run."""

@@ -22,6 +22,11 @@ LOGIT_METRICS = (
 )
 """Metrics of ten scores: jointly, singly, the decision, and the moments."""
 
+_PRESETS = {
+    "smoke": Size(samples=4096, on_request=True),
+    "quick": Size(1, 3, samples=10_000, on_request=True),
+}
+
 NETWORKS = ("vit", "convnext", "resnet8", "mixer")
 EVENTS = ((1, 28, 28), (3, 32, 32))
 
@@ -44,10 +49,7 @@ VISION = LawExperiment(
         ORACLE_MOMENTS.name,
     ),
     paper=Size(1, 10, samples=50_000),
-    presets={
-        "smoke": Size(samples=4096, on_request=True),
-        "quick": Size(1, 3, samples=10_000, on_request=True),
-    },
+    presets=_PRESETS,
     classifiers=tuple(architecture_of(network, event) for event in EVENTS for network in NETWORKS),
 )
 
@@ -108,9 +110,6 @@ SEQUENCE = LawExperiment(
         ORACLE_MOMENTS.name,
     ),
     paper=Size(1, 20, samples=50_000),
-    presets={
-        "smoke": Size(samples=4096, on_request=True),
-        "quick": Size(1, 3, samples=10_000, on_request=True),
-    },
+    presets=_PRESETS,
     classifiers=(SequenceArchitecture("gru"), SequenceArchitecture("decoder")),
 )

@@ -189,19 +189,20 @@ class LawGroup(Group):
         if failures:
             yield from failures
             return
-        predictors: dict[str, _Predictor] = {}
+        law, predictors = self.law, dict[str, _Predictor]()
+        on_device = law.to(device=self.settings.sampling.device)
         for name in dict.fromkeys(rule for asked in pairs.values() for _, rule in asked):
             with _recorded(failures, pairs, name):
-                predictors[name] = self._predictor(name, net)
+                predictors[name] = self.predictor(name, net, on_device)
         yield from failures
-        law = self.law
         for place, subject in enumerate(self.subjects):
             asked = [(metric, rule) for metric, rule in pairs[subject.key.hex] if rule in predictors]
             if asked:
                 oracle = Oracle(net, law[place], subject.key, self.settings.sampling)
                 yield from _compared(oracle, place, predictors, asked)
 
-    def _predictor(self, name: str, net: nn.Module) -> _Predictor:
+    def predictor(self, name: str, net: nn.Module, law: Law) -> _Predictor:
+        """Return the predictor of a rule or reference; `law` is that of all inputs, on the net's device."""
         rule = self.settings.rule(name)
         if isinstance(rule, Reference):
 
@@ -210,7 +211,6 @@ class LawGroup(Group):
                 return rule.predict(oracle), time.perf_counter() - begun
 
             return by_reference
-        law = self.law.to(device=self.settings.sampling.device)
         predicted, seconds, passes = predict(rule, net, law, [subject.key for subject in self.subjects])
 
         def by_rule(oracle: Oracle, place: int) -> tuple[Prediction, float]:
@@ -260,38 +260,38 @@ def _compared(
         for metric in (metric for metric, rule in asked if rule == name):
             records: list[Record] = []
             with _recorded(failures, units, name, metric):
-                records = measured(oracle, prediction, name, metric, seconds)
+                records = list(measured(oracle, prediction, name, metric, seconds))
             yield from records
     yield from failures
 
 
-def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float) -> list[Record]:
-    """Return the records of one metric of one prediction, one per component; a ValueError if it is NaN."""
-    definition = metric_of(metric)
-    records = []
+def measured(
+    oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float
+) -> Iterator[Record]:
+    """Yield the records of one metric of one prediction, one per component; a ValueError if it is NaN."""
+    definition, key, precision = metric_of(metric), oracle.key.hex, oracle.precision
     for component, estimate in definition.measure(oracle, prediction):
         if math.isnan(estimate.value):
             raise ValueError(f"{metric} is not a number")
+        value = float(estimate.value)
         floor, floor95, stderr = (
             None if math.isnan(number) else float(number)
             for number in (estimate.floor, estimate.floor95, estimate.stderr)
         )
-        records.append(
-            Record(
-                oracle.key.hex,
-                rule,
-                metric,
-                component,
-                float(estimate.value),
-                floor,
-                floor95,
-                stderr,
-                definition.unit,
-                seconds,
-                precision=oracle.precision,
-            )
+        yield Record(
+            key,
+            rule,
+            metric,
+            component,
+            value,
+            floor,
+            floor95,
+            stderr,
+            definition.unit,
+            seconds,
+            None,
+            precision,
         )
-    return records
 
 
 def _joined(groups: Sequence[LawGroup]) -> Iterator[LawGroup]:

@@ -8,7 +8,6 @@ from dataclasses import fields, is_dataclass
 
 import pandas as pd
 
-from sdp_bench.bench.metrics import Metric
 from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.bench.metrics.oracle import ORACLE_VERSION
 from sdp_bench.bench.metrics.references import Reference
@@ -25,8 +24,12 @@ def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> st
     does not exist or a plug-in has no source.
     """
     plugin = plugin_of(rule, plugins)
-    version = plugin.version if plugin else of_rule(_rule(rule))
-    return f"rule {version}, metric {_metric(metric).version}, oracle {ORACLE_VERSION}"
+    version = plugin.version if plugin else of_rule(_rule_of(rule))
+    return f"rule {version}, metric {_metric_of(metric).version}, oracle {ORACLE_VERSION}"
+
+
+_rule_of = functools.cache(rule_of)  # a run needs the versions of every cell
+_metric_of = functools.cache(metric_of)
 
 
 def of_rule(rule: Propagator | Reference) -> str:
@@ -48,24 +51,12 @@ def of_method(version: int, training: int | None = None, rule: Propagator | None
     return ", ".join(parts)
 
 
-@functools.cache  # a run needs the versions of every cell
-def _rule(spec: str) -> Propagator | Reference:
-    return rule_of(spec)
-
-
-@functools.cache
-def _metric(spec: str) -> Metric:
-    return metric_of(spec)
-
-
 def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[Plugin]) -> pd.Series[bool]:
     """Return whether each measurement rests on the current versions, by the rows of a frame.
 
     The frame has columns `rule`, `metric_spec` and `fingerprint`. Only `rules` are checked;
     measurements of other rules count as current. `plugins` are the plug-ins among `rules`.
     """
-    rows = zip(frame["rule"], frame["metric_spec"], frame["fingerprint"], strict=True)
-    current = [
-        rule not in rules or of_measurement(rule, metric, plugins) == old for rule, metric, old in rows
-    ]
+    rows = frame[["rule", "metric_spec", "fingerprint"]].itertuples(index=False, name=None)
+    current = [rule not in rules or of_measurement(rule, spec, plugins) == old for rule, spec, old in rows]
     return pd.Series(current, index=frame.index, dtype=bool)

@@ -5,16 +5,25 @@ See ``docs/ci.md`` for the table of decisions.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 
-from sdp_bench.bench.errors import OutsideError
 from sdp_bench.bench.gate import sampling
-from sdp_bench.bench.gate.answers import THRESHOLD, Answer, Drift, common_factor, drift
 from sdp_bench.bench.gate.baseline import Baseline
-from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.predictions import Asked, Predictions, draws_in
-from sdp_bench.bench.gate.sampling import Evidence, Sample
+from sdp_bench.bench.gate.cases import Cell, Scope
+from sdp_bench.bench.gate.predictions import (
+    THRESHOLD,
+    Answer,
+    Asked,
+    Drift,
+    Predictions,
+    common_factor,
+    draws_in,
+    drift,
+)
+from sdp_bench.bench.gate.sampling import Draws, Evidence
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Step, Verdict
 from sdp_bench.oracles.moments.moments import gaussian_kl
 from sdp_ref.errors import UnsupportedError
@@ -39,7 +48,7 @@ def judge(
         name: {key: drift(answer, predicted[name].answers[key]) for key, answer in old.answers.items()}
         for name, old in olds.items()
     }
-    fresh: dict[tuple[str, str], list[Answer] | OutsideError] = {}
+    fresh: dict[tuple[str, str], list[Answer] | str] = {}
     for name, old in olds.items():
         moved = any(THRESHOLD < found.size < math.inf for found in drifts[name].values())
         if moved and old.draws and predicted[name].samples:  # does not reproduce the baseline with its seeds
@@ -47,8 +56,8 @@ def judge(
             seeded = [(scope.cases[key], sampling.fresh_seeds(name, scope.cases[key], draw)) for key in keys]
             drawn = draws_in(rules[name], seeded)
             fresh |= {(name, key): answers for key, answers in zip(keys, drawn, strict=True)}
-    samples: dict[tuple[str, str], Sample] = {}
-    distances: dict[tuple[str, str], tuple[float, float]] = {}
+    samples: dict[tuple[str, str], Draws] = {}
+    distances: dict[tuple[str, str], dict[str, float]] = {}
     oracles = 0
     for number, (key, case) in enumerate(scope.cases.items()):
         changed = [name for name in olds if (name, key) in fresh or drifts[name][key].size > THRESHOLD]
@@ -62,30 +71,27 @@ def judge(
             drawn_here = fresh.get((name, key))
             if isinstance(drawn_here, list):
                 metric = olds[name].draws[key].metric
-                samples[name, key] = sampling.sample_of(drawn_here, before, oracle, metric)
+                samples[name, key] = sampling.summary_of(drawn_here, before, oracle, metric)
             elif oracle and drawn_here is None and drifts[name][key].size < math.inf and not now.error:
-                distances[name, key] = (
-                    gaussian_kl(oracle, before.law).value,
-                    gaussian_kl(oracle, now.law).value,
-                )
+                kls = [gaussian_kl(oracle, answer.law).value for answer in (now, before)]
+                distances[name, key] = dict(zip(("KL", "KL before"), kls, strict=True))
     step(len(scope.cases), len(scope.cases), "")
     evidence = sampling.evidence({name: old.draws for name, old in olds.items()}, samples)
     for name, old in olds.items():
         own = []
         for key, case in scope.cases.items():
             moved_here, now = drifts[name][key], predicted[name].answers[key]
-            if isinstance(error := fresh.get((name, key)), OutsideError):
-                own.append(Finding(name, case.name, Status.FAILED, str(error)))
+            if isinstance(error := fresh.get((name, key)), str):
+                own.append(Finding(name, case.name, Status.FAILED, error))
             elif tests := evidence.get((name, key)):
                 own.append(_of_evidence(name, case.name, tests, moved_here.numbers))
             else:
-                status, text, numbers = _of_drift(
-                    old.answers[key], now, moved_here, distances.get((name, key))
-                )
+                numbers = distances.get((name, key), {})
+                status, text = _of_drift(old.answers[key], now, moved_here, numbers)
                 own.append(Finding(name, case.name, status, text, moved_here.numbers | numbers))
         stopped = [key for key, finding in zip(scope.cases, own, strict=True) if finding.stops]
         if tests := evidence.get((name, "")):
-            own.append(_of_evidence(name, ALL_CASES, tests))
+            own.append(_of_evidence(name, ALL_CASES, tests, {}))
         elif stopped:
             own.append(_overall(name, old.answers, predicted[name].answers, drifts[name], stopped))
         elif len({finding.text for finding in own}) == 1 and own[0].status is Status.FAILED:
@@ -97,38 +103,29 @@ def judge(
     small = [size for size in sizes if size <= THRESHOLD]
     largest = max(small, default=0.0)
     text = "drift exactly 0" if largest == 0 else f"drift at most {largest:.2g}"
-    used = (
-        f"fresh oracles: {oracles}, seed {draw}" if oracles else "no fresh oracles (for changed cells only)"
-    )
+    no_oracles = "no fresh oracles (for changed cells only)"
+    used = f"fresh oracles: {oracles}, seed {draw}" if oracles else no_oracles
     note = f"{len(small)} of {len(sizes)} predictions unchanged or rounded ({text}); {used}"
     return Verdict(KIND, tuple(findings), note)
 
 
-def _of_drift(
-    old: Answer, new: Answer, moved: Drift, distances: tuple[float, float] | None
-) -> tuple[Status, str, dict[str, float]]:
-    """Return status, text and additional numbers of a prediction under the seeds of the baseline."""
+def _of_drift(old: Answer, new: Answer, moved: Drift, distances: Mapping[str, float]) -> tuple[Status, str]:
+    """Return status and text of a prediction under the seeds of the baseline."""
     if moved.size <= THRESHOLD:
         status = Status.ROUNDING if moved.size else Status.UNCHANGED
-        return status, new.error or f"drift {moved.size:.2g}", {}
+        return status, new.error or f"drift {moved.size:.2g}"
     if new.error and new.kind != UnsupportedError.__name__:
-        return Status.FAILED, new.error, {}
+        return Status.FAILED, new.error
     if math.isinf(moved.size):
-        return Status.CHANGED, f"{old} before, now {new}", {}
+        return Status.CHANGED, f"{old} before, now {new}"
     text = f"mean changed by {moved.mean:.2g} standard deviations, covariance by {moved.covariance:.2g}"
-    if not distances:
-        return Status.CHANGED, text, {}
-    before, now = distances
-    text += f"; KL to a fresh oracle {now:.3g}, before {before:.3g}"
-    return Status.CHANGED, text, {"KL": now, "KL before": before}
+    if distances:
+        text += f"; KL to a fresh oracle {distances['KL']:.3g}, before {distances['KL before']:.3g}"
+    return Status.CHANGED, text
 
 
-def _of_evidence(
-    name: str, case: str, evidence: Sequence[Evidence], numbers: Mapping[str, float] | None = None
-) -> Finding:
-    found = dict(numbers or {})
-    for one in evidence:
-        found |= one.numbers
+def _of_evidence(name: str, case: str, evidence: Sequence[Evidence], numbers: dict[str, float]) -> Finding:
+    found = functools.reduce(operator.or_, (one.numbers for one in evidence), numbers)
     return Finding(name, case, sampling.status(evidence), "; ".join(one.text for one in evidence), found)
 
 

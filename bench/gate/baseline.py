@@ -15,8 +15,8 @@ from typing import Any
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.gate.answers import Answer
-from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.gate.predictions import Answer
 from sdp_bench.bench.gate.sampling import Draws
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.runtime.timing import Ratio

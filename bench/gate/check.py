@@ -12,13 +12,12 @@ from typing import Any
 from sdp_bench.bench import manifests
 from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.environment import describe, threads
-from sdp_bench.bench.errors import OutsideError, RunFailedError, UserError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.gate import accuracy, sampling, speed
-from sdp_bench.bench.gate.answers import THRESHOLD, drift
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
-from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.predictions import Asked, Predictions, draws_in, predict
+from sdp_bench.bench.gate.cases import Cell, Scope
+from sdp_bench.bench.gate.predictions import THRESHOLD, Asked, Predictions, draws_in, drift, predict
 from sdp_bench.bench.gate.sampling import Draws
 from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.verdict import PASSED, RANKED, STOPPING, Finding, Status, Step, Verdict, exit_code
@@ -119,14 +118,11 @@ def check(
     timing: Timing | None = None,
     step: Step = lambda *_: None,
 ) -> Outcome:
-    """Check rules against a baseline.
+    """Check rules against a baseline, in the cells of continuous integration and all probes by default.
 
-    `scope` defaults to the cells of continuous integration and all probes. `file` is the path of the
-    baseline, for the commands in the report, and `timing` configures the measurement of times. `step` is
-    called with number, total and name of each step.
-
-    A UserError is raised for an unknown rule, for a baseline with other cells, and for a rule without
-    predictions or times in the baseline, unless `options.allow_new` is set.
+    `file` is the path of the baseline, for the commands in the report. A UserError is raised for an unknown
+    rule, for a baseline with other cells, and for a rule without predictions or times in the baseline, unless
+    `options.allow_new` is set.
     """
     scope = scope or Scope.of_ci()
     rules = rules_of(scope.rules if options.rules is None else options.rules)
@@ -175,13 +171,13 @@ def of_oracles(
     An oracle that its manifest does not describe any more is "changed"; oracles are not better or worse.
     """
     problems, note = manifests.verify(path, shard, sources=sources, report=step)
-    findings = [
-        Finding(
-            "oracles", title, Status.CHANGED if found else Status.UNCHANGED, "; ".join(found) or "reproduced"
-        )
+    findings = tuple(
+        Finding("oracles", title, Status.CHANGED, "; ".join(found))
+        if found
+        else Finding("oracles", title, Status.UNCHANGED, "reproduced")
         for title, found in problems.items()
-    ]
-    return Verdict(ORACLE, tuple(findings), note)
+    )
+    return Verdict(ORACLE, findings, note)
 
 
 def _predicted(
@@ -210,11 +206,10 @@ def make(
     timing: Timing | None = None,
     step: Step = lambda *_: None,
 ) -> Baseline:
-    """Return the baseline of some rules as they are now.
+    """Return the baseline of some rules as they are now, by default all of the scope.
 
-    `specs` default to all rules of the scope, and `scope` to the cells of continuous integration and all
-    probes. Without `timing` the baseline has no times. `step` is called with number, total and name of each
-    step. An unknown rule raises a UserError, and a rule that cannot be run a RunFailedError.
+    Without `timing` the baseline has no times. An unknown rule raises a UserError, and a rule that cannot be
+    run a RunFailedError.
     """
     scope = scope or Scope.of_ci()
     rules = rules_of(scope.rules if specs is None else specs)
@@ -241,11 +236,8 @@ def update(
 
     Without `options.rules`, exactly the rules of the scope are kept. Without `options.speed`, times and their
     processor stay as in the file. Without `options.accuracy`, only times are updated, for rules with
-    unchanged predictions. Other arguments are those of `make`.
-
-    A UserError is raised if the file exists and is not a baseline, if it has other cells and only some rules
-    are requested, if neither predictions nor times are requested, and if only times are requested for a rule
-    that is not in the file or has changed. A rule that cannot be run raises a RunFailedError.
+    unchanged predictions. A UserError is raised if the file and the request do not fit, and a RunFailedError
+    if a rule cannot be run.
     """
     if not (options.accuracy or options.speed):
         raise UserError("--no-accuracy and --no-speed leave nothing to update")
@@ -278,10 +270,10 @@ def _draws(name: str, rule: Asked, scope: Scope, predicted: Predictions, step: S
     found: dict[str, Draws] = {}
     for number, ((key, case), answers) in enumerate(zip(cases.items(), drawn, strict=True)):
         step(number, len(cases), f"{name}: {case.name}")
-        if isinstance(answers, OutsideError):
+        if isinstance(answers, str):
             raise RunFailedError(f"no baseline is written: rule '{name}' fails on {case.name}: {answers}")
         oracle = case.fresh_moments(0) if isinstance(case, Cell) else None
-        found[key] = sampling.sample_of(answers, predicted.answers[key], oracle).summary
+        found[key] = sampling.summary_of(answers, predicted.answers[key], oracle)
     return found
 
 

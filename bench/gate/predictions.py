@@ -1,27 +1,197 @@
-"""Predictions of rules in the cases of a scope, in this process or, for plug-ins, in a separate one."""
+"""What rules predict in the cases of a scope, as plain numbers, and how far two predictions differ.
+
+Plug-ins predict in a separate process.
+"""
 
 from __future__ import annotations
 
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sdp_bench.bench.errors import OutsideError, one_line, outside
 from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of, with_seed
-from sdp_bench.bench.gate.answers import Answer, repeats
-from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.probes import Probe, Way
+from sdp_bench.bench.gate.cases import Case, Probe, Scope, Way
 from sdp_bench.bench.plugins.code import no_exit
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_ref.errors import on_one_line
-from sdp_ref.laws import joined
+from sdp_ref.laws import (
+    Cauchy,
+    DiagonalGaussian,
+    Gaussian,
+    Law,
+    LocationScale,
+    SymmetricStable,
+    joined,
+    unchecked,
+)
 from sdp_ref.rules import Propagator
+
+Array = NDArray[np.float64]
+
+THRESHOLD = 1e-3
+"""A larger drift is a change. A covariance that is 0.5 % too large drifts by 0.005, a mean shifted by 0.2 %
+of a standard deviation by 0.002. Other processors and libraries change float64 moments by about 1e-9.
+"""
+REPEATABLE = 1e-10
+"""Largest relative difference between two calls of a rule without seeds: threads may sum in another order."""
+
+_NULL = 1e-12  # of the largest variance: such directions have standard deviations below 1e-6 of the largest
+_POINT = 1e-18  # of the squared mean: the rounding error of a point mass's variance
+_LARGEST = 1e100  # squares of larger numbers, and their sums, may overflow
+_GAUSSIAN = "Gaussian"
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The distribution that a rule predicts in one case, or the error that it raises."""
+
+    family: str = ""  # ``Gaussian``, ``Cauchy``, ``stable, alpha 1.5``; empty for an error
+    # mean, shape (m,), and covariance (m, m) or variances (m,); locations and squared scales without moments
+    mean: Array = field(default_factory=lambda: np.empty(0))
+    spread: Array = field(default_factory=lambda: np.empty(0))
+    seed: int | None = None  # seed of a sampling rule
+    error: str = ""  # ``UnsupportedError: ...``; empty if there is a prediction
+
+    def __post_init__(self) -> None:
+        if self.error:
+            return
+        shapes = [self.mean.shape, self.mean.shape * 2]
+        if self.mean.ndim != 1 or not self.mean.size or self.spread.shape not in shapes:
+            raise ValueError("the predicted mean and covariance have mismatched shapes")
+        numbers = np.concatenate([self.mean, self.spread.ravel()])
+        if not bool((np.abs(numbers) < _LARGEST).all()):
+            raise ValueError("the predicted moments are not finite")
+        if bool((self.variance < 0).any()):
+            raise ValueError("a predicted variance is negative")
+
+    @classmethod
+    def of(cls, law: Law, seed: int | None = None) -> Answer:
+        """Return the answer of a law, batch 1; a ValueError if its parameters are not finite."""
+        family = type(law).__name__
+        if isinstance(law, Cauchy | SymmetricStable):
+            family = "Cauchy" if isinstance(law, Cauchy) else f"stable, alpha {law.alpha:g}"
+            mean, spread = law.location, law.scale.square().flatten(1)
+        elif isinstance(law, DiagonalGaussian | LocationScale):
+            mean, spread = law.mean, law.variance.flatten(1)
+        else:
+            mean, spread = law.mean, law.covariance
+        if isinstance(law, Gaussian | DiagonalGaussian):
+            family = _GAUSSIAN
+        first = (x[0].detach().double().numpy() for x in (mean.flatten(1), spread))
+        return cls(family, next(first), next(first), seed)
+
+    @cached_property
+    def variance(self) -> Array:
+        return self.spread if self.spread.ndim == 1 else np.diag(self.spread)
+
+    @cached_property
+    def covariance(self) -> Array:
+        return self.spread if self.spread.ndim == 2 else np.diag(self.spread)
+
+    @property
+    def law(self) -> Gaussian | DiagonalGaussian:
+        """The Gaussian with this mean and covariance, batch 1."""
+        mean, spread = torch.from_numpy(self.mean)[None], torch.from_numpy(self.spread)[None]
+        if self.spread.ndim == 1:
+            return unchecked(DiagonalGaussian, mean, spread)
+        return unchecked(Gaussian, mean, spread)
+
+    @property
+    def kind(self) -> str:
+        """Family of the law, or type of the error."""
+        return self.family or self.error.partition(":")[0]
+
+    def __str__(self) -> str:
+        return self.error or f"a {self.family} law"
+
+    def to_json(self) -> dict[str, Any]:
+        if self.error:
+            return {"error": self.error}
+        seed = {} if self.seed is None else {"seed": self.seed}
+        name = "covariance" if self.spread.ndim == 2 else "variance"
+        return {"family": self.family, **seed, "mean": self.mean.tolist(), name: self.spread.tolist()}
+
+    @classmethod
+    def from_json(cls, entry: dict[str, Any]) -> Answer:
+        """Inverse of `to_json`; a KeyError, TypeError or ValueError for anything else."""
+        if "error" in entry:
+            return cls(error=str(entry["error"]))
+        spread = entry["covariance"] if "covariance" in entry else entry["variance"]
+        seed = None if entry.get("seed") is None else int(entry["seed"])
+        return cls(str(entry["family"]), np.array(entry["mean"], float), np.array(spread, float), seed)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Difference of two predictions, relative to the older one; infinite if they are of different kinds."""
+
+    mean: float  # norm of ``L^-1 d`` for a mean that moved by d, in standard deviations
+    covariance: float  # Frobenius norm of ``L^-1 D L^-T`` over sqrt(m), for a covariance that changed by D
+
+    @property
+    def size(self) -> float:
+        size = float(np.max([self.mean, self.covariance]))
+        return np.inf if np.isnan(size) else size  # an overflow is a change
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        return {"mean drift": self.mean, "covariance drift": self.covariance}
+
+
+def drift(old: Answer, new: Answer) -> Drift:
+    """Return the drift from `old` to `new`: 0 if all numbers are equal, or if both are errors of one type.
+
+    L L^T is the older covariance. Numerically null directions, with a variance below 1e-12 of the largest
+    (and 1e-18 of the squared mean), count as if they had that variance: a rule that gives them spread is
+    detected, and rounding errors in these directions are ignored.
+    """
+    if old.kind != new.kind or old.mean.shape != new.mean.shape:
+        return Drift(np.inf, np.inf)
+    if np.array_equal(old.mean, new.mean) and np.array_equal(old.covariance, new.covariance):
+        return Drift(0.0, 0.0)
+    values, vectors = np.linalg.eigh(old.covariance)
+    whitening = vectors / np.sqrt(np.maximum(values, null_variance(old)))
+    shift = whitening.T @ (new.mean - old.mean)
+    change = whitening.T @ (new.covariance - old.covariance) @ whitening
+    return Drift(float(np.linalg.norm(shift)), float(np.linalg.norm(change) / np.sqrt(len(shift))))
+
+
+def null_variance(answer: Answer) -> float:
+    """Return the variance that is negligible compared with the predicted moments."""
+    largest = float(np.linalg.norm(answer.covariance, 2))
+    return max(_NULL * largest, _POINT * float(np.square(answer.mean).sum()), float(np.finfo(float).tiny))
+
+
+def repeats(first: Answer, second: Answer) -> bool:
+    """Return whether two predictions differ by rounding only, `REPEATABLE` of their largest numbers."""
+    if first.error or first.kind != second.kind or first.spread.shape != second.spread.shape:
+        return first.kind == second.kind and bool(first.error)
+    deviation = float(np.sqrt(np.abs(first.variance).max()))
+    pairs = ((first.mean, second.mean, deviation), (first.spread, second.spread, 0.0))
+    return all(
+        bool((np.abs(a - b) <= REPEATABLE * max(np.abs(a).max(), scale)).all()) for a, b, scale in pairs
+    )
+
+
+def common_factor(olds: Sequence[Array], news: Sequence[Array]) -> float | None:
+    """Return k if every new number is k times the old one, to five digits, or None; 1 if nothing changed."""
+    old, new = (np.concatenate([array.ravel() for array in arrays]) for arrays in (olds, news))
+    nonzero = old != 0
+    if not nonzero.any() or (new[~nonzero] != 0).any():
+        return None
+    factors = new[nonzero] / old[nonzero]
+    return float(factors.mean()) if np.ptp(factors) <= 1e-5 * np.abs(factors).max() else None
+
 
 Asked = Propagator | Plugin
 """A rule of the gate."""
@@ -114,30 +284,26 @@ def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
     return found
 
 
-def draws_in(
-    rule: Asked, cases: Sequence[tuple[Cell | Probe, Sequence[int]]]
-) -> list[list[Answer] | OutsideError]:
+def draws_in(rule: Asked, cases: Sequence[tuple[Case, Sequence[int]]]) -> list[list[Answer] | str]:
     """Return the result of `draws` in each case with its seeds, or the error that the rule raises."""
     try:
         return ask(rule, _draws_in, cases) if cases else []
     except OutsideError as error:
-        return [error] * len(cases)
+        return [str(error)] * len(cases)
 
 
-def _draws_in(
-    rule: Propagator, cases: Sequence[tuple[Cell | Probe, Sequence[int]]]
-) -> list[list[Answer] | OutsideError]:
-    found: list[list[Answer] | OutsideError] = []
+def _draws_in(rule: Propagator, cases: Sequence[tuple[Case, Sequence[int]]]) -> list[list[Answer] | str]:
+    found: list[list[Answer] | str] = []
     for case, seeds in cases:
         try:
             with outside():  # a rule may raise any error under other seeds
                 found.append(draws(rule, case, seeds))
         except OutsideError as error:
-            found.append(OutsideError(str(error)))  # without its cause, which another process may not know
+            found.append(str(error))
     return found
 
 
-def draws(rule: Propagator, case: Cell | Probe, seeds: Sequence[int]) -> list[Answer]:
+def draws(rule: Propagator, case: Case, seeds: Sequence[int]) -> list[Answer]:
     """Return a sampling rule's predictions in one case, one per seed; a ValueError if one is not finite."""
     found: list[Answer] = []
     net = case.build()

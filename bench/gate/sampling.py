@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import stdtr
 
-from sdp_bench.bench.gate.answers import THRESHOLD, Answer, Array, null_variance
-from sdp_bench.bench.gate.cells import Cell
-from sdp_bench.bench.gate.probes import Probe
+from sdp_bench.bench.gate.cases import Case
+from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, Array, null_variance
 from sdp_bench.bench.gate.verdict import Status
 from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.oracles.moments.draws import moment_errors
@@ -47,7 +46,7 @@ the covariances along the reference's correlations.
 K = TypeVar("K")
 
 
-def fresh_seeds(spec: str, case: Cell | Probe, draw: int, number: int = DRAWS) -> list[int]:
+def fresh_seeds(spec: str, case: Case, draw: int, number: int = DRAWS) -> list[int]:
     """Return seeds of a rule for one case, derived from a run's seed `draw`."""
     return [case.root.seed(f"gate {draw} {spec} {index}") for index in range(number)]
 
@@ -88,45 +87,35 @@ class Draws:
     # mean and standard deviation of the error; infinite if a draw has no distance, or an infinite one
     error: float = 0.0
     error_sd: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value not in ("", 0.0)}
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Draws of a sampling rule in one case."""
-
-    outputs: int
-    numbers: Array  # see `numbers_of`
-    metric: str = ""  # metric of the errors; empty if there is no oracle
-    errors: Array | None = None  # shape (draws,)
-    noise: float = 0.0  # standard error of the mean error caused by the oracle
+    noise: float = field(default=0.0, compare=False)  # standard error of the error by the oracle; not stored
 
     @property
-    def summary(self) -> Draws:
-        number, mean = len(self.numbers), self.numbers.mean(0).tolist()
-        sd = self.numbers.std(0, ddof=1).tolist()
-        if self.errors is None:
-            return Draws(number, mean, sd)
-        error_sd = float(self.errors.std(ddof=1)) if np.isfinite(self.errors).all() else math.inf
-        return Draws(number, mean, sd, self.metric, float(self.errors.mean()), error_sd)
+    def outputs(self) -> int:
+        """Number of outputs m, with m (m + 3) / 2 columns in addition to the overall ones."""
+        return (math.isqrt(8 * (len(self.mean) - OVERALL) + 9) - 3) // 2
+
+    def to_json(self) -> dict[str, Any]:
+        stored = vars(replace(self, noise=0.0))
+        return {name: value for name, value in stored.items() if value not in ("", 0.0)}
 
 
-def sample_of(
+def summary_of(
     drawn: Sequence[Answer], reference: Answer, oracle: Moments | None = None, metric: str = ""
-) -> Sample:
-    """Return the sample of some draws; `oracle` has the moments for errors in `metric`.
+) -> Draws:
+    """Return the summary of some draws; `oracle` has the moments for errors in `metric`.
 
     Without a `metric` it is KL or, if that is infinite for a draw, Bures.
     """
-    numbers, outputs = numbers_of(drawn, reference), len(reference.mean)
+    numbers = numbers_of(drawn, reference)
+    draws = Draws(len(numbers), numbers.mean(0).tolist(), numbers.std(0, ddof=1).tolist())
     if oracle is None:
-        return Sample(outputs, numbers)
+        return draws
     errors, noise = moment_errors(oracle, [answer.law for answer in drawn], metric or "kl")
-    if not metric and not np.isfinite(errors).all():
-        return sample_of(drawn, reference, oracle, "bures")
-    return Sample(outputs, numbers, metric or "kl", errors, noise)
+    is_finite = bool(np.isfinite(errors).all())
+    if not metric and not is_finite:
+        return summary_of(drawn, reference, oracle, "bures")
+    error_sd = float(errors.std(ddof=1)) if is_finite else math.inf
+    return replace(draws, metric=metric or "kl", error=float(errors.mean()), error_sd=error_sd, noise=noise)
 
 
 @dataclass(frozen=True)
@@ -168,13 +157,13 @@ def p_value(difference: float, stderr: float, freedom: float) -> float:
     return float(2 * stdtr(freedom, -abs(difference) / stderr))
 
 
-def compare(old: Draws, new: Sample) -> list[Evidence]:
+def compare(old: Draws, new: Draws) -> list[Evidence]:
     """Return evidence in one case for changed errors, means, variances and covariances.
 
     Of several outputs, the most significant counts, with its p-value corrected for their number.
     """
     difference, stderr = _differences(old, new)
-    freedom = min(old.number, len(new.numbers)) - 1
+    freedom = min(old.number, new.number) - 1
     found = []
     if old.metric:
         moved, error = _error(old, new)
@@ -189,18 +178,16 @@ def compare(old: Draws, new: Sample) -> list[Evidence]:
     return found
 
 
-def _error(old: Draws, new: Sample) -> tuple[float, float]:
+def _error(old: Draws, new: Draws) -> tuple[float, float]:
     """Return the difference of the errors and its standard error, to which both oracles contribute."""
-    now = new.summary
-    variance = old.error_sd**2 / old.number + now.error_sd**2 / now.number
-    return now.error - old.error, math.sqrt(variance + 2 * new.noise**2)
+    variance = old.error_sd**2 / old.number + new.error_sd**2 / new.number
+    return new.error - old.error, math.sqrt(variance + 2 * new.noise**2)
 
 
-def _differences(old: Draws, new: Sample) -> tuple[Array, Array]:
+def _differences(old: Draws, new: Draws) -> tuple[Array, Array]:
     """Return differences of the numbers and their standard errors; those of variances are relative."""
-    now = new.summary
-    means = np.array([old.mean, now.mean])
-    stderr = np.sqrt(np.square(old.sd) / old.number + np.square(now.sd) / now.number)
+    means = np.array([old.mean, new.mean])
+    stderr = np.sqrt(np.square(old.sd) / old.number + np.square(new.sd) / new.number)
     relative = np.ones_like(stderr)
     # relative to the mean of both, so that swapping them gives the opposite difference
     overall = len(stderr) - OVERALL
@@ -209,11 +196,11 @@ def _differences(old: Draws, new: Sample) -> tuple[Array, Array]:
     return (means[1] - means[0]) / relative, stderr / relative
 
 
-def pooled(old: Mapping[str, Draws], new: Mapping[str, Sample]) -> list[Evidence]:
+def pooled(old: Mapping[str, Draws], new: Mapping[str, Draws]) -> list[Evidence]:
     """Return evidence over all cases for changes that are too small to detect in a single one."""
-    freedom = sum(len(sample.numbers) - 1 for sample in new.values())
+    freedom = sum(draws.number - 1 for draws in new.values())
     found = []
-    errors = [_error(old[key], sample) for key, sample in new.items() if old[key].metric]
+    errors = [_error(old[key], draws) for key, draws in new.items() if old[key].metric]
     if errors:
         difference, stderr = np.array(errors).T
         mean, error = float(difference.mean()), float(np.linalg.norm(stderr)) / len(errors)
@@ -237,14 +224,14 @@ def adjust(evidence: Mapping[K, Sequence[Evidence]], level_share: float = 1.0) -
 
 
 def evidence(
-    old: Mapping[str, Mapping[str, Draws]], new: Mapping[tuple[str, str], Sample]
+    old: Mapping[str, Mapping[str, Draws]], new: Mapping[tuple[str, str], Draws]
 ) -> dict[tuple[str, str], list[Evidence]]:
     """Return evidence for all rules of a run, with p-values adjusted over all of it.
 
     `old` has the baseline's draws by rule and case, `new` those of the rules that changed. The result is by
     rule and case, with an empty key for all cases together.
     """
-    single = {(rule, key): compare(old[rule][key], sample) for (rule, key), sample in new.items()}
+    single = {(rule, key): compare(old[rule][key], draws) for (rule, key), draws in new.items()}
     together = {}
     for rule in dict.fromkeys(rule for rule, _ in new):
         together[rule, ""] = pooled(old[rule], {key: s for (name, key), s in new.items() if name == rule})

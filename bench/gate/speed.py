@@ -8,24 +8,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
 from sdp_bench.bench.datasets.base import stratified_rows
 from sdp_bench.bench.environment import cpu_name
-from sdp_bench.bench.errors import OutsideError, RunFailedError, one_line
+from sdp_bench.bench.errors import OutsideError, RunFailedError, one_line, outside
+from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, Speed
-from sdp_bench.bench.gate.cells import Scope
-from sdp_bench.bench.gate.predictions import Asked, ask
+from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.gate.predictions import Asked
 from sdp_bench.bench.gate.verdict import Finding, Status, Step, Verdict
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.runtime.timing import Ratio
-from sdp_ref.rules import Propagator
 
 KIND = "speed"
 LIMIT = 1.25
@@ -102,11 +101,13 @@ def times(
     A plug-in is timed in its own process, for which `clock` must be picklable. The second result has the
     errors of rules that cannot be timed.
     """
+    plugins = {name: rule for name, rule in rules.items() if isinstance(rule, Plugin)}
     built_in = {name: rule for name, rule in rules.items() if not isinstance(rule, Plugin)}
     found, failed = _measure(built_in, group, rounds, clock)
-    for name in rules.keys() - built_in.keys():
+    for name, plugin in plugins.items():
         try:
-            timed, errors = ask(rules[name], _measure_one, name, group, rounds, clock)
+            with outside():
+                timed, errors = apart(_measure, {name: plugin}, group, rounds, clock, address=plugin.address)
         except OutsideError as error:
             timed, errors = {}, {name: str(error)}
         found |= timed
@@ -114,14 +115,8 @@ def times(
     return found, failed
 
 
-def _measure_one(
-    rule: Propagator, name: str, group: LawGroup, rounds: int, clock: Clock
-) -> tuple[dict[str, Ratios], dict[str, str]]:
-    return _measure({name: rule}, group, rounds, clock)
-
-
 def _measure(
-    rules: Mapping[str, Propagator], group: LawGroup, rounds: int, clock: Clock
+    rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Clock
 ) -> tuple[dict[str, Ratios], dict[str, str]]:
     """Time a regular pass and each rule by turns, on a float64 batch of 8 and without its `prepare`."""
     net = group.net.build().double()
@@ -132,7 +127,8 @@ def _measure(
     works: dict[str, Work] = {_REGULAR: functools.partial(net, inputs)}
     failed: dict[str, str] = {}
     with torch.no_grad():
-        for name, rule in rules.items():
+        for name, asked in rules.items():
+            rule = asked.load() if isinstance(asked, Plugin) else asked
             try:
                 work: Work = functools.partial(prepared(rule, net, seeds_of(rule, keys)), law)
                 work()
@@ -200,7 +196,6 @@ def judge(
 
     A rule is slower if both the lower confidence bound of its median ratio and the ratio of the shortest
     times exceed `LIMIT` times the baseline's, in the first and in two further measurements with more rounds.
-    `step` is called with number, total and name of each step.
     """
     findings: list[Finding] = []
     for number, (net, group) in enumerate(scope.nets.items()):
@@ -250,12 +245,7 @@ def _finding(rule: str, net: str, old: Speed, ratios: Ratios, *, slower: bool) -
         status = Status.BETTER
     text = f"{change:.2f} times the baseline's ratio, at least {bound:.2f} "
     text += f"({median:.3g} regular passes, before {old.median:.3g})"
-    numbers: dict[str, Any] = {
-        "ratio": median,
-        "baseline ratio": old.median,
-        "change": change,
-        "at least": bound,
-    }
+    numbers = {"ratio": median, "baseline ratio": old.median, "change": change, "at least": bound}
     if ratios.waiting > 0.1:
         text += f"; {ratios.waiting:.0%} of the time is waiting, not computing"
         numbers["waiting"] = ratios.waiting

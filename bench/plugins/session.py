@@ -298,15 +298,10 @@ def _inside(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _inside(constant)
 
 
-def _content(code: types.CodeType) -> tuple[Any, ...]:
-    """Return what code does, without where it is written."""
-    constants = tuple(
-        _content(each) if isinstance(each, types.CodeType) else (type(each), repr(each))
-        for each in code.co_consts
-    )
-    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
-    names = code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-    return code.co_code, *counts, *names, constants
+def _content(code: types.CodeType) -> types.CodeType:
+    """Return code without where it is written."""
+    constants = tuple(_content(c) if isinstance(c, types.CodeType) else c for c in code.co_consts)
+    return code.replace(co_consts=constants, co_firstlineno=1, co_linetable=b"")
 
 
 def _globals(code: types.CodeType) -> set[str]:

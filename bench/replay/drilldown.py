@@ -19,7 +19,7 @@ from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
 from sdp_bench.bench.replay.layers import Laws, LayerMoments, layers_of, merged, sample_layers
-from sdp_bench.bench.replay.stored import StoredMeasurement, stored_measurement
+from sdp_bench.bench.replay.replay import StoredMeasurement, stored_measurement
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.errors import UnsupportedError
@@ -53,11 +53,7 @@ class Drilldown:
 
 
 def check(store: Queries, key: str, *, trusted: bool = False) -> None:
-    """Raise a UserError if a measurement has no drill-down; arguments as in `drill`.
-
-    That is so if the key is unknown or ambiguous, and for a reference, a user's net, a measurement without an
-    oracle, or a rule with code that is not trusted.
-    """
+    """Raise the UserError of `drill` for a measurement without a drill-down, before any is made."""
     with suppress(RunFailedError, ValueError):  # reported when the drill-down is made
         _rule_of(stored_measurement(store, key, trusted=trusted))
 
@@ -72,12 +68,9 @@ def _rule_of(found: StoredMeasurement) -> Propagator:
 def drill(store: Queries, key: str, *, trusted: bool = False, previous: Drilldown | None = None) -> Drilldown:
     """Make a stored measurement's laws again, and find the layers in which its error arises.
 
-    `key` is ``unit/rule/metric``, or a prefix of one. `trusted` allows stored code of a plug-in rule to run.
-    The true laws of `previous` are used again if it is of the same unit.
-
-    A UserError is raised if the key is unknown or ambiguous or belongs to a reference, or if rule, metric or
-    oracle have another version now, so that other laws would be made than those measured. A RunFailedError is
-    raised if weights or data are missing; see `sdp_bench.bench.replay.stored.StoredMeasurement`.
+    The true laws of `previous` are used again if it is of the same unit. Other arguments and errors are those
+    of `sdp_bench.bench.replay.replay.stored_measurement`. A UserError is also raised for a reference, and if
+    rule, metric or oracle have another version now, so that other laws would be made than those measured.
     """
     made = stored_measurement(store, key, trusted=trusted)
     first, rule = made.first, _rule_of(made)
@@ -105,7 +98,7 @@ def drill(store: Queries, key: str, *, trusted: bool = False, previous: Drilldow
         key=f"{first['unit']}/{first['rule']}/{first['metric']}",
         record=first,
         components=made.rows,
-        noise=made.group.noise.family,
+        noise=made.place[0].noise.family,
         net=made.net,
         oracle=oracle,
         prediction=prediction,

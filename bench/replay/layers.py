@@ -142,11 +142,9 @@ class Layer(nn.Module):
     @property
     def exact(self) -> bool:
         """Whether the moments of its output have a formula for a Gaussian input."""
-        if len(self.parts) > 1:
-            return False
-        part = self.parts[0]
-        kind = type_before_parametrizations(part)
-        return kind in (*AFFINE, *IDENTITIES) or (kind in ELEMENTWISE and activation_of(part).moments)
+        part, *others = self.parts
+        is_elementwise = not others and type_before_parametrizations(part) in ELEMENTWISE
+        return self.affine or (is_elementwise and activation_of(part).moments)
 
     @property
     def affine(self) -> bool:

@@ -1,11 +1,12 @@
-"""Stored measurements made again: one, step by step, or a random share of a results file."""
+"""Stored measurements made again from a results file: one, step by step, or a random share of the file."""
 
 from __future__ import annotations
 
+import functools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,24 +16,198 @@ from torch import Tensor
 from sdp_bench.bench.errors import RunFailedError, UserError, one_line
 from sdp_bench.bench.executors import WorkerError
 from sdp_bench.bench.executors.local import Limits, apart
+from sdp_bench.bench.experiments import chosen
+from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.law_group import LawGroup, measured
+from sdp_bench.bench.experiments.own_net import own_experiment
+from sdp_bench.bench.identity import SeedRoot, digest
+from sdp_bench.bench.manifests import METHODS
+from sdp_bench.bench.metrics.oracle import Oracle, Prediction
+from sdp_bench.bench.metrics.references import ORACLE_AGAIN, Reference
+from sdp_bench.bench.nets.net import Net, net_from_bytes
+from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.bench.plugins.plugin import plugin_of
-from sdp_bench.bench.replay.stored import (
-    check_trust,
-    groups_of,
-    net_of,
-    plugins_of,
-    settings_of,
-    stored_measurement,
-)
+from sdp_bench.bench.plugins.code import UNTRUSTED
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.results.record import Cell, Record
+from sdp_bench.bench.results.record import Record, Run
 from sdp_bench.bench.rules import is_address
 from sdp_bench.bench.runs.driver import run_group
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Settings
 from sdp_bench.bench.text import printable
 from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.laws import Law
+from sdp_ref.rules import Propagator
+
+
+@dataclass(frozen=True, eq=False)
+class StoredMeasurement:
+    """A stored measurement that can be made again.
+
+    `rows`: its components as stored, see `Queries.find`. `settings`: those of its `run`. The group, and with
+    it the input, is loaded when it is first used: a RunFailedError is raised if the key of the oracle cannot
+    be reproduced, for example because the data have changed.
+    """
+
+    rows: list[dict[str, Any]]
+    run: Run
+    settings: Settings
+    net: Net
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The first component as stored."""
+        return self.rows[0]
+
+    @functools.cached_property
+    def place(self) -> tuple[LawGroup, int]:
+        """The group that it was measured in, and the position of its input there.
+
+        Rules get the same batch again, because another batch size may round differently.
+        """
+        key = self.first["unit"]
+        for group in groups_of(self.run, self.settings, [self.net]):
+            for place, subject in enumerate(group.subjects):
+                if subject.key.hex == key:
+                    return group, place
+        raise RunFailedError(
+            f"net, input or settings no longer give the key {key}; the data or code has changed"
+        )
+
+    @functools.cached_property
+    def oracle(self) -> Oracle:
+        """Its samples are drawn when they are first used."""
+        group, place = self.place
+        sampling = group.settings.sampling
+        return Oracle(group.net.build(), group.law[place], group.subjects[place].key, sampling)
+
+    @property
+    def rule(self) -> Propagator | Reference:
+        """The measured rule or reference; a ValueError if it does not exist."""
+        return self.settings.rule(self.first["rule"])
+
+    def prediction(self, oracle: Oracle) -> tuple[Prediction, float]:
+        """Return the prediction, from the same batch of inputs as before, and its time (s) per input."""
+        group, place = self.place
+        return group.predictor(self.first["rule"], oracle.net, group.law)(oracle, place)
+
+
+def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> StoredMeasurement:
+    """Find a stored measurement that can be made again.
+
+    `key` is ``unit/rule/metric`` as in the exported table, or a prefix of one. `trusted` allows the stored
+    code of a plug-in rule or of a user's net to run. Raises UserError if the key is unknown or ambiguous, the
+    measurement has no oracle, or it needs code that is not trusted, and RunFailedError without weights.
+    """
+    rows = _one(store.find(key), key, ("unit", "rule", "metric"), "measurement")
+    first = rows[0]
+    stored_run = store.run(first["run"])
+    plugin = plugin_of(first["rule"], plugins_of(stored_run))
+    if plugin:
+        check_trust(plugin, trusted=trusted)
+    if first["net"] is None:
+        raise UserError("this measurement has no oracle; run its experiment again to repeat it")
+    if first["weights"] is None:
+        raise RunFailedError("the results do not contain the weights of this net; there is nothing to replay")
+    net = net_of(first["weights"], trusted=trusted)
+    return StoredMeasurement(rows, stored_run, settings_of(stored_run, trusted=trusted), net)
+
+
+def check_trust(plugin: Plugin, *, trusted: bool) -> None:
+    """Raise a UserError if the stored code of a plug-in rule is not `trusted`."""
+    if not trusted:
+        raise UserError(f"rule '{plugin.name}' is not built in: the code of {plugin.address} {UNTRUSTED}")
+
+
+def net_of(weights: bytes, *, trusted: bool) -> Net:
+    """Return a stored net, as :func:`check_trust` allows."""
+    net = net_from_bytes(weights, "stored")
+    if not isinstance(net, OwnNet):
+        return net
+    if not trusted:
+        raise UserError(
+            f"the code of the net {net.architecture.name} {UNTRUSTED}, and `sdp-bench validate --net` "
+            "measures it from its file"
+        )
+    return net.as_trusted()
+
+
+def _one(rows: list[dict[str, Any]], key: str, columns: tuple[str, ...], noun: str) -> list[dict[str, Any]]:
+    """Return the rows with this key, or those of the only key that begins with it; a UserError otherwise."""
+    names = ["/".join(str(row[column]) for column in columns) for row in rows]
+    found = [key] if key in names else sorted(set(names))
+    if not found or not key:
+        raise UserError(f"no {noun} has a key that begins with '{key}'; results.csv lists them")
+    if len(found) > 1:
+        shown = "\n  ".join(found[:10]) + ("\n  ..." if len(found) > 10 else "")
+        raise UserError(f"'{key}' begins the keys of {len(found)} {noun}s; name one:\n  {shown}")
+    return [row for row, name in zip(rows, names, strict=True) if name == found[0]]
+
+
+def groups_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> list[LawGroup]:
+    """Return the groups of a stored run that have an oracle, for some of its nets.
+
+    Without nets, return the groups of experiments that bring their own.
+    """
+    groups: list[Group] = []
+    for net in nets:
+        if isinstance(net, OwnNet):
+            own, own_settings, _ = own_experiment(net, settings)
+            groups += plan_of([own], own_settings, [net]).groups
+    plain = [net for net in nets if not isinstance(net, OwnNet)]
+    if plain or not nets:
+        experiments = [each for each in chosen(list(stored_run.experiments)) if each.has_oracle]
+        groups += plan_of(experiments, settings, plain).groups
+    return [group for group in groups if isinstance(group, LawGroup)]
+
+
+def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:
+    """Return the settings of a stored run.
+
+    Planning a run tries all rules. Rules with stored code are therefore left out unless they are `trusted`.
+    """
+    settings = Settings.from_dict(stored_run.settings)
+    if trusted:
+        return replace(settings, plugins=tuple(each.as_trusted() for each in settings.plugins))
+    names = {plugin.name for plugin in settings.plugins}
+    rules = settings.rules and tuple(rule for rule in settings.rules if rule not in names)
+    return replace(settings, rules=rules, plugins=())
+
+
+def plugins_of(stored_run: Run) -> tuple[Plugin, ...]:
+    """Return the plug-in rules of a run; their code is not run."""
+    return Settings.from_dict(stored_run.settings).plugins
+
+
+def description(store: Queries, prefix: str) -> dict[str, Any]:
+    """Return how an oracle of a results file was made, without drawing it again.
+
+    `prefix` is the key of the oracle (the first part of a measurement's key), or a prefix of it. The result
+    includes the metrics measured against the oracle, the results of a second, independent oracle if the run
+    had one as a reference, the run's versions, and a hash of all entries. A UserError is raised if the key is
+    unknown or ambiguous.
+    """
+    rows = _one([row for row in store.find(prefix) if row["net"]], prefix, ("unit",), "oracle")
+    first = rows[0]
+    key, run = str(first["unit"]), store.run(first["run"])
+    again = [row for row in rows if row["rule"] == ORACLE_AGAIN.name]
+    content = {
+        "key": key,
+        **{name: first[name] for name in ("net", "input", "sigma")},
+        "method": METHODS[first["sampler"]],
+        **{name: first[name] for name in ("sampler", "samples")},
+        "precision": sorted({row["precision"] for row in rows if row["precision"]}),
+        "seed": SeedRoot(key).seed("oracle"),
+        "metrics": sorted({row["metric"] for row in rows}),
+        "second draw": [
+            {name: row[name] for name in ("metric", "component", "value", "floor95", "stderr")}
+            for row in again
+        ],
+        "run": run.id,
+        "versions": run.environment,
+    }
+    return {**content, "hash": digest(content)[:16]}
 
 
 def replay(
@@ -40,20 +215,19 @@ def replay(
 ) -> list[tuple[Record, Record]]:
     """Make one stored measurement again from its net, input and seeds.
 
-    Return pairs of the stored and the new record, one for each component. `key` is ``unit/rule/metric`` as
-    in the exported table, or a prefix of one. `say` is called with lines that describe each step. `trusted`
-    allows stored code of a plug-in rule to run. Errors are those of
-    `sdp_bench.bench.replay.stored.stored_measurement`.
+    Return pairs of the stored and the new record, one for each component. `say` is called with lines that
+    describe each step. Other arguments and errors are those of `stored_measurement`.
     """
     made = stored_measurement(store, key, trusted=trusted)
-    first, net, subject, location = made.first, made.net, made.subject, made.location
+    first, net, (group, place) = made.first, made.net, made.place
+    subject, location = group.subjects[place], group.locations[place]
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
     accuracy = "" if net.accuracy is None else f", accuracy {net.accuracy:.3f}"
     say(f"        {net.recipe}{accuracy}")
     values = f": {_row(location)}" if location.ndim == 1 else ""
-    noise = made.group.noise
+    noise = group.noise
     under = "" if noise == GAUSSIAN else f"{noise.name} noise, "
-    say(f"input   row {subject.row}{values}, {under}{noise.parameter} {made.group.sigma:g}")
+    say(f"input   row {subject.row}{values}, {under}{noise.parameter} {group.sigma:g}")
     oracle = made.oracle
     law = subject.key
     say(f"oracle  {law.hex}: {law.samples} samples ({law.sampler}), {oracle.precision}")
@@ -111,10 +285,10 @@ def replay_share(
 
     A measurement is one metric of one rule for one unit. The share is at least one measurement. Each group
     runs in a separate process within `limits`, and `on_group` gets the number of finished groups, the number
-    of all groups, and a title. The code of plug-in rules and of a user's nets runs only if it is `trusted`.
+    of all groups, and a title.
 
     Raises UserError if there is no measurement against an oracle, or the drawn ones need code that is not
-    trusted or that has the name of a built-in rule.
+    `trusted` or that has the name of a built-in rule.
     """
     names = ["unit", "rule", "metric_spec"]
     frame = store.frame(*map(store.run, store.runs()))
@@ -170,39 +344,35 @@ _NO_WEIGHTS = "the results do not contain the nets' weights, so they cannot be m
 
 
 def _differences(group: LawGroup | None, rows: pd.DataFrame, limits: Limits | None) -> Iterator[str]:
-    stored: dict[Cell, dict[str, Any]] = {}
-    for row in rows.to_dict("records"):
-        cell = row["unit"], row["rule"], row["metric_spec"]
-        stored.setdefault(cell, {})[row["component"]] = row
+    stored: dict[tuple[str, str, str, str], Mapping[Any, Any]] = {
+        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row
+        for row in rows.to_dict("records")
+    }
+    cells = dict.fromkeys(key[:3] for key in stored)
     if group is None:
-        for cell in stored:
-            yield f"{'/'.join(cell)}: its experiment has no such measurement"
+        yield from (f"{'/'.join(cell)}: its experiment has no such measurement" for cell in cells)
         return
     try:
-        result = apart(run_group, group, frozenset(stored), limits=limits)
+        result = apart(run_group, group, frozenset(cells), limits=limits)
     except WorkerError as error:
         yield f"{group.title}: {one_line(error)}"
         return
-    again: dict[Cell, dict[str, Record]] = {cell: {} for cell in stored}
-    for record in result.records:
-        again[record.unit, record.rule, record.metric][record.component or ""] = record
+    again = {(each.unit, each.rule, each.metric, each.component or ""): each for each in result.records}
     reasons = {(failure.unit, failure.rule): failure.error for failure in result.failures}
-    for cell, components in stored.items():
-        name = "/".join(cell)
-        if not again[cell]:
-            reason = reasons.get(cell[:2]) or reasons.get((cell[0], None), "no result")
-            yield f"{name}: cannot be measured again: {reason}"
-            continue
-        versions = group.versions_of(cell[1], cell[2])
-        for component in sorted(components.keys() | again[cell].keys()):
-            if reason := _difference(components.get(component), again[cell].get(component)):
-                old = components.get(component, {}).get("fingerprint")
-                other = old not in (None, versions)
-                note = f" (stored with {old}; this version has {versions})" if other else ""
-                yield f"{name} {component}".rstrip() + f": {reason}{note}"
+    missing = cells.keys() - {key[:3] for key in again}
+    for unit, rule, metric in sorted(missing):
+        reason = reasons.get((unit, rule)) or reasons.get((unit, None), "no result")
+        yield f"{unit}/{rule}/{metric}: cannot be measured again: {reason}"
+    for key in sorted(stored.keys() | again.keys()):
+        unit, rule, metric, component = key
+        if key[:3] not in missing and (reason := _difference(stored.get(key), again.get(key))):
+            old, versions = stored.get(key, {}).get("fingerprint"), group.versions_of(rule, metric)
+            other = old not in (None, versions)
+            note = f" (stored with {old}; this version has {versions})" if other else ""
+            yield f"{unit}/{rule}/{metric} {component}".rstrip() + f": {reason}{note}"
 
 
-def _difference(stored: Mapping[str, Any] | None, again: Record | None) -> str:
+def _difference(stored: Mapping[Any, Any] | None, again: Record | None) -> str:
     """Describe a difference larger than rounding; empty without one."""
     if stored is None:
         return "is missing from the file"

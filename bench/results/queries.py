@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.results import schema
 from sdp_bench.bench.results.record import Run, Selection, StoredNet
-from sdp_bench.bench.results.tables import Tables, filled, texts, to_rows
+from sdp_bench.bench.results.tables import Tables, category, filled, texts, to_rows
 from sdp_ref.rules import Traits
 
 _FRAME = (
@@ -172,7 +172,7 @@ class Queries(ABC):
         }
         seed = pd.Series(nets["seed"].array.take(at, allow_fill=True)).fillna(units["seed"])
         recipe = pd.Series(nets["recipe_label"].array.take(at, allow_fill=True)).astype(object)
-        return units.assign(**own, seed=seed, recipe=_category(recipe.fillna(units["design"].astype(object))))
+        return units.assign(**own, seed=seed, recipe=category(recipe.fillna(units["design"].astype(object))))
 
     def frame(self, *runs: Run) -> pd.DataFrame:
         """Return the measurements of the experiments of some runs, the oldest run first.
@@ -191,7 +191,7 @@ class Queries(ABC):
         records = records[here].reset_index(drop=True)
         for name in records.select_dtypes("category"):
             records[name] = records[name].cat.remove_unused_categories()
-        records["component"] = filled(records["component"]).cat.remove_unused_categories()
+        records["component"] = filled(records["component"])
         keys_of_units = pd.Index(units["key"].astype(object))
         at, members_at = (
             keys_of_units.get_indexer(column.array.categories)[column.array.codes]
@@ -214,7 +214,7 @@ class Queries(ABC):
         rules = self.table("rules").set_index("spec").loc[list(rule.categories)]
         columns: dict[str, Any] = {"experiment": texts(experiment, list(chosen))}
         columns |= {name: units[name].array.take(at[rows]) for name in _OF_UNITS}
-        columns["rule_label"] = _category(rules["label"].astype(object)).array.take(rule.codes[rows])
+        columns["rule_label"] = category(rules["label"].astype(object)).array.take(rule.codes[rows])
         columns["sampling"] = rules["sampling"].array.take(rule.codes[rows])
         for name in ("marginal", "reference"):
             columns[name] = rules[name].to_numpy(bool)[rule.codes[rows]]
@@ -227,11 +227,6 @@ class Queries(ABC):
 def _dicts(frame: pd.DataFrame) -> list[dict[str, Any]]:
     names = [str(name) for name in frame]
     return [dict(zip(names, row, strict=True)) for row in to_rows(frame)]
-
-
-def _category(column: pd.Series) -> pd.Series:
-    codes, known = pd.factorize(column)
-    return pd.Series(texts(codes, list(known)), index=column.index)
 
 
 def _group(unit: dict[str, Any]) -> str:

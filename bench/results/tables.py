@@ -42,23 +42,12 @@ def arrow_schema(table: str) -> pa.Schema:
 
 
 def from_rows(table: str, rows: Iterable[Row]) -> pd.DataFrame:
-    """Convert rows, in the order of the table's columns.
-
-    Raises ValueError if a value has the wrong type.
-    """
+    """Convert rows of a file; raises ValueError if a value has the wrong type."""
     import pyarrow as pa
 
     known = arrow_schema(table)
-    coded = pa.schema(
-        [
-            field.with_type(pa.dictionary(pa.int32(), pa.string())) if field.type == pa.string() else field
-            for field in known
-        ]
-    )
     batches, rows = [], iter(rows)
     while batch := list(itertools.islice(rows, _BATCH)):
-        if len(batch[0]) != len(known):
-            raise ValueError(f"table {table} has rows of {len(batch[0])} values instead of {len(known)}")
         arrays = []
         for field, values in zip(known, zip(*batch, strict=True), strict=True):
             try:
@@ -66,8 +55,8 @@ def from_rows(table: str, rows: Iterable[Row]) -> pd.DataFrame:
             except (pa.ArrowException, OverflowError) as error:
                 raise ValueError(f"table {table} has a wrong {field.name}: {error}") from error
             arrays.append(array.dictionary_encode() if field.type == pa.string() else array)
-        batches.append(pa.RecordBatch.from_arrays(arrays, schema=coded))
-    return from_arrow(pa.Table.from_batches(batches, coded))
+        batches.append(pa.RecordBatch.from_arrays(arrays, known.names))
+    return from_arrow(pa.Table.from_batches(batches) if batches else known.empty_table())
 
 
 def from_arrow(table: pa.Table) -> pd.DataFrame:
@@ -91,43 +80,32 @@ def to_arrow(table: str, frame: pd.DataFrame) -> pa.Table:
     """Convert a frame to Arrow, with the types of :func:`arrow_schema` and missing values as null."""
     import pyarrow as pa
 
-    known = arrow_schema(table)
-    arrays = [
-        pa.array(
-            frame[field.name].astype(object) if field.type != pa.float64() else frame[field.name].to_numpy(),
-            field.type,
-            from_pandas=True,
-        )
-        for field in known
-    ]
-    return pa.Table.from_arrays(arrays, schema=known)
+    plain = pa.Table.from_pandas(frame, arrow_schema(table), preserve_index=False)
+    return plain.replace_schema_metadata()
 
 
 def to_rows(frame: pd.DataFrame) -> Iterator[Row]:
     """Yield the rows as Python objects, None where a value is missing."""
     for start in range(0, len(frame), _BATCH):
-        part = frame.iloc[start : start + _BATCH]
-        yield from zip(
-            *(part[name].astype(object).where(part[name].notna(), None).tolist() for name in part),
-            strict=True,
-        )
+        part = frame.iloc[start : start + _BATCH].astype(object)
+        yield from part.where(part.notna(), None).itertuples(index=False, name=None)
 
 
 def texts(codes: NDArray[np.integer[Any]], known: Sequence[str]) -> pd.Categorical:
     """Make categories in alphabetical order from codes of distinct texts; -1 is a missing text."""
-    ordered = sorted(known)
-    place = {text: number for number, text in enumerate(ordered)}
-    # Code -1 selects the last element. The type is the smallest, as for the categories.
-    moved = np.array([*(place[text] for text in known), -1], np.min_scalar_type(-len(known) - 1))
-    return pd.Categorical.from_codes(moved[codes], pd.Index(ordered, dtype="str"))
+    unordered = pd.Categorical.from_codes(codes, pd.Index(list(known), dtype="str"))
+    return unordered.reorder_categories(pd.Index(sorted(known), dtype="str"))
+
+
+def category(column: pd.Series) -> pd.Series:
+    """Return a column of text as categories in alphabetical order."""
+    codes, known = pd.factorize(column)
+    return pd.Series(texts(codes, list(known)), index=column.index)
 
 
 def filled(column: pd.Series) -> pd.Series:
     """Return a column of text as categories in alphabetical order, with an empty text for missing values."""
-    codes, known = pd.factorize(column)
-    named = dict.fromkeys([*map(str, known), ""])
-    places = list(named)
-    return pd.Series(texts(np.where(codes < 0, places.index(""), codes), places), index=column.index)
+    return category(column.astype(object).fillna(""))
 
 
 def check(name: str, frame: pd.DataFrame) -> None:

@@ -60,14 +60,8 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
     """Return the cells of some groups with stored records of the current versions."""
-    marks = {cell: group.versions_of(cell[1], cell[2]) for group in groups for cell in group.cells}
-    units = {unit for unit, _, _ in marks}
-    measured = store.measured(units)
-    return frozenset(
-        (unit, rule, metric)
-        for unit, rule, metric, mark in measured
-        if marks.get((unit, rule, metric)) == mark
-    )
+    wanted = {(*cell, group.versions_of(cell[1], cell[2])) for group in groups for cell in group.cells}
+    return frozenset(row[:3] for row in wanted & store.measured(unit for unit, *_ in wanted))
 
 
 def store_result(store: Store, run: int, group: Group, result: GroupResult, cells: Sequence[Cell]) -> None:

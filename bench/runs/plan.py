@@ -90,10 +90,7 @@ def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequenc
         left_out |= dict.fromkeys(expansion.left_out)
         if expansion.groups:
             cells = [cell for group in expansion.groups for cell in group.cells]
-            metrics, rules = (
-                dict.fromkeys(cell[2] for cell in cells),
-                dict.fromkeys(cell[1] for cell in cells),
-            )
+            _, rules, metrics = (dict.fromkeys(names) for names in zip(*cells, strict=True))
             ordered = list(rules) if experiment.has_oracle else sorted(rules, key=experiment.rules.index)
             selections[experiment.name] = Selection(tuple(metrics), tuple(ordered))
         for group in expansion.groups:

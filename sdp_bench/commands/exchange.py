@@ -130,7 +130,7 @@ def diff(a: Path, b: Path) -> None:
 
     Measurements that differ only in versions or in the time of the rule are counted separately.
     """
-    from sdp_bench.bench.results.comparison import compare
+    from sdp_bench.bench.results.exchange import compare
     from sdp_bench.bench.results.store import Store
 
     with Store(a) as first, Store(b) as second:

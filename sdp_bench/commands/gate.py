@@ -181,7 +181,7 @@ def show(key: str, database: Path | None, manifests: Path | None) -> None:
     from sdp_bench.bench import manifests as library
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.files import as_text
-    from sdp_bench.bench.replay.stored import description
+    from sdp_bench.bench.replay.replay import description
     from sdp_bench.bench.results.store import Store
 
     if database is None:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.cases import Scope
 from sdp_bench.bench.manifests import MANIFESTS, load
 from sdp_bench.commands.gate import check
 from tests.project import ROOT

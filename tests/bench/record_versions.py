@@ -18,8 +18,8 @@ import sdp_ref as sr
 from sdp_bench.bench.errors import RefusedError
 from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.experiments.versions import of_rule
+from sdp_bench.bench.gate.cases import Probe, Way, probes
 from sdp_bench.bench.gate.predictions import answers
-from sdp_bench.bench.gate.probes import Probe, Way, probes
 from sdp_bench.bench.identity import OracleKey, Sampling
 from sdp_bench.bench.metrics import metric, metrics, oracle
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction

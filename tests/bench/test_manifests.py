@@ -22,7 +22,7 @@ from sdp_bench.bench.manifests import (
     verify,
 )
 from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.replay import stored as stored_oracles
+from sdp_bench.bench.replay import replay as stored_oracles
 from sdp_bench.bench.results.store import Store
 from tests.bench.conftest import TINY, change
 

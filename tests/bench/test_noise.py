@@ -23,7 +23,7 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise, noise_of, restored, stored
-from sdp_bench.bench.replay.stored import stored_measurement
+from sdp_bench.bench.replay.replay import stored_measurement
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.settings import Settings, Size
@@ -228,7 +228,7 @@ def test_a_stored_run_is_replayed_when_the_file_of_its_noise_is_gone(tmp_path):
     assert torch.allclose(made.oracle.law.variance, 0.25 * torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
     law = made.prediction(made.oracle)[0].law
     assert torch.isfinite(law.covariance).all()
-    assert made.subject.key.hex == row["unit"]
+    assert made.oracle.key.hex == row["unit"]
 
 
 def test_scales_of_a_csv_file_belong_to_all_inputs_or_to_each_of_them(tmp_path):

@@ -15,9 +15,8 @@ from sdp_bench.bench.environment import threads
 from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.gate import accuracy
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
-from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.cases import Scope, probes
 from sdp_bench.bench.gate.predictions import predict
-from sdp_bench.bench.gate.probes import probes
 from sdp_bench.bench.gate.verdict import ALL_CASES
 from sdp_ref.conformance import CHECKS
 from sdp_ref.laws.gaussian import AnyGaussian

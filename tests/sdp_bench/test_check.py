@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from sdp_bench.bench import manifests
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate.baseline import Speed, read, write
-from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.cases import Scope
 from sdp_bench.commands.gate import check
 from tests.bench.gate.gate_rules import few_cells, write_rule
 

@@ -1,5 +1,3 @@
-import os
-
 import pytest
 from click.testing import CliRunner
 
@@ -33,14 +31,3 @@ def test_more_workers_than_cores_are_not_begun_and_that_is_said(command, cores, 
     assert said in done.stderr.splitlines()
     assert "no workers here" in str(done.exception) + done.stderr
     assert 1 <= max(begun) <= cores
-
-
-@pytest.mark.parametrize(
-    ("text", "most"), [("150000 100000", 2), ("50000 100000", 1), ("max 100000", None), ("", None)]
-)
-def test_a_container_has_the_cores_of_its_quota(text, most, tmp_path, monkeypatch):
-    quota = tmp_path / "cpu.max"
-    quota.write_text(text)
-    monkeypatch.setattr(environment, "CPU_QUOTA", quota)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert environment.cores() == (most or 8)

@@ -10,7 +10,7 @@ from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.net import best_classifier, inputs_of, net_from_bytes, stored
 from sdp_bench.bench.replay import replay
-from sdp_bench.bench.replay import stored as stored_measurements
+from sdp_bench.bench.replay import replay as stored_measurements
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings, Size

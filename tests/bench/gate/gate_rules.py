@@ -4,9 +4,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.gate.baseline import read, write
-from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.gate.cases import probes as all_probes
 from sdp_bench.bench.gate.check import make
-from sdp_bench.bench.gate.probes import probes as all_probes
 
 RULE = """
 import sdp_ref as sr

@@ -11,10 +11,9 @@ import pytest
 from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate import report, sampling, speed
-from sdp_bench.bench.gate.answers import THRESHOLD, Answer, common_factor, drift, repeats
 from sdp_bench.bench.gate.baseline import Speed, read, write
 from sdp_bench.bench.gate.check import Options, Outcome, check, make, rules_of, update
-from sdp_bench.bench.gate.predictions import draws
+from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, common_factor, draws, drift, repeats
 from sdp_bench.bench.gate.sampling import SIGNIFICANCE, Evidence, adjust, p_value
 from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Verdict, exit_code
@@ -382,9 +381,9 @@ def test_errors_of_a_singular_sampler_go_by_bures():
     cell = next(iter(SCOPE.cells.values()))
     seeds = sampling.fresh_seeds(rule.spec, cell, 0, 16)
     (reference,) = draws(rule, cell, [1])
-    found = sampling.sample_of(draws(rule, cell, seeds), reference, cell.fresh_moments(0))
-    assert found.metric == found.summary.metric == "bures"
-    assert math.isfinite(found.summary.error)
+    found = sampling.summary_of(draws(rule, cell, seeds), reference, cell.fresh_moments(0))
+    assert found.metric == "bures"
+    assert math.isfinite(found.error)
     assert found.noise > 0
 
 

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.gate.answers import Answer, drift
-from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.cases import Scope, probes
 from sdp_bench.bench.gate.check import Options, check
-from sdp_bench.bench.gate.predictions import answers
-from sdp_bench.bench.gate.probes import probes
+from sdp_bench.bench.gate.predictions import Answer, answers, drift
 from sdp_bench.bench.gate.verdict import ALL_CASES, Status
 from tests.bench.gate.gate_rules import baseline_of, few_cells
 

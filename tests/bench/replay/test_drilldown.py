@@ -7,7 +7,7 @@ import torch
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.replay.drilldown import drill, rule_errors, true_moments
-from sdp_bench.bench.replay.stored import stored_measurement
+from sdp_bench.bench.replay.replay import stored_measurement
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
 from sdp_ref.graph.trace import Net

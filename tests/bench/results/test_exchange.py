@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results import exchange, tables
-from sdp_bench.bench.results.comparison import compare
+from sdp_bench.bench.results.exchange import compare
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.bench.results.schema import TABLES

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.results.record import Failure, Record
+from sdp_bench.bench.results.record import Failure, Record, impossible
 from sdp_bench.bench.results.schema import APPLICATION, SCHEMA
 from sdp_bench.bench.results.store import Store
 from tests.bench.conftest import begin
@@ -47,19 +47,13 @@ def test_records_come_back_as_they_went_in(path, plan):
         {"floor": -1.0},
         {"floor95": float("inf")},
         {"stderr": -1e-3},
-        {"fingerprint": None},
         {"metric": "tv_class", "value": 1.001},
         {"metric": "w1", "value": float("inf")},
     ],
 )
-def test_what_cannot_be_is_not_written(path, plan, change):
-    unit = plan.members[0][1]
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        store.write_group(number, [record(unit)], [], [place(unit)])
-        with pytest.raises(RunFailedError, match="not written to"):
-            store.write_group(number, [dataclasses.replace(record(unit), **change)], [], [place(unit)])
-        assert [row["value"] for row in store.find(unit)] == [0.5]
+def test_what_cannot_be_is_recognised(change):
+    assert not impossible(record("unit"))
+    assert impossible(dataclasses.replace(record("unit"), **change))
 
 
 def test_rounding_puts_nothing_out_of_range(path, plan):

@@ -1,9 +1,10 @@
-"""Small nets and laws on which the gate compares predictions without an oracle.
+"""The cases in which the gate compares rules: cells with an oracle, and probes without one.
 
-The committed nets are chains of ReLU under independent Gaussian noise. Probes cover the other features: other
-activations and layers, deep and wide nets, correlated and singular input, images, residual sums, little and
-much noise, laws without moments, float32, and other ways to call a rule (`Way`). Weights are binary fractions
-from a fixed generator, which are equal on all machines and need not be stored.
+The committed nets of the cells are chains of ReLU under independent Gaussian noise. Probes are small nets and
+laws with the other features: other activations and layers, deep and wide nets, correlated and singular input,
+images, residual sums, little and much noise, laws without moments, float32, and other ways to call a rule
+(`Way`). Weights are binary fractions from a fixed generator, which are equal on all machines and need not be
+stored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.environment import threads
-from sdp_bench.bench.identity import SeedRoot, digest
+from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.identity import OracleKey, SeedRoot, digest
+from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
+from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
+from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined
 
 _INPUTS, _WIDTH, _OUTPUTS = 3, 8, 2
@@ -197,3 +203,74 @@ def probes() -> tuple[Probe, ...]:
         Probe(name, functools.partial(_built, make, seed, law.location.dtype), law, *way)
         for name, make, seed, law, *way in (*table, *ways)
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One input of a net under one noise."""
+
+    group: LawGroup
+    index: int  # of the input in the group
+
+    @property
+    def root(self) -> OracleKey:
+        """Key of the oracle, from which the seeds of sampling rules are derived."""
+        return self.group.subjects[self.index].key
+
+    @property
+    def key(self) -> str:
+        return self.root.hex
+
+    @property
+    def name(self) -> str:
+        """Display name: ``4-100-3 seed 0 sigma 0.1, row 42``."""
+        return f"{self.group.title}, row {self.group.subjects[self.index].row}"
+
+    @property
+    def law(self) -> Law:
+        """Law of the input, batch 1, float32."""
+        return self.group.law[self.index]
+
+    def build(self) -> nn.Module:
+        """Return the net in float64, as in the experiments."""
+        return self.group.net.build().double()
+
+    def fresh_moments(self, draw: int) -> Moments:
+        """Return the moments of fresh samples of its oracle, seeded by `draw`."""
+        oracle = Oracle(self.group.net.build(), self.law, self.root, self.group.settings.sampling)
+        return Moments.from_samples(oracle.redrawn(f"gate {draw}"), independent_blocks(oracle.sampler))
+
+
+Case = Cell | Probe
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """The rules that are checked by default, and the cells and probes in which they are compared."""
+
+    rules: tuple[str, ...]
+    groups: tuple[LawGroup, ...]
+    probes: tuple[Probe, ...]
+
+    @classmethod
+    def of_ci(cls) -> Scope:
+        """Return the cells of continuous integration, and all probes."""
+        # The cells do not depend on the rules, and a broken rule must not prevent their construction.
+        return cls(ci.RULES, tuple(ci.groups([ORACLE_MOMENTS.name])), probes())
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        cells = [Cell(group, index) for group in self.groups for index in range(len(group.subjects))]
+        return {cell.key: cell for cell in cells}
+
+    @cached_property
+    def cases(self) -> dict[str, Case]:
+        return {**self.cells, **{probe.key: probe for probe in self.probes}}
+
+    @cached_property
+    def nets(self) -> dict[str, LawGroup]:
+        """The first group of each net, on which rules are timed, by display name: ``4-100-3 seed 0``."""
+        found: dict[str, LawGroup] = {}
+        for group in self.groups:
+            found.setdefault(f"{group.net.architecture.label} seed {group.net.seed}", group)
+        return found
