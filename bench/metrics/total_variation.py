@@ -220,7 +220,7 @@ class CentralTotalVariation(EqualMassTotalVariation):
     """Total variation along the principal axes of the law's central half, for heavy tails."""
 
     name = "tv_joint"
-    title = "1 − TV, equal-mass cells along the central axes"
+    title = "1 − TV, equal-mass cells along the principal axes of the central half of the samples"
     about = (
         "Probability mass that both joint laws share, in cells of equal mass along the principal axes of "
         "the central half of the true samples. The covariance of all samples, which defines the axes of "
