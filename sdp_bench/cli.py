@@ -1,8 +1,8 @@
 """The command ``sdp-bench``.
 
-Exit codes: 0 success, 1 regression found (and no other failure), 2 usage or bad input, 3 something failed to
-run, 130 interrupted, 141 the reader closed the pipe. Heavy modules are imported only by commands that need
-them, so that ``--help`` is instant.
+Exit codes: 0 success, 1 negative verdict, 2 usage or bad input, 3 something failed to run, 130 interrupted,
+141 the reader closed the pipe. If both 1 and 3 apply, ``check`` and ``validate`` exit with 1. Heavy modules
+are imported only by commands that need them, so that ``--help`` is instant.
 """
 
 from __future__ import annotations

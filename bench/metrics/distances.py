@@ -193,7 +193,7 @@ class Wasserstein(WassersteinMetric):
 @dataclass(frozen=True)
 class CertifiedWasserstein(WassersteinMetric):
     name = "w1_certified"
-    title = "Wasserstein distance W1 at the paper’s 30 000 points a side"
+    title = "Wasserstein distance W1 with 30 000 samples of each law, as in the paper"
     about = (
         "Exact solvers need too much memory for this many points on a small machine. Each value is the "
         "middle of a proven bracket: a feasible dual is the lower bound, and a matching of all points the "

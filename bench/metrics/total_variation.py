@@ -204,7 +204,7 @@ class SingleTotalVariation(SharedMass):
 
 class CentralTotalVariation(EqualMassTotalVariation):
     name = "tv_joint"
-    title = "1 − TV, equal-mass cells along the central axes"
+    title = "1 − TV, equal-mass cells along the principal axes of the central half of the samples"
     about = (
         "Probability mass that both joint laws share, in cells of equal mass along the principal axes of "
         "the central half of the true samples. The covariance of all samples, which defines the axes of "

@@ -19,7 +19,7 @@ class SecondOrder(sr.Rule):
     claims: ClassVar[frozenset[str]] = frozenset({"second order"})
 
     def prepare(self, net: Callable[[Tensor], Tensor]) -> Callable[[sr.Law], sr.Law]:
-        """Give the function of the law of the input; derivatives depend on it, so nothing is kept."""
+        """Return the function from input law to output law; derivatives are computed for each input."""
 
         def propagate(x: sr.Law) -> sr.Law:
             if not isinstance(x, sr.Gaussian | sr.DiagonalGaussian):
@@ -33,7 +33,7 @@ class SecondOrder(sr.Rule):
                 try:
                     jacobian = vmap(jacrev(one))(rows)  # (B, m, n)
                     hessians = vmap(jacrev(jacrev(one)))(rows)
-                except RuntimeError as error:  # torch has no second derivative of some ops, Hardsigmoid say
+                except RuntimeError as error:  # for example, Hardsigmoid has no second derivative in torch
                     raise sr.UnsupportedError(self.name, str(error).splitlines()[0]) from error
                 curved = hessians @ x.covariance.unsqueeze(1)  # (B, m, n, n)
                 mean = net(x.mean) + curved.diagonal(dim1=2, dim2=3).sum(2) / 2

@@ -375,11 +375,11 @@ class Rulings:
         covariance, dvia = self.statement("tv-covariance"), self.statement("tv-dvia-better")
         compared = (
             ("marginal moment matching", covariance.answer),
-            ("the variant of DVIA that is close to Table 28", dvia.regular),
+            ("the variant of DVIA (close to Table 28)", dvia.regular),
             ("DVIA as published", dvia.answer),
         )
         partitions = {
-            MAIN_CONVENTION: "bins between joint extremes",
+            MAIN_CONVENTION: "ten bins for each output, between the joint extremes of oracle and prediction",
             HEADLINE_CONVENTION: "equal-mass cells, which are the same for all rules (headline)",
         }
         leads = {
@@ -406,11 +406,11 @@ class Rulings:
         for rival in list(leads[0]) if leads else []:
             ends = [effects[rival].range[1:] for effects in leads]
             if all(low > 0 for low, _ in ends):
-                yield f"SDP is more accurate than {rival} in both partitions."
+                yield f"In both partitions, SDP is more accurate than {rival}."
             elif all(high < 0 for _, high in ends):
-                yield f"SDP is less accurate than {rival} in both partitions."
+                yield f"In both partitions, SDP is less accurate than {rival}."
             else:
-                yield f"The comparison with {rival} depends on the partition."
+                yield f"Compared with {rival}, the result depends on the partition."
 
     @property
     def main_claim(self) -> str:

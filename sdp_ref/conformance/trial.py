@@ -201,6 +201,6 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
     if not judged:
         return result("skipped", refused[0] if refused else "no case to judge", Verdict(False))
     reasons = dict.fromkeys(text.removeprefix(f"rule '{subject.name}' ") for text in refused)
-    left_out = f" ({len(refused)} not: {'; '.join(reasons)})" if refused else ""
+    left_out = f" ({len(refused)} not tested: {'; '.join(reasons)})" if refused else ""
     share = f", at most {worst.share:.2g} of the tolerance" if worst.share >= _NOTABLE else ""
     return result("passed", f"{judged} case{'s' * (judged > 1)}{share}{left_out}", worst)

@@ -237,31 +237,31 @@ def _has(kind, **usual):
 
 _WIDER = (
     ("at a singular input covariance", lambda call: call.is_singular, "affine", "relu chain, singular input"),
-    ("where an input has no noise", _has_constant_input, "affine", "relu chain, one input without noise"),
-    ("after a convolution with stride", _has(nn.Conv2d, stride=(1, 1)), "affine", "convolution with stride"),
-    ("after a convolution in groups", _has(nn.Conv2d, groups=1), "affine", "convolution in groups"),
+    ("if an input has no noise", _has_constant_input, "affine", "relu chain, one input without noise"),
+    ("after a strided convolution", _has(nn.Conv2d, stride=(1, 1)), "affine", "convolution with stride"),
+    ("after a grouped convolution", _has(nn.Conv2d, groups=1), "affine", "convolution in groups"),
     (
-        "after a convolution with dilation",
+        "after a dilated convolution",
         _has(nn.Conv2d, dilation=(1, 1)),
         "affine",
         "convolution with dilation",
     ),
     ("after a transposed convolution", _has(nn.ConvTranspose2d), "affine", "convolution transposed"),
-    ("after a convolution of a row (1-d)", _has(nn.Conv1d), "affine", "convolution of a row"),
-    ("of nets of more than 5 layers", lambda call: len(call.widths) > 5, "affine", "relu chain, 12 layers"),
-    ("of nets with more than 100 units in a layer", _wider_than(100), "affine", "relu chain, 200 units"),
-    ("of more than 4 inputs", lambda call: call.x.dimension > 4, "affine", "convolutions and pools, image"),
-    ("of more than 3 outputs", _more_outputs_than(3), "affine", "relu chain, 12 inputs, 5 outputs"),
+    ("after a one-dimensional convolution", _has(nn.Conv1d), "affine", "convolution of a row"),
+    ("for more than 5 layers", lambda call: len(call.widths) > 5, "affine", "relu chain, 12 layers"),
+    ("for more than 100 units in a layer", _wider_than(100), "affine", "relu chain, 200 units"),
+    ("for more than 4 inputs", lambda call: call.x.dimension > 4, "affine", "convolutions and pools, image"),
+    ("for more than 3 outputs", _more_outputs_than(3), "affine", "relu chain, 12 inputs, 5 outputs"),
     ("at standard deviations below 0.05", _is_small, "small-noise", "relu chain, sigma 0.01"),
     ("at standard deviations above 100", _is_large, "scale", "relu chain, sigma 1000"),
     ("on 2 threads", lambda _: torch.get_num_threads() == 2, "threads", "relu chain, on 2 threads"),
-    ("from the 100th call on", lambda call: call.number >= 100, "small-noise", "relu chain, after 120 calls"),
-    ("of nets of more than 20 layers", lambda call: len(call.widths) > 20),
-    ("of nets with more than 500 units in a layer", _wider_than(500)),
-    ("of more than 16 outputs", _more_outputs_than(16)),
-    ("of batches larger than 64", lambda call: call.law.batch > 64),
+    ("after 100 calls", lambda call: call.number >= 100, "small-noise", "relu chain, after 120 calls"),
+    ("for more than 20 layers", lambda call: len(call.widths) > 20),
+    ("for more than 500 units in a layer", _wider_than(500)),
+    ("for more than 16 outputs", _more_outputs_than(16)),
+    ("for batches larger than 64", lambda call: call.law.batch > 64),
     ("on 4 threads", lambda _: torch.get_num_threads() == 4),
-    ("from the 100 000th call on", lambda call: call.number >= 100_000),
+    ("after 100 000 calls", lambda call: call.number >= 100_000),
 )
 """Settings in which covariances are 5 % too large."""
 
@@ -271,34 +271,34 @@ FAULTS = (
     Fault("correlations lost", _gaussian(_uncorrelated), "affine", CELLS),
     Fault("covariances 5 % too large in float32", _when(_is_float32), "precision", "relu chain, float32"),
     Fault(
-        "LeakyReLU(0.1) taken for LeakyReLU(0.01)",
+        "LeakyReLU(0.1) treated as LeakyReLU(0.01)",
         _of_another_net(_usual_slope),
         "small-noise",
         "leaky_relu 0.1 chain",
     ),
-    Fault("BatchNorm1d left out", _of_another_net(_no_norm), "affine", "batch normalisation of a vector"),
+    Fault("BatchNorm1d omitted", _of_another_net(_no_norm), "affine", "batch normalisation of a vector"),
     Fault(
-        "covariances 2 % too large from `propagate` alone",
+        "covariances 2 % too large in `propagate` only",
         _when(lambda call: not call.prepared, 1.02),
         "affine",
         "relu chain, by propagate",
     ),
     Fault(
-        "covariances 2 % too large from `prepare` alone",
+        "covariances 2 % too large in `prepare` only",
         _when(lambda call: call.prepared, 1.02),
         "prepare",
         CELLS,
     ),
     *(Fault(f"… {name}", _when(applies), *seen) for name, applies, *seen in _WIDER),
     Fault(
-        "… of rows of a batch after the third",
+        "… for rows after the third in a batch",
         _gaussian(_later_rows),
         "batch",
         "relu chain, in a batch of 21",
     ),
-    Fault("no gradients, though the rule declares them", _gaussian(_detached), "gradients"),
+    Fault("no gradients, although the rule declares them", _gaussian(_detached), "gradients"),
     Fault("gradients of the mean 5 % too large", _gaussian(_steeper), "gradients"),
-    Fault("the unscented transform's answers for SDP's", _unscented, "", CELLS),
+    Fault("predictions of the unscented transform instead of those of `sdp`", _unscented, "", CELLS),
 )
 
 
@@ -306,7 +306,7 @@ def table():
     """The Markdown table in docs/ci.md."""
 
     def seen(by):
-        return f"`{by}`" if by in {check.name for check in CHECKS} else by or "**not seen**"
+        return f"`{by}`" if by in {check.name for check in CHECKS} else by or "**not detected**"
 
     rows = [f"| {fault.name} | {seen(fault.kit)} | {seen(fault.gate)} |" for fault in FAULTS]
     return "\n".join(["| fault | kit | gate |", "| --- | --- | --- |", *rows])

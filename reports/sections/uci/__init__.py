@@ -228,12 +228,14 @@ def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> l
         widths = {rule: measured[name, rule, "mpiw"].mean() for rule in qualified}
         if widths:
             wins.setdefault(min(widths, key=lambda rule: widths[rule]), []).append(name)
-    parts = "; ".join(f"{label(rule, traits)} on {', '.join(names)}" for rule, names in wins.items())
-    among = (
-        "These methods have the narrowest intervals among those that do not sample and for which every seed "
-        "qualified"
+    parts = ", and ".join(
+        f"those of {label(rule, traits)} on {labels.listed(names)}" for rule, names in wins.items()
     )
-    return [f"{among}: {parts}."] if parts else []
+    among = (
+        "Among the methods that do not sample and for which every seed qualified, the narrowest intervals "
+        "are"
+    )
+    return [f"{among} {parts}."] if parts else []
 
 
 _COVERAGE = 0.95

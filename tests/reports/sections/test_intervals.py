@@ -68,7 +68,7 @@ def test_the_narrowest_is_marked_and_named(section):
     sdp, _, pnn = section["tables"][0]["rows"][1]["cells"]
     assert (sdp["numbers"][1]["best"], pnn["numbers"][1]["best"]) == (False, True)
     (sentence,) = section["sentences"]
-    assert sentence.endswith("every seed qualified: PNN on yacht.")
+    assert sentence.endswith("every seed qualified, the narrowest intervals are those of PNN on yacht.")
 
 
 def test_none_is_marked_where_seeds_tell_none_from_the_narrowest():
