@@ -431,9 +431,6 @@ class FoldedAffine(Affine):
     def rows(self, x: Tensor) -> Tensor:
         return _unfolded(self.op.rows(x.flatten(0, 1)), x)
 
-    def spread(self, x: Tensor, exponent: float) -> Tensor:
-        return _unfolded(self.op.spread(x.flatten(0, 1), exponent), x)
-
 
 _CONSTANT_PADS = (
     *(nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d),

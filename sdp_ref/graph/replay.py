@@ -286,7 +286,9 @@ class Replay:
             count = int(torch.Size(event).numel())
             places[which] = torch.arange(1.0, _N * count + 1, dtype=torch.float64).reshape(_N, *event)
             moved.append((count, (self._held(*places) - still).nan_to_num(0.0)))
-        for layout in _foldings(self.layout):
+        m = self.layout.folded
+        for outer in (n for n in range(1, m + 1) if m % n == 0):  # the batch outermost first
+            layout = replace(self.layout, outer=outer, inner=m // outer)
             found = [_source(layout.batch_first(each), count) for count, each in moved]
             if all(source is not None for source in found):
                 return layout, [source for source in found if source is not None]
@@ -304,12 +306,6 @@ class Replay:
         if not bool((rows == rows[:1]).all()):
             raise TypeError("constants differ from example to example")
         return rows[0] if bool((rows != 0).any()) else None
-
-
-def _foldings(layout: Layout) -> list[Layout]:
-    """All ways in which a dimension may contain the batch, with the batch outermost first."""
-    m = layout.folded
-    return [replace(layout, outer=outer, inner=m // outer) for outer in range(1, m + 1) if m % outer == 0]
 
 
 def _source(rows: Tensor, count: int) -> Source | None:

@@ -337,7 +337,10 @@ class NormStep(LinearStep):
         (value,) = inputs
         mean = joint.means[value]
         form = Norm.of(self.module, mean)
-        z, inverse = form.scores(mean, _excess(form, joint, value))
+        trace, total = joint.group_sums(value, form.groups)
+        n = joint.size(value) // form.groups
+        # mean increase of the mean squares of groups by the noise, (B, groups, 1)
+        z, inverse = form.scores(mean, trace / n - total / n**2 if form.centred else trace / n)
 
         def rows(x: Tensor) -> Tensor:
             t = x.reshape(*x.shape[:2], *z.shape[1:])
@@ -349,13 +352,6 @@ class NormStep(LinearStep):
             return y if form.gain is None else y * form.gain
 
         return form.finished(z, mean), rows
-
-
-def _excess(form: Norm, joint: Live, value: int) -> Tensor:
-    """Mean increase of the mean squares of groups by the noise, (B, groups, 1)."""
-    trace, total = joint.group_sums(value, form.groups)
-    n = joint.size(value) // form.groups
-    return trace / n - total / n**2 if form.centred else trace / n
 
 
 class SoftmaxStep(LinearStep):

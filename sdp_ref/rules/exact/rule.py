@@ -20,23 +20,12 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError, UnsupportedError
-from sdp_ref.graph.affine import AFFINE
+from sdp_ref.graph.affine import AFFINE, Affine
 from sdp_ref.graph.ops import Add, Cat
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, Pieces, PiecewiseGaussian, joined, noted, unchecked
 from sdp_ref.rules.base import lost_variances
-from sdp_ref.rules.exact.regions import (
-    Array,
-    Cell,
-    Flags,
-    Kink,
-    Map,
-    Operation,
-    Regions,
-    as_rows,
-    nearest,
-    walk,
-)
+from sdp_ref.rules.exact.regions import Array, Cell, Flags, Kink, Operation, Regions, as_rows, nearest, walk
 from sdp_ref.rules.layerwise import LayerwiseRule
 
 _LONGEST = 8.0
@@ -359,7 +348,19 @@ def _bounds(n: int, radius: float, steepest: np.float64, tolerance: float) -> tu
 
 @Exact.prepares(*AFFINE)
 def _affine(_rule: Exact, module: nn.Module) -> Operation:
-    return Map(AFFINE[type_before_parametrizations(module)](module))
+    """An affine op as a map of affine functions, shape (C, n + 1, *event) with the constant last."""
+    op: Affine = AFFINE[type_before_parametrizations(module)](module)
+
+    def apply(value: Tensor) -> Tensor:
+        constant, slopes = value[:, -1], value[:, :-1]
+        op.check(constant)
+        mapped = op.value(constant).unsqueeze(1)
+        if not slopes.shape[1]:
+            return mapped
+        rows = op.rows(slopes.flatten(0, 1)).unflatten(0, slopes.shape[:2])
+        return torch.cat([rows.expand(*rows.shape[:2], *mapped.shape[2:]), mapped], 1)
+
+    return apply
 
 
 @Exact.handles(Add)
