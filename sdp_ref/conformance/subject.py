@@ -180,15 +180,12 @@ _NO_LAW = (
 
 def as_prediction(law: object, x: Law) -> Prediction:
     """Flatten the result of a rule."""
-    if not isinstance(law, Law) or not hasattr(law, "mean"):
-        raise ValueError(_NO_LAW.format(type(law).__name__))
-    if isinstance(law, DiagonalGaussian) and not isinstance(law.variance, Tensor):
-        raise ValueError(f"variance of the result is a {type(law.variance).__name__}, not a tensor")
-    if not hasattr(law, "covariance"):
+    names = ("mean", "variance" if isinstance(law, DiagonalGaussian) else "covariance")
+    if not isinstance(law, Law) or not all(hasattr(law, name) for name in names):
         raise ValueError(_NO_LAW.format(type(law).__name__))
     parts = law.components if isinstance(law, Mixture) else law
     full = not isinstance(parts, DiagonalGaussian)
-    for name in ("mean", "variance" if isinstance(law, DiagonalGaussian) else "covariance"):
+    for name in names:
         value = getattr(law, name)
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} of the result is a {type(value).__name__}, not a tensor")
