@@ -194,14 +194,9 @@ def as_prediction(law: object, x: Law) -> Prediction:
             f"mean of the result has shape {tuple(law.mean.shape)}, not (B, m) with the batch's B = {x.batch}"
         )
     mean, n = law.mean.flatten(1), law.dimension
-    if isinstance(law, DiagonalGaussian) and law.variance.shape != law.mean.shape:
-        raise ValueError(
-            f"variance of the result has shape {tuple(law.variance.shape)}, its mean {tuple(law.mean.shape)}"
-        )
-    if law.covariance.shape != (x.batch, n, n):
-        raise ValueError(
-            f"covariance of the result has shape {tuple(law.covariance.shape)}, not {(x.batch, n, n)}"
-        )
+    expected = law.mean.shape if isinstance(law, DiagonalGaussian) else (x.batch, n, n)
+    if (shape := getattr(law, names[1]).shape) != expected:
+        raise ValueError(f"{names[1]} of the result has shape {tuple(shape)}, not {tuple(expected)}")
     return Prediction(mean, law.covariance, full)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
+from sdp_ref.graph.affine import cast
 
 
 class Attention(nn.Module):
@@ -117,9 +118,7 @@ class Norm:
         """Form of a module for inputs like `x`, (N, *event)."""
         m: Any = module
         kind = type(module).__name__
-        gain, shift = (
-            None if each is None else each.to(x.dtype) for each in (m.weight, getattr(m, "bias", None))
-        )
+        gain, shift = cast(m.weight, x), cast(getattr(m, "bias", None), x)
         if isinstance(module, nn.LayerNorm | nn.RMSNorm):
             dims = len(m.normalized_shape)
             if dims >= x.ndim:
@@ -141,9 +140,8 @@ class Norm:
         else:
             groups = x.shape[1]
         shape = channels, *[1] * (x.ndim - 2)
-        return cls(
-            groups, True, m.eps, *(None if each is None else each.reshape(shape) for each in (gain, shift))
-        )
+        parts = (None if each is None else each.reshape(shape) for each in (gain, shift))
+        return cls(groups, True, m.eps, *parts)
 
     def grouped(self, x: Tensor) -> Tensor:
         """Components by group, (..., groups, n); of `x` (N, *event) or (N, R, n)."""

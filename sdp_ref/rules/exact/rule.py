@@ -8,8 +8,9 @@ sums of integrals of phi and z phi, in one dimension less than the polytope has.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -169,7 +170,8 @@ def grundmann_moeller(n: int, order: int) -> tuple[Array, Array]:
     """
     points, weights = [], []
     for level in range(order + 1):
-        own = np.array(list(_compositions(level, n + 1)), dtype=float)
+        shares = itertools.product(range(level + 1), repeat=n + 1)
+        own = np.array([share for share in shares if sum(share) == level], dtype=float)
         points.append((2 * own + 1) / (n + 1 + 2 * level))
         pair = [_weight(n, order, level), _weight(n, order - 1, level) if level < order else 0.0]
         weights.append(np.tile(pair, (len(own), 1)))
@@ -182,16 +184,6 @@ def _weight(n: int, order: int, level: int) -> float:
     power = (degree + n - 2 * i) ** degree
     below = math.factorial(i) * math.factorial(degree + n - i)
     return float((-1) ** i * power * math.factorial(n) / (4**order * below))
-
-
-def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write `total` as a sum of `parts` integers >= 0."""
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for rest in _compositions(total - first, parts - 1):
-            yield (first, *rest)
 
 
 @dataclass(frozen=True)
