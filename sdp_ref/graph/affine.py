@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ from sdp_ref.graph.ops import (
     Interpolate,
     LinearFunction,
     Mean,
-    Pad,
     Rearrange,
     Reshape,
     Scale,
@@ -155,14 +155,9 @@ class Rearrangement(Affine):
         return self.module(x)
 
 
-class Padding(Rearrangement):
-    """Padding with a constant or with components of the event."""
-
+class ConstantPadding(Rearrangement):
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        m = self.module
-        if isinstance(m, Pad) and m.mode != "constant":
-            return m(x)
-        return Pad(m.pad if isinstance(m, Pad) else m.padding)(x)
+        return F.pad(x, self.module.padding)
 
 
 _DENSE = 2**26
@@ -260,7 +255,8 @@ class Convolution(Affine):
         self._function: Any = getattr(F, f"{self.name}{self.module.weight.ndim - 2}d")
         mode = self.module.padding_mode
         self.copies = mode != "zeros"
-        self._pad = None if mode == "zeros" else Pad(self.module._reversed_padding_repeated_twice, mode)
+        sizes = self.module._reversed_padding_repeated_twice
+        self._pad = None if mode == "zeros" else partial(F.pad, pad=sizes, mode=mode)
 
     def check(self, x: Tensor) -> None:
         check_ndim(self.module, x, self.module.weight.ndim)
@@ -453,7 +449,7 @@ AFFINE: dict[type[nn.Module], type[Affine]] = {
     **dict.fromkeys((Mean, Sum), SumOver),
     **dict.fromkeys((Scale, Divide, Shift), Elementwise),
     **dict.fromkeys((nn.Flatten, nn.Unflatten, Rearrange, Reshape, *_COPIES), Rearrangement),
-    **dict.fromkeys((Pad, *_CONSTANT_PADS), Padding),
+    **dict.fromkeys(_CONSTANT_PADS, ConstantPadding),
     LinearFunction: Dense,
     **dict.fromkeys((Interpolate, nn.Upsample), Interpolation),
     Folded: FoldedAffine,
