@@ -192,10 +192,6 @@ class Interpolation(Affine):
 
     homogeneous = True
 
-    def check(self, x: Tensor) -> None:
-        if x.ndim < 3:
-            check_ndim(self.module, x, 3)
-
     def weight(self, x: Tensor) -> Tensor:
         """The matrices of all dimensions, concatenated."""
         weight = torch.cat([matrix.flatten() for matrix in self._matrices(x)])
@@ -305,10 +301,6 @@ class Normalisation(Affine):
                 f"{type(module).__name__} with batch statistics, which couple the rows of a batch "
                 "(call net.eval())"
             )
-
-    def check(self, x: Tensor) -> None:
-        if x.ndim < 2:
-            check_ndim(self.module, x, 2)
 
     def value(self, x: Tensor) -> Tensor:
         m = self.module
