@@ -67,7 +67,7 @@ def stored(path: Path) -> pd.DataFrame:
 
 
 def fill(path: Path, rows: Sequence[Row], measure: Callable[..., Row], folder: Path, limits: Limits) -> None:
-    """Append the rows that a file lacks, each measured in a process of its own; `rows` have the keys only."""
+    """Append the rows that a file lacks, each measured in a separate process; `rows` have the keys only."""
     table = stored(path)
     known = set(table[list(rows[0])].itertuples(index=False, name=None))
     left = [row for row in rows if tuple(row.values()) not in known]

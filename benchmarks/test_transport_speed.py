@@ -2,7 +2,7 @@
 
 At 8000 points next to the exact network simplexes of POT, on a matrix of costs (`emd2`) and with costs
 computed on the fly (`emd2_lazy`): by turns, with the median of the ratios of neighbours. At 30 000 points,
-where the cost matrix alone takes 7.2 GB, alone. Each call has a process of its own with one thread, which
+where the cost matrix alone takes 7.2 GB, alone. Each call has a separate process with one thread, which
 reports its peak memory and its time without imports. Nothing is asserted about time.
 """
 

@@ -34,9 +34,6 @@ class Sigmoid(Quadrature):
     value_seconds: ClassVar[float] = 0.6e-9
     layer_seconds: ClassVar[float] = 0.016
 
-    def function(self, x: Tensor) -> Tensor:
-        return torch.sigmoid(x)
-
     def derivative(self, x: Tensor) -> Tensor:
         return torch.sigmoid(x) * torch.sigmoid(-x)
 
@@ -61,9 +58,6 @@ class Tanh(Quadrature):
     module: ClassVar[type[nn.Module]] = nn.Tanh
     value_seconds: ClassVar[float] = 0.6e-9
     layer_seconds: ClassVar[float] = 0.012
-
-    def function(self, x: Tensor) -> Tensor:
-        return torch.tanh(x)
 
     def derivative(self, x: Tensor) -> Tensor:
         return 4 * torch.sigmoid(2 * x) * torch.sigmoid(-2 * x)

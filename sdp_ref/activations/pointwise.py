@@ -198,9 +198,6 @@ class Pointwise(Quadrature):
             found.append((place, left, right))
         return found
 
-    def function(self, x: Tensor) -> Tensor:
-        return self.call(x)
-
     def derivative(self, x: Tensor) -> Tensor:
         """f'(x), elementwise; the derivative from the right at one of `places`."""
         at = x.detach().clone()

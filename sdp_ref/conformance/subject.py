@@ -180,15 +180,12 @@ _NO_LAW = (
 
 def as_prediction(law: object, x: Law) -> Prediction:
     """Flatten the result of a rule."""
-    if not isinstance(law, Law) or not hasattr(law, "mean"):
-        raise ValueError(_NO_LAW.format(type(law).__name__))
-    if isinstance(law, DiagonalGaussian) and not isinstance(law.variance, Tensor):
-        raise ValueError(f"variance of the result is a {type(law.variance).__name__}, not a tensor")
-    if not hasattr(law, "covariance"):
+    names = ("mean", "variance" if isinstance(law, DiagonalGaussian) else "covariance")
+    if not isinstance(law, Law) or not all(hasattr(law, name) for name in names):
         raise ValueError(_NO_LAW.format(type(law).__name__))
     parts = law.components if isinstance(law, Mixture) else law
     full = not isinstance(parts, DiagonalGaussian)
-    for name in ("mean", "variance" if isinstance(law, DiagonalGaussian) else "covariance"):
+    for name in names:
         value = getattr(law, name)
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} of the result is a {type(value).__name__}, not a tensor")
@@ -197,14 +194,9 @@ def as_prediction(law: object, x: Law) -> Prediction:
             f"mean of the result has shape {tuple(law.mean.shape)}, not (B, m) with the batch's B = {x.batch}"
         )
     mean, n = law.mean.flatten(1), law.dimension
-    if isinstance(law, DiagonalGaussian) and law.variance.shape != law.mean.shape:
-        raise ValueError(
-            f"variance of the result has shape {tuple(law.variance.shape)}, its mean {tuple(law.mean.shape)}"
-        )
-    if law.covariance.shape != (x.batch, n, n):
-        raise ValueError(
-            f"covariance of the result has shape {tuple(law.covariance.shape)}, not {(x.batch, n, n)}"
-        )
+    expected = law.mean.shape if isinstance(law, DiagonalGaussian) else (x.batch, n, n)
+    if (shape := getattr(law, names[1]).shape) != expected:
+        raise ValueError(f"{names[1]} of the result has shape {tuple(shape)}, not {tuple(expected)}")
     return Prediction(mean, law.covariance, full)
 
 

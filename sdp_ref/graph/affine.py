@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ from sdp_ref.graph.ops import (
     Interpolate,
     LinearFunction,
     Mean,
-    Pad,
     Rearrange,
     Reshape,
     Scale,
@@ -155,14 +155,9 @@ class Rearrangement(Affine):
         return self.module(x)
 
 
-class Padding(Rearrangement):
-    """Padding with a constant or with components of the event."""
-
+class ConstantPadding(Rearrangement):
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        m = self.module
-        if isinstance(m, Pad) and m.mode != "constant":
-            return m(x)
-        return Pad(m.pad if isinstance(m, Pad) else m.padding)(x)
+        return F.pad(x, self.module.padding)
 
 
 _DENSE = 2**26
@@ -196,10 +191,6 @@ class Interpolation(Affine):
     """Resizing of images: one matrix per spatial dimension, whose product is A."""
 
     homogeneous = True
-
-    def check(self, x: Tensor) -> None:
-        if x.ndim < 3:
-            check_ndim(self.module, x, 3)
 
     def weight(self, x: Tensor) -> Tensor:
         """The matrices of all dimensions, concatenated."""
@@ -260,7 +251,8 @@ class Convolution(Affine):
         self._function: Any = getattr(F, f"{self.name}{self.module.weight.ndim - 2}d")
         mode = self.module.padding_mode
         self.copies = mode != "zeros"
-        self._pad = None if mode == "zeros" else Pad(self.module._reversed_padding_repeated_twice, mode)
+        sizes = self.module._reversed_padding_repeated_twice
+        self._pad = None if mode == "zeros" else partial(F.pad, pad=sizes, mode=mode)
 
     def check(self, x: Tensor) -> None:
         check_ndim(self.module, x, self.module.weight.ndim)
@@ -309,10 +301,6 @@ class Normalisation(Affine):
                 f"{type(module).__name__} with batch statistics, which couple the rows of a batch "
                 "(call net.eval())"
             )
-
-    def check(self, x: Tensor) -> None:
-        if x.ndim < 2:
-            check_ndim(self.module, x, 2)
 
     def value(self, x: Tensor) -> Tensor:
         m = self.module
@@ -431,9 +419,6 @@ class FoldedAffine(Affine):
     def rows(self, x: Tensor) -> Tensor:
         return _unfolded(self.op.rows(x.flatten(0, 1)), x)
 
-    def spread(self, x: Tensor, exponent: float) -> Tensor:
-        return _unfolded(self.op.spread(x.flatten(0, 1), exponent), x)
-
 
 _CONSTANT_PADS = (
     *(nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d),
@@ -456,7 +441,7 @@ AFFINE: dict[type[nn.Module], type[Affine]] = {
     **dict.fromkeys((Mean, Sum), SumOver),
     **dict.fromkeys((Scale, Divide, Shift), Elementwise),
     **dict.fromkeys((nn.Flatten, nn.Unflatten, Rearrange, Reshape, *_COPIES), Rearrangement),
-    **dict.fromkeys((Pad, *_CONSTANT_PADS), Padding),
+    **dict.fromkeys(_CONSTANT_PADS, ConstantPadding),
     LinearFunction: Dense,
     **dict.fromkeys((Interpolate, nn.Upsample), Interpolation),
     Folded: FoldedAffine,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
+from sdp_ref.graph.affine import cast
 
 
 class Attention(nn.Module):
@@ -46,14 +47,10 @@ class Attention(nn.Module):
     def _mask(self, scores: Tensor) -> Tensor | None:
         """Additive mask of the scores."""
         mask = self.mask
-        if self.is_causal:
-            if mask is not None:
-                raise NoLinearPartError("attention that is causal and has a mask")
+        if self.is_causal:  # torch does not accept a mask in addition
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         if mask is None:
             return None
-        if mask.ndim > scores.ndim or (mask.ndim == scores.ndim and mask.shape[0] != 1):
-            raise NoLinearPartError("attention with a mask that has a batch dimension")
         mask = mask.to(scores.device)
         if mask.dtype == torch.bool:
             return torch.zeros(mask.shape).to(scores).masked_fill(~mask, -math.inf)
@@ -117,15 +114,9 @@ class Norm:
         """Form of a module for inputs like `x`, (N, *event)."""
         m: Any = module
         kind = type(module).__name__
-        gain, shift = (
-            None if each is None else each.to(x.dtype) for each in (m.weight, getattr(m, "bias", None))
-        )
+        gain, shift = cast(m.weight, x), cast(getattr(m, "bias", None), x)
         if isinstance(module, nn.LayerNorm | nn.RMSNorm):
             dims = len(m.normalized_shape)
-            if dims >= x.ndim:
-                raise NoLinearPartError(f"a {kind} over the batch dimension")
-            if tuple(x.shape[-dims:]) != tuple(m.normalized_shape):
-                raise NoLinearPartError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
             eps = torch.finfo(x.dtype).eps if m.eps is None else m.eps
             groups = x[0].numel() // max(1, x[0].flatten(-dims).shape[-1])
             return cls(groups, isinstance(module, nn.LayerNorm), eps, gain, shift)
@@ -141,9 +132,8 @@ class Norm:
         else:
             groups = x.shape[1]
         shape = channels, *[1] * (x.ndim - 2)
-        return cls(
-            groups, True, m.eps, *(None if each is None else each.reshape(shape) for each in (gain, shift))
-        )
+        parts = (None if each is None else each.reshape(shape) for each in (gain, shift))
+        return cls(groups, True, m.eps, *parts)
 
     def grouped(self, x: Tensor) -> Tensor:
         """Components by group, (..., groups, n); of `x` (N, *event) or (N, R, n)."""
@@ -179,8 +169,6 @@ def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     kind = type_before_parametrizations(module).__name__
     if x.ndim != int(kind[-2]) + 2:
         raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
-    if module.return_indices:
-        raise NoLinearPartError(f"{kind} with return_indices")
     pool: Any = copy.copy(module)
     pool.return_indices = True
     maxima, index = pool(x)

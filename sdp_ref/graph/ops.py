@@ -163,17 +163,6 @@ class Divide(_Constant):
         return x / self.of(x)
 
 
-class Pad(nn.Module):
-    def __init__(self, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> None:
-        super().__init__()
-        self.pad, self.mode, self.value = tuple(pad), mode, value
-
-    def forward(self, x: Tensor) -> Tensor:
-        if len(self.pad) // 2 >= x.ndim:
-            raise NoLinearPartError("padding of the batch dimension")
-        return F.pad(x, self.pad, self.mode, self.value if self.mode == "constant" else None)
-
-
 class LinearFunction(nn.Module):
     """Any affine function of one value (N, *event), row by row and in its dtype."""
 

@@ -212,7 +212,7 @@ class _Recorder(TorchDispatchMode):
     def _enter(
         self, function: Any, args: Any, kwargs: Any, results: Sequence[Any], draws: bool, new: bool = False
     ) -> None:
-        """Record an op, whose arguments are references already, and number its results, perhaps all anew."""
+        """Record an op with references as arguments, and number its results; if `new`, also known values."""
         # an op may return its input
         is_new = [isinstance(t, Tensor) and (new or draws or t not in self.values) for t in results]
         if not any(is_new):

@@ -197,6 +197,7 @@ class Source:
         return torch.where(index >= 0, picked, 0.0) if bool((index < 0).any()) else picked
 
 
+@dataclass(frozen=True, eq=False)
 class Replay:
     """One output of an entry as a function of batch-first values.
 
@@ -204,10 +205,11 @@ class Replay:
     the values that it reads, in the order of the arguments of the function. `layout` is that of the result.
     """
 
-    def __init__(
-        self, entry: Entry, which: int, taken: Mapping[int, Value], layout: Layout | None, dtype: torch.dtype
-    ) -> None:
-        self.entry, self.which, self.taken, self.layout, self.dtype = entry, which, taken, layout, dtype
+    entry: Entry
+    which: int
+    taken: Mapping[int, Value]
+    layout: Layout | None
+    dtype: torch.dtype
 
     @property
     def name(self) -> str:
@@ -286,15 +288,13 @@ class Replay:
             count = int(torch.Size(event).numel())
             places[which] = torch.arange(1.0, _N * count + 1, dtype=torch.float64).reshape(_N, *event)
             moved.append((count, (self._held(*places) - still).nan_to_num(0.0)))
-        for layout in _foldings(self.layout):
+        m = self.layout.folded
+        for outer in (n for n in range(1, m + 1) if m % n == 0):  # the batch outermost first
+            layout = replace(self.layout, outer=outer, inner=m // outer)
             found = [_source(layout.batch_first(each), count) for count, each in moved]
             if all(source is not None for source in found):
                 return layout, [source for source in found if source is not None]
         return None
-
-    def at(self, layout: Layout) -> Replay:
-        """Return the same op with another layout of the result."""
-        return Replay(self.entry, self.which, self.taken, layout, self.dtype)
 
     def constant(self) -> Tensor | None:
         """The output for values of zero."""
@@ -304,12 +304,6 @@ class Replay:
         if not bool((rows == rows[:1]).all()):
             raise TypeError("constants differ from example to example")
         return rows[0] if bool((rows != 0).any()) else None
-
-
-def _foldings(layout: Layout) -> list[Layout]:
-    """All ways in which a dimension may contain the batch, with the batch outermost first."""
-    m = layout.folded
-    return [replace(layout, outer=outer, inner=m // outer) for outer in range(1, m + 1) if m % outer == 0]
 
 
 def _source(rows: Tensor, count: int) -> Source | None:
@@ -423,8 +417,7 @@ class Fusion:
             return
         if real and replay.taken and self._truths | self._levels >= set(replay.taken):
             self._levels.add(output)
-        same = Replay(entry, replay.which, replay.taken, replay.layout, replay.dtype)
-        self._nodes[output] = _Node(same, output)
+        self._nodes[output] = _Node(replace(replay, entry=entry), output)
         origin = self._origin(list(replay.taken))
         if origin is not None:
             self._from[output] = origin

@@ -397,14 +397,16 @@ def check_location(name: str, value: object) -> Tensor:
     return location
 
 
+def check_shape(name: str, value: Tensor, shape: Sequence[int]) -> None:
+    if tuple(value.shape) != tuple(shape):
+        raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(value.shape)}")
+
+
 def check_pair(name: str, value: object, scale_name: str, scale_value: object) -> None:
     """Require a finite location and a scale of the same shape that is finite and not negative."""
     location = check_location(name, value)
     scale = check_kind(scale_name, scale_value, location).detach()
-    if scale.shape != location.shape:
-        raise ValueError(
-            f"{scale_name} must have the location's shape {tuple(location.shape)}, got {tuple(scale.shape)}"
-        )
+    check_shape(scale_name, scale, location.shape)
     require(
         finite(name, location),
         finite(scale_name, scale),

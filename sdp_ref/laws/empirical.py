@@ -12,6 +12,7 @@ from sdp_ref.laws.base import (
     LawT,
     Push,
     Standard,
+    check_shape,
     check_tensor,
     check_weights,
     chosen_by,
@@ -48,8 +49,7 @@ class Empirical(Law):
         if self.weights is None:
             return
         weights = check_tensor("weights", self.weights, self.samples)
-        if weights.shape != shape[:2]:
-            raise ValueError(f"weights must have shape {tuple(shape[:2])}, got {tuple(weights.shape)}")
+        check_shape("weights", weights, shape[:2])
         check_weights(weights)
 
     @property

@@ -16,6 +16,7 @@ from sdp_ref.laws.base import (
     check_kind,
     check_location,
     check_pair,
+    check_shape,
     check_tensor,
     finite,
     power,
@@ -50,12 +51,7 @@ class Gaussian(Law):
     def __post_init__(self) -> None:
         check_location("mean", self.mean)
         check_kind("covariance", self.covariance, self.mean)
-        n = self.dimension
-        if self.covariance.shape != (self.batch, n, n):
-            raise ValueError(
-                f"covariance must have shape {(self.batch, n, n)} for a mean of shape "
-                f"{tuple(self.mean.shape)}, got {tuple(self.covariance.shape)}"
-            )
+        check_shape("covariance", self.covariance, (self.batch, self.dimension, self.dimension))
         covariance = self.covariance.detach()
         if covariance.numel() == 0:
             return
@@ -168,9 +164,7 @@ class CompressedGaussian(Gaussian):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("dropped", "beyond"):
-            share = check_tensor(name, getattr(self, name), self.mean)
-            if share.shape != (self.batch,):
-                raise ValueError(f"{name} must have shape {(self.batch,)}, got {tuple(share.shape)}")
+            check_shape(name, check_tensor(name, getattr(self, name), self.mean), (self.batch,))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law
-from sdp_ref.laws.base import finite, require
+from sdp_ref.laws.base import check_shape, finite, require
 
 Reduction = Literal["mean", "sum", "none"]
 _DTYPES = (torch.float32, torch.float64)
@@ -31,8 +31,7 @@ def check_law(what: str, law: Law, *families: type[Law]) -> None:
     spread = getattr(law, name)
     n = law.dimension
     expected = (law.batch, n, n) if name == "covariance" else tuple(law.location.shape)
-    if tuple(spread.shape) != expected:
-        raise ValueError(f"{name} must have shape {expected}, got {tuple(spread.shape)}")
+    check_shape(name, spread, expected)
     require(finite("the law's location", law.location), finite(f"the law's {name}", spread))
 
 
@@ -50,8 +49,7 @@ def check_labels(labels: object, location: Tensor) -> Tensor:
         raise ValueError(f"labels must be a tensor of class indices (integers), got {_kind(labels)}")
     if labels.dtype == torch.bool:
         raise ValueError("labels must be class indices (integers), got booleans")
-    if tuple(labels.shape) != (batch,):
-        raise ValueError(f"labels must have shape {(batch,)}, got {tuple(labels.shape)}")
+    check_shape("labels", labels, (batch,))
     labels = labels.to(device=location.device, dtype=torch.int64)
     outside = labels[(labels < 0) | (labels >= classes)]
     if outside.numel():

@@ -175,6 +175,11 @@ class Rule(ABC):
         except NoFormulaError as error:
             raise UnsupportedError(self.name, str(error), path) from None
 
+    def require_one_of(self, name: str, choices: Collection[str]) -> None:
+        """Raise a ValueError unless a parameter is one of the choices."""
+        if (value := getattr(self, name)) not in choices:
+            raise ValueError(f"unknown {name} '{value}' of {self.name}; choose from {', '.join(choices)}")
+
     @abstractmethod
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Do the work that depends on the net only, and return a function of the law of the input."""

@@ -17,8 +17,6 @@ from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full import FullCovarianceRule
 from sdp_ref.rules.joint import elementwise_input
 
-_MEANS = ("propagated", "regular", "regular_covariance")
-
 
 @dataclass(frozen=True)
 class DVIA(FullCovarianceRule):
@@ -29,11 +27,6 @@ class DVIA(FullCovarianceRule):
     as it is; :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes
     negative is treated as a point mass. With residual branches, the covariance with values that are
     read later follows from Stein's lemma. Max-pooling takes the component of the largest mean.
-
-    By default the covariance formula is evaluated at the propagated means, as published. Two variants
-    evaluate it at the means of the regular pass, which reproduces the standard deviations that Petersen
-    et al. (2024) print for DVIA: ``means=regular_covariance`` keeps the propagated mean as location,
-    ``means=regular`` predicts the location f(x).
 
     Parameters
     ----------
@@ -63,8 +56,7 @@ class DVIA(FullCovarianceRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.means not in _MEANS:
-            raise ValueError(f"dvia needs means={' or '.join(_MEANS)}, got {self.means!r}")
+        self.require_one_of("means", ("propagated", "regular", "regular_covariance"))
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # they depend on `means`

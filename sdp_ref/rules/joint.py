@@ -26,6 +26,9 @@ Rows = Callable[..., Tensor]
 Numbers = tuple[int, ...]
 """Numbers of values."""
 
+Moments = tuple[Tensor, Tensor]
+"""Mean and covariance, or variance."""
+
 
 _SAME = 1e-9
 _ROWS = 128
@@ -279,13 +282,7 @@ class LinearStep(JointStep, ABC):
         """Number of entries per input of the batch that :meth:`completed` allocates."""
         return 0
 
-    def completed(
-        self,
-        joint: Joint,  # noqa: ARG002
-        inputs: Numbers,  # noqa: ARG002
-        mean: Tensor,
-        covariance: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:  # noqa: ARG002
         """Add the additional moments to mean and covariance."""
         return mean, covariance
 
@@ -311,7 +308,7 @@ class LinearStep(JointStep, ABC):
         images = (_alone(factors, inputs, v, rows, root) for v, root in zip(values, roots, strict=True))
         return torch.stack([image.square().sum(1) for image in images]).sum(0)
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:  # noqa: ARG002
         """Additional means and variances of the output, without covariances."""
         return torch.zeros_like(linear), torch.zeros_like(linear)
 

@@ -8,7 +8,10 @@ determines the covariance of a product with a third value.
 from __future__ import annotations
 
 import math
+from abc import ABC
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +19,7 @@ from torch import Tensor, nn
 from sdp_ref.activations.relu import ReLU
 from sdp_ref.errors import NoFormulaForLawError
 from sdp_ref.graph.nonlinear import Norm, mean_field, root_moments, softmax_dim
-from sdp_ref.graph.ops import MatrixProduct, Maximum, VectorNorm, pointwise
+from sdp_ref.graph.ops import MatrixProduct, pointwise
 from sdp_ref.jacobian.local import in_dtype, linear_part
 from sdp_ref.laws import Gaussian, unchecked
 from sdp_ref.rules.joint import (
@@ -25,6 +28,7 @@ from sdp_ref.rules.joint import (
     LinearStep,
     Live,
     MeanStep,
+    Moments,
     Numbers,
     Rows,
     elementwise_input,
@@ -37,16 +41,20 @@ Blocks = tuple[Tensor, Tensor, Tensor]
 Events = tuple[torch.Size, torch.Size]
 
 
-class ProductStep(LinearStep):
+@dataclass(frozen=True)
+class ModuleStep(LinearStep, ABC):
+    """An op that a module defines."""
+
+    module: Any
+
+
+class ProductStep(ModuleStep):
     """An elementwise product of two values.
 
     Mean, covariance, and covariances with values that are read later are exact under a jointly Gaussian law.
     """
 
     single = True
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
 
     def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         left, right = (joint.means[v] for v in inputs)
@@ -61,9 +69,7 @@ class ProductStep(LinearStep):
     def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         return 4 * mean[0].numel() ** 2
 
-    def completed(
-        self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:
         """Add the contribution of the covariances to mean and covariance."""
         a, b = inputs
         events = joint.means[a].shape[1:], joint.means[b].shape[1:]
@@ -76,7 +82,7 @@ class ProductStep(LinearStep):
         left, right, both = broadcast(blocks, *(places_in(event, out) for event in events))
         return both.diagonal(dim1=1, dim2=2), left * right + both * both.mT
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:
         a, b = inputs
         both = factors.side_by_side(a, b, linear.shape[1:])
         return both, factors.variance(a) * factors.variance(b) + both.square()
@@ -133,7 +139,7 @@ class MatrixProductStep(ProductStep):
         left, right = (factors.remainders[v] for v in inputs)
         return left @ factors.means[b].square() + factors.means[a].square() @ right
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:
         a, b = inputs
         if a == b and bool((factors.remainders[a] > 0).any()):
             raise NoFormulaForLawError("a product of matrices of a value with itself")
@@ -174,7 +180,7 @@ def broadcast(blocks: Blocks, of_left: Tensor | None, of_right: Tensor | None) -
     return taken(left, of_left, of_left), taken(right, of_right, of_right), taken(both, of_left, of_right)
 
 
-class MaximumStep(LinearStep):
+class MaximumStep(ModuleStep):
     """The larger of two values: max(X, Y) = Y + (X - Y)_+, with known moments.
 
     Mean, covariance, and covariances with values that are read later are exact under a jointly Gaussian law
@@ -183,10 +189,6 @@ class MaximumStep(LinearStep):
     """
 
     single = True
-    temporaries = 16
-
-    def __init__(self, module: Maximum) -> None:
-        self.module = module
 
     def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         difference, variance = self.apart(joint, inputs)
@@ -208,18 +210,16 @@ class MaximumStep(LinearStep):
         return difference, variance.clamp(min=0)
 
     def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
-        return self.temporaries * mean[0].numel() ** 2
+        return 16 * mean[0].numel() ** 2
 
-    def completed(
-        self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:
         """Add the difference between the covariance of ramps and that of their linear parts."""
         difference, between = elementwise_input(self._difference(joint, inputs, mean.shape))
         ramps = ReLU().mean_covariance(difference, between)[1]
         passed = ReLU().mean_derivative(difference, between.diagonal(dim1=1, dim2=2))
         return mean, covariance + ramps - passed.unsqueeze(2) * between * passed.unsqueeze(1)
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:  # noqa: ARG002
         """Add the difference between the variance of a ramp and that of its linear part."""
         difference, variance = self.apart(factors, inputs)
         ramp = ReLU().mean_variance(difference, variance)[1]
@@ -236,16 +236,13 @@ class MaximumStep(LinearStep):
         return unchecked(Gaussian, mean, left + right - both - both.mT)
 
 
-class VectorNormStep(LinearStep):
+class VectorNormStep(ModuleStep):
     """Euclidean lengths, by the exact moments of their squares.
 
     The square is approximated by a gamma variable to compute its root
     (:func:`~sdp_ref.graph.nonlinear.root_moments`). Covariances are those of the square times a slope that
     yields the correct standard deviation.
     """
-
-    def __init__(self, module: VectorNorm) -> None:
-        self.module = module
 
     def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         length, gain, _ = self.lengths(joint, inputs)
@@ -258,9 +255,7 @@ class VectorNormStep(LinearStep):
     def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         return 3 * joint.size(inputs[0]) ** 2
 
-    def completed(
-        self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:
         """Add the contribution of squared covariances."""
         (value,) = inputs
         slope = self._moments(joint, value)[1].unsqueeze(2)
@@ -271,7 +266,7 @@ class VectorNormStep(LinearStep):
         _, gain, _ = self.lengths(factors, inputs)
         return self.module.summed(gain.square() * factors.remainders[inputs[0]])
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> tuple[Tensor, Tensor]:
+    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:
         _, _, more = self.lengths(factors, inputs)
         return torch.zeros_like(linear), more
 
@@ -324,20 +319,20 @@ def linearised(module: nn.Module) -> MeanStep:
     return MeanStep(bind, single=pointwise(module))
 
 
-class NormStep(LinearStep):
+class NormStep(ModuleStep):
     """A norm, linearised at its mean scale: the mean square under the law replaces that at the mean.
 
     The module is one of :data:`~sdp_ref.graph.nonlinear.NORMS`.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-
     def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         (value,) = inputs
         mean = joint.means[value]
         form = Norm.of(self.module, mean)
-        z, inverse = form.scores(mean, _excess(form, joint, value))
+        trace, total = joint.group_sums(value, form.groups)
+        n = joint.size(value) // form.groups
+        # mean increase of the mean squares of groups by the noise, (B, groups, 1)
+        z, inverse = form.scores(mean, trace / n - total / n**2 if form.centred else trace / n)
 
         def rows(x: Tensor) -> Tensor:
             t = x.reshape(*x.shape[:2], *z.shape[1:])
@@ -351,18 +346,8 @@ class NormStep(LinearStep):
         return form.finished(z, mean), rows
 
 
-def _excess(form: Norm, joint: Live, value: int) -> Tensor:
-    """Mean increase of the mean squares of groups by the noise, (B, groups, 1)."""
-    trace, total = joint.group_sums(value, form.groups)
-    n = joint.size(value) // form.groups
-    return trace / n - total / n**2 if form.centred else trace / n
-
-
-class SoftmaxStep(LinearStep):
+class SoftmaxStep(ModuleStep):
     """A softmax with its mean-field mean and the derivative of that."""
-
-    def __init__(self, module: nn.Softmax) -> None:
-        self.module = module
 
     def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         mean = joint.means[inputs[0]]

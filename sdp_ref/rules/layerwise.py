@@ -33,7 +33,6 @@ Handler = Callable[..., Any]
 Maker = Callable[..., Handler]
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
-_FALLBACKS = ("none", "linearise")
 _HINT = "fallback=linearise takes it for its derivative at the mean"
 
 
@@ -64,8 +63,7 @@ class LayerwiseRule(Rule):
         cls._handlers = inherited(cls, "_handlers")
 
     def __post_init__(self) -> None:
-        if self.fallback not in _FALLBACKS:
-            raise ValueError(f"{self.name} needs fallback={' or '.join(_FALLBACKS)}, got {self.fallback!r}")
+        self.require_one_of("fallback", ("none", "linearise"))
         if self.fallback != "none" and not self._linearises:
             raise ValueError(f"{self.name} linearises no op, so it takes no fallback={self.fallback}")
 

@@ -22,6 +22,8 @@ from sdp_ref.laws.gaussian import AnyGaussian
 from sdp_ref.laws.location_scale import stable_scale
 from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, require_uncoupled, stored
 
+Input = AnyGaussian | Cauchy | SymmetricStable
+
 
 @dataclass(frozen=True)
 class SDP(Rule):
@@ -119,13 +121,7 @@ def _at_a_time(net: Net, location: Tensor, max_bytes: int) -> tuple[int, int | N
     return 1, max(1, max_bytes // (2 * of_one_output))
 
 
-def _in_parts(
-    net: Net,
-    x: AnyGaussian | Cauchy | SymmetricStable,
-    spread: Tensor | None,
-    outputs: int | None,
-    max_bytes: int,
-) -> Law:
+def _in_parts(net: Net, x: Input, spread: Tensor | None, outputs: int | None, max_bytes: int) -> Law:
     """Compute the result with the Jacobian of at most `outputs` outputs at a time.
 
     A covariance is computed block by block, from two parts of the Jacobian. The second part is recomputed for
@@ -143,13 +139,10 @@ def _in_parts(
         return jacobian_of(some, x.location, max_bytes=max_bytes, spread=spread)[1].flatten(2)[0]
 
     if isinstance(x, Cauchy | SymmetricStable):
-        pieces = [_scales(part(chosen), x) for chosen in places]
-        scale = torch.cat(pieces).reshape(value.shape).to(value.dtype)
-        return (
-            unchecked(Cauchy, value, scale)
-            if isinstance(x, Cauchy)
-            else unchecked(SymmetricStable, value, scale, x.alpha)
-        )
+        function, scale = _map_of_noise(x)
+        few, wide = max(1, _PART // (8 * x.dimension)), scale.double()
+        rows = (rows.double().unsqueeze(0) for chosen in places for rows in part(chosen).split(few))
+        return _law(x, value, torch.cat([function(some, wide).flatten() for some in rows]))
     noise = x.covariance[0] if isinstance(x, Gaussian) else x.variance.flatten()
     covariance = torch.empty(1, value[0].numel(), value[0].numel(), dtype=torch.float64, device=value.device)
     for i, first in enumerate(places):
@@ -178,22 +171,7 @@ def _block(left: Tensor, right: Tensor, noise: Tensor) -> Tensor:
     return total
 
 
-def _scales(jacobian: Tensor, x: Cauchy | SymmetricStable) -> Tensor:
-    """Scales (m,) of outputs with a Jacobian (m, n), float64, a few outputs at a time."""
-    function = _absolute if isinstance(x, Cauchy) else partial(stable_scale, alpha=x.alpha)
-    step = max(1, _PART // (8 * jacobian.shape[1]))
-    scale = x.scale.flatten(1).double()
-    return torch.cat([function(rows.double().unsqueeze(0), scale).flatten() for rows in jacobian.split(step)])
-
-
-def _linearised(
-    net: Net,
-    x: AnyGaussian | Cauchy | SymmetricStable,
-    spread: Tensor | None,
-    *,
-    create_graph: bool,
-    max_bytes: int,
-) -> Law:
+def _linearised(net: Net, x: Input, spread: Tensor | None, *, create_graph: bool, max_bytes: int) -> Law:
     location, jacobian = jacobian_of(
         lambda v: check_outputs(v, net(v)),
         x.location,
@@ -201,32 +179,28 @@ def _linearised(
         max_bytes=max_bytes,
         spread=spread,
     )
-    jacobian, dtype = jacobian.flatten(2), location.dtype
+    function, noise = _map_of_noise(x)
+    return _law(x, location, _in_double(function, jacobian.flatten(2), noise, create_graph))
+
+
+def _map_of_noise(x: Input) -> tuple[Callable[[Tensor, Tensor], Tensor], Tensor]:
+    """Map from a Jacobian (B, m, n) and the noise to the output's covariance or scale, and the noise."""
     match x:
         case Gaussian():
-            covariance = _in_double(_quadratic, jacobian, x.covariance, create_graph)
+            return lambda j, covariance: j @ covariance @ j.mT, x.covariance
         case DiagonalGaussian():
-            covariance = _in_double(_weighted, jacobian, x.variance.flatten(1), create_graph)
+            return lambda j, variance: (j * variance.unsqueeze(1)) @ j.mT, x.variance.flatten(1)
         case Cauchy():
-            scale = _in_double(_absolute, jacobian, x.scale.flatten(1), create_graph)
-            return unchecked(Cauchy, location, scale.reshape(location.shape).to(dtype))
-        case _:
-            stable = partial(stable_scale, alpha=x.alpha)
-            scale = _in_double(stable, jacobian, x.scale.flatten(1), create_graph)
-            return unchecked(SymmetricStable, location, scale.reshape(location.shape).to(dtype), x.alpha)
-    return stored(location, covariance, dtype)
+            return lambda j, scale: j.abs() @ scale.unsqueeze(-1), x.scale.flatten(1)
+    return partial(stable_scale, alpha=x.alpha), x.scale.flatten(1)
 
 
-def _quadratic(jacobian: Tensor, covariance: Tensor) -> Tensor:
-    return jacobian @ covariance @ jacobian.mT
-
-
-def _weighted(jacobian: Tensor, variance: Tensor) -> Tensor:
-    return (jacobian * variance.unsqueeze(1)) @ jacobian.mT
-
-
-def _absolute(jacobian: Tensor, scale: Tensor) -> Tensor:
-    return jacobian.abs() @ scale.unsqueeze(-1)
+def _law(x: Input, location: Tensor, spread: Tensor) -> Law:
+    """Law of the output for an input of the family of `x`, from its covariance or scale in float64."""
+    if isinstance(x, Gaussian | DiagonalGaussian):
+        return stored(location, spread, location.dtype)
+    scale = spread.reshape(location.shape).to(location.dtype)
+    return unchecked(type(x), location, scale, *([x.alpha] if isinstance(x, SymmetricStable) else []))
 
 
 _PART = 2**22  # bytes of a float64 Jacobian that fit in a CPU cache

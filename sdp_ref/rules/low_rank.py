@@ -308,9 +308,8 @@ class LowRank(FullCovarianceRule):
     def _begun(self, x: Law) -> Factors:
         law = self.start(x)
         if isinstance(law, DiagonalGaussian):
-            return Factors(
-                law.mean, law.mean.new_zeros(law.batch, 0, *law.event_shape), law.variance, self.columns
-            )
+            factor = law.mean.new_zeros(law.batch, 0, *law.event_shape)
+            return Factors(law.mean, factor, law.variance, self.columns)
         full = as_gaussian(self.name, law)
         rows = full.factor().mT.reshape(law.batch, -1, *law.event_shape)
         return Factors(full.mean, rows, torch.zeros_like(full.mean), self.columns)

@@ -252,9 +252,8 @@ def _softmax(_rule: MarginalRule, module: nn.Softmax, law: Law) -> Law:
 
     def jacobian(rows: Tensor) -> Tensor:
         p = torch.softmax(rows, -1)
-        off = (
-            -p.unsqueeze(-1) * p.unsqueeze(-2) * (1 - torch.eye(p.shape[-1], dtype=p.dtype, device=p.device))
-        )
+        others = 1 - torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
+        off = -p.unsqueeze(-1) * p.unsqueeze(-2) * others
         return off - torch.diag_embed(off.sum(-1))  # p (1 - p) without cancellation at p = 1
 
     (measure,), exponent, back = additive(law)

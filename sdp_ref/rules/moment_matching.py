@@ -108,12 +108,8 @@ def _marginal_maximum(
     if a is b:
         return a
     first = a.mean >= b.mean
-    means, variances = (
-        torch.broadcast_tensors(*pair) for pair in ((a.mean, b.mean), (a.variance, b.variance))
-    )
-    (high, low), (of_high, of_low) = (
-        (torch.where(first, x, y), torch.where(first, y, x)) for x, y in (means, variances)
-    )
+    pairs = ((a.mean, b.mean), (a.variance, b.variance))
+    (high, low), (of_high, of_low) = ((torch.where(first, x, y), torch.where(first, y, x)) for x, y in pairs)
     both = of_high + of_low
     gain, spread = ReLU().mean_variance(low - high, both)
     passed = torch.where(both > 0, ReLU().mean_derivative(low - high, both), 0.0)

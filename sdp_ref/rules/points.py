@@ -112,8 +112,7 @@ class Cubature(PointRule):
     scheme: str = "spherical"
 
     def __post_init__(self) -> None:
-        if self.scheme not in _SCHEMES:
-            raise ValueError(f"unknown scheme '{self.scheme}' of cubature; choose from {', '.join(_SCHEMES)}")
+        self.require_one_of("scheme", _SCHEMES)
         degree = self.degree
         if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1 or degree % 2 == 0:
             raise ValueError(f"cubature needs an odd degree, got {degree!r}")

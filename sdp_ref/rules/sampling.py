@@ -85,10 +85,7 @@ class MonteCarlo(Rule):
         samples = as_integer(self.samples)
         if samples is None or samples < 2:
             raise ValueError(f"{self.name} needs samples of at least 2, got {self.samples!r}")
-        if self.sampler not in _SAMPLERS:
-            raise ValueError(
-                f"unknown sampler '{self.sampler}' of {self.name}; choose from {', '.join(_SAMPLERS)}"
-            )
+        self.require_one_of("sampler", _SAMPLERS)
         blocks = self._block and samples / self._block
         if blocks and (blocks < 2 or blocks % 1):
             least = 2 * self._block
@@ -273,11 +270,7 @@ class ControlVariate(MonteCarlo):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.coefficient not in _COEFFICIENTS:
-            raise ValueError(
-                f"unknown coefficient '{self.coefficient}' of {self.name}; choose from "
-                f"{', '.join(_COEFFICIENTS)}"
-            )
+        self.require_one_of("coefficient", ("regression", "jacobian"))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -360,6 +353,3 @@ def _fitted(normals: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     steady = (right.mT @ (inverse.unsqueeze(2) * (left.mT @ onto))).mT
     slope = torch.where(thin.any(1)[:, None, None], steady, slope)
     return (middle - centre @ slope.mT).squeeze(1), slope
-
-
-_COEFFICIENTS = ("regression", "jacobian")

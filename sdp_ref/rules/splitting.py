@@ -87,12 +87,8 @@ class Frame:
             # Each piece has its own directions: what remains of a component's scale.
             narrowed = 1 - axes.diagonal(dim1=-2, dim2=-1)
             share = 1 - narrowed @ (self.steps.detach() != 0).double().mT
-            scale = (
-                (law.standard_deviation.flatten(1).unsqueeze(1) * share)
-                .flatten(0, 1)
-                .unflatten(1, event)
-                .to(dtype)
-            )
+            scale = (law.standard_deviation.flatten(1).unsqueeze(1) * share).flatten(0, 1)
+            scale = scale.unflatten(1, event).to(dtype)
             return unchecked(DiagonalGaussian, location, scale.square())
         size = 8 * law.batch * count * law.dimension**2  # covariances of pieces are dense
         if size > 4 * MAX_BYTES:

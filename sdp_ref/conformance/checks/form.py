@@ -31,8 +31,6 @@ from sdp_ref.laws.gaussian import AnyGaussian
 
 
 def dtype(subject: Subject, seed: int) -> Iterator[Case]:
-    """Mean and covariance have the dtype of the input."""
-
     def judge(net: nn.Module, x: Law) -> Verdict:
         got = subject.predict(net, x)
         for name, value in (("mean", got.mean), ("covariance", got.covariance)):
@@ -154,7 +152,6 @@ def far_tails(subject: Subject, _seed: int) -> Iterator[Case]:
 
 
 def perfect_correlation(subject: Subject, _seed: int) -> Iterator[Case]:
-    """Finite at correlations of 1 and -1."""
     judge = _finite(subject)
     means = ((0.0, 0.0), (0.7, 0.7), (0.7, -0.7), (0.7, 0.2), (-2.0, 1.0))
     grid = list(itertools.product(means, (1.0, -1.0), (1.0, 2.0)))
@@ -186,7 +183,6 @@ def deficient_rank(subject: Subject, _seed: int) -> Iterator[Case]:
 
 @over_generic_cases
 def inputs_kept(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
-    """The tensors of the input law keep values, gradients and flags."""
     tensors = {f.name: v for f in fields(x) if isinstance(v := getattr(x, f.name), Tensor)}
     before = {name: (v.clone(), v.requires_grad, v.shape) for name, v in tensors.items()}
     subject.predict(net, x)
@@ -217,19 +213,14 @@ def net_kept(subject: Subject, seed: int) -> Iterator[Case]:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         return Verdict(False, f"{name} of the net changed{more}")
 
-    def prepared(net: nn.Module, *, training: bool) -> nn.Module:
-        net = copy.deepcopy(net).requires_grad_()
-        return net.train(training)
-
-    ladder = [(net, x) for net, x in cases.generic(subject, seed)]
     for training in (False, True):
-        for net, x in ladder:
-            yield Case(prepared(net, training=training), x, judge)
+        for net, x in cases.generic(subject, seed):
+            yield Case(net.requires_grad_().train(training), x, judge)
     name = cases.representative(subject)[0]
     for extra in (nn.BatchNorm1d(2, dtype=torch.float64), nn.Dropout(0.5)):
         net = cases.dense((2, 2, 1), name, seed)
-        with_extra = chain(net[0], extra, activation(name).build(), net[2])
-        yield Case(prepared(with_extra, training=False), cases.diagonal(2, seed), judge)
+        with_extra = chain(net[0], extra, activation(name).build(), net[2]).requires_grad_()
+        yield Case(with_extra, cases.diagonal(2, seed), judge)
 
 
 def _state(net: nn.Module) -> dict[str, Any]:

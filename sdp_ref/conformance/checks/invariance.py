@@ -96,8 +96,6 @@ _LARGE = (5, 17)
 
 
 def batch(subject: Subject, seed: int) -> Iterator[Case]:
-    """The prediction for a law does not depend on the rest of the batch."""
-
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         together = subject.estimate(net, x)
         for row in range(x.batch):
@@ -128,7 +126,6 @@ def _same(one: Prediction, other: Prediction) -> Verdict:
 
 @over_generic_cases
 def determinism(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
-    """Repeated calls return the same numbers."""
     return _same(*(subject.predict(net, x).detached() for _ in range(2)))
 
 
@@ -154,8 +151,6 @@ def prepare(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
 
 
 def threads(subject: Subject, seed: int) -> Iterator[Case]:
-    """Results with one and two torch threads agree."""
-
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         before, found = torch.get_num_threads(), []
         try:
@@ -174,8 +169,6 @@ def threads(subject: Subject, seed: int) -> Iterator[Case]:
 
 @over_generic_cases
 def global_generators(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
-    """Predictions neither depend on nor change the global generators of torch, numpy and Python."""
-
     def result() -> Prediction:
         return as_prediction(subject.rule.propagate(net, x), x).detached()
 

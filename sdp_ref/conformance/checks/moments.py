@@ -108,7 +108,7 @@ def _joint_expected(subject: Subject, rows: Sequence[Pair], *, last: bool) -> co
 
 
 def _matrices(rows: Iterable[Sequence[float]]) -> Tensor:
-    """Matrices of two variances and a covariance each."""
+    """Matrices from rows of two variances and a covariance."""
     return tensor([[[a, c], [c, b]] for a, b, c in rows])
 
 

@@ -58,27 +58,15 @@ def over(sign: int) -> Builder:
         shape = kept if keepdim else [n for d, n in enumerate(kept, start=1) if d - ndim not in places]
         rows = _signed(call, sign, x)
         if places != [-1]:
-            rows = call.emit(Rearrange("movedim", lambda t: _last(t, places)), rows)
-        for n in _halved(math.prod(x.event[d] for d in places)):
-            rows = _of_pairs(call, rows, n)
+            count = len(places)
+            ends = list(range(-count, 0))
+            rows = call.emit(Rearrange("movedim", lambda t: t.movedim(places, ends).flatten(-count)), rows)
+        n = math.prod(x.event[d] for d in places)
+        while n > 1:
+            rows, n = _of_pairs(call, rows, n), n // 2 + n % 2
         return call.made(_signed(call, sign, call.emit(Reshape(shape), rows)))
 
     return build
-
-
-def _last(x: Tensor, places: list[int]) -> Tensor:
-    """Flatten dimensions of a tensor to its last one."""
-    count = len(places)
-    return x.movedim(places, list(range(-count, 0))).flatten(-count)
-
-
-def _halved(n: int) -> list[int]:
-    """Lengths of the rows whose halves are compared successively."""
-    lengths = []
-    while n > 1:
-        lengths.append(n)
-        n = n // 2 + n % 2
-    return lengths
 
 
 def _of_pairs(call: Call, rows: Value, n: int) -> Value:

@@ -67,11 +67,7 @@ class Call:
             shape = [*[1] * (ndim - c.ndim), *c.shape]
             if len(shape) > ndim or shape[layout.dim] != 1:
                 raise TypeError("a constant with a batch dimension")
-            return (
-                Layout(layout.dim)
-                .batch_first(c.reshape(shape))
-                .reshape(1, *shape[: layout.dim], *[1] * (layout.width - 1), *shape[layout.dim + 1 :])
-            )
+            return c.reshape(1, *shape[: layout.dim], *[1] * (layout.width - 1), *shape[layout.dim + 1 :])
         if isinstance(c, bool) or not isinstance(c, int | float):
             raise TypeError(f"a constant of type {type(c).__name__}")
         return c

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -189,7 +190,7 @@ def rearranged(call: Call, *_args: Any, **_options: Any) -> Value:
     if found is None:
         raise NoFormulaError(f"{call.replay.name} that does not keep the batch dimension")
     layout, sources = found
-    replay = call.replay.at(layout)
+    replay = replace(call.replay, layout=layout)
     constant = replay.constant()
     parts = []
     for taken, source in zip(call.taken.values(), sources, strict=True):

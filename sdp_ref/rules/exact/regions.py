@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.affine import Affine
 from sdp_ref.graph.trace import Step, last_uses
 
 Array = NDArray[np.float64]
@@ -144,22 +143,6 @@ _BEYOND = 6.0
 
 
 @dataclass(frozen=True)
-class Map:
-    """An affine op as a map of affine functions, shape (C, n + 1, *event) with the constant last."""
-
-    op: Affine
-
-    def __call__(self, value: Tensor) -> Tensor:
-        constant, slopes = value[:, -1], value[:, :-1]
-        self.op.check(constant)
-        mapped = self.op.value(constant).unsqueeze(1)
-        if not slopes.shape[1]:
-            return mapped
-        rows = self.op.rows(slopes.flatten(0, 1)).unflatten(0, slopes.shape[:2])
-        return torch.cat([rows.expand(*rows.shape[:2], *mapped.shape[2:]), mapped], 1)
-
-
-@dataclass(frozen=True)
 class Kink:
     """max(x, 0) + slope min(x, 0), elementwise."""
 
@@ -252,7 +235,9 @@ class Regions:
         varying = planes[:, :-1].any(1)  # a constant unit has no kink
         close = np.flatnonzero(varying & (np.abs(planes[:, -1]) < self.radius))
         if len(close) and not len(cell.planes):
-            cell = self._box(planes.shape[1] - 1)
+            if (n := planes.shape[1] - 1) > MOST_INPUTS:
+                raise NoFormulaError(f"kinks within the noise of {n} inputs, more than {MOST_INPUTS}")
+            cell = Cell.box(n, max(_BEYOND, self.radius))
         todo, done = [(cell, close[np.abs(planes[close, -1]).argsort(kind="stable")])], []
         while todo:
             cell, units = todo.pop()
@@ -275,11 +260,6 @@ class Regions:
                 hint = "take less noise, a lower mass or more regions"
                 raise NoFormulaError(f"more than {self.most} linear regions within the mass; {hint}")
         return done
-
-    def _box(self, n: int) -> Cell:
-        if n > MOST_INPUTS:
-            raise NoFormulaError(f"kinks within the noise of {n} inputs, more than {MOST_INPUTS}")
-        return Cell.box(n, max(_BEYOND, self.radius))
 
     def _above(self, cell: Cell, planes: Array) -> Flags:
         """Side of each hyperplane on which a cell is; if it is on both, that of its part near the origin."""

@@ -8,8 +8,9 @@ sums of integrals of phi and z phi, in one dimension less than the polytope has.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,23 +21,12 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError, UnsupportedError
-from sdp_ref.graph.affine import AFFINE
+from sdp_ref.graph.affine import AFFINE, Affine
 from sdp_ref.graph.ops import Add, Cat
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, Pieces, PiecewiseGaussian, joined, noted, unchecked
 from sdp_ref.rules.base import lost_variances
-from sdp_ref.rules.exact.regions import (
-    Array,
-    Cell,
-    Flags,
-    Kink,
-    Map,
-    Operation,
-    Regions,
-    as_rows,
-    nearest,
-    walk,
-)
+from sdp_ref.rules.exact.regions import Array, Cell, Flags, Kink, Operation, Regions, as_rows, nearest, walk
 from sdp_ref.rules.layerwise import LayerwiseRule
 
 _LONGEST = 8.0
@@ -180,7 +170,8 @@ def grundmann_moeller(n: int, order: int) -> tuple[Array, Array]:
     """
     points, weights = [], []
     for level in range(order + 1):
-        own = np.array(list(_compositions(level, n + 1)), dtype=float)
+        shares = itertools.product(range(level + 1), repeat=n + 1)
+        own = np.array([share for share in shares if sum(share) == level], dtype=float)
         points.append((2 * own + 1) / (n + 1 + 2 * level))
         pair = [_weight(n, order, level), _weight(n, order - 1, level) if level < order else 0.0]
         weights.append(np.tile(pair, (len(own), 1)))
@@ -193,16 +184,6 @@ def _weight(n: int, order: int, level: int) -> float:
     power = (degree + n - 2 * i) ** degree
     below = math.factorial(i) * math.factorial(degree + n - i)
     return float((-1) ** i * power * math.factorial(n) / (4**order * below))
-
-
-def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write `total` as a sum of `parts` integers >= 0."""
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for rest in _compositions(total - first, parts - 1):
-            yield (first, *rest)
 
 
 @dataclass(frozen=True)
@@ -359,7 +340,19 @@ def _bounds(n: int, radius: float, steepest: np.float64, tolerance: float) -> tu
 
 @Exact.prepares(*AFFINE)
 def _affine(_rule: Exact, module: nn.Module) -> Operation:
-    return Map(AFFINE[type_before_parametrizations(module)](module))
+    """An affine op as a map of affine functions, shape (C, n + 1, *event) with the constant last."""
+    op: Affine = AFFINE[type_before_parametrizations(module)](module)
+
+    def apply(value: Tensor) -> Tensor:
+        constant, slopes = value[:, -1], value[:, :-1]
+        op.check(constant)
+        mapped = op.value(constant).unsqueeze(1)
+        if not slopes.shape[1]:
+            return mapped
+        rows = op.rows(slopes.flatten(0, 1)).unflatten(0, slopes.shape[:2])
+        return torch.cat([rows.expand(*rows.shape[:2], *mapped.shape[2:]), mapped], 1)
+
+    return apply
 
 
 @Exact.handles(Add)

@@ -131,5 +131,5 @@ def test_residual_branches_keep_the_mean_of_the_regular_pass() -> None:
 
 
 def test_an_unknown_choice_of_means_is_refused_with_the_choices() -> None:
-    with pytest.raises(ValueError, match="means=propagated or regular or regular_covariance, got 'other'"):
+    with pytest.raises(ValueError, match="unknown means 'other' of dvia; choose from propagated"):
         rule("dvia:means=other")
