@@ -170,7 +170,7 @@ class Trainer(Minibatches):
         self.optimizer = torch.optim.Adam([*self.net.parameters(), self.raw], lr=objective.learning_rate)
 
     def run(self) -> Iterator[bool]:
-        """Train to the last step, and yield after each; a RunFailedError on divergence."""
+        """Train to the last step, and yield after every step; a RunFailedError on divergence."""
         while self.step < self.steps:
             with numerics():
                 self.advance()
