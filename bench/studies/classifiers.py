@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-import sdp_ref as sr
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.errors import RunFailedError, UserError
@@ -63,25 +62,25 @@ class Objective:
         place = f" after {self.skipped} modules" if self.skipped else ""
         return f"{self.name}, {self.rule.spec} at {self.noise.label(self.sigma)}{place}"
 
-    def law(self, net: nn.Module, pixels: Tensor) -> sr.Law:
-        """Return the law of scores of noisy `pixels`, (B, C, H, W), differentiable in these and weights."""
-        if self.rule is None:
-            raise ValueError(f"the objective '{self.name}' propagates no law")
-        rule = replace(self.rule, create_graph=True) if isinstance(self.rule, SDP) else self.rule
+    def law(self, net: nn.Sequential, pixels: Tensor) -> Any:
+        """Return the law of scores of noisy `pixels`, (B, C, H, W), of the family of the noise.
+
+        It is differentiable in pixels and weights. The objective must have a rule.
+        """
+        rule: Any = replace(self.rule, create_graph=True) if isinstance(self.rule, SDP) else self.rule
         if self.skipped:
-            layers = cast(nn.Sequential, net)
-            net, pixels = layers[self.skipped :], layers[: self.skipped](pixels)
+            pixels, net = net[: self.skipped](pixels), cast(nn.Sequential, net[self.skipped :])
         return predicted(rule, net, self.noise.law(pixels, self.sigma))
 
-    def location(self, net: nn.Module, pixels: Tensor) -> Tensor:
+    def location(self, net: nn.Sequential, pixels: Tensor) -> Tensor:
         """Return the location of the law of the scores, (B, m); most rules give the net's own value."""
         if self.rule is None or isinstance(self.rule, SDP | MarginalSDP):
-            return cast(Tensor, net(pixels))
+            return net(pixels)
         return self.law(net, pixels).location
 
     def assess(
         self,
-        net: nn.Module,
+        net: nn.Sequential,
         pixels: Tensor,
         labels: Tensor,
         constants: Constants,
@@ -93,10 +92,8 @@ class Objective:
             return scores, F.cross_entropy(scores, labels, reduction=reduction)
         law = self.law(net, pixels)
         if self.name == "dirichlet":
-            gaussian = cast(sr.Gaussian | sr.DiagonalGaussian, law)  # like the noise
-            return law.location, losses.dirichlet_nll(gaussian, labels, *constants, reduction=reduction)
-        stable = cast(sr.Gaussian | sr.DiagonalGaussian | sr.Cauchy, law)
-        return law.location, losses.pairwise_loss(stable, labels, reduction)
+            return law.location, losses.dirichlet_nll(law, labels, *constants, reduction=reduction)
+        return law.location, losses.pairwise_loss(law, labels, reduction)
 
 
 @dataclass(frozen=True, eq=False)
