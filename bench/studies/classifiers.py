@@ -34,10 +34,6 @@ IN_TURN = ", classes in turn"
 START = -7.0
 """Initial raw parameters of the two constants of a Dirichlet output (Gast & Roth 2018)."""
 
-Constants = tuple[Tensor | float, Tensor | float]
-"""Offset and slope of a Dirichlet output."""
-Reduction = Literal["mean", "sum", "none"]
-
 
 @dataclass(frozen=True)
 class Objective:
@@ -83,10 +79,13 @@ class Objective:
         net: nn.Sequential,
         pixels: Tensor,
         labels: Tensor,
-        constants: Constants,
-        reduction: Reduction = "none",
+        constants: tuple[Tensor | float, Tensor | float],
+        reduction: Literal["mean", "none"] = "none",
     ) -> tuple[Tensor, Tensor]:
-        """Return the locations of the scores, (B, m), and losses, (B,), or their mean or sum."""
+        """Return the locations of the scores, (B, m), and losses, (B,), or their mean.
+
+        `constants` are offset and slope of a Dirichlet output.
+        """
         if not self.rule:
             scores = net(pixels)
             return scores, F.cross_entropy(scores, labels, reduction=reduction)

@@ -132,10 +132,6 @@ class Objective:
     propagated: bool = False  # whether an input variance is trained
 
 
-def _squared_error(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
-    return (nets(x) - y).square()
-
-
 def _gaussian(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
     out = nets(x)
     return _likelihood(out[:, :1] - y, F.softplus(out[:, 1:]) + VARIANCE_FLOOR)
@@ -161,7 +157,7 @@ def _two_pinballs(nets: Nets, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
     return len(LEVELS) * _pinball(nets, x, y, levels)
 
 
-SQUARED_ERROR = Objective("squared_error", _squared_error)
+SQUARED_ERROR = Objective("squared_error", lambda nets, x, y, _: (nets(x) - y).square())
 GAUSSIAN = Objective("pnn", _gaussian, outputs=2)
 QUANTILES = Objective("sqr", _pinball, levels=True)
 TWO_QUANTILES = Objective("sqr_ends", _two_pinballs, levels=True, fixed=LEVELS)
