@@ -129,7 +129,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     if is_csv(path):
         return {"arr_0": read_csv(path)}
     try:
-        with _reading(path):
+        with reading(path):
             found = np.load(path, mmap_mode="r", allow_pickle=False)
             if isinstance(found, np.ndarray):
                 return {"arr_0": found}
@@ -165,7 +165,7 @@ def read_csv(path: Path) -> np.ndarray:
     """
     import numpy as np
 
-    with _reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
         lines = [
             (number, line) for number, line in enumerate(csv.reader(file), 1) if any(map(str.strip, line))
         ]
@@ -184,8 +184,8 @@ def read_csv(path: Path) -> np.ndarray:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn errors of reading a text file into one line."""
+def reading(path: Path) -> Iterator[None]:
+    """Turn errors of reading a file of numbers or of bytes into one line."""
     try:
         if path.exists() and not path.is_file():  # a pipe could block forever
             raise UserError(f"cannot read {path}: not a regular file")

@@ -137,7 +137,7 @@ class Metric(ABC):
 
     @property
     def points(self) -> int:
-        """Number of points a side: the option whose name ends in ``_points``, or 0 if it uses all samples."""
+        """Number of points a side: the option with a name in ``_points``, or 0 if it uses all samples."""
         return next((getattr(self, each.name) for each in fields(self) if each.name.endswith("_points")), 0)
 
     @property

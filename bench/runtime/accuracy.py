@@ -39,7 +39,9 @@ def measure(groups: list[Any]) -> Numbers:
             values[name, record.rule, record.metric.partition(":")[0]].append(record.value)
         for rule in group.subjects[0].rules:
             values[name, rule, CHANGE] = [change(group, rule)]
-    return {key: statistics.fmean(numbers) for key, numbers in values.items()}
+    means = {key: statistics.fmean(numbers) for key, numbers in values.items()}
+    # asv treats NaN as missing; infinities exhaust its memory on publishing.
+    return {key: mean if math.isfinite(mean) else math.nan for key, mean in means.items()}
 
 
 def change(group: Any, rule: str) -> float:
@@ -93,21 +95,15 @@ class Accuracy:
 
     @shown("total variation between prediction and truth", "total variation")
     def track_tv(self, numbers: Numbers, cells: str, rule: str) -> float:
-        return _finite(numbers, cells, rule, "tv_headline")
+        return numbers.get((cells, rule, "tv_headline"), math.nan)
 
     @shown("Kullback-Leibler divergence between Gaussians with the moments of truth and prediction", "nat")
     def track_gaussian_kl(self, numbers: Numbers, cells: str, rule: str) -> float:
-        return _finite(numbers, cells, rule, "gaussian_kl")
+        return numbers.get((cells, rule, "gaussian_kl"), math.nan)
 
     @shown(
         "largest change of a prediction since the gate's baseline; 0.001 or less is 0.001",
         "standard deviations",
     )
     def track_same_prediction(self, numbers: Numbers, cells: str, rule: str) -> float:
-        return _finite(numbers, cells, rule, CHANGE)
-
-
-def _finite(numbers: Numbers, cells: str, rule: str, metric: str) -> float:
-    # asv treats NaN as missing; infinities exhaust its memory on publishing.
-    value = numbers.get((cells, rule, metric), math.nan)
-    return value if math.isfinite(value) else math.nan
+        return numbers.get((cells, rule, CHANGE), math.nan)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -52,16 +54,11 @@ class RelativeCost:
     def setup_cache(self) -> dict[tuple[str, str, str], Cost]:
         """Measure all ratios, once per commit, without nets and rules that the commit lacks."""
         costs = {}
-        nets, methods, phases = self.params
-        for net in nets:
-            for method in methods:
-                for phase in phases:
-                    if method == "moment_matching" and net != "mlp-4x100":
-                        continue  # the covariances of cnn3 need 16384 x 16384 numbers per input
-                    try:
-                        costs[net, method, phase] = cost(net, method, phase)
-                    except (NotImplementedError, LookupError):
-                        continue
+        for net, method, phase in itertools.product(*self.params):
+            if method == "moment_matching" and net != "mlp-4x100":
+                continue  # the covariances of cnn3 need 16384 x 16384 numbers per input
+            with contextlib.suppress(NotImplementedError, LookupError):
+                costs[net, method, phase] = cost(net, method, phase)
         return costs
 
     setup_cache.timeout = 3600  # type: ignore[attr-defined]

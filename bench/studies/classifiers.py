@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-import sdp_ref as sr
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.errors import RunFailedError, UserError
@@ -34,10 +33,6 @@ CLASSES = 10
 IN_TURN = ", classes in turn"
 START = -7.0
 """Initial raw parameters of the two constants of a Dirichlet output (Gast & Roth 2018)."""
-
-Constants = tuple[Tensor | float, Tensor | float]
-"""Offset and slope of a Dirichlet output."""
-Reduction = Literal["mean", "sum", "none"]
 
 
 @dataclass(frozen=True)
@@ -63,40 +58,41 @@ class Objective:
         place = f" after {self.skipped} modules" if self.skipped else ""
         return f"{self.name}, {self.rule.spec} at {self.noise.label(self.sigma)}{place}"
 
-    def law(self, net: nn.Module, pixels: Tensor) -> sr.Law:
-        """Return the law of scores of noisy `pixels`, (B, C, H, W), differentiable in these and weights."""
-        if self.rule is None:
-            raise ValueError(f"the objective '{self.name}' propagates no law")
-        rule = replace(self.rule, create_graph=True) if isinstance(self.rule, SDP) else self.rule
+    def law(self, net: nn.Sequential, pixels: Tensor) -> Any:
+        """Return the law of scores of noisy `pixels`, (B, C, H, W), of the family of the noise.
+
+        It is differentiable in pixels and weights. The objective must have a rule.
+        """
+        rule: Any = replace(self.rule, create_graph=True) if isinstance(self.rule, SDP) else self.rule
         if self.skipped:
-            layers = cast(nn.Sequential, net)
-            net, pixels = layers[self.skipped :], layers[: self.skipped](pixels)
+            pixels, net = net[: self.skipped](pixels), cast(nn.Sequential, net[self.skipped :])
         return predicted(rule, net, self.noise.law(pixels, self.sigma))
 
-    def location(self, net: nn.Module, pixels: Tensor) -> Tensor:
+    def location(self, net: nn.Sequential, pixels: Tensor) -> Tensor:
         """Return the location of the law of the scores, (B, m); most rules give the net's own value."""
         if self.rule is None or isinstance(self.rule, SDP | MarginalSDP):
-            return cast(Tensor, net(pixels))
+            return net(pixels)
         return self.law(net, pixels).location
 
     def assess(
         self,
-        net: nn.Module,
+        net: nn.Sequential,
         pixels: Tensor,
         labels: Tensor,
-        constants: Constants,
-        reduction: Reduction = "none",
+        constants: tuple[Tensor | float, Tensor | float],
+        reduction: Literal["mean", "none"] = "none",
     ) -> tuple[Tensor, Tensor]:
-        """Return the locations of the scores, (B, m), and losses, (B,), or their mean or sum."""
+        """Return the locations of the scores, (B, m), and losses, (B,), or their mean.
+
+        `constants` are offset and slope of a Dirichlet output.
+        """
         if not self.rule:
             scores = net(pixels)
             return scores, F.cross_entropy(scores, labels, reduction=reduction)
         law = self.law(net, pixels)
         if self.name == "dirichlet":
-            gaussian = cast(sr.Gaussian | sr.DiagonalGaussian, law)  # like the noise
-            return law.location, losses.dirichlet_nll(gaussian, labels, *constants, reduction=reduction)
-        stable = cast(sr.Gaussian | sr.DiagonalGaussian | sr.Cauchy, law)
-        return law.location, losses.pairwise_loss(stable, labels, reduction)
+            return law.location, losses.dirichlet_nll(law, labels, *constants, reduction=reduction)
+        return law.location, losses.pairwise_loss(law, labels, reduction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +166,7 @@ class Trainer(Minibatches):
         self.optimizer = torch.optim.Adam([*self.net.parameters(), self.raw], lr=objective.learning_rate)
 
     def run(self) -> Iterator[bool]:
-        """Train to the last step, and yield after each; a RunFailedError on divergence."""
+        """Train to the last step, and yield after every step; a RunFailedError on divergence."""
         while self.step < self.steps:
             with numerics():
                 self.advance()

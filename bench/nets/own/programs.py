@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.files import reading
 from sdp_bench.bench.plugins.code import UNTRUSTED
 
 ENDS = (".pt2", ".onnx")
@@ -44,12 +45,8 @@ class Program:
     def find(cls, address: str) -> Program:
         """Read a file without running any of it; a UserError if it cannot be read."""
         path = Path(address)
-        try:
-            if path.exists() and not path.is_file():  # a pipe could block forever
-                raise UserError(f"cannot read {address}: not a regular file")
+        with reading(path):
             return cls(address, path.read_bytes())
-        except OSError as error:
-            raise UserError(f"cannot read {address}: {error.strerror or error}") from error
 
     def as_trusted(self) -> Self:
         """Return a copy that may be loaded, because the user trusts its origin."""

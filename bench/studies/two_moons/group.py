@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,6 @@ from sdp_bench.bench.identity import digest
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
 from sdp_ref import losses
-
-Scored = sr.Gaussian | sr.Cauchy
 
 SCALE = 0.3
 """Scale of the noise, in the units of the points."""
@@ -110,7 +108,7 @@ def train(recipe: Recipe, data: Moons, steps: int, seed: int) -> nn.Sequential:
     noisy, rule = recipe.noise.law(data.points, SCALE), sr.rule("sdp", create_graph=True)
     for _ in range(steps):
         if recipe.propagated:
-            law = cast(Scored, sr.propagate(net, noisy, rule))
+            law: Any = sr.propagate(net, noisy, rule)  # of the family of the noise
             loss = losses.pairwise_loss(law, data.labels)
         else:
             loss = nn.functional.cross_entropy(net(data.points), data.labels)
@@ -124,7 +122,7 @@ def train(recipe: Recipe, data: Moons, steps: int, seed: int) -> nn.Sequential:
 @torch.no_grad()
 def uncertainty(recipe: Recipe, net: nn.Module, points: Tensor) -> Tensor:
     """Return the entropy (bits), shape (B,), of the class with the larger score under noise, by ``sdp``."""
-    law = cast(Scored, sr.propagate(net, recipe.noise.law(points, SCALE), "sdp"))
+    law: Any = sr.propagate(net, recipe.noise.law(points, SCALE), "sdp")
     return losses.entropy(losses.pairwise_scores(law)) / torch.tensor(2.0).log()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -151,15 +151,6 @@ class Intervals(NamedTuple):
         half = NORMAL_95 * variance.sqrt()
         return cls(mean - half, mean + half, mean, variance)
 
-    @classmethod
-    def of_quantiles(cls, low: Tensor, high: Tensor) -> Intervals:
-        """Return intervals between predicted quantiles, with the Gaussians that have them as central 95 %.
-
-        These Gaussians give quantile regression a likelihood. The paper prints one without stating its
-        definition.
-        """
-        return cls(low, high, (low + high) / 2, ((high - low) / (2 * NORMAL_95)).square())
-
 
 SCORES = ("picp", "mpiw", "nll")
 """Coverage, width and likelihood (nats) of intervals: the first dimension of all scores below."""
@@ -250,7 +241,7 @@ def evaluate(
                 numbers |= zip(SCORES, test[:, seed, setting, 0].tolist(), strict=True)
                 coverage, width, _ = validation[:, seed, setting, variance].tolist()
                 numbers |= {"validation_picp": coverage, "validation_mpiw": width}
-                numbers |= asdict(settings[setting])
+                numbers |= settings[setting]._asdict()
                 if how.propagates:
                     numbers["input_variance"] = chosen[seed]
         return found
@@ -293,9 +284,11 @@ def _predictor(
         def quantiles(part: str, _: Tensor) -> Intervals:
             x = inputs[part]
             columns = (torch.full_like(x[:, :1], 12 * (level - 0.5)) for level in LEVELS)
-            return Intervals.of_quantiles(
-                *(by_seed(stacks[0](torch.cat([x, column], 1))[:, 0].double()) for column in columns)
-            )
+            outputs = (stacks[0](torch.cat([x, column], 1))[:, 0].double() for column in columns)
+            low, high = map(by_seed, outputs)
+            # Gaussians with these central intervals give quantile regression a likelihood. The paper prints
+            # one without stating its definition.
+            return Intervals(low, high, (low + high) / 2, ((high - low) / (2 * NORMAL_95)).square())
 
         return quantiles
     known = {part: [by_seed(each) for each in _moments(how, stacks, x)] for part, x in inputs.items()}
@@ -406,7 +399,7 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
         data = dataset(name, TabularRegression).load()
         rows, features = data.features.shape
         splits(data, seeds[:1])  # raises for an unusable set before training
-        identity = digest(data.features, data.targets, epochs, [asdict(setting) for setting in GRID])[:16]
+        identity = digest(data.features, data.targets, epochs, [setting._asdict() for setting in GRID])[:16]
         for objective in dict.fromkeys(METHODS[rule].objective for rule in experiment.rules):
             methods = tuple(rule for rule in experiment.rules if METHODS[rule].objective == objective)
             groups.append(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +32,7 @@ _FIRST_VARIANCE = 1e-2  # initial input variance, if it is trained
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # Adam's defaults
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """Grid parameters: learning rate and weight decay (an L2 penalty, as in torch.optim.Adam)."""
 
     learning_rate: float
@@ -133,10 +132,6 @@ class Objective:
     propagated: bool = False  # whether an input variance is trained
 
 
-def _squared_error(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
-    return (nets(x) - y).square()
-
-
 def _gaussian(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
     out = nets(x)
     return _likelihood(out[:, :1] - y, F.softplus(out[:, 1:]) + VARIANCE_FLOOR)
@@ -162,7 +157,7 @@ def _two_pinballs(nets: Nets, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
     return len(LEVELS) * _pinball(nets, x, y, levels)
 
 
-SQUARED_ERROR = Objective("squared_error", _squared_error)
+SQUARED_ERROR = Objective("squared_error", lambda nets, x, y, _: (nets(x) - y).square())
 GAUSSIAN = Objective("pnn", _gaussian, outputs=2)
 QUANTILES = Objective("sqr", _pinball, levels=True)
 TWO_QUANTILES = Objective("sqr_ends", _two_pinballs, levels=True, fixed=LEVELS)
@@ -179,7 +174,7 @@ class Trainer:
         self._momentum, self._square = (
             {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()} for _ in range(2)
         )
-        rows = problem.features.new_tensor([[s.learning_rate, s.weight_decay] for s in settings])
+        rows = problem.features.new_tensor(settings)
         self._rate, self._decay = rows.repeat(len(problem.seeds), 1).T.unsqueeze(2).unsqueeze(3)
         self.steps = self.epochs = 0
 
@@ -284,10 +279,7 @@ def get_nets(
         if not bool(torch.stack(finite).all(0).any()):
             raise RunFailedError(f"training on {name} diverged ({objective.name})")
 
-    grid = [(setting.learning_rate, setting.weight_decay) for setting in settings]
-    identity = digest(
-        *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs),
-        *(problem.member, VERSION),
-    )
+    data = problem.features, problem.targets, list(problem.seeds)
+    identity = digest(*data, objective.name, list(settings), epochs, problem.member, VERSION)
     path = storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"
     return trained(path, lambda: Trainer(problem, objective, settings), steps).nets
