@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.results import Results, committed_results
 from sdp_bench.reports.section import sections, tabulated
 from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.tables.tables import Table
 from sdp_bench.reports.writing import rendered
 
 RULES = (
@@ -67,14 +65,16 @@ def results_page(results: Results) -> str:
     every = sections()
     results = tabulated(results, every)
     shown = {section.name: section.build(results) for section in every if section.name in _SECTIONS}
-    variables = {
+    variables: dict[str, object] = {
         "sections": shown,
         "rulings": Rulings.of(results),
         "rules": RULES,
         "beyond": BEYOND,
         "names": [rule for rule in dict.fromkeys(RULES + BEYOND) if rule != ORACLE_MOMENTS.name],
     }
-    variables |= {name: _chosen(results.tables, *which) for name, which in _TABLES.items()}
+    for name, (experiment, depth, metrics) in _TABLES.items():
+        own = [table for table in results.tables if (table.experiment, table.depth) == (experiment, depth)]
+        variables[name] = [table for table in own if table.metric.name in metrics]
     text = rendered("results.md", results.traits, variables)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -87,11 +87,6 @@ def _escaped(results: Results) -> Results:
         frame = frame.assign(**{name: frame[name].map({text: markdown(text) for text in texts})})
     traits = {markdown(rule): replace(own, label=markdown(own.label)) for rule, own in stored.items()}
     return replace(results, frame=frame, traits=RuleTraits(traits))
-
-
-def _chosen(tables: Sequence[Table], experiment: str, depth: int, metrics: tuple[str, ...]) -> list[Table]:
-    own = [table for table in tables if (table.experiment, table.depth) == (experiment, depth)]
-    return [table for table in own if table.metric.name in metrics]
 
 
 @click.command()

@@ -451,15 +451,11 @@ def differences(tables: Sequence[Table]) -> list[Difference]:
 
 def orders(tables: Sequence[Table]) -> list[Order]:
     """Compare the best rules of rows with two or more deterministic rules that the paper has too."""
-
-    def printed_score(one: Difference) -> float:
-        metric, unknown = one.table.metric, np.array(math.nan)
-        shown = metric.shown(np.array(one.printed.mean))  # 1 - (1 - TV) is the TV again
-        return float(metric.score(shown, unknown))
-
     found = []
     for _, group in itertools.groupby(differences(tables), lambda one: (one.table, one.row)):
         both = [one for one in group if not one.cell.sampling]
         if len(both) > 1:
-            found.append(Order(min(both, key=printed_score), min(both, key=lambda one: one.cell.score)))
+            metric, means = both[0].table.metric, np.array([one.printed.mean for one in both])
+            scores = metric.score(metric.shown(means), np.nan * means)  # 1 - (1 - TV) is the TV again
+            found.append(Order(both[np.argmin(scores)], min(both, key=lambda one: one.cell.score)))
     return found

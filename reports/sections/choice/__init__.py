@@ -184,7 +184,9 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
     variants = by_kind(chosen["noise"], noise_words).astype(str)
     for name in ("recipe", "network"):
         if name in chosen:
-            text = _variants(chosen, name)
+            # The name of the network is part of the band's title.
+            known = chosen[[name, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
+            text = chosen[name].astype(str).replace({own: own.removeprefix(f"{net} ") for own, net in known})
             several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
             variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
     chosen = chosen.assign(variant=variants, activation_rank=by_kind(chosen["activation"], activation_rank))
@@ -196,13 +198,6 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
         numbers = (many | many.shift(fill_value=False)).cumsum()
         for _, band in series.groupby(series["depth"].map(numbers), sort=True):
             yield band.sort_values("depth", kind="stable")
-
-
-def _variants(chosen: pd.DataFrame, column: str) -> pd.Series:
-    """Text of a column without the name of the network, which is part of the band's title."""
-    text = chosen[column].astype(str)
-    known = chosen[[column, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
-    return text.replace({name: name.removeprefix(f"{activation} ") for name, activation in known})
 
 
 def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:
