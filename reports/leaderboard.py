@@ -204,10 +204,14 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
         mean, half = overall.mean(entry.name), overall.half_width(entry.name)
         low, high = map(use.shown, np.clip((mean - half, mean + half), 0.0, use.most).tolist())
         own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(units)]
-        settings = own.groupby("setting", sort=False)["value"].mean().map(use.shown).to_dict()
+        settings = own.groupby("setting", sort=False)["value"].mean().map(use.shown)
         standings.append(
             Standing(
-                *(entry, use.shown(mean), low, high, settings, len(units), asked["unit"].nunique()),
+                entry,
+                *(use.shown(mean), low, high),
+                settings={str(name): value for name, value in settings.items()},
+                measured=len(units),
+                of=asked["unit"].nunique(),
                 position=1 + sum(overall.mean(name) < mean for name in overall.rules),
                 among=len(overall.rules),
                 tied=entry.name in ranking.best,

@@ -61,7 +61,7 @@ def variants(specs: Collection[str]) -> dict[str, str]:
     usual = _options(next(iter(specs)).partition(":")[0])
     return {
         spec: ", ".join(
-            f"{name.replace('_', ' ')} {value}" for name, value in differing[spec].dropna().items()
+            f"{str(name).replace('_', ' ')} {value}" for name, value in differing[spec].dropna().items()
         )
         for spec in sorted(specs, key=lambda spec: (_options(spec) != usual, spec))
     }
