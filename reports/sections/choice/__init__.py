@@ -31,7 +31,7 @@ from sdp_bench.reports.style.names import (
     noise_words,
 )
 from sdp_bench.reports.style.theme import GREY, INK, LIGHT, Style, is_plain, styles
-from sdp_bench.reports.tables.frame import by_kind, places
+from sdp_bench.reports.tables.frame import by_kind
 from sdp_bench.reports.tables.tables import displayed
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _condition(
 ) -> Condition:
     means = {rule: replicates.mean(rule) for rule in replicates.rules}
     curve = {k: means[rule] for rule in means if (k := plain_samples(rule)) is not None}
-    rows = {rule: own for (rule,), own in places(part, ("rule",))}
+    rows = part.groupby("rule", observed=True).indices
     standings = tuple(
         Standing(
             rule,
