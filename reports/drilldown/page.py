@@ -151,7 +151,7 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
 
     The worst measurement of each rule comes first, then the worst of each rule at its next noise level, and
     so on. Total variations are compared, since they share the scale from 0 to 1. References are skipped, and
-    so are estimates from samples, whose error depends on their number.
+    so are estimates from samples: their error depends on the number of samples.
     """
     measured = (name for name in primary() if (frame["metric"] == name).any())
     metric = next((name for name in measured if isinstance(recorded_metric(name), CellTotalVariation)), None)

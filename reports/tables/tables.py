@@ -89,7 +89,7 @@ class Cell:
     `sd` has n - 1 in its denominator (NaN for a single measurement). Of `count` measurements,
     `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, and `negative` are
     below zero by more than rounding. `bracket` is the largest relative distance between proven bounds.
-    `score` is the mean by which rules are ranked (lower is better; NaN if they are not). `best` marks the
+    `score` is the mean that ranks rules (lower is better; NaN without a rank). `best` marks the
     lowest score of the row and those statistically tied with it; `leads` does so among rules that do not
     sample. `rows` are the labels of the measurements.
     """
@@ -215,8 +215,8 @@ def tables(
 ) -> Iterator[Table]:
     """Yield every table of the report, sorted by experiment (default: all), kind of net and metric.
 
-    Variants of a metric and recipes of nets have tables of their own; the companion of a metric is shown in
-    the metric's table.
+    Variants of a metric and recipes of nets have separate tables; the companion of a metric is shown in the
+    metric's table.
     """
     shown = sorted(frame["experiment"].unique()) if experiments is None else experiments
     metrics = frame["metric"][frame["experiment"].isin(shown)].unique()
