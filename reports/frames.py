@@ -27,7 +27,7 @@ COLUMNS = pd.read_csv(Path(__file__).with_name("columns.csv"), keep_default_na=F
 
 
 def columns() -> pd.DataFrame:
-    """Describe the columns that :func:`load` returns: a row for each, with `dtype`, `unit` and `meaning`."""
+    """Describe the columns that :func:`load` returns, with `dtype`, `unit` and `meaning`."""
     return COLUMNS.copy()
 
 

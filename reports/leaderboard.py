@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,18 +29,16 @@ from sdp_bench.reports.site import PAGE
 from sdp_bench.reports.statistics.ranking import Overall, Ranking, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.writing import rendered
+from sdp_bench.reports.writing import TEMPLATES, rendered
 from sdp_ref.rules import Traits
 
 _WORST = math.log(100.0)
 """Bound on |log ratio|: the ratio is 0 for events that were predicted to be impossible."""
 
 
-class Use(NamedTuple):
-    """A use of predictions, judged by one of several metrics.
-
-    `most` is the largest possible score, and `shown` converts a mean score for display.
-    """
+@dataclass(frozen=True)
+class Use:
+    """A use of predictions, judged by one of several metrics; `heavy` marks that for Cauchy noise."""
 
     name: str
     title: str
@@ -48,32 +46,19 @@ class Use(NamedTuple):
     metrics: tuple[str, ...]
     about: str
     heavy: bool = False
-    most: float = 1.0
-    shown: Callable[[float], float] = float
+
+    @property
+    def most(self) -> float:
+        """The largest possible score."""
+        return _WORST if self.unit == "factor" else 1.0
+
+    def shown(self, score: float) -> float:
+        return math.exp(score) if self.unit == "factor" else score
 
 
-USES = (
-    Use("law", "Whole distribution", "TV", ("tv_headline", "tv_principal"),
-        "Total variation between the predicted and the true joint distribution of all outputs, in 128 cells "
-        "of equal mass. For ten outputs: the largest over pairs of principal axes."),
-    Use("decision", "Class decision", "TV", ("tv_class",),
-        "Total variation between the predicted and the true distribution of the class (arg max of the "
-        "outputs)."),
-    Use("intervals", "Prediction intervals", "|difference|", ("coverage",),
-        "Absolute difference between the true and the nominal coverage of the predicted central intervals of "
-        "single outputs (50 %, 90 %, 95 %)."),
-    Use("deviations", "Standard deviations", "factor", ("std_ratio",),
-        "Error factor of the standard deviation of an output, up or down (geometric mean); 1 is exact.",
-        most=_WORST, shown=math.exp),
-    Use("tails", "Tails", "factor", ("tails",),
-        "Error factor of the predicted probability that an output exceeds its true 90 %, 99 %, 99.9 % and "
-        "99.99 % quantiles, up or down, at most 100 (geometric mean); 1 is exact.",
-        most=_WORST, shown=math.exp),
-    Use("heavy", "Heavy tails", "TV", ("tv_joint",),
-        "Cauchy noise: total variation between the predicted and the true joint distribution of all outputs.",
-        heavy=True),
-)  # fmt: skip
-"""Uses in the order of the page; the first one orders the table of all rules."""
+USES = tuple(
+    Use(**use) for use in tomllib.loads((TEMPLATES / "leaderboard.toml").read_text(encoding="utf-8"))["uses"]
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,10 +204,14 @@ def table(entries: Sequence[Entry], use: Use) -> Table:
         mean, half = overall.mean(entry.name), overall.half_width(entry.name)
         low, high = map(use.shown, np.clip((mean - half, mean + half), 0.0, use.most).tolist())
         own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(units)]
-        settings = own.groupby("setting", sort=False)["value"].mean().map(use.shown).to_dict()
+        settings = own.groupby("setting", sort=False)["value"].mean().map(use.shown)
         standings.append(
             Standing(
-                *(entry, use.shown(mean), low, high, settings, len(units), asked["unit"].nunique()),
+                entry,
+                *(use.shown(mean), low, high),
+                settings={str(name): value for name, value in settings.items()},
+                measured=len(units),
+                of=asked["unit"].nunique(),
                 position=1 + sum(overall.mean(name) < mean for name in overall.rules),
                 among=len(overall.rules),
                 tied=entry.name in ranking.best,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from sdp_bench.bench.files import writing
 from sdp_bench.reports import site
@@ -36,7 +37,8 @@ PAPERS_OWN = "paper"
 """Preset with the sizes of the paper."""
 
 
-class Data(NamedTuple):
+@dataclass(frozen=True)
+class Data:
     """The table of all measurements next to the pages, or their number and the command that exports them."""
 
     file: str

@@ -43,7 +43,7 @@ class Results:
     columns `group`, `rule`, `metric`, `error` and `seconds`, and includes undefined metrics. `runtime` has
     the times of ``sdp-bench runtime``.
 
-    `title` is empty for the report of a run. `published` marks results that come with the package, whose page
+    `title` is empty for the report of a run. `published` marks results that come with the package; their page
     also has content that no run produces. `database` is the results file with the nets' weights. `committed`
     is the :class:`sdp_bench.reports.committed.Committed` of the same report. `untabled` are experiments with
     a display of their own instead of tables.

@@ -1,12 +1,12 @@
 """The committed results as a page of the documentation.
 
-``python -m sdp_bench.reports.results_page docs/results.md`` writes it.
+``python -m sdp_bench.reports.results_page docs/results.md`` writes it; ``templates/results.toml`` selects.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,62 +19,25 @@ from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.results import Results, committed_results
 from sdp_bench.reports.section import sections, tabulated
 from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.tables.tables import Table
-from sdp_bench.reports.writing import rendered
-
-RULES = (
-    "sdp",
-    "dvia",
-    "dvia:means=regular_covariance",
-    "moment_matching",
-    "unscented",
-    "marginal_sdp",
-    "marginal_moment_matching",
-    "monte_carlo:samples=10",
-    "monte_carlo:samples=100",
-    "oracle_moments",
-)
-"""Rules with a column; the report has all rules."""
-
-BEYOND = (
-    "sdp",
-    "unscented",
-    "divided_difference",
-    "split:base=sdp,k=9",
-    "split:base=sdp,k=64",
-    *(f"split:base=divided_difference:step=1.25,k={k}" for k in (9, 64, 1024)),
-    "monte_carlo:samples=1000",
-    "oracle_moments",
-)
-"""Rules with a column in the table of mixtures."""
-
-_SECTIONS = ("overview", "choice", "compute", "sensitivity", "oracle", "uci", "selective", "runtime")
-_TABLES = {
-    "mixtures": ("iris-mixtures", 4, ("tv_headline",)),
-    "shared_mass": ("iris-tv", 4, ("tv_headline", "tv_paper", "tv_class")),
-    "ratios": ("iris-std", 4, ("std_ratio",)),
-    "distances": ("iris-w1", 4, ("w1",)),
-    "certified": ("iris-w1-certified", 4, ("w1_certified",)),
-    "heavy_tails": ("iris-cauchy", 4, ("tv_joint", "iqr_ratio")),
-    "classifier": ("resnet-tv", 18, ("tv_class", "tv_margin")),
-}
-"""Experiment, depth and metrics of the tables, by name of the template's variable."""
+from sdp_bench.reports.writing import TEMPLATES, rendered
 
 
 def results_page(results: Results) -> str:
     """Return the page as Markdown, from results of every experiment: texts of sections and a few tables."""
-    results = _escaped(results)
+    content = tomllib.loads((TEMPLATES / "results.toml").read_text(encoding="utf-8"))
     every = sections()
-    results = tabulated(results, every)
-    shown = {section.name: section.build(results) for section in every if section.name in _SECTIONS}
-    variables = {
-        "sections": shown,
+    results = tabulated(_escaped(results), every)
+    rules, beyond = content["rules"], content["beyond"]
+    variables: dict[str, object] = {
+        "sections": {one.name: one.build(results) for one in every if one.name in content["sections"]},
         "rulings": Rulings.of(results),
-        "rules": RULES,
-        "beyond": BEYOND,
-        "names": [rule for rule in dict.fromkeys(RULES + BEYOND) if rule != ORACLE_MOMENTS.name],
+        "rules": rules,
+        "beyond": beyond,
+        "names": [rule for rule in dict.fromkeys(rules + beyond) if rule != ORACLE_MOMENTS.name],
     }
-    variables |= {name: _chosen(results.tables, *which) for name, which in _TABLES.items()}
+    for name, (experiment, depth, metrics) in content["tables"].items():
+        own = [table for table in results.tables if (table.experiment, table.depth) == (experiment, depth)]
+        variables[name] = [table for table in own if table.metric.name in metrics]
     text = rendered("results.md", results.traits, variables)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -87,11 +50,6 @@ def _escaped(results: Results) -> Results:
         frame = frame.assign(**{name: frame[name].map({text: markdown(text) for text in texts})})
     traits = {markdown(rule): replace(own, label=markdown(own.label)) for rule, own in stored.items()}
     return replace(results, frame=frame, traits=RuleTraits(traits))
-
-
-def _chosen(tables: Sequence[Table], experiment: str, depth: int, metrics: tuple[str, ...]) -> list[Table]:
-    own = [table for table in tables if (table.experiment, table.depth) == (experiment, depth)]
-    return [table for table in own if table.metric.name in metrics]
 
 
 @click.command()

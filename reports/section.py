@@ -58,7 +58,7 @@ class Section:
         return {}
 
     def spread(self, context: Context) -> Iterable[tuple[SitePage, Context]]:
-        """Return the pages of the section with the variables on each: by default all on :attr:`page`."""
+        """Return the pages of the section with their variables, by default all of them on :attr:`page`."""
         return [(self.page or suite(self.name, self.title), context)]
 
     def navigation(self, context: Context) -> Iterable[tuple[str, str]]:

@@ -133,7 +133,3 @@ def _flushed(code: int) -> int:
 def _say(line: str) -> None:
     with suppress(OSError):  # standard error is closed
         echo(line, err=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,7 @@ import pandas as pd
 
 from sdp_bench.bench import identity
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics import Metric, primary, recorded_metric
+from sdp_bench.bench.metrics import primary, recorded_metric
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
@@ -29,7 +29,7 @@ from sdp_ref.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from sdp_bench.bench.replay.drilldown import Drilldown
-    from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
+    from sdp_bench.bench.replay.error_by_layer import OutputErrors
     from sdp_bench.bench.runs.driver import Meter
     from sdp_bench.reports.style.figure import Figure
 
@@ -51,16 +51,6 @@ CONSTANT = (
     "of the output is rounding."
 )
 """Verdict if the output is constant."""
-
-
-def errors_as_seen(metric: Metric, errors: ErrorByLayer) -> tuple[OutputErrors, str]:
-    """Errors of the output in the measure closest to a metric, and its description to put in brackets.
-
-    Total spread is dominated by the widest directions; metrics of equal-mass cells weight all equally.
-    """
-    if metric.whitens:
-        return errors.whitened, "every principal direction of the outputs counting alike"
-    return errors.spread, "in units of the outputs’ total spread"
 
 
 def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = False) -> str:
@@ -161,7 +151,7 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
 
     The worst measurement of each rule comes first, then the worst of each rule at its next noise level, and
     so on. Total variations are compared, since they share the scale from 0 to 1. References are skipped, and
-    so are estimates from samples, whose error depends on their number.
+    so are estimates from samples: their error depends on the number of samples.
     """
     measured = (name for name in primary() if (frame["metric"] == name).any())
     metric = next((name for name in measured if isinstance(recorded_metric(name), CellTotalVariation)), None)
@@ -260,28 +250,19 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
     metric = displayed(str(drilldown.record["metric"]).partition(":")[0], kind)
     options = [] if database == DATABASE else ["--database", str(database)]
     options += ["--trust-code"] if is_address(rule) else []
-    context: dict[str, Any] = {
-        "drilldown": drilldown,
-        "kind": kind,
-        "metric": metric,
-        "symbol": noise_symbol(drilldown.noise),
-        "under": noise_words(drilldown.noise),
-        "mark": _results_hash((c["component"], c["value"]) for c in drilldown.components),
-        "verdict": "",
-        "errors": drilldown.errors,
-        "names": [],
-        "output": None,
-        "scale": "",
-        "command": shlex.join(["sdp-bench", "replay", drilldown.key, *options]),
-    }
+    errors = drilldown.errors
     oracle, prediction = drilldown.oracle, drilldown.prediction
+    names: list[str] = []
+    output, scale, said = None, "", ""
     drawn: list[Figure | None] = []
-    if (errors := drilldown.errors) is not None:
-        output, scale = errors_as_seen(metric, errors)
+    if errors is not None:
         names = drawings.layer_names(errors)
-        said = verdict(output, names, sampling=traits.is_sampling(rule))
-        said = CONSTANT if errors.layers[-1].constant else said.replace(" %", _PERCENT)
-        context |= {"names": names, "output": output, "scale": scale, "verdict": said}
+        # Total spread is dominated by the widest directions; metrics of equal-mass cells weight all equally.
+        output, scale = errors.spread, "in units of the outputs’ total spread"
+        if metric.whitens:
+            output, scale = errors.whitened, "every principal direction of the outputs counting alike"
+        said = verdict(output, names, sampling=traits.is_sampling(rule)).replace(" %", _PERCENT)
+        said = CONSTANT if errors.layers[-1].constant else said
         drawn.append(drawings.by_layer(errors, output, scale))
     moments = None
     with contextlib.suppress(ValueError):  # heavy tails have none
@@ -291,8 +272,22 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
     drawn.append(drawings.quantile_differences(oracle, prediction))
     if moments:
         drawn.append(drawings.covariances(oracle, prediction))
-    context["figures"] = [figure for figure in drawn if figure is not None]
-    return rendered(_TEMPLATE, traits, context)
+    variables = {
+        "drilldown": drilldown,
+        "kind": kind,
+        "metric": metric,
+        "symbol": noise_symbol(drilldown.noise),
+        "under": noise_words(drilldown.noise),
+        "mark": _results_hash((c["component"], c["value"]) for c in drilldown.components),
+        "verdict": said,
+        "errors": errors,
+        "names": names,
+        "output": output,
+        "scale": scale,
+        "command": shlex.join(["sdp-bench", "replay", drilldown.key, *options]),
+        "figures": [figure for figure in drawn if figure is not None],
+    }
+    return rendered(_TEMPLATE, traits, variables)
 
 
 def command(key: str, database: Path, folder: Path) -> str:

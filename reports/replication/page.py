@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
@@ -61,15 +61,19 @@ RULES: dict[str, Rule] = {
 
 
 @functools.cache
+def _data(name: str) -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
+@functools.cache
 def topics() -> tuple[Topic, ...]:
-    read = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
     return tuple(
         Topic(
             key,
             topic["title"],
             tuple(Statement(name, rule=RULES.get(name), **own) for name, own in topic["statements"].items()),
         )
-        for key, topic in read.items()
+        for key, topic in _data("statements.toml").items()
     )
 
 
@@ -191,33 +195,9 @@ def _draw(axes: Axes, trials: Sequence[Trial], names: Sequence[str], styled: Map
     axes.grid(visible=False, axis="y")
 
 
-_MISPRINTS = {
-    "Table 1": "Table 9 has its numbers, the column k=100 those of k=5 in Table 17",
-    "Table 2": "it has the numbers of Table 22, of six layers",
-}
 METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
 """Names of metrics in the paper's tables, by :attr:`Metric.published`."""
 _WIDE = "not compared: the spreads over images are larger than the means"
-_ROBUST = "#robustness"
-_SHOWN = (
-    ("Table 4", "prediction intervals", "", "#uci"),
-    ("Table 5", "selective prediction", "", "#selective"),
-    ("Table 6", "times", "", "#runtime"),
-    ("Table 38", "negative log-likelihoods", "", "#uci"),
-    ("Table 39", "the same with standard deviations", "", "#selective"),
-    ("Table 40", "prediction intervals, 5 and 1000 samples", "", "#uci"),
-    ("Figure 1", "two moons", "", "#two-moons"),
-    ("Figure 2", "laws after one ReLU", "two inputs of our own, exactly", "#relu"),
-    ("Figure 3", "W1 after one ReLU", "the same by quadrature", "#relu"),
-    ("Figure 4", "risk over coverage", "", "#selective"),
-    ("Figure 5", "robustness on MNIST", "", _ROBUST),
-    ("Figure 6", "attacks by objective, and non-zero gradients", "", _ROBUST),
-    ("Figure 7", "robustness on MNIST, other strengths", "", _ROBUST),
-    ("Figure 8", "adversarial robustness, MNIST and CIFAR-10", "", _ROBUST),
-    ("Figure 9", "robustness to noise, MNIST and CIFAR-10", "", _ROBUST),
-    ("Figure 10", "layer of introduction", "", "#introduction"),
-)
-"""Tables and figures of the paper, their content, fixed designs, and sections with the counterparts."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +247,8 @@ def _beside(
     table, cells = max(compared, key=lambda pair: (pair[0].units, bool(pair[1])))
     differ = sum(cell.differs for cell in cells)
     said = f"{differ} of {len(cells)} cells differ" if cells else ""
-    title += f" ({_MISPRINTS[label]})" if label in _MISPRINTS else ""
+    misprint = _data("counterparts.toml")["misprints"].get(label, "")
+    title += f" ({misprint})" if misprint else ""
     return Counterpart(label, title, table.design, said, f"#{table.experiment}")
 
 
@@ -292,11 +273,11 @@ def _shown(evidence: Evidence) -> Iterator[Counterpart]:
         "#uci": f"{sets}; {_repeated(evidence, UCI)}" if sets else "",
         "#runtime": ", ".join(sorted({row.device for row in evidence.results.runtime})),
         "#selective": _repeated(evidence, SELECTIVE),
-        _ROBUST: _trained(evidence, ROBUSTNESS),
+        "#robustness": _trained(evidence, ROBUSTNESS),
         "#introduction": _trained(evidence, INTRODUCTION),
         "#two-moons": _repeated(evidence, TWO_MOONS),
     }
-    for label, title, design, anchor in _SHOWN:
+    for label, title, design, anchor in _data("counterparts.toml")["shown"]:
         design = designs.get(anchor, design)
         yield Counterpart(label, title, design, "", anchor if design else "")
 

@@ -47,16 +47,14 @@ def factors(records: pd.DataFrame) -> pd.DataFrame:
     own = own.merge(nets.assign(objective=parts), on="objective").astype({"depth": int, "width": int})
     passes = own[own["metric"] == "operations"].pivot(index=NET, columns="rule", values="value")
     errors = own[own["metric"].isin(USES)].rename(columns={"metric": "use", "component": "noise"})
-    errors = errors.assign(noise=errors["noise"].astype(str).astype(float)).pivot(
-        index=SETTING, columns="rule", values="value"
-    )
+    errors = errors.assign(noise=errors["noise"].astype(str).astype(float))
+    errors = errors.pivot(index=SETTING, columns="rule", values="value")
     errors = errors[errors["oracle"] > 0]  # else the class is certain, and every method is right
     oracle = errors["oracle"].to_numpy()[:, None]
     raw = errors.to_numpy()
     resolved = pd.DataFrame(raw > _RESOLVED * oracle, errors.index, errors.columns)
-    corrected = np.where(
-        resolved, np.sqrt(np.maximum(raw**2 - oracle**2, 0)), np.where(np.isnan(raw), raw, oracle)
-    )
+    floor = np.where(np.isnan(raw), raw, oracle)
+    corrected = np.where(resolved, np.sqrt(np.maximum(raw**2 - oracle**2, 0)), floor)
     errors = pd.DataFrame(corrected, errors.index, errors.columns)
     counts = passes.reindex(pd.MultiIndex.from_frame(errors.reset_index()[NET]))
     found = []
@@ -146,10 +144,7 @@ def shares(compared: pd.DataFrame, by: list[str], draws: int = 2000) -> pd.DataF
     for key, part in own.groupby(by, observed=True, sort=False):
         counts = part["verdict"].value_counts(normalize=True)
         wins = (
-            (part["verdict"] == "inside")
-            .groupby([part[name] for name in NET])
-            .agg(["sum", "size"])
-            .to_numpy()
+            part.assign(wins=part["verdict"] == "inside").groupby(NET)["wins"].agg(["sum", "size"]).to_numpy()
         )
         drawn = wins[generator.integers(len(wins), size=(draws, len(wins)))].sum(1)
         ends = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])

@@ -59,7 +59,7 @@ _CELL = re.compile(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: (#\w{6}); 
 class Figure:
     """A drawing with its title and caption.
 
-    `anchor` is its id on a page. `cells` marks a heat map, whose colours are the same on dark pages.
+    `anchor` is its id on a page. `cells` marks a heat map; its colours are the same on dark pages.
     """
 
     anchor: str

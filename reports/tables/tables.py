@@ -61,7 +61,7 @@ def variants(specs: Collection[str]) -> dict[str, str]:
     usual = _options(next(iter(specs)).partition(":")[0])
     return {
         spec: ", ".join(
-            f"{name.replace('_', ' ')} {value}" for name, value in differing[spec].dropna().items()
+            f"{str(name).replace('_', ' ')} {value}" for name, value in differing[spec].dropna().items()
         )
         for spec in sorted(specs, key=lambda spec: (_options(spec) != usual, spec))
     }
@@ -78,7 +78,6 @@ _NEEDED = [name for name in (*COLUMNS, *VARIANTS) if name not in ("seed", "secon
 _PLACE = ("sigma", "component")
 """Columns that identify a row of a table."""
 _CELL = [*_PLACE, "rule"]
-_FLOORS = ("floor", "floor95")
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64 rounding
 
 
@@ -89,7 +88,7 @@ class Cell:
     `sd` has n - 1 in its denominator (NaN for a single measurement). Of `count` measurements,
     `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, and `negative` are
     below zero by more than rounding. `bracket` is the largest relative distance between proven bounds.
-    `score` is the mean by which rules are ranked (lower is better; NaN if they are not). `best` marks the
+    `score` is the mean that ranks rules (lower is better; NaN without a rank). `best` marks the
     lowest score of the row and those statistically tied with it; `leads` does so among rules that do not
     sample. `rows` are the labels of the measurements.
     """
@@ -215,8 +214,8 @@ def tables(
 ) -> Iterator[Table]:
     """Yield every table of the report, sorted by experiment (default: all), kind of net and metric.
 
-    Variants of a metric and recipes of nets have tables of their own; the companion of a metric is shown in
-    the metric's table.
+    Variants of a metric and recipes of nets have separate tables; the companion of a metric is shown in the
+    metric's table.
     """
     shown = sorted(frame["experiment"].unique()) if experiments is None else experiments
     metrics = frame["metric"][frame["experiment"].isin(shown)].unique()
@@ -272,7 +271,9 @@ def _table(
         best = replicates.contest(ranked)
         leads = replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)])
         own = {rule: statistics_of[*place, rule] for rule in rules if (*place, rule) in statistics_of}
-        floor, floor95 = (_usual(metric, [known.pop(name) for known in own.values()]) for name in _FLOORS)
+        floor, floor95 = (
+            _usual(metric, [known.pop(name) for known in own.values()]) for name in ("floor", "floor95")
+        )
         cells = {
             rule: Cell(
                 **known,
@@ -308,38 +309,49 @@ def _statistics(
     metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame | None
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Statistics of each cell and its mean floors, by sigma, component and rule, for all cells at once."""
-    value, floor, floor95 = (chosen[name].to_numpy() for name in ("value", *_FLOORS))
+    cells = list(places(chosen, _CELL))
+    order, counts = np.concatenate([rows for _, rows in cells]), np.array([len(rows) for _, rows in cells])
+    starts = np.cumsum(counts) - counts
+    names = ("value", "floor", "floor95", "bracket", "row")
+    value, floor, floor95, bracket, row = (chosen[name].to_numpy()[order] for name in names)
     shown = metric.shown(value)
-    with np.errstate(invalid="ignore"):  # of infinite ones
-        measured = chosen.assign(
-            shown=shown,
-            level=metric.indistinguishable(value, floor, floor95) & metric.has_floor,
-            infinite=np.isinf(shown),
-            negative=shown < -_ROUNDING,
-            corrected=np.sqrt(np.clip(value**2 - floor**2, 0, None)) if metric.corrects_floor else math.nan,
-        )
-    cells = measured.groupby(_CELL, observed=True)
-    frame = cells.agg(
-        mean=("shown", "mean"),
-        sd=("shown", "std"),
-        count=("shown", "size"),
-        lowest=("shown", "min"),
-        indistinguishable=("level", "sum"),
-        infinite=("infinite", "sum"),
-        negative=("negative", "sum"),
-        corrected=("corrected", "mean"),
-        bracket=("bracket", "max"),
-        floor=("floor", "mean"),
-        floor95=("floor95", "mean"),
-    )
-    frame.loc[frame["infinite"] > 0, ["mean", "sd"]] = math.inf, math.nan
-    frame["companion"] = math.nan
+
+    def count(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.asarray(np.add.reduceat(condition.astype(int), starts))
+
+    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        known = ~np.isnan(values)
+        return np.asarray(np.add.reduceat(np.where(known, values, 0.0), starts) / count(known))
+
+    infinite = count(np.isinf(shown))
+    with np.errstate(invalid="ignore", divide="ignore"):  # of infinite ones, single ones, and missing floors
+        average = mean(shown)
+        squares = np.add.reduceat((shown - np.repeat(average, counts)) ** 2, starts)
+        corrected = np.sqrt(np.clip(value**2 - floor**2, 0, None))
+        columns = {
+            "mean": np.where(infinite, math.inf, average),
+            "sd": np.where(infinite, math.nan, np.sqrt(squares / (counts - 1))),
+            "count": counts,
+            "lowest": np.minimum.reduceat(shown, starts),
+            "indistinguishable": count(metric.indistinguishable(value, floor, floor95)) * metric.has_floor,
+            "infinite": infinite,
+            "negative": count(shown < -_ROUNDING),
+            "corrected": mean(corrected) if metric.corrects_floor else np.full(len(cells), math.nan),
+            "bracket": np.fmax.reduceat(bracket, starts),
+            "floor": mean(floor),
+            "floor95": mean(floor95),
+        }
+    beside = {}
     if companions is not None:
-        values = companions.assign(value=metric.shown(companions["value"].to_numpy()))
-        frame["companion"] = values.groupby(_CELL, observed=True)["value"].mean()
-    rows = chosen["row"].to_numpy()
-    frame["rows"] = [labels_of(rows[cells.indices[cell]]) for cell in frame.index]
-    return frame.to_dict("index")  # type: ignore[return-value]
+        values = metric.shown(companions["value"].to_numpy())
+        beside = {key: float(values[own].mean()) for key, own in places(companions, _CELL)}
+    numbers = zip(*(column.tolist() for column in columns.values()), strict=True)
+    labelled = np.split(row, starts[1:])
+    return {
+        key: dict(zip(columns, own, strict=True))
+        | {"rows": labels_of(rows), "companion": beside.get(key, math.nan)}
+        for (key, _), own, rows in zip(cells, numbers, labelled, strict=True)
+    }
 
 
 def _usual(metric: Metric, floors: Iterable[float]) -> float:
@@ -451,15 +463,11 @@ def differences(tables: Sequence[Table]) -> list[Difference]:
 
 def orders(tables: Sequence[Table]) -> list[Order]:
     """Compare the best rules of rows with two or more deterministic rules that the paper has too."""
-
-    def printed_score(one: Difference) -> float:
-        metric, unknown = one.table.metric, np.array(math.nan)
-        shown = metric.shown(np.array(one.printed.mean))  # 1 - (1 - TV) is the TV again
-        return float(metric.score(shown, unknown))
-
     found = []
     for _, group in itertools.groupby(differences(tables), lambda one: (one.table, one.row)):
         both = [one for one in group if not one.cell.sampling]
         if len(both) > 1:
-            found.append(Order(min(both, key=printed_score), min(both, key=lambda one: one.cell.score)))
+            metric, means = both[0].table.metric, np.array([one.printed.mean for one in both])
+            scores = metric.score(metric.shown(means), np.nan * means)  # 1 - (1 - TV) is the TV again
+            found.append(Order(both[np.argmin(scores)], min(both, key=lambda one: one.cell.score)))
     return found

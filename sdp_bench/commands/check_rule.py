@@ -60,8 +60,7 @@ def check_rule(
     if rule is None:
         raise UserError("name a rule, for example sdp or path/to/rule.py:MyRule; --list shows the checks")
     quiet = json_file == Path("-")
-    target = None if quiet else json_file
-    for path in (*([target] if target else []), *badge_files):
+    for path in filter(None, (None if quiet else json_file, *badge_files)):
         files.check_writable(path)
         files.remove_old(path)
     report = _report(rule, only or None, seed, Limits(time_limit, memory_limit), quiet=quiet)
@@ -69,8 +68,8 @@ def check_rule(
     text = json.dumps(report.as_dict(), indent=1)
     if quiet:
         echo(text)
-    elif target is not None:
-        files.write(target, text + "\n")
+    elif json_file is not None:
+        files.write(json_file, text + "\n")
     for path in badge_files:
         files.write(path, _badge(report).text(path))
     if report.unexpected or not report.ran:
@@ -99,13 +98,11 @@ def _report(
     from sdp_bench.bench.runs.conformance import conformance
     from sdp_ref.conformance.kit import named_checks
 
-    begun = False
+    heading: list[str] = []
 
     def told(result: CheckResult) -> None:
-        nonlocal begun
-        if not begun:  # report invalid rules before printing anything else
-            echo(f"rule '{name}'", err=quiet)
-        begun = True
+        if heading:  # with the first result, so that an invalid rule is reported alone
+            echo(heading.pop(), err=quiet)
         echo(str(result), err=quiet)
 
     begin_server()
@@ -116,6 +113,7 @@ def _report(
         if len(names) > 1:
             raise UserError(f"'{rule}' stands for several rules; choose one of {', '.join(names)}")
         (name,) = canonical_rules(names, plugins)
+        heading.append(f"rule '{name}'")
         return conformance(name, plugins, most, only=only, seed=seed, told=told)
     except WorkerError as error:
         raise RunFailedError(f"{rule}: {error}") from error

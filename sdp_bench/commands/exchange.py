@@ -210,11 +210,10 @@ def replay(
     with Store(database) as store:
         torch.set_num_threads(store.threads_of(key))
         pairs = replay_measurement(store, key, echo, trusted=trust_code)
-    equal = True
     for stored, again in pairs:
-        equal &= identical(stored, again)
         name = f"{again.metric} {again.component or ''}".strip()
         echo(f"{name}\n  stored {_estimate(stored)}\n  again  {_estimate(again)}")
+    equal = all(identical(stored, again) for stored, again in pairs)
     echo("identical to the last bit" if equal else "DIFFERENT from what was stored")
     if not equal:
         raise SystemExit(options.FAILED)

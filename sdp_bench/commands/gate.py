@@ -157,8 +157,7 @@ def record_(manifests: Path | None) -> None:
 
     path = manifests or library.MANIFESTS
     files.check_writable(path)
-    made = []
-    sources = library.ci_oracles()
+    made, sources = [], library.ci_oracles()
     with meter("oracles") as bar:
         for done, source in enumerate(sources, 1):
             made.append(library.record(*source))

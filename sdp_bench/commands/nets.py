@@ -165,7 +165,6 @@ def cache_clear() -> None:
 
 
 def _counted(nets: list[Path], pages: list[Path]) -> str:
-    def plural(count: int, noun: str) -> str:
-        return f"{count} {noun}" + ("" if count == 1 else "s")
+    from sdp_bench.reports.style.labels import plural
 
     return f"{plural(len(nets), 'net file')} and {plural(len(pages), 'page')}"

@@ -120,11 +120,8 @@ def run(
     click.get_current_context().with_resource(limited(Limits(group_limit, memory_limit)))
     given = {k: v for k, v in overrides.items() if v is not None}
     settings = preset_of(preset, given)
-    requested = chosen(names)
-    if every:
-        requested = [
-            experiment for experiment in experiments().values() if not experiment.size(settings).on_request
-        ]
+    known = experiments().values()
+    requested = [each for each in known if not each.size(settings).on_request] if every else chosen(names)
     _check_options(requested, given)
     for experiment in requested:
         experiment.check(settings)
@@ -168,11 +165,10 @@ def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) 
     """Raise UserError for options that no requested experiment uses."""
     from sdp_bench.bench.errors import UserError
 
-    params = {param.name: param for param in click.get_current_context().command.params}
     ignored = [
-        max(param.secondary_opts if value is False else param.opts, key=len)
-        for param, value in ((params[option], value) for option, value in given.items())
-        if not any(each.takes(str(param.name)) for each in experiments)
+        max(param.secondary_opts if given[param.name] is False else param.opts, key=len)
+        for param in click.get_current_context().command.params
+        if param.name in given and not any(each.takes(param.name) for each in experiments)
     ]
     if ignored:
         names = ", ".join(each.name for each in experiments)

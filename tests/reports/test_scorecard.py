@@ -110,6 +110,16 @@ def test_of_a_ratio_the_mean_absolute_logarithm_counts():
     assert condition.count == 3
 
 
+def test_rules_are_ranked_by_the_scores_of_the_metric():
+    """By the distance from the floor, where that is the correct value, and not by the smallest value."""
+    data = with_mine(nets=3, suites=("iris-tv",))
+    data = data[(data.metric == "tv_class") & data.rule.isin(["mine", "sdp"])]
+    value = np.where(data.rule == "mine", 0.9, 0.8) + 1e-3 * data["seed"].to_numpy()
+    coverage = data.assign(metric="coverage", metric_spec="coverage", value=value, floor=0.9, floor95=0.91)
+    (found,) = comparisons(checked(coverage), "mine", TRAITS)
+    assert (found.ranking, found.rank) == (("mine", "sdp"), 1)
+
+
 def test_an_infinite_distance_loses_to_a_finite_one():
     data = with_mine()
     lost = (data.rule == "dvia") & (data.metric == "bures") & (data.sigma == 1.0)

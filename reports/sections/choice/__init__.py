@@ -31,7 +31,7 @@ from sdp_bench.reports.style.names import (
     noise_words,
 )
 from sdp_bench.reports.style.theme import GREY, INK, LIGHT, Style, is_plain, styles
-from sdp_bench.reports.tables.frame import by_kind, places
+from sdp_bench.reports.tables.frame import by_kind
 from sdp_bench.reports.tables.tables import displayed
 
 if TYPE_CHECKING:
@@ -184,7 +184,9 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
     variants = by_kind(chosen["noise"], noise_words).astype(str)
     for name in ("recipe", "network"):
         if name in chosen:
-            text = _variants(chosen, name)
+            # The name of the network is part of the band's title.
+            known = chosen[[name, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
+            text = chosen[name].astype(str).replace({own: own.removeprefix(f"{net} ") for own, net in known})
             several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
             variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
     chosen = chosen.assign(variant=variants, activation_rank=by_kind(chosen["activation"], activation_rank))
@@ -196,13 +198,6 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
         numbers = (many | many.shift(fill_value=False)).cumsum()
         for _, band in series.groupby(series["depth"].map(numbers), sort=True):
             yield band.sort_values("depth", kind="stable")
-
-
-def _variants(chosen: pd.DataFrame, column: str) -> pd.Series:
-    """Text of a column without the name of the network, which is part of the band's title."""
-    text = chosen[column].astype(str)
-    known = chosen[[column, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
-    return text.replace({name: name.removeprefix(f"{activation} ") for name, activation in known})
 
 
 def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:
@@ -240,7 +235,7 @@ def _condition(
 ) -> Condition:
     means = {rule: replicates.mean(rule) for rule in replicates.rules}
     curve = {k: means[rule] for rule in means if (k := plain_samples(rule)) is not None}
-    rows = {rule: own for (rule,), own in places(part, ("rule",))}
+    rows = part.groupby("rule", observed=True).indices
     standings = tuple(
         Standing(
             rule,

@@ -94,8 +94,7 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Context]:
         counts = part.drop_duplicates(["net", "input"]).groupby("net")["input"].size()
         nets = part.drop_duplicates("net")
         kind = NetKind(str(activation), int(depth))  # type: ignore[call-overload]
-        specs = part["metric_spec"].unique()
-        points = max((recorded_metric(str(spec)).points for spec in specs), default=0)
+        points = max(recorded_metric(str(spec)).points for spec in part["metric_spec"].unique())
         low, high = int(counts.min()), int(counts.max())
         designs.append(
             {

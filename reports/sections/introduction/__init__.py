@@ -53,7 +53,6 @@ def introduction(frame: pd.DataFrame) -> Context | None:
         low, high = optimum(curve)
         row = {"layer": int(layer), "best": float(curve.max()), "low": low, "high": high}
         rows.append(row | {"first": float(curve.iloc[0]), "last": float(curve.iloc[-1])})
-    recipes = list(dict.fromkeys(own.sort_values(["layer", "sigma"])["recipe"]))
     scales = float(means.index.min()), float(means.index.max())
     runs = int(own["seed"].nunique())
     return {
@@ -62,7 +61,7 @@ def introduction(frame: pd.DataFrame) -> Context | None:
         "finding": _finding(rows, scales, runs),
         "figure": _figure(means, spreads),
         "runs": runs,
-        "recipe": recipes[0],
+        "recipe": own.sort_values(["layer", "sigma"])["recipe"].iloc[0],
     }
 
 

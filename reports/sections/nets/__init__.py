@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
-
-import pandas as pd
 
 from sdp_bench.bench.nets import recipes
 from sdp_bench.reports.results import POOR_ACCURACY, Results
@@ -32,21 +31,13 @@ def _nets(results: Results) -> list[dict[str, Any]]:
     known = list(results.meta.get("nets", ()))
     if not known:
         columns = ["network", "activation", "depth", "seed", "net", "accuracy"]
-        rows = (
-            results.columns_with_oracle(columns)
-            .drop_duplicates("net")[columns]
-            .rename(columns={"net": "digest"})
-        )
-        known = rows.astype({"depth": int, "seed": "Int64"}).to_dict("records")
+        rows = results.columns_with_oracle(columns).drop_duplicates("net")[columns]
+        rows = rows.astype({"depth": int, "seed": "Int64"}).rename(columns={"net": "digest"})
+        known = rows.to_dict("records")
     nets = [{key: net.get(key, "") for key in _KEYS} for net in known]
-    accuracies = pd.to_numeric(pd.Series([net["accuracy"] for net in nets], dtype=object), errors="coerce")
-    kinds = [NetKind(net["activation"], net["depth"]) for net in nets]
-    return [
-        net
-        | {
-            "kind": kind,
-            "accuracy": float(accuracy),
-            "poor": bool(accuracy < POOR_ACCURACY) and not kind.is_classifier,
-        }
-        for net, kind, accuracy in zip(nets, kinds, accuracies, strict=True)
-    ]
+    for net in nets:
+        kind = NetKind(net["activation"], net["depth"])
+        accuracy = math.nan if net["accuracy"] in ("", None) else float(net["accuracy"])
+        poor = accuracy < POOR_ACCURACY and not kind.is_classifier
+        net |= {"kind": kind, "accuracy": accuracy, "poor": poor}
+    return nets

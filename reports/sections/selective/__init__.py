@@ -102,11 +102,8 @@ def _by_scale(frame: pd.DataFrame) -> list[Context]:
 
     Only seeds with all scales count. Otherwise the seeds of scales would be compared, too.
     """
-    parts = {
-        scale: _of_line(frame, _MATCHED._replace(scale=None if scale == SCALE else scale))
-        for scale in sorted((SCALE, *OTHER_SCALES))
-    }
-    parts = {scale: part for scale, part in parts.items() if len(part)}
+    lines = {scale: _MATCHED._replace(scale=scale) for scale in OTHER_SCALES} | {SCALE: _MATCHED}
+    parts = {scale: part for scale in sorted(lines) if len(part := _of_line(frame, lines[scale]))}
     seeds = set.intersection(*(set(part["seed"]) for part in parts.values())) if len(parts) > 1 else set()
     rows: list[Context] = []
     for scale, part in parts.items() if seeds else ():
@@ -145,8 +142,7 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context 
         rows = [row for line in lines if (row := _row(_of_line(own, line), line, traits or RuleTraits()))]
         best = best_of({str(place): row["areas"] for place, row in enumerate(rows)})
         rows = [row | {"best": str(place) in best} for place, row in enumerate(rows)]
-        if rows:
-            halves.append({"title": title, "part": part, "rows": rows})
+        halves += [{"title": title, "part": part, "rows": rows}] if rows else []
     if not halves:
         return None
     trained = {objective: own[own["objective"] == objective] for objective in SCORES}
@@ -215,10 +211,9 @@ def _finding(rows: Sequence[Context]) -> str:
     entropy = {row["objective"]: row["area"]["mean"] for row in rows if row["score"] == softmax}
     pairs = [row for row in rows if row["is_pairwise"] and row["objective"] in entropy]
     if pairs:
-        readings = [[area["mean"] for area in (row["area"], *row["others"])] for row in pairs]
-        limits = [entropy[row["objective"]] for row in pairs]
-        below = sum(means[0] < limit for means, limit in zip(readings, limits, strict=True))
-        some = sum(min(means) < limit for means, limit in zip(readings, limits, strict=True))
+        below = sum(row["area"]["mean"] < entropy[row["objective"]] for row in pairs)
+        least = [min(area["mean"] for area in (row["area"], *row["others"])) for row in pairs]
+        some = sum(area < entropy[row["objective"]] for area, row in zip(least, pairs, strict=True))
         text += (
             f" For {below} of {labels.plural(len(pairs), 'pairwise score')}, the area is below that of the "
             "softmax entropy of the same model. With the most favourable interpretation of each score, "
@@ -231,13 +226,10 @@ def _finding(rows: Sequence[Context]) -> str:
 
 @look()
 def _figure(halves: Mapping[str, Sequence[Context]]) -> Figure | None:
-    parts = {
-        title: sorted(
-            (row for row in rows if len(row["risk"])), key=lambda row: row["risk"].mean(), reverse=True
-        )
-        for title, rows in halves.items()
-    }
-    parts = {title: rows for title, rows in parts.items() if rows}
+    parts: dict[str, list[Context]] = {}
+    for title, rows in halves.items():
+        if drawn := [row for row in rows if len(row["risk"])]:
+            parts[title] = sorted(drawn, key=lambda row: row["risk"].mean(), reverse=True)
     if not parts:
         return None
     legend = dict.fromkeys(row["style"] for rows in parts.values() for row in rows)

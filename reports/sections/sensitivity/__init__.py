@@ -66,25 +66,17 @@ def sensitivity(frame: pd.DataFrame) -> Context | None:
     own = own[(own["activation"] == own["activation"].iloc[0]) & (own["depth"] == own["depth"].min())]
     first = own.iloc[0]
     activation, depth = str(first["activation"]), int(first["depth"])
-    names = list(dict.fromkeys(own["recipe"]))
     listed = [recipe.label for recipe in SENSITIVITY.recipes]
-    names.sort(key=lambda name: listed.index(name) if name in listed else len(listed))
+    names = sorted(own["recipe"].unique(), key=lambda name: (*listed, name).index(name))
     chosen = recipe_for(Architecture(depth, activation)).label
     base = chosen if chosen in names else names[0]
     tv = own[by_kind(own["metric"], lambda name: bool(recorded_metric(name).convention))]
-    specs = list(dict.fromkeys(tv[tv["recipe"] == base]["metric_spec"]))
-    metrics = [
-        _variant(recorded_metric(spec).variant, tv[(tv["recipe"] == base) & (tv["metric_spec"] == spec)])
-        for spec in specs
-    ]
-    headline = _headline([str(spec) for spec in specs])
-    in_headline = tv[tv["metric_spec"] == headline]
+    by_spec = dict(list(tv[tv["recipe"] == base].groupby("metric_spec", sort=False, observed=True)))
+    metrics = [_variant(recorded_metric(str(spec)).variant, part) for spec, part in by_spec.items()]
     metrics.sort(key=lambda variant: variant["name"])
-    recipes = [
-        _variant(name, in_headline[in_headline["recipe"] == name], own[own["recipe"] == name])
-        for name in names
-    ]
-    recipes = [recipe for recipe in recipes if recipe["means"]]
+    in_headline = tv[tv["metric_spec"] == _headline(list(map(str, by_spec)))]
+    chosen_parts = ((name, in_headline[in_headline["recipe"] == name]) for name in names)
+    recipes = [_variant(name, part, own[own["recipe"] == name]) for name, part in chosen_parts if len(part)]
     sigmas = sorted(own["sigma"].unique())
     kinds = (("kinds of TV, bins and cells", metrics), ("recipes", recipes))
     return {
