@@ -126,19 +126,14 @@ def markdown(outcome: Outcome) -> str:
     """Return the summary for a pull request: verdicts, table of rules, notable findings, next steps."""
     lines = [f"### sdp-bench check: {_word(outcome)}", ""]
     lines += [f"- {to_markdown(f'{verdict.summary}; {verdict.note}')}" for verdict in outcome.verdicts]
-    rows = table(outcome)
-    if rows:
-        lines += ["", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-        for row in rows:
-            cells = [code(row["rule"]), *(to_markdown(row[name]) for name in COLUMNS[1:])]
-            lines.append(f"| {' | '.join(cells)} |")
+    rows = [[code(row["rule"]), *(to_markdown(row[name]) for name in COLUMNS[1:])] for row in table(outcome)]
+    lines += _markdown_table(COLUMNS, rows)
     found = [(verdict, f) for verdict in outcome.verdicts for f in _notable(verdict)]
-    if found:
-        lines += ["", "| | rule | where | status | observation |", "|---|---|---|---|---|"]
+    rows = []
     for verdict, f in found[:_SHOWN]:
         status = f"**{f.status}**" if f.stops else str(f.status)
-        cells = [verdict.kind, code(f.subject), to_markdown(f.cell), status, to_markdown(f.text)]
-        lines.append(f"| {' | '.join(cells)} |")
+        rows.append([verdict.kind, code(f.subject), to_markdown(f.cell), status, to_markdown(f.text)])
+    lines += _markdown_table(("", "rule", "where", "status", "observation"), rows)
     if len(found) > _SHOWN:
         lines += ["", f"and {len(found) - _SHOWN} more."]
     steps = [step.partition(": ") for step in outcome.next_steps]
@@ -146,6 +141,11 @@ def markdown(outcome: Outcome) -> str:
     cpu, version = (to_markdown(str(outcome.environment.get(name, ""))) for name in ("cpu", "torch"))
     lines += ["", f"<sub>oracle seed {outcome.seed}, torch {version}, {cpu}</sub>", ""]
     return "\n".join(lines)
+
+
+def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]
+    return ["", *lines] if rows else []
 
 
 def as_json(outcome: Outcome) -> str:

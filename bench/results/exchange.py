@@ -126,7 +126,6 @@ class Export(Queries):
             raise UserError(f"{folder} is damaged: {error}") from error
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table of the schema."""
         return self._tables[name]
 
 
@@ -272,12 +271,11 @@ SHOWN = 20
 class Comparison:
     """Two results files compared.
 
-    `equal` and `different` count the measurements in both. Numbers may differ by rounding
-    (:func:`sdp_bench.bench.results.record.same_number`), the unit and the precision of the oracle not at all.
-    `fields` counts the differences by field. `largest` lists the largest ones: key, component, field, a, b,
-    and the difference in units of the larger standard error (infinite if both are 0, or for text).
-    `other_code` and `other_time` count measurements whose versions or whose rule's own time differ, which is
-    not a difference of the measurement. `only_a` and `only_b` are in one file only.
+    `equal` and `different` count the measurements in both, by `tables.differing`, and `fields` the
+    differences by field. `largest` lists the largest ones: key, component, field, a, b, and the difference in
+    units of the larger standard error (infinite if both are 0, or for text). `other_code` and `other_time`
+    count measurements whose versions or whose rule's own time differ, which is not a difference of the
+    measurement. `only_a` and `only_b` are in one file only.
     """
 
     equal: int

@@ -82,9 +82,8 @@ def execute(
 ) -> Iterator[tuple[Group, GroupResult]]:
     """Run groups, and yield each once it is finished and stored.
 
-    Cells in `done` are skipped. If a worker dies or exceeds its time limit, its group has failed. If the
-    driver ends, finished groups are already stored. Errors in a worker outside the measured code are bugs of
-    the project and are raised here.
+    Cells in `done` are skipped. If a worker dies or exceeds its time limit, its group has failed. Errors in a
+    worker outside the measured code are bugs of the project and are raised here.
     """
     start = time.perf_counter()
     futures: dict[Future[GroupResult], tuple[Group, list[Cell]]] = {}
@@ -151,9 +150,9 @@ def run(
 ) -> int:
     """Do a run, and return the number of failed measurements; current measurements are not repeated.
 
-    A metric that is not defined for a law does not count as a failure. `jobs` is the number of workers, by
-    default one per core. `make_executor` returns an executor, given the numbers of workers and of BLAS
-    threads per worker. A UserError is raised if a setting is invalid or there is nothing to run.
+    A metric that is not defined for a law does not count as a failure. `make_executor` returns an executor,
+    given the numbers of workers (by default one per core) and of BLAS threads per worker. A UserError is
+    raised if a setting is invalid or there is nothing to run.
     """
     start = time.monotonic()
     nets = request.nets
@@ -257,11 +256,11 @@ def nets_of(
     for architecture in dict.fromkeys(a for each in experiments for a in each.classifiers):
         if classifier := best_classifier(architecture, settings.design.net_source):
             classifiers.append(classifier)
-            continue
-        line = f"no {architecture.label} is in the cache; `sdp-bench train {architecture.name}` trains one"
-        if settings.design.net_source != "trained":
-            line = f"no {architecture.label} is committed; use --net-source trained"
-        absent.append(line)
+        elif settings.design.net_source == "trained":
+            hint = f"is in the cache; `sdp-bench train {architecture.name}` trains one"
+            absent.append(f"no {architecture.label} {hint}")
+        else:
+            absent.append(f"no {architecture.label} is committed; use --net-source trained")
     if absent and not (kinds or needs_none or classifiers):
         raise UserError("; ".join(absent))
     for line in absent:
