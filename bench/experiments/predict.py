@@ -167,22 +167,22 @@ class Scope:
     nets: Sequence[Net] = ()
     _refusals: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
-    def left_out(self, rule: str, net: Net, noise: Noise) -> LeftOut | None:
-        """Return why a rule does not run on nets with this activation under a family of noise, or None."""
-        for place, subject in ((net.architecture.activation, net), (f"{noise.name} noise", noise)):
-            if (rule, place) not in self._refusals:
-                self._refusals[rule, place] = self._refused(rule, subject)
-            if reason := self._refusals[rule, place]:
-                return LeftOut(rule, place, reason)
-        return None
-
     def usable(
         self, rules: Sequence[str], net: Net, noise: Noise
     ) -> tuple[tuple[str, ...], dict[LeftOut, None]]:
         """Return the rules that run on such nets under a family of noise, and why the others do not."""
-        reasons = {rule: self.left_out(rule, net, noise) for rule in rules}
-        usable = tuple(rule for rule, reason in reasons.items() if not reason)
-        return usable, dict.fromkeys(reason for reason in reasons.values() if reason)
+        usable: dict[str, None] = {}
+        left_out: dict[LeftOut, None] = {}
+        for rule in rules:
+            for place, subject in ((net.architecture.activation, net), (f"{noise.name} noise", noise)):
+                if (rule, place) not in self._refusals:
+                    self._refusals[rule, place] = self._refused(rule, subject)
+                if reason := self._refusals[rule, place]:
+                    left_out[LeftOut(rule, place, reason)] = None
+                    break
+            else:
+                usable[rule] = None
+        return tuple(usable), left_out
 
     def _refused(self, rule: str, subject: Net | Noise) -> str:
         """Return why a rule does not support a net or noise, or ''."""

@@ -294,13 +294,13 @@ def compare(a: Queries, b: Queries) -> Comparison:
     here, there = matched("records", left, right)
     old, new = left.iloc[here].reset_index(drop=True), right.iloc[there].reset_index(drop=True)
     fields = differing(old, new)
-    wrong = fields.any(axis=1).to_numpy()
+    different = int(fields.any(axis=1).sum())
     code = old["fingerprint"].astype(object) != new["fingerprint"].astype(object)
     time = (old["seconds"] != new["seconds"]) & (old["seconds"].notna() | new["seconds"].notna())
     counts = Counter({str(name): int(count) for name, count in fields.sum().items() if count})
     return Comparison(
-        len(old) - int(wrong.sum()),
-        int(wrong.sum()),
+        len(old) - different,
+        different,
         counts,
         _largest(old, new, fields),
         int(code.sum()),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.results import schema
-from sdp_bench.bench.results.record import Run, Selection, StoredNet
+from sdp_bench.bench.results.record import Run, StoredNet
 from sdp_bench.bench.results.tables import Tables, category, filled, texts, to_rows
 from sdp_ref.rules import Traits
 
@@ -204,7 +204,11 @@ class Queries(ABC):
                 member = np.zeros(len(units), dtype=bool)
                 own = (members["run"] == run.id) & (members["experiment"] == name)
                 member[members_at[own.to_numpy()]] = True
-                ages[_selected(records, selection, at, member)] = age
+                selected = member[at]
+                for column, specs in (("metric_spec", selection.metrics), ("rule", selection.rules)):
+                    codes = records[column].cat.codes
+                    selected &= records[column].cat.categories.isin(specs)[codes]
+                ages[selected] = age
         order = _order(units, records, at)
         subjects = _subjects(units, records, at) if len(runs) > 1 else None
         chosen = {name: order[_of_newest(ages, subjects)[order]] for name, ages in newest.items()}
@@ -236,17 +240,6 @@ def _group(unit: dict[str, Any]) -> str:
         return f"{unit['dataset']}{objective} seed {unit['seed']}"
     noise = "" if unit["noise"] in (None, "gaussian") else f", {unit['noise']}"
     return f"{unit['network']} seed {unit['seed']}, input {unit['input']}{noise}, sigma {unit['sigma']}"
-
-
-def _selected(
-    records: pd.DataFrame, selection: Selection, at: NDArray[np.intp], member: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Which records an experiment asks for: `at` is the unit of each record, `member` marks its units."""
-    selected = member[at]
-    for name, chosen in (("metric_spec", selection.metrics), ("rule", selection.rules)):
-        column = records[name].array
-        selected &= column.categories.isin(chosen)[column.codes]
-    return selected
 
 
 def _order(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.intp]:

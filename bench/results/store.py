@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ _NEWEST_FAILURE = """ON CONFLICT (unit, COALESCE(rule, ''), COALESCE(metric, '')
     error = excluded.error, seconds = excluded.seconds, run = excluded.run"""
 
 
-class Store(Queries):
+class Store(Queries, AbstractContextManager["Store"]):
     """A results file.
 
     With `writing`, a missing file is created, and other writers are locked out until it is closed. A reader
@@ -114,9 +114,6 @@ class Store(Queries):
         if self._lock:
             self._lock.release()
             self._lock = None
-
-    def __enter__(self) -> Store:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -107,24 +107,18 @@ class Meter(Protocol):
     """Progress display of a long loop."""
 
     def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
-        """Report that `count` of `total` steps are done, the last one being `text`.
-
-        `share` is the completed share of the work if steps are unequal; the remaining time is estimated from
-        it.
-        """
+        """Report the last completed step, and the completed share of the work if steps are unequal."""
 
     def note(self, text: str) -> None:
         """Print a line that stays on the screen."""
 
 
 class Progress(Protocol):
-    """Progress display of a run."""
+    """Progress display of a run: single lines, and a meter for the loop in a block."""
 
-    def say(self, text: str) -> None:
-        """Print one line."""
+    def say(self, text: str) -> None: ...
 
-    def meter(self, title: str) -> AbstractContextManager[Meter]:
-        """Show the progress of a loop during the block."""
+    def meter(self, title: str) -> AbstractContextManager[Meter]: ...
 
 
 @dataclass(frozen=True)
