@@ -12,21 +12,11 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 from sdp_bench.bench.badge import Badge
 from sdp_bench.bench.gate import accuracy, speed
 from sdp_bench.bench.gate.check import ORACLE, Outcome
-from sdp_bench.bench.gate.verdict import (
-    ALL_CASES,
-    FAILED,
-    PASSED,
-    REGRESSION,
-    SEVERITY,
-    Finding,
-    Status,
-    Verdict,
-)
+from sdp_bench.bench.gate.verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, Status, Verdict
 from sdp_bench.bench.text import code, printable, public
 from sdp_bench.bench.text import markdown as to_markdown
 
 _SHOWN = 10  # findings
-_NOTABLE = [status for status in SEVERITY if status not in (Status.UNCHANGED, Status.ROUNDING)]
 COLUMNS = ("rule", "status", "cells", "mean", "covariance", "error", "time")
 
 
@@ -46,7 +36,7 @@ def table(outcome: Outcome) -> list[dict[str, str]]:
     for rule in rules:
         found = by_kind[accuracy.KIND].of(rule) if accuracy.KIND in by_kind else []
         timed = by_kind[speed.KIND].of(rule) if speed.KIND in by_kind else []
-        status = min((f.status for f in (*found, *timed)), key=SEVERITY.index)
+        status = min((f.status for f in (*found, *timed)), key=lambda status: status.rank)
         row = {"rule": rule, "status": str(status), **_changes(found)}
         if slower := [f.numbers for f in timed if "change" in f.numbers]:
             slowest = max(slower, key=lambda numbers: numbers["at least"])
@@ -118,8 +108,8 @@ def _word(outcome: Outcome) -> str:
 
 def _notable(verdict: Verdict) -> list[Finding]:
     """Return the findings other than "unchanged", most severe first, and those on all cells before others."""
-    found = [f for f in verdict.findings if f.status in _NOTABLE]
-    return sorted(found, key=lambda f: (SEVERITY.index(f.status), f.cell != ALL_CASES))
+    found = [f for f in verdict.findings if f.status not in (Status.UNCHANGED, Status.ROUNDING)]
+    return sorted(found, key=lambda f: (f.status.rank, f.cell != ALL_CASES))
 
 
 def markdown(outcome: Outcome) -> str:

@@ -156,16 +156,10 @@ def check_all(tables: Tables) -> None:
 
 def matched(table: str, a: pd.DataFrame, b: pd.DataFrame) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the positions of the rows of two frames that have the same key."""
-    number = np.zeros(len(a) + len(b), np.int64)
-    for name in schema.KEYS[table]:
-        both = pd.concat([a[name].astype(object), b[name].astype(object)], ignore_index=True)
-        if schema.columns()[table][name].kind == "TEXT":
-            both = both.where(both.notna(), "")
-        codes, known = pd.factorize(both)
-        number = number * (len(known) + 1) + codes
-        number = np.unique(number, return_inverse=True)[1]  # keeps the products small
-    _, left, right = np.intersect1d(number[: len(a)], number[len(a) :], return_indices=True)
-    return left, right
+    names = list(schema.KEYS[table])
+    left, right = (frame[names].astype(object).assign(row=range(len(frame))) for frame in (a, b))
+    both = left.merge(right, on=names)  # missing texts are equal
+    return both["row_x"].to_numpy(), both["row_y"].to_numpy()
 
 
 def differing(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
