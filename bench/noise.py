@@ -51,9 +51,7 @@ def name_of(family: str) -> str:
     """Return the display name of a family: ``Student t(5)`` for ``student_t:df=5.0``."""
     kind, _, rest = family.partition(":")
     value = rest.rpartition("=")[2]
-    if kind in ("stable", "student_t"):
-        value = f"{float(value):g}"
-    elif _DIGEST.fullmatch(value):
+    if _DIGEST.fullmatch(value):
         value = value[:8]
     value = _WHOLE.sub("", value)
     return _NAMES.get(kind, family).format(value)

@@ -26,9 +26,8 @@ from typing import Any, ParamSpec, TypeVar
 from pebble import ProcessExpired, ProcessFuture, concurrent
 from pebble.common.types import RemoteTraceback
 
-from sdp_bench.bench import executors
 from sdp_bench.bench.errors import one_line
-from sdp_bench.bench.executors import let_threads_sleep, uninterrupted
+from sdp_bench.bench.executors import WorkerError, let_threads_sleep, uninterrupted
 
 _RESTART = 1.0  # s, until a killed fork server is replaced
 _MEMORY_CHECK = 0.05  # s, between checks of a worker's memory
@@ -88,8 +87,8 @@ def apart(
     try:
         with main_hidden():
             result: T = _called(fn, args, {}, 1, limits or _limits.get(), set(), told)
-    except executors.WorkerError as error:
-        raise type(error)(f"{address}: {error}" if address else str(error)) from error
+    except WorkerError as error:
+        raise WorkerError(f"{address}: {error}" if address else str(error)) from error
     return result
 
 
@@ -127,7 +126,7 @@ class LocalProcesses(Executor):
 
     def _run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._is_closed:
-            raise executors.WorkerDiedError("the run was interrupted")
+            raise WorkerError("the run was interrupted")
         return _called(fn, args, kwargs, self._threads, self._limits, self._running)
 
 
@@ -158,13 +157,11 @@ def _called(
                     told(message)
             answer = future.result()
         except TimeoutError as error:
-            raise executors.TimeLimitError(f"stopped at the time limit of {limits.seconds:g} s") from error
+            raise WorkerError(f"stopped at the time limit of {limits.seconds:g} s") from error
         except ProcessExpired as error:
             if is_over:
-                raise executors.MemoryLimitError(
-                    f"stopped at the memory limit of {limits.memory:g} GiB"
-                ) from error
-            raise executors.WorkerDiedError(
+                raise WorkerError(f"stopped at the memory limit of {limits.memory:g} GiB") from error
+            raise WorkerError(
                 "the worker process died (it ended itself, was killed, or was out of memory)"
             ) from error
         finally:
@@ -175,7 +172,7 @@ def _called(
         return value
     try:
         raised = _unpickled(pickled)
-    except executors.NoAnswerError:
+    except WorkerError:
         raised = RuntimeError(line)
     raise raised from RemoteTraceback(trace)
 
@@ -202,7 +199,7 @@ def _unpickled(content: bytes) -> Any:
     try:
         return _Unpickler(io.BytesIO(content)).load()
     except Exception as error:
-        raise executors.NoAnswerError(f"its answer cannot be read ({one_line(error)})") from error
+        raise WorkerError(f"its answer cannot be read ({one_line(error)})") from error
 
 
 @contextmanager
@@ -256,7 +253,7 @@ class _Server:
         try:
             return process(*args)
         except (OSError, EOFError) as error:
-            raise executors.WorkerDiedError(f"no worker process could be started ({error})") from error
+            raise WorkerError(f"no worker process could be started ({error})") from error
 
 
 _SERVER = _Server()
@@ -308,7 +305,7 @@ def _work(content: bytes, threads: int, memory: float | None, teller: Connection
     except Exception as error:  # noqa: BLE001  raised where the answer is waited for
         answer = _raised(error)
     except BaseException as error:  # noqa: BLE001  which would interrupt, or end, who waits for the answer
-        answer = _raised(executors.WorkerDiedError(f"it raised {one_line(error)}, which ends a process"))
+        answer = _raised(WorkerError(f"it raised {one_line(error)}, which ends a process"))
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

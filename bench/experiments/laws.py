@@ -29,14 +29,11 @@ FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
 REGULAR_DVIA = ("dvia:means=regular", "dvia:means=regular_covariance")
 """DVIA with the covariance at the means of the regular pass, as in the paper's numbers."""
 MARGINAL_RULES = ("marginal_sdp", "marginal_moment_matching")
-SAMPLING_RULES = (
-    "monte_carlo:samples=5",
-    "monte_carlo:samples=10",
-    "monte_carlo:samples=100",
-    "monte_carlo:samples=1000",
-    "monte_carlo:samples=100,sampler=sobol",
+ALL_RULES = (
+    *(*FULL_RULES, *MARGINAL_RULES),
+    *(f"monte_carlo:samples={k}" for k in (5, 10, 100, 1000)),
+    *("monte_carlo:samples=100,sampler=sobol", ORACLE_MOMENTS.name),
 )
-ALL_RULES = (*FULL_RULES, *MARGINAL_RULES, *SAMPLING_RULES, ORACLE_MOMENTS.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -198,17 +198,17 @@ def judge(
     times exceed `LIMIT` times the baseline's, in the first and in two further measurements with more rounds.
     """
     findings: list[Finding] = []
+    known = {name: baseline.rules[name] for name in rules if name in baseline.rules}
     for number, (net, group) in enumerate(scope.nets.items()):
         step(number, len(scope.nets), f"speed on {net}")
-        findings += _on_net(baseline, rules, net, group, timing)
+        findings += _on_net(known, rules, net, group, timing)
     step(len(scope.nets), len(scope.nets), "")
     note = (
         f"times of {_BATCH} inputs relative to a regular pass, by turns; limit {LIMIT:g} times the baseline"
     )
     others: dict[str, list[str]] = {}
-    for name in rules:
-        old = baseline.rules.get(name)
-        if old is not None and old.speed and old.cpu != timing.cpu:
+    for name, old in known.items():
+        if old.speed and old.cpu != timing.cpu:
             others.setdefault(old.cpu, []).append(name)
     for cpu, names in others.items():
         note += f"; times of {', '.join(names)} are from another processor ({cpu}), whose ratios may differ"
@@ -216,10 +216,9 @@ def judge(
 
 
 def _on_net(
-    baseline: Baseline, rules: Mapping[str, Asked], net: str, group: LawGroup, timing: Timing
+    known: Mapping[str, RuleBaseline], rules: Mapping[str, Asked], net: str, group: LawGroup, timing: Timing
 ) -> Iterator[Finding]:
-    known = {name: baseline.rules[name].speed for name in rules if name in baseline.rules}
-    old = {name: speed[net] for name, speed in known.items() if net in speed}
+    old = {name: rule.speed[net] for name, rule in known.items() if net in rule.speed}
     ratios, failed = times({name: rules[name] for name in old}, group, timing.rounds, timing.clock)
     suspects = [name for name in ratios if ratios[name].slower(old[name]) > LIMIT]
     for _ in range(2):

@@ -10,7 +10,6 @@ from typing import Any
 
 from sdp_bench.bench.errors import RunFailedError
 
-REGRESSION_CODE = 1
 ALL_CASES = "all cells together"
 Step = Callable[[int, int, str], object]
 """Called with number, total and name of each step of a check."""
@@ -129,5 +128,5 @@ def exit_code(verdicts: Iterable[Verdict]) -> int:
     """
     statuses = {verdict.status for verdict in verdicts}
     if statuses & {REGRESSION, CHANGED}:
-        return REGRESSION_CODE
+        return 1
     return RunFailedError.exit_code if statuses & {FAILED, NOTHING} else 0

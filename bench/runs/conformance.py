@@ -41,7 +41,7 @@ def conformance(
     except WorkerError as error:
         if len(done) >= len(names):
             raise
-        raise type(error)(f"{error}, in the check '{names[len(done)]}'") from error
+        raise WorkerError(f"{error}, in the check '{names[len(done)]}'") from error
 
 
 def _checked(
