@@ -166,9 +166,6 @@ class LawGroup(Group):
         """Yield the group of the built-in rules, and one for each plug-in."""
         asked = dict.fromkeys(rule for subject in self.subjects for rule in subject.rules)
         own = [rule for rule in asked if plugin_of(rule, self.settings.plugins)]
-        if not own:
-            yield self
-            return
         for rules in (asked.keys() - own, *([rule] for rule in own)):
             places = [place for place, subject in enumerate(self.subjects) if subject.only(rules).asked]
             if places:

@@ -274,7 +274,7 @@ class Comparison:
     `equal` and `different` count the measurements in both, by `tables.differing`, and `fields` the
     differences by field. `largest` lists the largest ones: key, component, field, a, b, and the difference in
     units of the larger standard error (infinite if both are 0, or for text). `other_code` and `other_time`
-    count measurements whose versions or whose rule's own time differ, which is not a difference of the
+    count measurements with other versions or another time of the rule, which is not a difference of the
     measurement. `only_a` and `only_b` are in one file only.
     """
 

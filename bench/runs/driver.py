@@ -31,31 +31,21 @@ Current = frozenset[Cell]
 
 @dataclass(frozen=True)
 class GroupResult:
-    """Records and failures of a group, and its time (s)."""
+    """Records and failures of a group."""
 
     records: list[Record]
     failures: list[Failure]
-    seconds: float
-
-
-def _cell(record: Record) -> Cell:
-    return record.unit, record.rule, record.metric
 
 
 def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
     """Measure some cells of a group and return their records; an impossible value is a failure."""
-    start, asked = time.perf_counter(), frozenset(cells)
-    records: list[Record] = []
-    failures: list[Failure] = []
-    for outcome in group.measure(asked):
-        if isinstance(outcome, Failure):
-            failures.append(outcome)
-        elif _cell(outcome) in asked:
-            records.append(outcome)
-    wrong = {cell: reason for record in records if (reason := impossible(record)) for cell in [_cell(record)]}
+    asked = frozenset(cells)
+    outcomes = list(group.measure(asked))
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    records = [outcome for outcome in outcomes if isinstance(outcome, Record) and outcome.cell in asked]
+    wrong = {record.cell: reason for record in records if (reason := impossible(record))}
     failures += [Failure(*cell, reason, 0.0) for cell, reason in wrong.items()]
-    records = [record for record in records if _cell(record) not in wrong]
-    return GroupResult(records, failures, time.perf_counter() - start)
+    return GroupResult([record for record in records if record.cell not in wrong], failures)
 
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
@@ -98,7 +88,7 @@ def execute(
             line, took = one_line(error), time.perf_counter() - start
             units, rules = dict.fromkeys(unit for unit, _, _ in cells), {rule for _, rule, _ in cells}
             rule = rules.pop() if len(rules) == 1 else None
-            result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units], took)
+            result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units])
         store_result(store, run, group, result, cells)
         yield group, result
 
