@@ -118,15 +118,10 @@ class Queries(ABC):
         unit = prefix.partition("/")[0]
         records = records[records["unit"].cat.categories.str.startswith(unit)[records["unit"].cat.codes]]
         own = records[keys(records.rename(columns={"metric": "metric_spec"})).str.startswith(prefix)]
-        units = {row.pop("key"): row for row in _dicts(self.table("units")) if row["key"].startswith(unit)}
-        weights = dict(zip(self.table("nets")["digest"], self.table("nets")["weights"], strict=True))
         chosen = ("net", "input", "noise", "sigma", "sampler", "samples", "dataset", "objective")
-        return [
-            row
-            | {name: units[row["unit"]][name] for name in chosen}
-            | {"weights": weights.get(units[row["unit"]]["net"])}
-            for row in _dicts(own)
-        ]
+        units = self.table("units").rename(columns={"key": "unit"})[["unit", *chosen]]
+        nets = self.table("nets").rename(columns={"digest": "net"})[["net", "weights"]]
+        return _dicts(own.merge(units, on="unit", how="left").merge(nets, on="net", how="left"))
 
     def measured(self, units: Iterable[str]) -> set[tuple[str, str, str, str]]:
         """Return the stored measurements of some units: (unit, rule, metric, versions)."""
@@ -165,14 +160,11 @@ class Queries(ABC):
         units = self.table("units")
         units = units[units["key"].isin(list(chosen))].sort_values("key", ignore_index=True)
         nets = self.table("nets")
-        at = pd.Index(nets["digest"].astype(object)).get_indexer(units["net"].astype(object))
-        own = {
-            name: nets[name].array.take(at, allow_fill=True)
-            for name in ("network", "activation", "depth", "accuracy")
-        }
-        seed = pd.Series(nets["seed"].array.take(at, allow_fill=True)).fillna(units["seed"])
-        recipe = pd.Series(nets["recipe_label"].array.take(at, allow_fill=True)).astype(object)
-        return units.assign(**own, seed=seed, recipe=category(recipe.fillna(units["design"].astype(object))))
+        nets = nets.set_index(nets["digest"].astype(object)).reindex(units["net"].astype(object))
+        nets = nets.reset_index(drop=True)
+        own = {name: nets[name] for name in ("network", "activation", "depth", "accuracy")}
+        recipe = category(nets["recipe_label"].astype(object).fillna(units["design"].astype(object)))
+        return units.assign(**own, seed=nets["seed"].fillna(units["seed"]), recipe=recipe)
 
     def frame(self, *runs: Run) -> pd.DataFrame:
         """Return the measurements of the experiments of some runs, the oldest run first.
