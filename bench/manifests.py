@@ -46,7 +46,7 @@ Source = tuple[LawGroup, int, Oracle]
 
 
 def oracles(groups: Iterable[LawGroup]) -> Iterator[Source]:
-    """Yield each group's oracles with their indices, as in a run; nothing is drawn yet."""
+    """Yield each group's oracles with their indices, not drawn yet, as in a run."""
     for group in groups:
         net, law = group.net.build(), group.law
         for index, subject in enumerate(group.subjects):

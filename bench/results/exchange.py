@@ -160,8 +160,6 @@ def _sha256(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
