@@ -8,7 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, cast
 
@@ -206,29 +206,25 @@ class Scope:
 
 def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
     """Call `_refusal` for user code, a rule or a net, found at `address`."""
-    try:
+    with suppress(RunFailedError):
         return apart(_refusal, rule, place, address=address)
-    except RunFailedError:
-        return ""
+    return ""
 
 
 def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:
     """Return why a rule does not support a net or noise, or ''; groups record all other errors."""
-    try:
-        with outside(), no_exit(), unsaid():
-            made = rule.load() if isinstance(rule, Plugin) else rule
-            net: nn.Module
-            if isinstance(place, Noise):
-                net, law = nn.Linear(place.example.dimension, 1), place.example
+    with suppress(OutsideError), outside(), no_exit(), unsaid():
+        made = rule.load() if isinstance(rule, Plugin) else rule
+        net: nn.Module
+        if isinstance(place, Noise):
+            net, law = nn.Linear(place.example.dimension, 1), place.example
+        else:
+            net, law = place.build(), GAUSSIAN.law(inputs_of(place).batch([0]), 1.0)
+        try:
+            if isinstance(made, Rule) and not isinstance(place, Noise):
+                made.examine(net, law)
             else:
-                net, law = place.build(), GAUSSIAN.law(inputs_of(place).batch([0]), 1.0)
-            try:
-                if isinstance(made, Rule) and not isinstance(place, Noise):
-                    made.examine(net, law)
-                else:
-                    made.propagate(net, law)
-            except sdp_ref.UnsupportedError as error:
-                return message_of(error)
-    except OutsideError:
-        return ""
+                made.propagate(net, law)
+        except sdp_ref.UnsupportedError as error:
+            return message_of(error)
     return ""

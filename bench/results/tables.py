@@ -113,10 +113,9 @@ def check(name: str, frame: pd.DataFrame) -> None:
     for column, described in schema.columns()[name].items():
         if described.required and frame[column].isna().any():
             raise ValueError(f"table {name} has a row without {column}")
-        if described.kind == "REAL" and not (name == "records" and column in NUMBERS):
-            wrong = np.isinf(frame[column].to_numpy())
-            if wrong.any():
-                raise ValueError(f"table {name} has an infinite {column}")
+        has_ranges = name == "records" and column in NUMBERS
+        if described.kind == "REAL" and not has_ranges and np.isinf(frame[column].to_numpy()).any():
+            raise ValueError(f"table {name} has an infinite {column}")
     if name == "records":
         _check_ranges(frame)
     for row in to_rows(frame) if name in _READ else ():
