@@ -46,7 +46,7 @@ Source = tuple[LawGroup, int, Oracle]
 
 
 def oracles(groups: Iterable[LawGroup]) -> Iterator[Source]:
-    """Yield each group's oracles with their indices, as in a run; nothing is drawn yet."""
+    """Yield each group's oracles with their indices, not drawn yet, as in a run."""
     for group in groups:
         net, law = group.net.build(), group.law
         for index, subject in enumerate(group.subjects):
@@ -141,10 +141,8 @@ def verify(
 ) -> tuple[dict[str, list[str]], str]:
     """Draw a part of the recorded oracles again; return their disagreements by title, and which part it was.
 
-    `shard` is (i, n), counted from 1, by default the current one (`rotating_shard`). `sources` are oracles of
-    the current code, by default those of the CI cells; a manifest without such an oracle and an oracle
-    without manifest are disagreements, too. `report` is called after each oracle with number, total and
-    title. A UserError is raised if the file cannot be read or the part is empty.
+    `shard` is (i, n), counted from 1. `sources` are oracles of the current code, by default those of the CI
+    cells; a manifest without such an oracle and an oracle without manifest are disagreements, too.
     """
     manifests = load(path)
     (part, parts), reason = (shard, "request") if shard else rotating_shard()
@@ -152,15 +150,13 @@ def verify(
     chosen = manifests[part - 1 :: parts]
     if not chosen:
         raise UserError(f"part {part}/{parts} by {reason} is empty: {path} has {len(manifests)} manifests")
-    found: dict[str, list[str]] = {}
-    for key in today.keys() - {manifest["key"] for manifest in manifests}:
-        group, index, _ = today[key]
-        title = f"{key} ({group.title}, input {group.subjects[index].row})"
-        found[title] = ["missing: has no manifest; `sdp-bench oracles record` writes it"]
-    for manifest in manifests:
-        if manifest["key"] not in today:
-            reasons = "its net, input, noise or sampling has changed"
-            found[title_of(manifest)] = [f"unknown: no oracle of the current code has this key; {reasons}"]
+    missing = "missing: has no manifest; `sdp-bench oracles record` writes it"
+    unknown = (
+        "unknown: no oracle of the current code has this key; its net, input, noise or sampling has changed"
+    )
+    new = [today[key] for key in today.keys() - {manifest["key"] for manifest in manifests}]
+    found = {f"{o.key.hex} ({group.title}, input {group.subjects[i].row})": [missing] for group, i, o in new}
+    found |= {title_of(manifest): [unknown] for manifest in manifests if manifest["key"] not in today}
     for done, manifest in enumerate(chosen, 1):
         if manifest["key"] in today:
             found[title_of(manifest)] = compare(manifest, today[manifest["key"]][2])
@@ -168,17 +164,18 @@ def verify(
     return found, f"{len(chosen)} of {len(manifests)} recorded oracles, part {part}/{parts} by {reason}"
 
 
-def rotating_shard(parts: int = 4) -> tuple[tuple[int, int], str]:
-    """Return the current part (i, n), counted from 1, and what selected it.
+def rotating_shard() -> tuple[tuple[int, int], str]:
+    """Return the current part (i, 4), counted from 1, and what selected it.
 
     Selected by the run number on GitHub Actions, otherwise by the day of the year (UTC): consecutive runs or
     days cover all parts.
     """
-    number = os.environ.get("GITHUB_RUN_NUMBER", "")
-    if number.isdigit():
-        return (int(number) % parts + 1, parts), f"GITHUB_RUN_NUMBER={number}"
+    run = os.environ.get("GITHUB_RUN_NUMBER", "")
     day = datetime.now(UTC).timetuple().tm_yday
-    return (day % parts + 1, parts), f"the day of the year, {day}"
+    number, reason = (
+        (run, f"GITHUB_RUN_NUMBER={run}") if run.isdigit() else (day, f"the day of the year, {day}")
+    )
+    return (int(number) % 4 + 1, 4), reason
 
 
 def compare(manifest: Manifest, oracle: Oracle) -> list[str]:

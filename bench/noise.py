@@ -17,18 +17,8 @@ from sdp_bench.bench import identity
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.files import is_csv, read_array
 from sdp_bench.bench.text import printable
-from sdp_ref.laws import (
-    Cauchy,
-    DiagonalGaussian,
-    Empirical,
-    Gaussian,
-    Law,
-    LocationScale,
-    Mixture,
-    Shape,
-    SymmetricStable,
-    unchecked,
-)
+from sdp_ref import laws
+from sdp_ref.laws import Law
 from sdp_ref.registry import spelled
 
 if TYPE_CHECKING:
@@ -61,9 +51,7 @@ def name_of(family: str) -> str:
     """Return the display name of a family: ``Student t(5)`` for ``student_t:df=5.0``."""
     kind, _, rest = family.partition(":")
     value = rest.rpartition("=")[2]
-    if kind in ("stable", "student_t"):
-        value = f"{float(value):g}"
-    elif _DIGEST.fullmatch(value):
+    if _DIGEST.fullmatch(value):
         value = value[:8]
     value = _WHOLE.sub("", value)
     return _NAMES.get(kind, family).format(value)
@@ -125,7 +113,7 @@ class Noise:
     def note(self) -> str:
         """Warning about rules that use moments; empty for Gaussian noise and for noise without moments."""
         law = self.example
-        if isinstance(law, DiagonalGaussian | Gaussian) or not hasattr(law, "covariance"):
+        if isinstance(law, laws.DiagonalGaussian | laws.Gaussian) or not hasattr(law, "covariance"):
             return ""
         return f"{self.name} noise: rules of moments take it for the Gaussian with its mean and covariance"
 
@@ -183,20 +171,20 @@ class Noise:
 
 
 def _gaussian(locations: Tensor, scale: float) -> Law:
-    return DiagonalGaussian(locations, locations.new_full(locations.shape, scale**2))
+    return laws.DiagonalGaussian(locations, locations.new_full(locations.shape, scale**2))
 
 
 def _cauchy(locations: Tensor, scale: float) -> Law:
-    return Cauchy(locations, locations.new_full(locations.shape, scale))
+    return laws.Cauchy(locations, locations.new_full(locations.shape, scale))
 
 
 def _stable(locations: Tensor, scale: float, *, alpha: float) -> Law:
-    return SymmetricStable(locations, locations.new_full(locations.shape, scale), alpha)
+    return laws.SymmetricStable(locations, locations.new_full(locations.shape, scale), alpha)
 
 
-def _shaped(locations: Tensor, scale: float, *, shape: Shape) -> Law:
+def _shaped(locations: Tensor, scale: float, *, shape: laws.Shape) -> Law:
     unit = math.sqrt(shape.variance) if math.isfinite(shape.variance) else 1.0
-    return LocationScale(locations, locations.new_full(locations.shape, scale / unit), shape)
+    return laws.LocationScale(locations, locations.new_full(locations.shape, scale / unit), shape)
 
 
 def _mixed(locations: Tensor, scale: float, *, parts: tuple[tuple[float, float], ...]) -> Law:
@@ -206,24 +194,24 @@ def _mixed(locations: Tensor, scale: float, *, parts: tuple[tuple[float, float],
     variances = locations.new_tensor([(scale * relative / unit) ** 2 for _, relative in parts])
     repeated = locations.repeat_interleave(len(parts), 0)
     each = variances.repeat(len(locations)).reshape(-1, *[1] * (locations.ndim - 1))
-    return Mixture(weights, DiagonalGaussian(repeated, each.expand_as(repeated)))
+    return laws.Mixture(weights, laws.DiagonalGaussian(repeated, each.expand_as(repeated)))
 
 
 def _scaled(locations: Tensor, scale: float, *, values: Array) -> Law:
     """Independent Gaussian noise; `values` have the shape of an input, or of all inputs of a user's net."""
     variance = locations.new_tensor((scale * values) ** 2).reshape(-1, *locations.shape[1:])
-    return DiagonalGaussian(locations, variance.expand_as(locations))
+    return laws.DiagonalGaussian(locations, variance.expand_as(locations))
 
 
 def _correlated(locations: Tensor, scale: float, *, values: Array) -> Law:
     covariance = locations.new_tensor(scale**2 * values)  # validated when the file was read
-    return unchecked(Gaussian, locations, covariance.expand(len(locations), -1, -1))
+    return laws.unchecked(laws.Gaussian, locations, covariance.expand(len(locations), -1, -1))
 
 
 def _drawn(locations: Tensor, scale: float, *, values: Array) -> Law:
     """Noise that draws one of N residuals, shape (N, *event); they are not centred."""
     draws = locations.new_tensor(scale * values).reshape(-1, *locations.shape[1:])
-    return Empirical(locations.unsqueeze(1) + draws)
+    return laws.Empirical(locations.unsqueeze(1) + draws)
 
 
 # Families -------------------------------------------------------------------------------------------
@@ -231,8 +219,8 @@ def _drawn(locations: Tensor, scale: float, *, values: Array) -> Law:
 
 GAUSSIAN = Noise("gaussian:", _gaussian, "gaussian")
 CAUCHY = Noise("cauchy:", _cauchy, "cauchy")
-_LAPLACE = Noise("laplace:", functools.partial(_shaped, shape=Shape("laplace")), "laplace")
-_UNIFORM = Noise("uniform:", functools.partial(_shaped, shape=Shape("uniform")), "uniform")
+_LAPLACE = Noise("laplace:", functools.partial(_shaped, shape=laws.Shape("laplace")), "laplace")
+_UNIFORM = Noise("uniform:", functools.partial(_shaped, shape=laws.Shape("uniform")), "uniform")
 _PLAIN = {noise.text: noise for noise in (GAUSSIAN, _LAPLACE, _UNIFORM, CAUCHY)}
 
 FORMS = (
@@ -319,7 +307,7 @@ def stable(alpha: float) -> Noise:
 def _student_t(df: float) -> Noise:
     if not 0 < df < math.inf:
         raise ValueError(f"the degrees of freedom must be positive and finite, got {df:g}")
-    make = functools.partial(_shaped, shape=Shape("student_t", df))
+    make = functools.partial(_shaped, shape=laws.Shape("student_t", df))
     return Noise(f"student_t:df={df!r},", make, f"student_t:{df:g}")
 
 
@@ -381,7 +369,7 @@ def _filled(kind: str, rest: str, values: Array | None) -> Noise:
     elif kind == "covariance":
         if values.ndim != 2 or values.shape[0] != values.shape[1]:
             raise ValueError(f"a covariance has shape (n, n), got {values.shape}")
-        Gaussian(torch.zeros(1, len(values), dtype=torch.float64), torch.from_numpy(values)[None])
+        laws.Gaussian(torch.zeros(1, len(values), dtype=torch.float64), torch.from_numpy(values)[None])
     elif values.ndim < 2:
         raise ValueError(f"residuals have shape (N, *event), got {values.shape}")
     event = {"scales": values.shape, "covariance": values.shape[:1], "residuals": values.shape[1:]}[kind]

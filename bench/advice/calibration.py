@@ -27,6 +27,7 @@ from sdp_bench.bench.datasets.base import SplitClassification, TabularRegression
 from sdp_bench.bench.files import write
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.net import inputs_of, net_from_bytes
+from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.laws import DiagonalGaussian
 
 SIGMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -34,15 +35,6 @@ SIGMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 FITTED = ("iris-relu", "convnext", "mixer", "random-relu", "random-gelu", "random-scalar", "mnist-mlp-relu")
 """Families of nets that determine the thresholds; all others are held out."""
 _SAMPLES, _OF_IMAGES = 2**16, 2**14
-_ACTIVATIONS = {
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "tanh": nn.Tanh,
-    "elu": nn.ELU,
-    "softplus": nn.Softplus,
-    "silu": nn.SiLU,
-    "leaky_relu": nn.LeakyReLU,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +106,7 @@ def mlp(widths: Sequence[int], activation: str, seed: int) -> nn.Sequential:
         gain = 2.0 if activation in ("relu", "leaky_relu") else 1.6
         nn.init.normal_(linear.weight, std=math.sqrt(gain / before), generator=generator)
         nn.init.normal_(linear.bias, std=0.1, generator=generator)
-        layers += [linear] if number == len(widths) - 2 else [linear, _ACTIVATIONS[activation]()]
+        layers += [linear] if number == len(widths) - 2 else [linear, ACTIVATIONS[activation].module()]
     return nn.Sequential(*layers)
 
 
@@ -141,11 +133,9 @@ def errors(net: nn.Module, law: DiagonalGaussian, probed: Probe, samples: int) -
         DEVIATIONS: float(np.abs(deviations).mean()),
         "whole distribution": oracles.largest_total_variation(*counts, floor).value - floor.mean,
     }
-    if truth.shape[1] > 1:
-        classes = [
-            np.bincount(each.argmax(1), minlength=truth.shape[1]) / len(each) for each in (truth, predicted)
-        ]
-        found["class"] = float(np.abs(classes[0] - classes[1]).sum() / 2)
+    if (outputs := truth.shape[1]) > 1:
+        a, b = (np.bincount(each.argmax(1), minlength=outputs) / len(each) for each in (truth, predicted))
+        found["class"] = float(np.abs(a - b).sum() / 2)
     return found
 
 

@@ -11,23 +11,10 @@ from sdp_bench.bench.errors import RunFailedError
 
 
 class WorkerError(RunFailedError):
-    """A worker did not finish; only its own work has failed."""
+    """A worker died, exceeded a limit, or returned something other than plain data.
 
-
-class WorkerDiedError(WorkerError):
-    """A worker died during its work (killed, or out of memory)."""
-
-
-class NoAnswerError(WorkerError):
-    """A worker returned something other than plain data."""
-
-
-class TimeLimitError(WorkerError):
-    """Work exceeded its time limit and was stopped."""
-
-
-class MemoryLimitError(WorkerError):
-    """Work exceeded its memory limit and was stopped."""
+    Only its own work has failed.
+    """
 
 
 def let_threads_sleep() -> None:

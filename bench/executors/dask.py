@@ -25,10 +25,6 @@ _CERTIFICATES = ", ".join(
 _CONNECT = 10  # s, for a response of the scheduler and for the first worker
 
 
-class OtherSoftwareError(RunFailedError):
-    """A worker has other code or libraries than the driver, and would compute other numbers."""
-
-
 def check(scheduler: str | None) -> None:
     """Check that workers are available before any work is done, since training nets takes hours.
 
@@ -106,7 +102,7 @@ class DaskWorkers(Executor):
             ) from error
         for worker, answer in answers.items():
             if isinstance(answer, Exception):
-                raise OtherSoftwareError(
+                raise RunFailedError(
                     f"the worker at {worker} cannot use this package ({one_line(answer)}); install it "
                     "there as here"
                 )
@@ -184,9 +180,9 @@ def _in_time(make: Callable[[], T]) -> T:
 
 
 def _compare(wanted: Mapping[str, str], found: Mapping[str, str], worker: str) -> None:
-    """Raise an OtherSoftwareError if a worker's versions differ from the driver's."""
+    """Raise a RunFailedError if a worker's code or libraries differ, so that it would give other numbers."""
     if other := differences(wanted, found):
-        raise OtherSoftwareError(
+        raise RunFailedError(
             f"the worker at {worker} would give other numbers ({other}); install the same versions there"
         )
 

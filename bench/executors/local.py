@@ -27,15 +27,7 @@ from pebble import ProcessExpired, ProcessFuture, concurrent
 from pebble.common.types import RemoteTraceback
 
 from sdp_bench.bench.errors import one_line
-from sdp_bench.bench.executors import (
-    MemoryLimitError,
-    NoAnswerError,
-    TimeLimitError,
-    WorkerDiedError,
-    WorkerError,
-    let_threads_sleep,
-    uninterrupted,
-)
+from sdp_bench.bench.executors import WorkerError, let_threads_sleep, uninterrupted
 
 _RESTART = 1.0  # s, until a killed fork server is replaced
 _MEMORY_CHECK = 0.05  # s, between checks of a worker's memory
@@ -96,7 +88,7 @@ def apart(
         with main_hidden():
             result: T = _called(fn, args, {}, 1, limits or _limits.get(), set(), told)
     except WorkerError as error:
-        raise type(error)(f"{address}: {error}" if address else str(error)) from error
+        raise WorkerError(f"{address}: {error}" if address else str(error)) from error
     return result
 
 
@@ -134,7 +126,7 @@ class LocalProcesses(Executor):
 
     def _run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._is_closed:
-            raise WorkerDiedError("the run was interrupted")
+            raise WorkerError("the run was interrupted")
         return _called(fn, args, kwargs, self._threads, self._limits, self._running)
 
 
@@ -165,11 +157,11 @@ def _called(
                     told(message)
             answer = future.result()
         except TimeoutError as error:
-            raise TimeLimitError(f"stopped at the time limit of {limits.seconds:g} s") from error
+            raise WorkerError(f"stopped at the time limit of {limits.seconds:g} s") from error
         except ProcessExpired as error:
             if is_over:
-                raise MemoryLimitError(f"stopped at the memory limit of {limits.memory:g} GiB") from error
-            raise WorkerDiedError(
+                raise WorkerError(f"stopped at the memory limit of {limits.memory:g} GiB") from error
+            raise WorkerError(
                 "the worker process died (it ended itself, was killed, or was out of memory)"
             ) from error
         finally:
@@ -180,7 +172,7 @@ def _called(
         return value
     try:
         raised = _unpickled(pickled)
-    except NoAnswerError:
+    except WorkerError:
         raised = RuntimeError(line)
     raise raised from RemoteTraceback(trace)
 
@@ -207,7 +199,7 @@ def _unpickled(content: bytes) -> Any:
     try:
         return _Unpickler(io.BytesIO(content)).load()
     except Exception as error:
-        raise NoAnswerError(f"its answer cannot be read ({one_line(error)})") from error
+        raise WorkerError(f"its answer cannot be read ({one_line(error)})") from error
 
 
 @contextmanager
@@ -261,7 +253,7 @@ class _Server:
         try:
             return process(*args)
         except (OSError, EOFError) as error:
-            raise WorkerDiedError(f"no worker process could be started ({error})") from error
+            raise WorkerError(f"no worker process could be started ({error})") from error
 
 
 _SERVER = _Server()
@@ -313,7 +305,7 @@ def _work(content: bytes, threads: int, memory: float | None, teller: Connection
     except Exception as error:  # noqa: BLE001  raised where the answer is waited for
         answer = _raised(error)
     except BaseException as error:  # noqa: BLE001  which would interrupt, or end, who waits for the answer
-        answer = _raised(WorkerDiedError(f"it raised {one_line(error)}, which ends a process"))
+        answer = _raised(WorkerError(f"it raised {one_line(error)}, which ends a process"))
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

@@ -28,7 +28,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def members(self) -> tuple[tuple[str, str], ...]:
-        """Return the distinct pairs of an experiment and the key of a unit."""
+        """The distinct pairs of an experiment and the key of a unit."""
 
     @property
     @abstractmethod

@@ -274,7 +274,6 @@ _ABOUT = (
 )
 _METRICS = ("tv_headline", "tv_paper", "tv_class")
 _OF_RELU = (*_METRICS, "tv_paper:bin_range=joint", "tv_single")
-_TABLE_RULES = (*ALL_RULES, *REGULAR_DVIA)
 
 RELU_NETS = LawExperiment(
     name="iris-tv",
@@ -283,20 +282,19 @@ RELU_NETS = LawExperiment(
     about=_ABOUT,
     rank=10,
     metrics=(*_OF_RELU, "tv_difference"),
-    rules=_TABLE_RULES,
+    rules=(*ALL_RULES, *REGULAR_DVIA),
     sigmas=SIGMAS,
     architectures=RELU,
     presets={"quick": Size(1, 1)},
 )
 
-DEEP_NETS = LawExperiment(
+DEEP_NETS = replace(
+    RELU_NETS,
     name="iris-tv-deep",
     description="total variation on deep ReLU nets (Tables 11-14)",
     title="Total variation, deep nets",
-    about=_ABOUT,
     rank=20,
     metrics=_OF_RELU,
-    rules=_TABLE_RULES,
     sigmas=SIGMAS[:4],
     architectures=architectures(relu=(9, 14, 19, 24)),
     presets={"quick": Size(1, 1, depths=(9,))},
@@ -329,16 +327,14 @@ SAMPLED = LawExperiment(
     presets={"quick": Size(1, 1)},
 )
 
-CERTIFIED = LawExperiment(
+CERTIFIED = replace(
+    SAMPLED,
     name="iris-w1-certified",
     description="Wasserstein-1 distance with 30 000 points per side and proven bounds",
     title="Wasserstein distance, 30 000 points",
     about="Distance between prediction and truth with the paper’s number of points, between proven bounds.",
     rank=50,
     metrics=("w1_certified",),
-    sigmas=W1_SIGMAS,
-    architectures=RELU,
     rules=("sdp", "dvia", "moment_matching", *MARGINAL_RULES, *REGULAR_DVIA),
     paper=Size(10, 3),  # a flower of each class
-    presets={"quick": Size(1, 1)},
 )

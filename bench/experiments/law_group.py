@@ -134,14 +134,14 @@ class LawGroup(Group):
 
     @property
     def seconds(self) -> float:
-        return 1.0 + sum(self._seconds(subject) for subject in self.subjects)
-
-    def _seconds(self, subject: Subject) -> float:
-        samples, rules = subject.key.samples, subject.rules
-        oracles = 1 + sum(each.oracles for name, each in references().items() if name in rules)
-        metrics = Counter(spec for spec, _ in subject.pairs)
-        measuring = sum(metric_of(spec).seconds(samples, count) for spec, count in metrics.items())
-        return costs.seconds(self.net, samples, oracles, rules, measuring)
+        total = 1.0
+        for subject in self.subjects:
+            samples, rules = subject.key.samples, subject.rules
+            oracles = 1 + sum(each.oracles for name, each in references().items() if name in rules)
+            metrics = Counter(spec for spec, _ in subject.pairs)
+            measuring = sum(metric_of(spec).seconds(samples, count) for spec, count in metrics.items())
+            total += costs.seconds(self.net, samples, oracles, rules, measuring)
+        return total
 
     def versions_of(self, rule: str, metric: str) -> str:
         """See `Group`."""
@@ -166,9 +166,6 @@ class LawGroup(Group):
         """Yield the group of the built-in rules, and one for each plug-in."""
         asked = dict.fromkeys(rule for subject in self.subjects for rule in subject.rules)
         own = [rule for rule in asked if plugin_of(rule, self.settings.plugins)]
-        if not own:
-            yield self
-            return
         for rules in (asked.keys() - own, *([rule] for rule in own)):
             places = [place for place, subject in enumerate(self.subjects) if subject.only(rules).asked]
             if places:
@@ -269,7 +266,8 @@ def measured(
     oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float
 ) -> Iterator[Record]:
     """Yield the records of one metric of one prediction, one per component; a ValueError if it is NaN."""
-    definition, key, precision = metric_of(metric), oracle.key.hex, oracle.precision
+    key, precision, definition = oracle.key.hex, oracle.precision, metric_of(metric)
+    unit = definition.unit
     for component, estimate in definition.measure(oracle, prediction):
         if math.isnan(estimate.value):
             raise ValueError(f"{metric} is not a number")
@@ -279,18 +277,7 @@ def measured(
             for number in (estimate.floor, estimate.floor95, estimate.stderr)
         )
         yield Record(
-            key,
-            rule,
-            metric,
-            component,
-            value,
-            floor,
-            floor95,
-            stderr,
-            definition.unit,
-            seconds,
-            None,
-            precision,
+            key, rule, metric, component, value, floor, floor95, stderr, unit, seconds, precision=precision
         )
 
 

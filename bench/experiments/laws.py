@@ -29,14 +29,11 @@ FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
 REGULAR_DVIA = ("dvia:means=regular", "dvia:means=regular_covariance")
 """DVIA with the covariance at the means of the regular pass, as in the paper's numbers."""
 MARGINAL_RULES = ("marginal_sdp", "marginal_moment_matching")
-SAMPLING_RULES = (
-    "monte_carlo:samples=5",
-    "monte_carlo:samples=10",
-    "monte_carlo:samples=100",
-    "monte_carlo:samples=1000",
-    "monte_carlo:samples=100,sampler=sobol",
+ALL_RULES = (
+    *(*FULL_RULES, *MARGINAL_RULES),
+    *(f"monte_carlo:samples={k}" for k in (5, 10, 100, 1000)),
+    *("monte_carlo:samples=100,sampler=sobol", ORACLE_MOMENTS.name),
 )
-ALL_RULES = (*FULL_RULES, *MARGINAL_RULES, *SAMPLING_RULES, ORACLE_MOMENTS.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +75,6 @@ class LawExperiment(Experiment):
         return f"{', '.join(nets)}; {size.nets} x {size.inputs}; {under}{noises[0].parameter} {sigmas}"
 
     def families(self, settings: Settings) -> tuple[Noise, ...]:
-        """Return the families of noise under `settings`."""
         return (settings.design.noise,) if settings.design.noise else self.noises
 
     def asks_about(self, net: Net, settings: Settings) -> bool:
@@ -95,7 +91,6 @@ class LawExperiment(Experiment):
         return self.scale * (settings.design.samples or min(general, own))
 
     def measures(self, settings: Settings) -> list[Metric]:
-        """Return the distinct metrics under `settings`."""
         return list(dict.fromkeys(metric(text, settings.metric_options) for text in self.metrics))
 
     def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
@@ -103,12 +98,8 @@ class LawExperiment(Experiment):
         found: dict[tuple[Architecture, Recipe], None] = {}
         for own in self._own_architectures(settings):
             for depth in design.depths or (own.depth,):
-                architecture = replace(
-                    own,
-                    depth=depth,
-                    activation=design.activation or own.activation,
-                    width=design.width or own.width,
-                )
+                kind, width = design.activation or own.activation, design.width or own.width
+                architecture = replace(own, depth=depth, activation=kind, width=width)
                 training = design.training
                 if self.recipes:  # which fix all but the epochs
                     training = {key: value for key, value in training.items() if key == "epochs"}
@@ -161,11 +152,9 @@ class LawExperiment(Experiment):
                 # metrics that are undefined for every prediction under this noise
                 undefined = {each: each.undefined(noise.example) for each in self.measures(settings)}
                 left_out |= reasons
-                left_out |= dict.fromkeys(
-                    LeftOut(None, f"{each.title} ({noise.name} noise)", reason)
-                    for each, reason in undefined.items()
-                    if reason
-                )
+                for each, reason in undefined.items():
+                    if reason:
+                        left_out[LeftOut(None, f"{each.title} ({noise.name} noise)", reason)] = None
                 metrics = tuple(each.spec for each, reason in undefined.items() if not reason)
                 if usable and metrics:
                     asked = Asked(self.name, metrics, usable)

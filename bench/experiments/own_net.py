@@ -72,19 +72,15 @@ def measures_for(outputs: int, *, heavy: bool = False) -> tuple[tuple[str, ...],
             "One output: total variation in cells of equal mass and in a regular grid, exact W1, and "
             "moments. There is no decision (arg max) to compare.",
         )
-    if outputs <= _GRID_OUTPUTS:
-        return (
-            ("tv_headline", "tv_paper", "tv_class", "tv_difference", "w1", *moments),
-            f"{outputs} outputs: total variation in cells of equal mass along the true law’s principal axes "
-            "and in a regular grid, of the decision (arg max) and of pairs of outputs, exact W1, and "
-            "moments.",
-        )
     if outputs <= HISTOGRAM_OUTPUTS:
+        whole, cells = ["tv_headline", "tv_paper"], "and in a regular grid"
+        if outputs > _GRID_OUTPUTS:
+            whole = ["tv_principal"]
+            cells = f"together and two by two, no regular grid (which would have 12^{outputs} cells)"
         return (
-            ("tv_principal", "tv_class", "tv_difference", "w1", *moments),
+            (*whole, "tv_class", "tv_difference", "w1", *moments),
             f"{outputs} outputs: total variation in cells of equal mass along the true law’s principal axes "
-            f"together and two by two, no regular grid (which would have 12^{outputs} cells), of the "
-            "decision (arg max) and of pairs of outputs, exact W1, and moments.",
+            f"{cells}, of the decision (arg max) and of pairs of outputs, exact W1, and moments.",
         )
     headline, kept = (("tv_principal",), moments) if outputs <= _MOMENT_OUTPUTS else ((), ())
     return (

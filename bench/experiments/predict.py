@@ -8,7 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, cast
 
@@ -167,22 +167,22 @@ class Scope:
     nets: Sequence[Net] = ()
     _refusals: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
-    def left_out(self, rule: str, net: Net, noise: Noise) -> LeftOut | None:
-        """Return why a rule does not run on nets with this activation under a family of noise, or None."""
-        for place, subject in ((net.architecture.activation, net), (f"{noise.name} noise", noise)):
-            if (rule, place) not in self._refusals:
-                self._refusals[rule, place] = self._refused(rule, subject)
-            if reason := self._refusals[rule, place]:
-                return LeftOut(rule, place, reason)
-        return None
-
     def usable(
         self, rules: Sequence[str], net: Net, noise: Noise
     ) -> tuple[tuple[str, ...], dict[LeftOut, None]]:
         """Return the rules that run on such nets under a family of noise, and why the others do not."""
-        reasons = {rule: self.left_out(rule, net, noise) for rule in rules}
-        usable = tuple(rule for rule, reason in reasons.items() if not reason)
-        return usable, dict.fromkeys(reason for reason in reasons.values() if reason)
+        usable: dict[str, None] = {}
+        left_out: dict[LeftOut, None] = {}
+        for rule in rules:
+            for place, subject in ((net.architecture.activation, net), (f"{noise.name} noise", noise)):
+                if (rule, place) not in self._refusals:
+                    self._refusals[rule, place] = self._refused(rule, subject)
+                if reason := self._refusals[rule, place]:
+                    left_out[LeftOut(rule, place, reason)] = None
+                    break
+            else:
+                usable[rule] = None
+        return tuple(usable), left_out
 
     def _refused(self, rule: str, subject: Net | Noise) -> str:
         """Return why a rule does not support a net or noise, or ''."""
@@ -206,29 +206,25 @@ class Scope:
 
 def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
     """Call `_refusal` for user code, a rule or a net, found at `address`."""
-    try:
+    with suppress(RunFailedError):
         return apart(_refusal, rule, place, address=address)
-    except RunFailedError:
-        return ""
+    return ""
 
 
 def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:
     """Return why a rule does not support a net or noise, or ''; groups record all other errors."""
-    try:
-        with outside(), no_exit(), unsaid():
-            made = rule.load() if isinstance(rule, Plugin) else rule
-            net: nn.Module
-            if isinstance(place, Noise):
-                net, law = nn.Linear(place.example.dimension, 1), place.example
+    with suppress(OutsideError), outside(), no_exit(), unsaid():
+        made = rule.load() if isinstance(rule, Plugin) else rule
+        net: nn.Module
+        if isinstance(place, Noise):
+            net, law = nn.Linear(place.example.dimension, 1), place.example
+        else:
+            net, law = place.build(), GAUSSIAN.law(inputs_of(place).batch([0]), 1.0)
+        try:
+            if isinstance(made, Rule) and not isinstance(place, Noise):
+                made.examine(net, law)
             else:
-                net, law = place.build(), GAUSSIAN.law(inputs_of(place).batch([0]), 1.0)
-            try:
-                if isinstance(made, Rule) and not isinstance(place, Noise):
-                    made.examine(net, law)
-                else:
-                    made.propagate(net, law)
-            except sdp_ref.UnsupportedError as error:
-                return message_of(error)
-    except OutsideError:
-        return ""
+                made.propagate(net, law)
+        except sdp_ref.UnsupportedError as error:
+            return message_of(error)
     return ""

@@ -53,16 +53,8 @@ class ReplicateExperiment(Experiment):
 
     def by_seed(self, kind: type[ReplicateGroup], settings: Settings, **fields: Any) -> list[ReplicateGroup]:
         """Return a group for each seed; `fields` are those of its kind."""
-        return [
-            kind(
-                name=self.name,
-                metrics=self.metrics,
-                seeds=(seed,),
-                device=settings.sampling.device,
-                **fields,
-            )
-            for seed in range(self.size(settings).nets or 0)
-        ]
+        fields |= {"name": self.name, "metrics": self.metrics, "device": settings.sampling.device}
+        return [kind(seeds=(seed,), **fields) for seed in range(self.size(settings).nets or 0)]
 
 
 Number = tuple[str, str, float, str | None]

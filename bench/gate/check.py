@@ -69,15 +69,14 @@ class Outcome:
                 if verdict.having(*STOPPING):
                     steps.append("if the change is intended: sdp-bench oracles record")
                 continue
-            for rule in verdict.rules(Status.FAILED):
-                address = self.addresses.get(rule, rule)
-                steps.append(f"to see why it fails: {shlex.join(['sdp-bench', 'check-rule', address])}")
+            moved = verdict.rules(Status.WORSE, Status.CHANGED) if verdict.kind == accuracy.KIND else []
+            purposes = dict.fromkeys(verdict.rules(Status.FAILED), "to see why it fails")
+            purposes |= dict.fromkeys(moved, "to see whether the change is an error")
+            for rule, purpose in purposes.items():
+                words = ["sdp-bench", "check-rule", self.addresses.get(rule, rule)]
+                steps.append(f"{purpose}: {shlex.join(words)}")
             if verdict.having(Status.GONE):
                 steps.append(f"to drop the removed rules: {self._update([])}")
-            if verdict.kind == accuracy.KIND:
-                for rule in verdict.rules(Status.WORSE, Status.CHANGED):
-                    words = ["sdp-bench", "check-rule", self.addresses.get(rule, rule)]
-                    steps.append(f"to see whether the change is an error: {shlex.join(words)}")
             only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}[verdict.kind]
             for statuses, purpose, options in (
                 ((Status.WORSE, Status.CHANGED), f"to accept the change of {verdict.kind}", only),
@@ -161,16 +160,13 @@ def check(
 
 
 def of_oracles(
-    path: Path = manifests.MANIFESTS,
-    shard: tuple[int, int] | None = None,
-    sources: Sequence[manifests.Source] | None = None,
-    step: Step = lambda *_: None,
+    path: Path = manifests.MANIFESTS, shard: tuple[int, int] | None = None, step: Step = lambda *_: None
 ) -> Verdict:
     """Return the verdict on recorded oracles, with some of them drawn again; see `manifests.verify`.
 
     An oracle that its manifest does not describe any more is "changed"; oracles are not better or worse.
     """
-    problems, note = manifests.verify(path, shard, sources=sources, report=step)
+    problems, note = manifests.verify(path, shard, report=step)
     findings = tuple(
         Finding("oracles", title, Status.CHANGED, "; ".join(found))
         if found

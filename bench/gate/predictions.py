@@ -18,22 +18,13 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.errors import OutsideError, one_line, outside
 from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of, with_seed
 from sdp_bench.bench.gate.cases import Case, Probe, Scope, Way
 from sdp_bench.bench.plugins.code import no_exit
 from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_ref import laws
 from sdp_ref.errors import on_one_line
-from sdp_ref.laws import (
-    Cauchy,
-    DiagonalGaussian,
-    Gaussian,
-    Law,
-    LocationScale,
-    SymmetricStable,
-    joined,
-    unchecked,
-)
+from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator
 
 Array = NDArray[np.float64]
@@ -78,14 +69,14 @@ class Answer:
     def of(cls, law: Law, seed: int | None = None) -> Answer:
         """Return the answer of a law, batch 1; a ValueError if its parameters are not finite."""
         family = type(law).__name__
-        if isinstance(law, Cauchy | SymmetricStable):
-            family = "Cauchy" if isinstance(law, Cauchy) else f"stable, alpha {law.alpha:g}"
+        if isinstance(law, laws.Cauchy | laws.SymmetricStable):
+            family = "Cauchy" if isinstance(law, laws.Cauchy) else f"stable, alpha {law.alpha:g}"
             mean, spread = law.location, law.scale.square().flatten(1)
-        elif isinstance(law, DiagonalGaussian | LocationScale):
+        elif isinstance(law, laws.DiagonalGaussian | laws.LocationScale):
             mean, spread = law.mean, law.variance.flatten(1)
         else:
             mean, spread = law.mean, law.covariance
-        if isinstance(law, Gaussian | DiagonalGaussian):
+        if isinstance(law, laws.Gaussian | laws.DiagonalGaussian):
             family = _GAUSSIAN
         first = (x[0].detach().double().numpy() for x in (mean.flatten(1), spread))
         return cls(family, next(first), next(first), seed)
@@ -99,12 +90,12 @@ class Answer:
         return self.spread if self.spread.ndim == 2 else np.diag(self.spread)
 
     @property
-    def law(self) -> Gaussian | DiagonalGaussian:
+    def law(self) -> laws.Gaussian | laws.DiagonalGaussian:
         """The Gaussian with this mean and covariance, batch 1."""
         mean, spread = torch.from_numpy(self.mean)[None], torch.from_numpy(self.spread)[None]
         if self.spread.ndim == 1:
-            return unchecked(DiagonalGaussian, mean, spread)
-        return unchecked(Gaussian, mean, spread)
+            return laws.unchecked(laws.DiagonalGaussian, mean, spread)
+        return laws.unchecked(laws.Gaussian, mean, spread)
 
     @property
     def kind(self) -> str:
@@ -245,8 +236,11 @@ def _predict(rule: Propagator, scope: Scope, seeds: Mapping[str, int]) -> Predic
     for group in scope.groups:
         keys = [subject.key for subject in group.subjects]
         chosen = [seeds.get(key.hex, seed) for key, seed in zip(keys, seeds_of(rule, keys), strict=False)]
+        law = group.law.to(dtype=torch.float64)  # as in the experiments
         try:
-            here, again = (_in_group(rule, group, chosen) for _ in range(2))
+            with torch.no_grad():  # on nets of their own, in case that the rule changes them
+                twice = [prepared(rule, group.net.build().double(), chosen)(law) for _ in range(2)]
+            here, again = ([Answer.of(law[k], *chosen[k : k + 1]) for k in range(law.batch)] for law in twice)
         except Exception as error:  # noqa: BLE001  a rule may raise anything
             here = again = [Answer(error=one_line(error))] * len(keys)
         if not all(map(repeats, here, again)):
@@ -256,13 +250,6 @@ def _predict(rule: Propagator, scope: Scope, seeds: Mapping[str, int]) -> Predic
     # A rule with a seed may declare that its configuration draws no samples.
     samples = hasattr(rule, "seed") and getattr(rule, "sampling", 0) is not None
     return Predictions(found | answers(rule, scope.probes), samples)
-
-
-def _in_group(rule: Propagator, group: LawGroup, seeds: Sequence[int]) -> list[Answer]:
-    net = group.net.build().double()  # float64, as in the experiments
-    with torch.no_grad():
-        predicted = prepared(rule, net, seeds)(group.law.to(dtype=torch.float64))
-    return [Answer.of(predicted[row], *seeds[row : row + 1]) for row in range(predicted.batch)]
 
 
 def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
@@ -311,6 +298,6 @@ def draws(rule: Propagator, case: Case, seeds: Sequence[int]) -> list[Answer]:
     for start in range(0, len(seeds), _AT_ONCE):
         some = seeds[start : start + _AT_ONCE]
         with torch.no_grad():
-            predicted = prepared(rule, net, some)(joined([law] * len(some)))
+            predicted = prepared(rule, net, some)(laws.joined([law] * len(some)))
         found += [Answer.of(predicted[row]) for row in range(len(some))]
     return found

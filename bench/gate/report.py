@@ -12,21 +12,11 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 from sdp_bench.bench.badge import Badge
 from sdp_bench.bench.gate import accuracy, speed
 from sdp_bench.bench.gate.check import ORACLE, Outcome
-from sdp_bench.bench.gate.verdict import (
-    ALL_CASES,
-    FAILED,
-    PASSED,
-    REGRESSION,
-    SEVERITY,
-    Finding,
-    Status,
-    Verdict,
-)
+from sdp_bench.bench.gate.verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, Status, Verdict
 from sdp_bench.bench.text import code, printable, public
 from sdp_bench.bench.text import markdown as to_markdown
 
 _SHOWN = 10  # findings
-_NOTABLE = [status for status in SEVERITY if status not in (Status.UNCHANGED, Status.ROUNDING)]
 COLUMNS = ("rule", "status", "cells", "mean", "covariance", "error", "time")
 
 
@@ -46,7 +36,7 @@ def table(outcome: Outcome) -> list[dict[str, str]]:
     for rule in rules:
         found = by_kind[accuracy.KIND].of(rule) if accuracy.KIND in by_kind else []
         timed = by_kind[speed.KIND].of(rule) if speed.KIND in by_kind else []
-        status = min((f.status for f in (*found, *timed)), key=SEVERITY.index)
+        status = min((f.status for f in (*found, *timed)), key=lambda status: status.rank)
         row = {"rule": rule, "status": str(status), **_changes(found)}
         if slower := [f.numbers for f in timed if "change" in f.numbers]:
             slowest = max(slower, key=lambda numbers: numbers["at least"])
@@ -118,27 +108,22 @@ def _word(outcome: Outcome) -> str:
 
 def _notable(verdict: Verdict) -> list[Finding]:
     """Return the findings other than "unchanged", most severe first, and those on all cells before others."""
-    found = [f for f in verdict.findings if f.status in _NOTABLE]
-    return sorted(found, key=lambda f: (SEVERITY.index(f.status), f.cell != ALL_CASES))
+    found = [f for f in verdict.findings if f.status not in (Status.UNCHANGED, Status.ROUNDING)]
+    return sorted(found, key=lambda f: (f.status.rank, f.cell != ALL_CASES))
 
 
 def markdown(outcome: Outcome) -> str:
     """Return the summary for a pull request: verdicts, table of rules, notable findings, next steps."""
     lines = [f"### sdp-bench check: {_word(outcome)}", ""]
     lines += [f"- {to_markdown(f'{verdict.summary}; {verdict.note}')}" for verdict in outcome.verdicts]
-    rows = table(outcome)
-    if rows:
-        lines += ["", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-        for row in rows:
-            cells = [code(row["rule"]), *(to_markdown(row[name]) for name in COLUMNS[1:])]
-            lines.append(f"| {' | '.join(cells)} |")
+    rows = [[code(row["rule"]), *(to_markdown(row[name]) for name in COLUMNS[1:])] for row in table(outcome)]
+    lines += _markdown_table(COLUMNS, rows)
     found = [(verdict, f) for verdict in outcome.verdicts for f in _notable(verdict)]
-    if found:
-        lines += ["", "| | rule | where | status | observation |", "|---|---|---|---|---|"]
+    rows = []
     for verdict, f in found[:_SHOWN]:
         status = f"**{f.status}**" if f.stops else str(f.status)
-        cells = [verdict.kind, code(f.subject), to_markdown(f.cell), status, to_markdown(f.text)]
-        lines.append(f"| {' | '.join(cells)} |")
+        rows.append([verdict.kind, code(f.subject), to_markdown(f.cell), status, to_markdown(f.text)])
+    lines += _markdown_table(("", "rule", "where", "status", "observation"), rows)
     if len(found) > _SHOWN:
         lines += ["", f"and {len(found) - _SHOWN} more."]
     steps = [step.partition(": ") for step in outcome.next_steps]
@@ -146,6 +131,11 @@ def markdown(outcome: Outcome) -> str:
     cpu, version = (to_markdown(str(outcome.environment.get(name, ""))) for name in ("cpu", "torch"))
     lines += ["", f"<sub>oracle seed {outcome.seed}, torch {version}, {cpu}</sub>", ""]
     return "\n".join(lines)
+
+
+def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]
+    return ["", *lines] if rows else []
 
 
 def as_json(outcome: Outcome) -> str:

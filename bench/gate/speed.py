@@ -93,31 +93,27 @@ class Ratios:
         return min(lower_bound(self.rounds) / old.median, self.least / old.least)
 
 
-def times(
-    rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Clock
-) -> tuple[dict[str, Ratios], dict[str, str]]:
+Times = dict[str, Ratios | str]
+"""Times of rules by spec, or why a rule cannot be timed."""
+
+
+def times(rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Clock) -> Times:
     """Return times of rules on a group's net relative to a regular pass in the same process.
 
-    A plug-in is timed in its own process, for which `clock` must be picklable. The second result has the
-    errors of rules that cannot be timed.
+    A plug-in is timed in its own process, for which `clock` must be picklable.
     """
     plugins = {name: rule for name, rule in rules.items() if isinstance(rule, Plugin)}
-    built_in = {name: rule for name, rule in rules.items() if not isinstance(rule, Plugin)}
-    found, failed = _measure(built_in, group, rounds, clock)
+    found = _measure({name: rules[name] for name in rules if name not in plugins}, group, rounds, clock)
     for name, plugin in plugins.items():
         try:
             with outside():
-                timed, errors = apart(_measure, {name: plugin}, group, rounds, clock, address=plugin.address)
+                found |= apart(_measure, {name: plugin}, group, rounds, clock, address=plugin.address)
         except OutsideError as error:
-            timed, errors = {}, {name: str(error)}
-        found |= timed
-        failed |= errors
-    return found, failed
+            found[name] = str(error)
+    return found
 
 
-def _measure(
-    rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Clock
-) -> tuple[dict[str, Ratios], dict[str, str]]:
+def _measure(rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Clock) -> Times:
     """Time a regular pass and each rule by turns, on a float64 batch of 8 and without its `prepare`."""
     net = group.net.build().double()
     data = trained.inputs_of(group.net)
@@ -125,7 +121,7 @@ def _measure(
     law = GAUSSIAN.law(inputs, _SIGMA)
     keys = [group.subjects[0].key] * len(inputs)
     works: dict[str, Work] = {_REGULAR: functools.partial(net, inputs)}
-    failed: dict[str, str] = {}
+    found: Times = {}
     with torch.no_grad():
         for name, asked in rules.items():
             rule = asked.load() if isinstance(asked, Plugin) else asked
@@ -133,11 +129,11 @@ def _measure(
                 work: Work = functools.partial(prepared(rule, net, seeds_of(rule, keys)), law)
                 work()
             except Exception as error:  # noqa: BLE001  a rule may raise anything
-                failed[name] = one_line(error)
+                found[name] = one_line(error)
             else:
                 works[name] = work
         if len(works) == 1:
-            return {}, failed
+            return found
         repeats = {}
         for name, work in works.items():
             work()
@@ -150,12 +146,11 @@ def _measure(
                 taken[name].append(clock(functools.partial(_repeat, work, repeats[name])))
     per_pass = {name: [time / repeats[name] for time, _ in taken[name]] for name in works}
     regular = per_pass.pop(_REGULAR)
-    found = {}
     for name, times in per_pass.items():
         waiting = 1 - sum(cpu for _, cpu in taken[name]) / sum(time for time, _ in taken[name])
         ratios = tuple(a / b for a, b in zip(times, regular, strict=True))
         found[name] = Ratios(ratios, min(times) / min(regular), waiting)
-    return found, failed
+    return found
 
 
 def _repeat(work: Work, times: int) -> None:
@@ -177,10 +172,9 @@ def timed(
     """Return baselines of rules with new times; a RunFailedError if a rule cannot be timed."""
     found: dict[str, dict[str, Speed]] = {name: {} for name in known}
     for net, group in scope.nets.items():
-        ratios_of, failed = times(rules, group, timing.rounds_again, timing.clock)
-        for name, reason in failed.items():
-            raise RunFailedError(f"no baseline is written: rule '{name}' on {net}: {reason}")
-        for name, ratios in ratios_of.items():
+        for name, ratios in times(rules, group, timing.rounds_again, timing.clock).items():
+            if isinstance(ratios, str):
+                raise RunFailedError(f"no baseline is written: rule '{name}' on {net}: {ratios}")
             found[name][net] = ratios.summary
     return {name: replace(rule, cpu=timing.cpu, speed=found[name]) for name, rule in known.items()}
 
@@ -198,17 +192,17 @@ def judge(
     times exceed `LIMIT` times the baseline's, in the first and in two further measurements with more rounds.
     """
     findings: list[Finding] = []
+    known = {name: baseline.rules[name] for name in rules if name in baseline.rules}
     for number, (net, group) in enumerate(scope.nets.items()):
         step(number, len(scope.nets), f"speed on {net}")
-        findings += _on_net(baseline, rules, net, group, timing)
+        findings += _on_net(known, rules, net, group, timing)
     step(len(scope.nets), len(scope.nets), "")
     note = (
         f"times of {_BATCH} inputs relative to a regular pass, by turns; limit {LIMIT:g} times the baseline"
     )
     others: dict[str, list[str]] = {}
-    for name in rules:
-        old = baseline.rules.get(name)
-        if old is not None and old.speed and old.cpu != timing.cpu:
+    for name, old in known.items():
+        if old.speed and old.cpu != timing.cpu:
             others.setdefault(old.cpu, []).append(name)
     for cpu, names in others.items():
         note += f"; times of {', '.join(names)} are from another processor ({cpu}), whose ratios may differ"
@@ -216,25 +210,24 @@ def judge(
 
 
 def _on_net(
-    baseline: Baseline, rules: Mapping[str, Asked], net: str, group: LawGroup, timing: Timing
+    known: Mapping[str, RuleBaseline], rules: Mapping[str, Asked], net: str, group: LawGroup, timing: Timing
 ) -> Iterator[Finding]:
-    known = {name: baseline.rules[name].speed for name in rules if name in baseline.rules}
-    old = {name: speed[net] for name, speed in known.items() if net in speed}
-    ratios, failed = times({name: rules[name] for name in old}, group, timing.rounds, timing.clock)
-    suspects = [name for name in ratios if ratios[name].slower(old[name]) > LIMIT]
-    for _ in range(2):
+    old = {name: rule.speed[net] for name, rule in known.items() if net in rule.speed}
+    found: Times = {}
+    suspects = list(old)
+    for rounds in (timing.rounds, timing.rounds_again, timing.rounds_again):
         if suspects:
-            chosen = {name: rules[name] for name in suspects}
-            again, failed_again = times(chosen, group, timing.rounds_again, timing.clock)
-            ratios, failed = ratios | again, failed | failed_again
-            suspects = [name for name in suspects if name in again and again[name].slower(old[name]) > LIMIT]
+            again = times({name: rules[name] for name in suspects}, group, rounds, timing.clock)
+            found |= again
+            timed = {name: ratios for name, ratios in again.items() if isinstance(ratios, Ratios)}
+            suspects = [name for name, ratios in timed.items() if ratios.slower(old[name]) > LIMIT]
     for name in rules:
         if name not in old:
             yield Finding(name, net, Status.NEW, "its speed is not in the baseline")
-        elif name in failed:
-            yield Finding(name, net, Status.FAILED, failed[name])
+        elif isinstance(ratios := found[name], str):
+            yield Finding(name, net, Status.FAILED, ratios)
         else:
-            yield _finding(name, net, old[name], ratios[name], slower=name in suspects)
+            yield _finding(name, net, old[name], ratios, slower=name in suspects)
 
 
 def _finding(rule: str, net: str, old: Speed, ratios: Ratios, *, slower: bool) -> Finding:

@@ -10,39 +10,31 @@ from typing import Any
 
 from sdp_bench.bench.errors import RunFailedError
 
-REGRESSION_CODE = 1
 ALL_CASES = "all cells together"
 Step = Callable[[int, int, str], object]
 """Called with number, total and name of each step of a check."""
 
 
 class Status(StrEnum):
-    """Status of one comparison; the values are shown to readers."""
+    """Status of one comparison, the most severe first; the values are shown to readers."""
 
-    UNCHANGED = "unchanged"
-    ROUNDING = "rounding"
-    REDRAWN = "other draws"
-    BETTER = "better"
-    CHANGED = "changed"
     WORSE = "worse"
-    FAILED = "failed"
-    NEW = "not in the baseline"
+    CHANGED = "changed"
     GONE = "only in the baseline"
+    FAILED = "failed"
+    BETTER = "better"
+    REDRAWN = "other draws"
+    NEW = "not in the baseline"
+    ROUNDING = "rounding"
+    UNCHANGED = "unchanged"
+
+    @property
+    def rank(self) -> int:
+        return list(Status).index(self)
 
 
 STOPPING = (Status.WORSE, Status.CHANGED, Status.GONE)
 """Statuses that need attention; ``--update`` accepts them."""
-
-SEVERITY = (
-    *STOPPING,
-    Status.FAILED,
-    Status.BETTER,
-    Status.REDRAWN,
-    Status.NEW,
-    Status.ROUNDING,
-    Status.UNCHANGED,
-)
-"""All statuses, most severe first."""
 
 REGRESSION, CHANGED, FAILED, NOTHING = "regression", "changed", "failed", "nothing compared"
 PASSED = "passed"
@@ -102,7 +94,7 @@ class Verdict:
     @property
     def summary(self) -> str:
         cells = [finding for finding in self.findings if finding.cell != ALL_CASES] or self.findings
-        counts = {status: sum(f.status == status for f in cells) for status in Status}
+        counts = {status: sum(f.status == status for f in cells) for status in reversed(Status)}
         parts = [f"{number} {status}" for status, number in counts.items() if number]
         names = self.rules(*STOPPING)
         of = f" of {', '.join(names)}" if names else ""
@@ -117,7 +109,7 @@ class Verdict:
 
     def of(self, rule: str) -> list[Finding]:
         """Return the findings on a rule, most severe first."""
-        return sorted((f for f in self.findings if f.subject == rule), key=lambda f: SEVERITY.index(f.status))
+        return sorted((f for f in self.findings if f.subject == rule), key=lambda f: f.status.rank)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -136,5 +128,5 @@ def exit_code(verdicts: Iterable[Verdict]) -> int:
     """
     statuses = {verdict.status for verdict in verdicts}
     if statuses & {REGRESSION, CHANGED}:
-        return REGRESSION_CODE
+        return 1
     return RunFailedError.exit_code if statuses & {FAILED, NOTHING} else 0

@@ -70,15 +70,8 @@ class Code:
         for path, _ in modules:
             if path.partition("/")[0].removesuffix(".py") in _RESERVED:
                 raise ValueError(f"{path} has the name of a module of Python or of this project")
-        return cls(
-            plain["address"],
-            plain["module"],
-            plain["attribute"],
-            plain["source"],
-            modules,
-            plain["folder"],
-            trusted=False,
-        )
+        texts = {name: plain[name] for name in ("address", "module", "attribute", "source", "folder")}
+        return cls(**texts, modules=modules, trusted=False)
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as plain values, without local paths and pickles."""

@@ -80,11 +80,10 @@ class Plugin:
                     return found(**options)
         except Exception as error:
             raise UserError(f"{self.address}: cannot make the rule: {one_line(error)}") from error
-        if not is_made:
-            raise UserError(f"{self.address}: {self.code.attribute} is neither a rule nor makes one")
-        if options:
-            raise UserError(f"{self.address}: {self.code.attribute} is a rule and takes no parameters")
-        return found
+        if is_made and not options:
+            return found
+        reason = "is a rule and takes no parameters" if is_made else "is neither a rule nor makes one"
+        raise UserError(f"{self.address}: {self.code.attribute} {reason}")
 
 
 _made: dict[Plugin, Any] = {}

@@ -42,6 +42,9 @@ _GENERATED = {
     *("__setattr__", "__delattr__", "__replace__"),
 }
 
+_PARTS = ("fget", "fset", "fdel", "func", "__func__")
+"""Attributes of descriptors that may be functions."""
+
 
 def code_of(thing: object) -> Code:
     """Return the code of a class, a function or an object of this session, without running any of it.
@@ -232,7 +235,9 @@ class _Description:
                 value, types.MemberDescriptorType | types.GetSetDescriptorType
             ):
                 continue
-            functions = list(_functions(value))
+            is_descriptor = isinstance(value, property | cached_property | classmethod | staticmethod)
+            parts = [getattr(value, part, None) for part in _PARTS] if is_descriptor else [value]
+            functions = [part for part in parts if isinstance(part, types.FunctionType)]
             for function in functions:
                 if not self._is_importable(function):
                     self.of(function)
@@ -240,15 +245,6 @@ class _Description:
                 self._bind(f"{name}.{key}", value)
             elif any(function.__qualname__ != f"{name}.{key}" for function in functions):
                 self.values[f"{name}.{key} = {', '.join(f.__qualname__ for f in functions)}"] = None
-
-
-def _functions(value: Any) -> Iterator[types.FunctionType]:
-    """Yield the Python functions of a class's attribute."""
-    inner = (value, *(getattr(value, name, None) for name in ("fget", "fset", "fdel", "func", "__func__")))
-    is_descriptor = isinstance(value, property | cached_property | classmethod | staticmethod)
-    for function in inner if is_descriptor else (value,):
-        if isinstance(function, types.FunctionType):
-            yield function
 
 
 def _is_generated(function: types.FunctionType) -> bool:

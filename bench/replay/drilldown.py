@@ -113,8 +113,7 @@ def drill(store: Queries, key: str, *, trusted: bool = False, previous: Drilldow
 def true_moments(oracle: Oracle) -> LayerMoments:
     """Return the moments of all layers, from the inputs of an oracle's samples.
 
-    A ValueError is raised if the noise has no moments, or the net cannot be divided into layers or is too
-    wide.
+    Raises ValueError if the noise has no moments, or the net has no layers or is too wide.
     """
     if heavy_tailed(oracle.law):
         raise ValueError("this noise has no moments, so that no errors by layer can be told")
@@ -134,11 +133,8 @@ def rule_errors(
     """Return the errors of a rule by layer, and the layers after which the rule failed.
 
     The rule is applied to the net truncated after each layer, with its seed for the whole net. A layer after
-    which it fails is merged with the next ones. `oracle` determines net, input and seeds, and `layer_moments`
-    are its `true_moments`.
-
-    A ValueError is raised if the predicted law has no moments. An UnsupportedError is raised if the rule
-    fails for the whole net.
+    which it fails is merged with the next ones. `layer_moments` are the `true_moments` of the oracle. Raises
+    ValueError if the predicted law has no moments, and UnsupportedError if the rule fails for the whole net.
     """
     layers = layers_of(copy.deepcopy(oracle.net).cpu().double(), oracle.law.location)
     wide = oracle.law.to(device="cpu", dtype=torch.float64)

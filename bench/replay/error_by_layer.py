@@ -128,10 +128,9 @@ def error_by_layer(
 ) -> ErrorByLayer:
     """Return the errors of a rule by layer.
 
-    `layers` are those of the net in float64. `layer_moments` holds the true moments of the input and after
-    each layer, from `sdp_bench.bench.replay.layers.sample_layers`. `laws` contains the law of the input and
-    the rule's laws after each layer. `independent` says whether the rule's family has no covariances. `seed`
-    is that of reference samples for layers without a formula.
+    `layers` are those of the net in float64, with the true moments of `sample_layers`. `laws` contains the
+    law of the input and the rule's laws after each layer. `independent` says whether the rule's family has no
+    covariances. `seed` is that of reference samples for layers without a formula.
     """
     # Laws so far, each propagated once to the current layer, and the rule's and the true one among them. A
     # law that equals its neighbour up to rounding is not propagated separately: the layer contributes no

@@ -357,7 +357,7 @@ def _differences(group: LawGroup | None, rows: pd.DataFrame, limits: Limits | No
     except WorkerError as error:
         yield f"{group.title}: {one_line(error)}"
         return
-    again = {(each.unit, each.rule, each.metric, each.component or ""): each for each in result.records}
+    again = {(*record.cell, record.component or ""): record for record in result.records}
     reasons = {(failure.unit, failure.rule): failure.error for failure in result.failures}
     missing = cells.keys() - {key[:3] for key in again}
     for unit, rule, metric in sorted(missing):

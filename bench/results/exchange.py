@@ -126,7 +126,6 @@ class Export(Queries):
             raise UserError(f"{folder} is damaged: {error}") from error
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table of the schema."""
         return self._tables[name]
 
 
@@ -161,8 +160,6 @@ def _sha256(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
@@ -272,12 +269,11 @@ SHOWN = 20
 class Comparison:
     """Two results files compared.
 
-    `equal` and `different` count the measurements in both. Numbers may differ by rounding
-    (:func:`sdp_bench.bench.results.record.same_number`), the unit and the precision of the oracle not at all.
-    `fields` counts the differences by field. `largest` lists the largest ones: key, component, field, a, b,
-    and the difference in units of the larger standard error (infinite if both are 0, or for text).
-    `other_code` and `other_time` count measurements whose versions or whose rule's own time differ, which is
-    not a difference of the measurement. `only_a` and `only_b` are in one file only.
+    `equal` and `different` count the measurements in both, by `tables.differing`, and `fields` the
+    differences by field. `largest` lists the largest ones: key, component, field, a, b, and the difference in
+    units of the larger standard error (infinite if both are 0, or for text). `other_code` and `other_time`
+    count measurements with other versions or another time of the rule, which is not a difference of the
+    measurement. `only_a` and `only_b` are in one file only.
     """
 
     equal: int
@@ -296,13 +292,13 @@ def compare(a: Queries, b: Queries) -> Comparison:
     here, there = matched("records", left, right)
     old, new = left.iloc[here].reset_index(drop=True), right.iloc[there].reset_index(drop=True)
     fields = differing(old, new)
-    wrong = fields.any(axis=1).to_numpy()
+    different = int(fields.any(axis=1).sum())
     code = old["fingerprint"].astype(object) != new["fingerprint"].astype(object)
     time = (old["seconds"] != new["seconds"]) & (old["seconds"].notna() | new["seconds"].notna())
     counts = Counter({str(name): int(count) for name, count in fields.sum().items() if count})
     return Comparison(
-        len(old) - int(wrong.sum()),
-        int(wrong.sum()),
+        len(old) - different,
+        different,
         counts,
         _largest(old, new, fields),
         int(code.sum()),

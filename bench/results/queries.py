@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.results import schema
-from sdp_bench.bench.results.record import Run, Selection, StoredNet
+from sdp_bench.bench.results.record import Run, StoredNet
 from sdp_bench.bench.results.tables import Tables, category, filled, texts, to_rows
 from sdp_ref.rules import Traits
 
@@ -118,15 +118,10 @@ class Queries(ABC):
         unit = prefix.partition("/")[0]
         records = records[records["unit"].cat.categories.str.startswith(unit)[records["unit"].cat.codes]]
         own = records[keys(records.rename(columns={"metric": "metric_spec"})).str.startswith(prefix)]
-        units = {row.pop("key"): row for row in _dicts(self.table("units")) if row["key"].startswith(unit)}
-        weights = dict(zip(self.table("nets")["digest"], self.table("nets")["weights"], strict=True))
         chosen = ("net", "input", "noise", "sigma", "sampler", "samples", "dataset", "objective")
-        return [
-            row
-            | {name: units[row["unit"]][name] for name in chosen}
-            | {"weights": weights.get(units[row["unit"]]["net"])}
-            for row in _dicts(own)
-        ]
+        units = self.table("units").rename(columns={"key": "unit"})[["unit", *chosen]]
+        nets = self.table("nets").rename(columns={"digest": "net"})[["net", "weights"]]
+        return _dicts(own.merge(units, on="unit", how="left").merge(nets, on="net", how="left"))
 
     def measured(self, units: Iterable[str]) -> set[tuple[str, str, str, str]]:
         """Return the stored measurements of some units: (unit, rule, metric, versions)."""
@@ -165,14 +160,11 @@ class Queries(ABC):
         units = self.table("units")
         units = units[units["key"].isin(list(chosen))].sort_values("key", ignore_index=True)
         nets = self.table("nets")
-        at = pd.Index(nets["digest"].astype(object)).get_indexer(units["net"].astype(object))
-        own = {
-            name: nets[name].array.take(at, allow_fill=True)
-            for name in ("network", "activation", "depth", "accuracy")
-        }
-        seed = pd.Series(nets["seed"].array.take(at, allow_fill=True)).fillna(units["seed"])
-        recipe = pd.Series(nets["recipe_label"].array.take(at, allow_fill=True)).astype(object)
-        return units.assign(**own, seed=seed, recipe=category(recipe.fillna(units["design"].astype(object))))
+        nets = nets.set_index(nets["digest"].astype(object)).reindex(units["net"].astype(object))
+        nets = nets.reset_index(drop=True)
+        own = {name: nets[name] for name in ("network", "activation", "depth", "accuracy")}
+        recipe = category(nets["recipe_label"].astype(object).fillna(units["design"].astype(object)))
+        return units.assign(**own, seed=nets["seed"].fillna(units["seed"]), recipe=recipe)
 
     def frame(self, *runs: Run) -> pd.DataFrame:
         """Return the measurements of the experiments of some runs, the oldest run first.
@@ -204,7 +196,11 @@ class Queries(ABC):
                 member = np.zeros(len(units), dtype=bool)
                 own = (members["run"] == run.id) & (members["experiment"] == name)
                 member[members_at[own.to_numpy()]] = True
-                ages[_selected(records, selection, at, member)] = age
+                selected = member[at]
+                for column, specs in (("metric_spec", selection.metrics), ("rule", selection.rules)):
+                    codes = records[column].cat.codes
+                    selected &= records[column].cat.categories.isin(specs)[codes]
+                ages[selected] = age
         order = _order(units, records, at)
         subjects = _subjects(units, records, at) if len(runs) > 1 else None
         chosen = {name: order[_of_newest(ages, subjects)[order]] for name, ages in newest.items()}
@@ -236,17 +232,6 @@ def _group(unit: dict[str, Any]) -> str:
         return f"{unit['dataset']}{objective} seed {unit['seed']}"
     noise = "" if unit["noise"] in (None, "gaussian") else f", {unit['noise']}"
     return f"{unit['network']} seed {unit['seed']}, input {unit['input']}{noise}, sigma {unit['sigma']}"
-
-
-def _selected(
-    records: pd.DataFrame, selection: Selection, at: NDArray[np.intp], member: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Which records an experiment asks for: `at` is the unit of each record, `member` marks its units."""
-    selected = member[at]
-    for name, chosen in (("metric_spec", selection.metrics), ("rule", selection.rules)):
-        column = records[name].array
-        selected &= column.categories.isin(chosen)[column.codes]
-    return selected
 
 
 def _order(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.intp]:

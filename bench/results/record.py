@@ -95,6 +95,10 @@ class Record:
     fingerprint: str | None = None
     precision: str | None = None
 
+    @property
+    def cell(self) -> Cell:
+        return self.unit, self.rule, self.metric
+
 
 @dataclass(frozen=True)
 class Failure:

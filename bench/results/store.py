@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,9 +33,11 @@ _KEEP_WEIGHTS = "ON CONFLICT (digest) DO UPDATE SET weights = COALESCE(weights, 
 _NEWEST_TRAITS = """ON CONFLICT (spec) DO UPDATE SET label = excluded.label, colour = excluded.colour,
     sampling = excluded.sampling, marginal = excluded.marginal, reference = excluded.reference,
     rank = excluded.rank"""
+_NEWEST_FAILURE = """ON CONFLICT (unit, COALESCE(rule, ''), COALESCE(metric, '')) DO UPDATE SET
+    error = excluded.error, seconds = excluded.seconds, run = excluded.run"""
 
 
-class Store(Queries):
+class Store(Queries, AbstractContextManager["Store"]):
     """A results file.
 
     With `writing`, a missing file is created, and other writers are locked out until it is closed. A reader
@@ -113,9 +115,6 @@ class Store(Queries):
             self._lock.release()
             self._lock = None
 
-    def __enter__(self) -> Store:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -136,7 +135,6 @@ class Store(Queries):
             ) from error
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table of the schema; see :meth:`Queries.table`."""
         if name not in self._tables:
             with self._reading():
                 parts = schema.verified(self._connection, name)
@@ -234,12 +232,9 @@ class Store(Queries):
         rows = [tuple({**vars(record), "run": run}[name] for name in names) for record in records]
         units = {unit for unit, *_ in (*rows, *wanted)} | {failure.unit for failure in failures}
         with self._transaction({"records": units, "failures": units}) as db:
-            for table in ("records", "failures"):
-                statement = f"DELETE FROM {table} WHERE unit = ? AND rule = ? AND metric = ?"  # noqa: S608  as above
-                db.executemany(statement, wanted)
+            db.executemany("DELETE FROM records WHERE unit = ? AND rule = ? AND metric = ?", wanted)
             db.executemany(
-                "DELETE FROM failures WHERE unit = ? AND rule = ? AND metric IS NULL",
-                {(unit, rule) for unit, rule, _ in wanted},
+                "DELETE FROM failures WHERE unit = ? AND rule = ? AND (metric = ? OR metric IS NULL)", wanted
             )
             # Another group of this run may have failed on the same unit.
             db.executemany(
@@ -247,11 +242,8 @@ class Store(Queries):
                 {(unit, run) for unit, _, _ in wanted},
             )
             db.executemany(schema.insertion("records"), rows)
-            db.executemany(
-                "DELETE FROM failures WHERE unit = ? AND rule IS ? AND metric IS ?",
-                [(failure.unit, failure.rule, failure.metric) for failure in failures],
-            )
-            db.executemany(schema.insertion("failures"), [(*astuple(failure), run) for failure in failures])
+            rows = [(*astuple(failure), run) for failure in failures]
+            db.executemany(schema.insertion("failures", _NEWEST_FAILURE), rows)
 
     def finish_run(self, run: int, seconds: float) -> None:
         """Mark a run as completed after `seconds`."""

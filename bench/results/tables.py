@@ -113,10 +113,9 @@ def check(name: str, frame: pd.DataFrame) -> None:
     for column, described in schema.columns()[name].items():
         if described.required and frame[column].isna().any():
             raise ValueError(f"table {name} has a row without {column}")
-        if described.kind == "REAL" and not (name == "records" and column in NUMBERS):
-            wrong = np.isinf(frame[column].to_numpy())
-            if wrong.any():
-                raise ValueError(f"table {name} has an infinite {column}")
+        has_ranges = name == "records" and column in NUMBERS
+        if described.kind == "REAL" and not has_ranges and np.isinf(frame[column].to_numpy()).any():
+            raise ValueError(f"table {name} has an infinite {column}")
     if name == "records":
         _check_ranges(frame)
     for row in to_rows(frame) if name in _READ else ():
@@ -156,16 +155,10 @@ def check_all(tables: Tables) -> None:
 
 def matched(table: str, a: pd.DataFrame, b: pd.DataFrame) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the positions of the rows of two frames that have the same key."""
-    number = np.zeros(len(a) + len(b), np.int64)
-    for name in schema.KEYS[table]:
-        both = pd.concat([a[name].astype(object), b[name].astype(object)], ignore_index=True)
-        if schema.columns()[table][name].kind == "TEXT":
-            both = both.where(both.notna(), "")
-        codes, known = pd.factorize(both)
-        number = number * (len(known) + 1) + codes
-        number = np.unique(number, return_inverse=True)[1]  # keeps the products small
-    _, left, right = np.intersect1d(number[: len(a)], number[len(a) :], return_indices=True)
-    return left, right
+    names = list(schema.KEYS[table])
+    left, right = (frame[names].astype(object).assign(row=range(len(frame))) for frame in (a, b))
+    both = left.merge(right, on=names)  # missing texts are equal
+    return both["row_x"].to_numpy(), both["row_y"].to_numpy()
 
 
 def differing(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:

@@ -26,10 +26,9 @@ def conformance(
 ) -> ConformanceReport:
     """Run the conformance kit on a rule in a separate process.
 
-    `rule` is a built-in spec or the name of one of `chosen`. `limits` apply to the whole kit, `only` selects
-    checks by name, `seed` determines the test cases, and `told` is called with each result as it arrives. A
-    WorkerError that names the check is raised if the rule ends or hangs the process. An error raised by the
-    rule is a failed check.
+    `rule` is a built-in spec or the name of one of `chosen`. `only` selects checks by name, and `told` is
+    called with each result as it arrives. A WorkerError that names the check is raised if the rule ends or
+    hangs the process. An error raised by the rule is a failed check.
     """
     names, done = [check.name for check in named_checks(only)], list[CheckResult]()
 
@@ -42,7 +41,7 @@ def conformance(
     except WorkerError as error:
         if len(done) >= len(names):
             raise
-        raise type(error)(f"{error}, in the check '{names[len(done)]}'") from error
+        raise WorkerError(f"{error}, in the check '{names[len(done)]}'") from error
 
 
 def _checked(

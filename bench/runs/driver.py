@@ -31,31 +31,21 @@ Current = frozenset[Cell]
 
 @dataclass(frozen=True)
 class GroupResult:
-    """Records and failures of a group, and its time (s)."""
+    """Records and failures of a group."""
 
     records: list[Record]
     failures: list[Failure]
-    seconds: float
-
-
-def _cell(record: Record) -> Cell:
-    return record.unit, record.rule, record.metric
 
 
 def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
     """Measure some cells of a group and return their records; an impossible value is a failure."""
-    start, asked = time.perf_counter(), frozenset(cells)
-    records: list[Record] = []
-    failures: list[Failure] = []
-    for outcome in group.measure(asked):
-        if isinstance(outcome, Failure):
-            failures.append(outcome)
-        elif _cell(outcome) in asked:
-            records.append(outcome)
-    wrong = {cell: reason for record in records if (reason := impossible(record)) for cell in [_cell(record)]}
+    asked = frozenset(cells)
+    outcomes = list(group.measure(asked))
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    records = [outcome for outcome in outcomes if isinstance(outcome, Record) and outcome.cell in asked]
+    wrong = {record.cell: reason for record in records if (reason := impossible(record))}
     failures += [Failure(*cell, reason, 0.0) for cell, reason in wrong.items()]
-    records = [record for record in records if _cell(record) not in wrong]
-    return GroupResult(records, failures, time.perf_counter() - start)
+    return GroupResult([record for record in records if record.cell not in wrong], failures)
 
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
@@ -82,9 +72,8 @@ def execute(
 ) -> Iterator[tuple[Group, GroupResult]]:
     """Run groups, and yield each once it is finished and stored.
 
-    Cells in `done` are skipped. If a worker dies or exceeds its time limit, its group has failed. If the
-    driver ends, finished groups are already stored. Errors in a worker outside the measured code are bugs of
-    the project and are raised here.
+    Cells in `done` are skipped. If a worker dies or exceeds its time limit, its group has failed. Errors in a
+    worker outside the measured code are bugs of the project and are raised here.
     """
     start = time.perf_counter()
     futures: dict[Future[GroupResult], tuple[Group, list[Cell]]] = {}
@@ -99,7 +88,7 @@ def execute(
             line, took = one_line(error), time.perf_counter() - start
             units, rules = dict.fromkeys(unit for unit, _, _ in cells), {rule for _, rule, _ in cells}
             rule = rules.pop() if len(rules) == 1 else None
-            result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units], took)
+            result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units])
         store_result(store, run, group, result, cells)
         yield group, result
 
@@ -108,24 +97,18 @@ class Meter(Protocol):
     """Progress display of a long loop."""
 
     def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
-        """Report that `count` of `total` steps are done, the last one being `text`.
-
-        `share` is the completed share of the work if steps are unequal; the remaining time is estimated from
-        it.
-        """
+        """Report the last completed step, and the completed share of the work if steps are unequal."""
 
     def note(self, text: str) -> None:
         """Print a line that stays on the screen."""
 
 
 class Progress(Protocol):
-    """Progress display of a run."""
+    """Progress display of a run: single lines, and a meter for the loop in a block."""
 
-    def say(self, text: str) -> None:
-        """Print one line."""
+    def say(self, text: str) -> None: ...
 
-    def meter(self, title: str) -> AbstractContextManager[Meter]:
-        """Show the progress of a loop during the block."""
+    def meter(self, title: str) -> AbstractContextManager[Meter]: ...
 
 
 @dataclass(frozen=True)
@@ -151,9 +134,9 @@ def run(
 ) -> int:
     """Do a run, and return the number of failed measurements; current measurements are not repeated.
 
-    A metric that is not defined for a law does not count as a failure. `jobs` is the number of workers, by
-    default one per core. `make_executor` returns an executor, given the numbers of workers and of BLAS
-    threads per worker. A UserError is raised if a setting is invalid or there is nothing to run.
+    A metric that is not defined for a law does not count as a failure. `make_executor` returns an executor,
+    given the numbers of workers (by default one per core) and of BLAS threads per worker. A UserError is
+    raised if a setting is invalid or there is nothing to run.
     """
     start = time.monotonic()
     nets = request.nets
@@ -257,11 +240,11 @@ def nets_of(
     for architecture in dict.fromkeys(a for each in experiments for a in each.classifiers):
         if classifier := best_classifier(architecture, settings.design.net_source):
             classifiers.append(classifier)
-            continue
-        line = f"no {architecture.label} is in the cache; `sdp-bench train {architecture.name}` trains one"
-        if settings.design.net_source != "trained":
-            line = f"no {architecture.label} is committed; use --net-source trained"
-        absent.append(line)
+        elif settings.design.net_source == "trained":
+            hint = f"is in the cache; `sdp-bench train {architecture.name}` trains one"
+            absent.append(f"no {architecture.label} {hint}")
+        else:
+            absent.append(f"no {architecture.label} is committed; use --net-source trained")
     if absent and not (kinds or needs_none or classifiers):
         raise UserError("; ".join(absent))
     for line in absent:

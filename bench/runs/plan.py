@@ -107,14 +107,11 @@ def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequenc
 
 def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
     """Return the traits of a rule or reference; only the name if it is unknown or its traits are invalid."""
-    if plugin := plugin_of(rule, plugins):
-        try:
-            return apart(_declared, plugin, address=plugin.address)
-        except (UserError, ValueError):
-            return Traits(rule)
     try:
+        if plugin := plugin_of(rule, plugins):
+            return apart(_declared, plugin, address=plugin.address)
         made = rule_of(rule)
-    except ValueError:
+    except (UserError, ValueError):
         return Traits(rule)
     return made.traits if isinstance(made, Reference) else traits(made)
 

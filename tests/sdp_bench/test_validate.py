@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.executors import TimeLimitError
+from sdp_bench.bench.executors import WorkerError
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import conformance as kit_of_runs
 from sdp_ref.conformance import CheckResult, ConformanceReport
@@ -153,21 +153,21 @@ def test_a_failed_check_is_exit_code_1_whatever_else_failed(call, monkeypatch, t
 def test_a_kit_that_does_not_finish_stops_there_with_exit_code_3(call, tmp_path):
     code, out, _ = call("theirs.py:Hanging", "--kit-limit", "2", *TINY)
     assert code == 3
-    assert "did not finish: TimeLimitError: stopped at the time limit of 2 s" in out
-    assert "did not finish: TimeLimitError" in (tmp_path / "card" / "index.html").read_text()
+    assert "did not finish: WorkerError: stopped at the time limit of 2 s" in out
+    assert "did not finish: WorkerError" in (tmp_path / "card" / "index.html").read_text()
     assert not (tmp_path / "v.sqlite").exists()
 
 
 def test_a_rule_that_hangs_in_the_kit_stops_no_other(call, monkeypatch, tmp_path):
     def kit(rule, chosen, limits):
         if rule == "hanging":
-            raise TimeLimitError(f"stopped at the time limit of {limits.seconds:g} s")
+            raise WorkerError(f"stopped at the time limit of {limits.seconds:g} s")
         return replace(PASSED, rule=rule)
 
     monkeypatch.setattr(kit_of_runs, "conformance", kit)
     code, out, _ = call("theirs.py:Good", "theirs.py:Hanging", *TINY)
     assert code == 3
-    assert "the conformance kit did not finish: TimeLimitError" in out
+    assert "the conformance kit did not finish: WorkerError" in out
     good, hung = out.splitlines()[-2:]
     assert good.startswith("verdict: good passes")
     assert hung.startswith("verdict: hanging is not verified")

@@ -256,7 +256,7 @@ def test_a_stall_is_measured_again(tmp_path, monkeypatch):
     def times(rules, _group, rounds, _clock):
         calls.append(rounds)
         ratio = slow[len(calls) - 1] * old
-        return {name: speed.Ratios((ratio,) * rounds, ratio) for name in rules}, {}
+        return {name: speed.Ratios((ratio,) * rounds, ratio) for name in rules}
 
     monkeypatch.setattr(speed, "times", times)
     rules = rules_of((f"{file}:Mine",))
