@@ -232,8 +232,7 @@ def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> l
         f"those of {label(rule, traits)} on {labels.listed(names)}" for rule, names in wins.items()
     )
     among = (
-        "Among the methods that do not sample and for which every seed qualified, the narrowest intervals "
-        "are"
+        "Among the methods that do not sample and for which every seed qualified, the narrowest intervals are"
     )
     return [f"{among} {parts}."] if parts else []
 
