@@ -164,12 +164,13 @@ class Part(NamedTuple):
         cells = self.cells(dvia)
         if any(("value", *cell) not in table for cell in cells):
             return np.empty(0)
-        scores = pd.DataFrame(index=table.index)
+        scores = np.empty((len(table), len(cells)))
         for place, cell in enumerate(cells):
             value, floor = (table[(name, *cell)].to_numpy() for name in ("value", "floor"))
-            scores[place] = np.where(np.isnan(value), math.nan, self.scale.score(value, floor))
+            scores[:, place] = np.where(np.isnan(value), math.nan, self.scale.score(value, floor))
+        known = ~np.isnan(scores).any(1)
         with np.errstate(invalid="ignore"):  # of opposite infinities
-            means = scores.dropna().groupby("net", observed=True).mean().to_numpy(float)
+            means = pd.DataFrame(scores[known]).groupby(table.index.codes[0][known]).mean().to_numpy(float)
             effects: NDArray[np.float64] = means @ np.array([coefficient for coefficient, _, _ in self.terms])
             if self.scale.relative:
                 size = means.mean(1)

@@ -18,6 +18,7 @@ from sdp_bench.reports.replication.claims import CONVENTIONS, TV_MARGIN
 from sdp_bench.reports.sections.oracle import ONCE, TENFOLD
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite, paired
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.tables.frame import by_kind
 
 _SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _LAYERWISE = {
@@ -66,7 +67,7 @@ def _lead_by_depth(evidence: Evidence) -> Answer | None:
         return None
     frame = pd.concat(parts)
     frame = frame[frame["rule"].isin(("sdp", evidence.dvia))]
-    conventions = frame["metric_spec"].map(lambda spec: recorded_metric(str(spec)).convention)
+    conventions = by_kind(frame["metric_spec"], lambda spec: recorded_metric(spec).convention)
 
     def lead(name: str, sigma: float) -> Effect | None:
         own = frame[(conventions == name).to_numpy() & (frame["sigma"] == sigma).to_numpy()]
