@@ -34,10 +34,10 @@ VISION = LawExperiment(
     name="vision",
     description="ViT, ConvNeXt, ResNet, MLP-Mixer on MNIST and CIFAR-10 under pixel noise (not in the paper)",
     title="Small image classifiers",
-    about="Pixel noise on test images in [0, 1]. There are four small nets: attention (ViT), convolutions "
-    "with LayerNorm (ConvNeXt), convolutions with ReLU and max-pooling (ResNet-8), and mixing MLPs "
-    "(MLP-Mixer). The smallest noise is a few grey levels. The largest is the standard deviation of the "
-    "pixels and changes the class.",
+    about="Pixel noise on test images in [0, 1]. There are four small nets: ViT (attention), ConvNeXt "
+    "(convolutions with LayerNorm), ResNet-8 (convolutions with ReLU and max-pooling), and MLP-Mixer. "
+    "The smallest noise is a few grey levels. The largest is the standard deviation of the pixels and "
+    "changes the class.",
     rank=142,
     metrics=LOGIT_METRICS,
     sigmas=VISION_SIGMAS,

@@ -233,7 +233,7 @@ IMAGE_NETWORKS: dict[str, Network] = {
     ),
     "vit": _small(lambda a: zoo.ViT(a.channels, a.size, a.classes, a.width), "ViT", "attention", 10, 32, 5.0),
     "mixer": _small(
-        lambda a: zoo.Mixer(a.channels, a.size, a.classes, a.width), "MLP-Mixer", "mixing MLPs", 10, 32, 8.0
+        lambda a: zoo.Mixer(a.channels, a.size, a.classes, a.width), "MLP-Mixer", "MLP-Mixer", 10, 32, 8.0
     ),
     "convnext": _small(
         lambda a: zoo.ConvNeXt(a.channels, a.classes, a.width), "ConvNeXt", "convolution", 9, 16, 30.0

@@ -391,7 +391,7 @@ class Rulings:
             elif all(high < 0 for _, high in ends):
                 yield f"In both partitions, SDP is less accurate than {rival}."
             else:
-                yield f"Compared with {rival}, the result depends on the partition."
+                yield f"Whether SDP is more accurate than {rival} depends on the partition."
 
     @property
     def main_claim(self) -> str:

@@ -332,7 +332,7 @@ net_input = click.option(
 net_output = click.option(
     "--net-output", type=word, metavar="NAME", help="Key, field or position of the output: logits, 0, ..."
 )
-rows = click.option("--rows", type=count, help="Number of inputs to use, from the first.")
+rows = click.option("--rows", type=count, help="Use only this many inputs, from the start of the file.")
 noise = click.option(
     "--noise",
     type=word,
