@@ -100,15 +100,6 @@ def cast(tensor: Tensor | None, like: Tensor) -> Tensor | None:
     return None if tensor is None else tensor.to(like.dtype)
 
 
-def check_ndim(module: nn.Module, x: Tensor, ndim: int) -> None:
-    """Require a number of dimensions, including that of the batch."""
-    if x.ndim != ndim:
-        text = (
-            f"{type(module).__name__} on an event of shape {tuple(x.shape[1:])}, not of {ndim - 1} dimensions"
-        )
-        raise NoLinearPartError(text)
-
-
 class Elementwise(Affine):
     """Multiplication or division by a constant, or its addition."""
 
@@ -135,18 +126,9 @@ class Rearrangement(Affine):
 
     diagonal = True
 
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module)
-        if isinstance(module, nn.Flatten) and module.start_dim == 0:
-            raise NoLinearPartError("a Flatten that does not keep the batch dimension")
-        self.keeps_order = isinstance(module, nn.Flatten | nn.Unflatten | nn.Identity | Reshape)
-
-    def check(self, x: Tensor) -> None:
-        m = self.module
-        if not isinstance(m, nn.Flatten | nn.Unflatten):
-            return  # other ops that would move the batch are rejected where they are created
-        if (m.start_dim if isinstance(m, nn.Flatten) else m.dim) % x.ndim == 0:
-            raise NoLinearPartError(f"{type(m).__name__} over the batch dimension")
+    @property
+    def keeps_order(self) -> bool:
+        return isinstance(self.module, nn.Flatten | nn.Unflatten | nn.Identity | Reshape)
 
     def weight(self, x: Tensor) -> Tensor:
         return torch.ones((), dtype=x.dtype, device=x.device)
@@ -254,9 +236,6 @@ class Convolution(Affine):
         sizes = self.module._reversed_padding_repeated_twice
         self._pad = None if mode == "zeros" else partial(F.pad, pad=sizes, mode=mode)
 
-    def check(self, x: Tensor) -> None:
-        check_ndim(self.module, x, self.module.weight.ndim)
-
     def value(self, x: Tensor) -> Tensor:
         return self._convolved(x, self.module.weight.to(x.dtype), cast(self.module.bias, x))
 
@@ -316,16 +295,24 @@ class Normalisation(Affine):
         return x * weight
 
 
-class AveragePool(Affine):
-    """AvgPool1d, AvgPool2d and AvgPool3d in all modes: sums over windows times one weight per output.
-
-    All entries of a row of A are equal, so a power of this weight is the power of all entries.
-    """
+class Pool(Affine):
+    """Averages over windows of space, one channel at a time."""
 
     homogeneous = True
 
     def check(self, x: Tensor) -> None:
-        check_ndim(self.module, x, _space(self.module) + 2)
+        kind = type(self.module).__name__
+        space = int(kind[-2])
+        if x.ndim != space + 2:
+            shape = tuple(x.shape[1:])
+            raise NoLinearPartError(f"{kind} on an event of shape {shape}, not of {space + 1} dimensions")
+
+
+class AveragePool(Pool):
+    """AvgPool1d, AvgPool2d and AvgPool3d in all modes: sums over windows times one weight per output.
+
+    All entries of a row of A are equal, so a power of this weight is the power of all entries.
+    """
 
     def weight(self, x: Tensor) -> Tensor:
         ones = torch.ones_like(x[:1, :1])
@@ -348,12 +335,7 @@ class AveragePool(Affine):
         return summed.squeeze(-2)
 
 
-class AdaptiveAveragePool(Affine):
-    homogeneous = True
-
-    def check(self, x: Tensor) -> None:
-        check_ndim(self.module, x, _space(self.module) + 2)
-
+class AdaptiveAveragePool(Pool):
     def weight(self, x: Tensor) -> Tensor:
         return 1 / self._counts(x)
 
@@ -386,11 +368,6 @@ class SumOver(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         return self.module.summed(x) * weight
-
-
-def _space(module: nn.Module) -> int:
-    """Number of spatial dimensions of a pool, from the suffix of its name."""
-    return int(type(module).__name__[-2])
 
 
 class FoldedAffine(Affine):

@@ -193,16 +193,12 @@ class Joint(Live):
         trace = own.diagonal(dim1=2, dim2=3).sum(-1, keepdim=True)
         return trace, own.sum((2, 3)).unsqueeze(-1)
 
-    def replace(self, old: int, new: int, mean: Tensor, variance: Tensor) -> None:
+    def replace(self, new: int, mean: Tensor, variance: Tensor) -> None:
         """Replace the only value by one with independent components."""
-        if self.live != (old,):
-            raise ValueError(f"value {old} is not the only live one: {self.live}")
         self.means, self._variances, self._blocks = {new: mean}, {new: variance.flatten(1)}, {}
 
     def add(self, value: int, mean: Tensor, covariance: Tensor, cross: dict[int, Tensor]) -> None:
         """Add a value, with its covariance with each live one, (B, n_live, n)."""
-        if any(other >= value for other in self.means):
-            raise ValueError(f"value {value} does not come after the live ones: {self.live}")
         self.means[value] = mean
         self._blocks[value, value] = covariance
         self._blocks.update({(other, value): block for other, block in cross.items()})
@@ -366,7 +362,7 @@ class AffineStep(LinearStep):
         elif (
             variance is not None and isinstance(self.op, Normalisation | Elementwise) and fits and not others
         ):
-            joint.replace(value, number, moved, self.op.spread(variance.reshape(mean.shape), 2))
+            joint.replace(number, moved, self.op.spread(variance.reshape(mean.shape), 2))
         else:
             super().take(joint, number, inputs, others)
 

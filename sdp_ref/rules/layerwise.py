@@ -23,7 +23,6 @@ from sdp_ref.errors import (
     UnsupportedError,
 )
 from sdp_ref.graph import trace
-from sdp_ref.graph.affine import Rearrangement
 from sdp_ref.graph.ops import LinearFunction, Unknown
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import Gaussian, Law, joined, noted, unchecked
@@ -344,7 +343,6 @@ def _identity(_rule: LayerwiseRule, _module: nn.Module, law: Law) -> Law:
 
 @LayerwiseRule.handles(nn.Flatten)
 def _flatten(_rule: LayerwiseRule, module: nn.Flatten, law: Law) -> Law:
-    Rearrangement(module).check(law.location)
     if isinstance(law, Gaussian):
         return unchecked(Gaussian, module(law.mean), law.covariance)
     parts = (getattr(law, f.name) for f in fields(law))

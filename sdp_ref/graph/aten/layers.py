@@ -130,9 +130,7 @@ def instance_norm(call: Call, x: Value, *, weight: Any, bias: Any, eps: float, *
 
 def softmax(kind: Any) -> Builder:
     @by_name
-    def build(call: Call, x: Value, *, dim: int, dtype: Any = None, **_: Any) -> Value:
-        if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
-            raise TypeError("a dtype without fractions")
+    def build(call: Call, x: Value, *, dim: int, **_: Any) -> Value:
         return call.made(call.emit(kind(place(x, dim, kind.__name__)), x))
 
     return build

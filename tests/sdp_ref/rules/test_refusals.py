@@ -150,12 +150,10 @@ def test_the_fallback_linearises_what_a_handler_refuses(kind, make, x, message, 
     ("steps", "event", "message"),
     [
         (one(nn.Softmax(0)), (3,), "a Softmax over the batch dimension"),
-        (one(nn.Flatten(0)), (3,), "keep the batch dimension"),
         (one(nn.BatchNorm1d(3).double()), (3,), "batch statistics"),
         (one(nn.InstanceNorm1d(3, track_running_stats=True).double()), (3, 4), "running statistics"),
         (one(nn.Dropout()), (3,), "Dropout in training mode"),
         (one(ops.Unknown("randn_like, which draws random numbers")), (3,), "draws random numbers"),
-        (one(nn.Conv1d(1, 1, 1).double()), (3,), "Conv1d on an event of shape"),
     ],
 )
 @pytest.mark.parametrize("rule", ["moment_matching", "marginal_moment_matching", "low_rank"])
