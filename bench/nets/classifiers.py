@@ -28,8 +28,8 @@ from sdp_bench.bench.nets.architectures import (
     ImageArchitecture,
     SequenceArchitecture,
 )
-from sdp_bench.bench.nets.recipes import OPTIMIZERS
 from sdp_bench.bench.nets.training import (
+    OPTIMIZERS,
     Minibatches,
     accuracy_of,
     generator,
@@ -63,7 +63,7 @@ class ImageRecipe:
     def __post_init__(self) -> None:
         for name, choices in (
             ("dataset", names(SplitClassification)),
-            ("optimizer", OPTIMIZERS),
+            ("optimizer", tuple(OPTIMIZERS)),
             ("schedule", ("constant", "cosine")),
             ("augmentation", ("none", "crop_flip")),
             ("precision", ("float32", "bfloat16")),
@@ -280,14 +280,10 @@ class _Run(Minibatches):
         self.net = architecture.build(recipe.seed).to(device)
         if device.startswith("cuda"):
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        rate, decay = recipe.learning_rate, recipe.weight_decay
-        self.optimizer: torch.optim.Optimizer
-        if recipe.optimizer == "adam":
-            self.optimizer = torch.optim.Adam(self.net.parameters(), lr=rate, weight_decay=decay)
-        else:
-            self.optimizer = torch.optim.SGD(
-                self.net.parameters(), lr=rate, momentum=recipe.momentum, weight_decay=decay
-            )
+        options = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
+        if recipe.optimizer == "sgd":
+            options["momentum"] = recipe.momentum
+        self.optimizer = OPTIMIZERS[recipe.optimizer](self.net.parameters(), **options)
         self.kept, self.labels = data.kept.to(device), data.labels.to(device)
         self.seconds = 0.0
         self.history: list[Epoch] = []

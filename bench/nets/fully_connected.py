@@ -19,9 +19,7 @@ from sdp_bench.bench.environment import threads
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.nets.training import numerics
-
-_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+from sdp_bench.bench.nets.training import OPTIMIZERS, numerics
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,10 +96,8 @@ def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> l
     data = dataset(recipe.dataset, TabularClassification).load(recipe.features)
     function = architecture.nonlinearity()
     layers = _initial_layers(architecture, seeds)
-    optimizer = _OPTIMIZERS[recipe.optimizer](
-        [tensor for layer in layers for tensor in layer],
-        lr=recipe.learning_rate,  # type: ignore[call-arg]
-    )
+    tensors = list(itertools.chain(*layers))
+    optimizer = OPTIMIZERS[recipe.optimizer](tensors, lr=recipe.learning_rate)
     x = data.features.expand(len(seeds), -1, -1)
     labels = data.labels.repeat(len(seeds))
     # One thread: the products are small, and synchronising threads after each of them is much slower on
@@ -118,7 +114,7 @@ def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> l
             predicted = _forward(layers, x, function).argmax(-1)
     accuracy = (predicted == data.labels).double().mean(1)
     names = [f"{2 * k}.{part}" for k in range(len(layers)) for part in ("weight", "bias")]
-    stacked = dict(zip(names, itertools.chain(*layers), strict=True))
+    stacked = dict(zip(names, tensors, strict=True))
     return [
         TrainedNet(
             architecture=architecture,

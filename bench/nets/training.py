@@ -18,6 +18,10 @@ from sdp_bench.bench.nets import storage
 
 SAVE_SECONDS = 120.0
 """Longest time (s) between two checkpoints."""
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+}
 
 
 class Training(Protocol):
