@@ -52,31 +52,27 @@ class Section:
     experiments: ClassVar[tuple[str, ...]] = ()
     beside: ClassVar[bool] = False
 
-    def build(self, results: Results) -> Context | None:
+    def build(self, results: Results) -> Context | None:  # noqa: ARG002
         """Return the template's variables, by default none, or None to omit the section."""
-        del results
         return {}
 
     def spread(self, context: Context) -> Iterable[tuple[SitePage, Context]]:
         """Return the pages of the section with their variables, by default all of them on :attr:`page`."""
         return [(self.page or suite(self.name, self.title), context)]
 
-    def navigation(self, context: Context) -> Iterable[tuple[str, str]]:
+    def navigation(self, context: Context) -> Iterable[tuple[str, str]]:  # noqa: ARG002
         """Return anchors and titles for the navigation, several if the template has several sections."""
-        del context
         return [(self.name, self.title)]
 
-    def numbers(self, results: Results, context: Context) -> Iterable[Number]:
+    def numbers(self, results: Results, context: Context) -> Iterable[Number]:  # noqa: ARG002
         """Return the numbers that link to the measurements behind them, by default none.
 
         If two numbers rest on the same measurements, both link to the list of the first.
         """
-        del results, context
         return ()
 
-    def said(self, context: Context) -> Iterable[str]:
+    def said(self, context: Context) -> Iterable[str]:  # noqa: ARG002
         """Return lines that the command prints after the page is written, by default none."""
-        del context
         return ()
 
     @property

@@ -41,8 +41,7 @@ class OracleError(Section):
             return None
         return {"oracle_errors": oracle_errors(results.frame), "oracle_precision": drawn}
 
-    def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        del results
+    def numbers(self, results: Results, context: Context) -> Iterator[Number]:  # noqa: ARG002
         page = Page("oracle.html", "The oracle’s own error", ONCE, self.name, _ABOUT)
         of_oracle = ("sigma", "component", "samples")
         for error in context["oracle_errors"]:

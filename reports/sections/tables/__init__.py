@@ -43,8 +43,7 @@ class Tables(Section):
     def navigation(self, context: Context) -> list[tuple[str, str]]:
         return [(one["anchor"], one["title"]) for one in context["experiments"]]
 
-    def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        del context
+    def numbers(self, results: Results, context: Context) -> Iterator[Number]:  # noqa: ARG002
         for table in results.tables:
             page = Page(
                 file=f"{slug(table.experiment, table.activation, str(table.depth), table.network)}.html",
