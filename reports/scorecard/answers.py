@@ -60,7 +60,8 @@ _NOUNS = {
 class Error:
     """Mean score of a rule at one noise level, half of its 95 % interval, and the score of an exact rule.
 
-    `direction` is the mean logarithm of ratios, NaN for other metrics.
+    `direction` is the mean logarithm of ratios, NaN for other metrics. `worst` is the largest score of an
+    input, NaN for fewer than three inputs.
     """
 
     metric: Metric
@@ -68,6 +69,7 @@ class Error:
     half_width: float
     floor: float
     direction: float
+    worst: float
 
     @property
     def text(self) -> tuple[str, str, str]:
@@ -86,9 +88,19 @@ class Error:
                 return noun, labels.interval(*100 * sign * np.expm1(sign * ends)), f" % {way}"
             return noun, labels.interval(*np.exp(ends)), f" times {way}"
         if self.metric.name == "tv_class":
-            return "class probabilities off by up to ", labels.interval(*100 * ends), " points"
+            return "class probabilities off by ", labels.interval(*100 * ends), " points"
         exact = f", exact rule {labels.number(self.floor)}" if math.isfinite(self.floor) else ""
         return "total variation ", labels.interval(*ends), exact
+
+    @property
+    def worst_text(self) -> str:
+        if self.metric.name == "tv_class":
+            return f"{labels.number(100 * self.worst)} points"
+        if self.metric.better != "one":
+            return labels.number(self.worst)
+        if self.worst < math.log(_PERCENT):
+            return f"{labels.number(100 * math.expm1(self.worst))} %"
+        return f"a factor of {labels.number(math.exp(self.worst))}"
 
     def is_small(self, use: Use) -> bool | None:
         """Whether the error is small for a use; None if the interval contains the limit."""
@@ -171,7 +183,10 @@ def _answer(
     def error(rule: str) -> Error:
         here = raw["value"][(raw["noise"] == family) & (raw["sigma"] == sigma) & (raw["rule"] == rule)]
         direction = float(np.log(here).mean()) if metric.better == "one" else math.nan
-        return Error(metric, replicates.mean(rule), replicates.half_width(rule), floor, direction)
+        own = part[part["rule"] == rule]
+        scores = metric.score(own["value"].to_numpy(), own["floor"].to_numpy())
+        worst = float(scores.max()) if replicates.input_count >= 3 else math.nan
+        return Error(metric, replicates.mean(rule), replicates.half_width(rule), floor, direction, worst)
 
     # A weak test ties rules of very different accuracy, so the pick must be nearly as accurate as the best,
     # and accurate enough if any is.
@@ -209,7 +224,7 @@ def verdict(
     limits = ", ".join(f"{use.limit} ({use.name})" for use in USES if any(a.use is use for a in found))
     inputs = labels.plural(found[0].inputs, "input")
     over = "over" if found[0].inputs >= 3 else "for these very inputs, over"
-    lines.append(f"how: means with 95 % intervals {over} {inputs}; small errors: {limits}")
+    lines.append(f"how: means with 95 % intervals {over} {inputs}; limits of the mean errors: {limits}")
     if advice:
         lines.append(f"advice without an oracle (`sdp-bench advise`): {_checked(advice, found)}")
     return Verdict(f"which rule for {net}", tuple(lines), f"for {net}, {_conclusion(found, costs, traits)}")
@@ -265,12 +280,14 @@ def _samples_of(poor: Sequence[Answer]) -> str:
 
 
 def _errors(ends: Sequence[Error]) -> str:
-    """The errors at the first and the last noise level."""
+    """The mean errors at the first and the last noise level, and the largest error for an input."""
     texts = list(dict.fromkeys(error.text for error in ends))
+    largest = max(ends, key=lambda error: error.worst)
+    worst = "" if math.isnan(largest.worst) else f", at worst {largest.worst_text}"
     if len(texts) == 2 and (texts[0][0], texts[0][2]) == (texts[1][0], texts[1][2]):
         (before, low, after), (_, high, _) = texts
         texts = [(before, f"from {low} to {high}", after)]
-    return ", then ".join("".join(text) for text in texts)
+    return ", then ".join("".join(text) for text in texts) + worst
 
 
 def _cost(rule: str, costs: Sequence[CostTable]) -> str:
@@ -288,9 +305,9 @@ def _conclusion(found: Sequence[Answer], costs: Sequence[CostTable], traits: Rul
     said = f"linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): " if parts else ""
     poor = [answer for answer in found if answer.error.is_small(answer.use) is False]
     others = [a for a in found if a.rule != LINEAR and a.trust != "rely on it" and a not in poor]
-    for rule in dict.fromkeys(answer.rule for answer in others):
-        own = [answer for answer in others if answer.rule == rule]
-        parts.append(f"{traits.action(rule)} for {_where(own, found)}{_cost(rule, costs)}")
+    for rule, accuracy in dict.fromkeys((answer.rule, answer.accuracy) for answer in others):
+        own = [answer for answer in others if (answer.rule, answer.accuracy) == (rule, accuracy)]
+        parts.append(f"{traits.action(rule)} for {_where(own, found)}{_cost(rule, costs)}, {accuracy}")
     if poor:
         best = labels.listed(list(dict.fromkeys(traits.label(answer.rule) for answer in poor)))
         where = _where(poor, found)

@@ -301,6 +301,15 @@ def test_errors_have_direction_and_unit():
     assert "points" in answer_of(data, "class").linear.text[2]
 
 
+def test_the_worst_input_is_reported():
+    data = own_net(6)
+    worst = (data["metric"] == "tv_class") & (data["input"] == data["input"].max())
+    data = data.assign(value=data.value.mask(data.metric == "tv_class", 1e-3).mask(worst, 0.093))
+    (verdict,) = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True).verdicts
+    assert re.search(r"class probabilities off by 1\.6 \(.*\) points, at worst 9\.30 points", verdict.details)
+    assert math.isnan(answer_of(own_net(2), "class").error.worst)
+
+
 def test_a_rule_on_a_net_of_ones_own_is_judged_and_the_net_answered():
     data = own_net(inputs=4)
     card = Scorecard.of(Results(data, meta(), NO_FAILURES), [Candidate("dvia")], own_net=True)
