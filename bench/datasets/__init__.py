@@ -28,12 +28,8 @@ def _known() -> dict[str, Dataset]:
 
 def names(kind: type[D]) -> tuple[str, ...]:
     """Return the names of the data sets of one type (`TabularClassification`, say), also installed ones."""
-    brought = [
-        name
-        for name, point in installed(ENTRY_POINTS, _known()).items()
-        if isinstance(loaded(point, Dataset), kind)
-    ]
-    return (*(name for name, known in _known().items() if isinstance(known, kind)), *brought)
+    brought = {name: loaded(point, Dataset) for name, point in installed(ENTRY_POINTS, _known()).items()}
+    return tuple(name for name, known in (_known() | brought).items() if isinstance(known, kind))
 
 
 def dataset(name: str, kind: type[D]) -> D:

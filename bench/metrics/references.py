@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
@@ -18,73 +17,60 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reference(ABC):
+class Reference:
     """A reference prediction that is measured like a rule."""
 
-    name: ClassVar[str]  # in records
-    version: ClassVar[int] = 1  # raised with every change that changes predictions
-    traits: ClassVar[Traits]
-    oracles: ClassVar[int]  # number of additional oracles that it draws
+    name: str  # in records
+    label: str  # in tables
+    predict: Callable[[Oracle], Prediction]
+    oracles: int = 0  # number of additional oracles that it draws
+    needs_variance: bool = False  # whether it exists only under noise with a variance
+    version: int = 1  # raised with every change that changes predictions
     reference: ClassVar[bool] = True
 
-    @abstractmethod
-    def predict(self, oracle: Oracle) -> Prediction:
-        """Return the reference prediction; a ValueError if it does not exist under this noise."""
-
-    def refusal(self, law: Law) -> str:  # noqa: ARG002
-        """Return why the reference does not exist under noise with this law, or an empty string."""
-        return ""
-
-
-@dataclass(frozen=True)
-class OracleMoments(Reference):
-    """The Gaussian with the oracle's mean and covariance, the target of rules that match moments."""
-
-    name = "oracle_moments"
-    traits = Traits("the oracle’s own moments", reference=True, rank=300)
-    oracles = 0
-
-    def predict(self, oracle: Oracle) -> Prediction:
-        from sdp_bench.bench.metrics.oracle import Prediction
-
-        return Prediction(_gaussian(oracle.moments), oracle, passes=lambda: oracle.key.samples)
+    @property
+    def traits(self) -> Traits:
+        """Its properties, as rules have them."""
+        return Traits(self.label, reference=True, rank=300)
 
     def refusal(self, law: Law) -> str:
+        """Return why the reference does not exist under noise with this law, or an empty string."""
         from sdp_bench.oracles.estimate.tails import lacking
 
-        found = lacking("variance", law)
+        found = lacking("variance", law) if self.needs_variance else ""
         return f"moments are infinite: {found} has no variance" if found else ""
 
 
-@dataclass(frozen=True)
-class OracleAgain(Reference):
-    """A second, independent oracle, which shows the noise level of an exact rule."""
+def _moments(oracle: Oracle) -> Prediction:
+    """Return the Gaussian with the oracle's mean and covariance, the target of rules that match moments."""
+    from sdp_bench.bench.metrics.oracle import Prediction
 
-    name = "oracle_again"
-    traits = Traits("the oracle again", reference=True, rank=300)
-    oracles = 1
-
-    def predict(self, oracle: Oracle) -> Prediction:
-        from sdp_bench.bench.metrics.oracle import Prediction
-        from sdp_bench.oracles.estimate.tails import heavy_tailed
-        from sdp_bench.oracles.moments.moments import Moments
-
-        again = oracle.redrawn("again")
-        # In plain blocks even if the points are Sobol points: only mean and covariance are used.
-        law = None if heavy_tailed(oracle.law) else _gaussian(Moments.from_samples(again))
-        return Prediction(law, oracle, again.double, lambda: oracle.key.samples)
+    return Prediction(_gaussian(oracle.moments), oracle, passes=lambda: oracle.key.samples)
 
 
-ORACLE_MOMENTS, ORACLE_AGAIN = OracleMoments(), OracleAgain()
+def _again(oracle: Oracle) -> Prediction:
+    """Return a second, independent oracle, which shows the noise level of an exact rule."""
+    from sdp_bench.bench.metrics.oracle import Prediction
+    from sdp_bench.oracles.estimate.tails import heavy_tailed
+    from sdp_bench.oracles.moments.moments import Moments
 
-
-@functools.cache
-def references() -> Mapping[str, Reference]:
-    """Return references by name, in the order of tables."""
-    return MappingProxyType({each.name: each for each in (ORACLE_MOMENTS, ORACLE_AGAIN)})
+    again = oracle.redrawn("again")
+    # In plain blocks even if the points are Sobol points: only mean and covariance are used.
+    law = None if heavy_tailed(oracle.law) else _gaussian(Moments.from_samples(again))
+    return Prediction(law, oracle, again.double, lambda: oracle.key.samples)
 
 
 def _gaussian(moments: Moments) -> Gaussian:
     import torch
 
     return Gaussian(torch.from_numpy(moments.mean)[None], torch.from_numpy(moments.covariance)[None])
+
+
+ORACLE_MOMENTS = Reference("oracle_moments", "the oracle’s own moments", _moments, needs_variance=True)
+ORACLE_AGAIN = Reference("oracle_again", "the oracle again", _again, oracles=1)
+
+
+@functools.cache
+def references() -> Mapping[str, Reference]:
+    """Return references by name, in the order of tables."""
+    return MappingProxyType({known.name: known for known in (ORACLE_MOMENTS, ORACLE_AGAIN)})
