@@ -53,7 +53,7 @@ class Example:
     tolerance: float
 
 
-def examples(page: str) -> list[Example]:
+def examples(page):
     text = TEXTS[page]
     found = []
     for block in _FENCE.finditer(text):
@@ -67,7 +67,7 @@ def examples(page: str) -> list[Example]:
     return found
 
 
-def run(page: str, name: str = "example") -> dict[str, object]:
+def run(page, name="example"):
     """Run a page's examples, check what they print, and give their names."""
     module = types.ModuleType(name)
     with contextlib.ExitStack() as stack:
@@ -85,7 +85,7 @@ def run(page: str, name: str = "example") -> dict[str, object]:
     return module.__dict__
 
 
-def same(printed: str, shown: str, tolerance: float) -> None:
+def same(printed, shown, tolerance):
     """Equal but for spaces, and for numbers within a tolerance."""
     told = f"printed:\n{printed}\nshown:\n{shown}"
     words = [" ".join(_NUMBER.sub("#", text).split()) for text in (printed, shown)]
@@ -138,7 +138,7 @@ def test_the_rules_of_the_contributing_guide_and_the_page_on_rules_do_what_they_
     assert torch.allclose(sr.propagate(skip, tiny, names["Full"]()).covariance, expected, rtol=1e-6)
 
 
-def rule_of(name: str):
+def rule_of(name):
     return rules.find(f"{DOCS / 'examples' / name}").load()
 
 
@@ -201,24 +201,24 @@ def test_the_tutorials_rule_passes_the_conformance_kit_as_the_tutorial_prints_it
     same(str(report), shown, 0.0)
 
 
-def blocks_of_code(text: str) -> list[str]:
+def blocks_of_code(text):
     """Fenced blocks of shell, and indented ones."""
     fenced = [block[2] for block in _FENCE.finditer(text) if block[1] in ("sh", "console", "bash", "yaml")]
     return [*fenced, *re.findall(r"(?:^ {4}[^\n]*\n)+", _FENCE.sub("", text), re.MULTILINE)]
 
 
-def command_lines(text: str) -> list[str]:
+def command_lines(text):
     code = "\n".join(blocks_of_code(text)).replace("\\\n", " ")
     lines = re.sub(r"\$\([^)]*\)", "WORD", code).splitlines()
     found = [re.findall(r"(?:^|[\s/;&(])sdp-bench\s+([^#;&|>)`]+)", line) for line in lines]
     return [match.strip() for matches in found for match in matches]
 
 
-def parsed(line: str) -> click.Context:
+def parsed(line):
     """Parse a command as click does, without running it."""
     words = shlex.split(line)
     context = cli.make_context("sdp-bench", list(words))
-    command: click.Command = cli
+    command = cli
     while isinstance(command, click.Group):
         name, command_or_none, words = command.resolve_command(context, words)
         assert command_or_none is not None
@@ -241,7 +241,7 @@ def test_the_commands_that_a_page_shows_exist_with_their_options(page, line):
         preset(context.params["preset"])
 
 
-def inline_commands(text: str) -> list[str]:
+def inline_commands(text):
     return re.findall(r"(?<!`)`sdp-bench ([^`]+)`", _FENCE.sub("", text))
 
 

@@ -8,7 +8,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import click
 import pytest
 
 from sdp_bench.cli import cli
@@ -26,7 +25,7 @@ SHOWN = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAG
 
 def parsed(words):
     """Parse a call as click does, without running it."""
-    command: click.Command = cli.commands[words[0]]
+    command = cli.commands[words[0]]
     return command.make_context(words[0], list(words[1:]))
 
 

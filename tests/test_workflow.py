@@ -84,7 +84,7 @@ def called(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_what_any_of_them_runs_is_a_command_with_its_options(path):
     for words in called(path):
-        command: click.Command = cli
+        command = cli
         while isinstance(command, click.Group):
             command, words = command.commands[words[0]], words[1:]
         known = {name for parameter in command.params for name in parameter.opts}

@@ -3,7 +3,6 @@
 import shutil
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -85,7 +84,7 @@ def begin(store, plan):
     )
 
 
-def run_all(path: Path, plan, groups=None):
+def run_all(path, plan, groups=None):
     """Run groups in this process and store them; returns what `frame` then gives."""
     with Store(path, writing=True) as store:
         number = begin(store, plan)
@@ -97,7 +96,7 @@ def run_all(path: Path, plan, groups=None):
     return frame_of(path)
 
 
-def frame_of(path: Path):
+def frame_of(path):
     """Measurements of the newest run of a results file."""
     with Store(path) as store:
         return store.frame(store.run()).assign(key=keys)

@@ -18,8 +18,6 @@ from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.rules import find
 
 RULE = """
-from __future__ import annotations
-
 import json
 import sdp_ref as sr
 import torch

@@ -1,7 +1,5 @@
 """Verdicts: hand values, and their error rates by simulation, each with its Monte Carlo standard error."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -413,7 +413,7 @@ def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
         lambda x: x.mean(1).reshape(x.shape[0], 1),
     ],
 )
-def test_a_value_of_one_number_a_row_is_taken_by_marginal_rules_and_refused_by_full_ones(net) -> None:
+def test_a_value_of_one_number_a_row_is_taken_by_marginal_rules_and_refused_by_full_ones(net):
     x = sr.DiagonalGaussian(torch.tensor([[2.0, 1.0, 3.0, 4.0]]), torch.tensor([[0.5, 0.25, 1.0, 2.0]]))
     truth = sr.propagate(net, x, rule="sdp")
     got = sr.propagate(net, x, rule="marginal_sdp")
