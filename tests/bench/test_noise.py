@@ -1,5 +1,3 @@
-"""Families of noise: laws, labels, and their text form."""
-
 import dataclasses
 import functools
 import json

@@ -1,5 +1,3 @@
-"""The leaderboard: scores and ranks by use, ties, intervals that cover, and files that need nothing else."""
-
 import re
 from dataclasses import replace
 

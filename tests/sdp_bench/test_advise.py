@@ -1,5 +1,3 @@
-"""`sdp-bench advise` and `sdp_bench.advise` as a user meets them."""
-
 import re
 
 import numpy as np

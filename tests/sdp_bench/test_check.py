@@ -1,5 +1,3 @@
-"""The command that stops regressions: what it prints and writes, and its exit codes."""
-
 import json
 from dataclasses import replace
 from xml.etree import ElementTree

@@ -1,5 +1,3 @@
-"""Options of a command in a TOML file: the same values as on the command line, which wins over it."""
-
 import click
 import pytest
 

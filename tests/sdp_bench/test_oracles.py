@@ -1,5 +1,3 @@
-"""The commands about oracles: what they say, and their exit codes."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""The command that times rules: its table."""
-
 from click.testing import CliRunner
 
 from sdp_bench.bench.runtime import table

@@ -1,5 +1,3 @@
-"""`sdp-bench validate` as a user meets it: what it leaves behind, its exit codes, and what it refuses."""
-
 import re
 from dataclasses import replace
 

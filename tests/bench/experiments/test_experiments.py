@@ -1,5 +1,3 @@
-"""What a run may be asked for: experiments with and without an oracle together, and what is left out said."""
-
 import dataclasses
 
 import numpy as np

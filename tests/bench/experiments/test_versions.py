@@ -1,5 +1,3 @@
-"""Versions that measurements rest on: what raises them, and what is measured again."""
-
 import pytest
 
 import sdp_ref

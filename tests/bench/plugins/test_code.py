@@ -1,5 +1,3 @@
-"""Modules of a user's own: all that are imported are found, and run without meeting others of their names."""
-
 import dataclasses
 import functools
 import json

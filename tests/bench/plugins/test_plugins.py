@@ -1,5 +1,3 @@
-"""Rules from outside: found by address, run in other processes, known by their code."""
-
 import importlib.metadata
 import sys
 

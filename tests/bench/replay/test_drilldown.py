@@ -1,5 +1,3 @@
-"""Drill-downs into stored measurements."""
-
 import shutil
 
 import pytest

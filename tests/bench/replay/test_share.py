@@ -1,5 +1,3 @@
-"""A random share of a results file measured again: differences are found, foreign code does not run."""
-
 import pytest
 from click.testing import CliRunner
 

@@ -1,5 +1,3 @@
-"""The results file: ours or not, whole or not at all, one writer at a time."""
-
 import dataclasses
 import functools
 import sqlite3

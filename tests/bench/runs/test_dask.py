@@ -1,5 +1,3 @@
-"""Runs on a Dask cluster, without and with encryption."""
-
 import contextlib
 import os
 import signal

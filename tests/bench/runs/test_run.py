@@ -1,5 +1,3 @@
-"""Runs: the same numbers however they came about, failures kept apart, replays to the last bit."""
-
 import dataclasses
 import weakref
 

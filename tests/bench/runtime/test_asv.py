@@ -1,5 +1,3 @@
-"""The asv suite: accuracy in the CI cells, relative times, exit codes and the page of versions."""
-
 import json
 import statistics
 

@@ -1,5 +1,3 @@
-"""The runtime table and the asv suite: what is timed, not how long it takes."""
-
 import dataclasses
 import itertools
 import re

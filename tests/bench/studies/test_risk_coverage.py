@@ -1,5 +1,3 @@
-"""Risk over coverage: exact small cases, all orders of ties, and what must not change it."""
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""Prediction intervals: they run through workers and store as other experiments do, and are resumed."""
-
 import dataclasses
 import math
 

@@ -1,5 +1,3 @@
-"""Which rule when: made-up measurements with a known answer, and how often a winner is claimed falsely."""
-
 import itertools
 import math
 import re

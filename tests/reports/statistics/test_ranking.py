@@ -1,5 +1,3 @@
-"""Scores of the rows of a table, and the labels of their measurements."""
-
 import numpy as np
 import pandas as pd
 

@@ -1,5 +1,3 @@
-"""Verdicts: hand values, and their error rates by simulation, each with its Monte Carlo standard error."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Names of nets and rules."""
-
 import pytest
 
 from sdp_bench.reports.style.names import NetKind, RuleTraits

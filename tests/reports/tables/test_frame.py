@@ -1,5 +1,3 @@
-"""Measurements as a frame and as CSV."""
-
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st

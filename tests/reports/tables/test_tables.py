@@ -1,5 +1,3 @@
-"""Tables by noise level and rule."""
-
 import math
 
 import numpy as np

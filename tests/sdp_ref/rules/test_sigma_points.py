@@ -1,5 +1,3 @@
-"""Layer-wise sigma points: exact for polynomials of low degree, and near the moments elsewhere."""
-
 import pytest
 import torch
 from torch import nn

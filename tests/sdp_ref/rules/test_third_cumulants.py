@@ -1,5 +1,3 @@
-"""Propagation of third cumulants: exact where the series ends, better than covariances alone in wide nets."""
-
 import pytest
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-"""A user's own net: found, tried, known by weights and source, and run in workers without its file."""
-
 import dataclasses
 
 import numpy as np
