@@ -24,7 +24,7 @@ from sdp_bench import oracles
 from sdp_bench.bench import rules
 from sdp_bench.bench.experiments import chosen, preset
 from sdp_bench.cli import cli
-from tests.attacks.calls import leaves
+from tests.attacks.calls import leaves, parsed
 from tests.cells import run_cell
 from tests.project import ROOT, python
 
@@ -214,28 +214,12 @@ def command_lines(text):
     return [match.strip() for matches in found for match in matches]
 
 
-def parsed(line):
-    """Parse a command as click does, without running it."""
-    words = shlex.split(line)
-    context = cli.make_context("sdp-bench", list(words))
-    command = cli
-    while isinstance(command, click.Group):
-        name, command_or_none, words = command.resolve_command(context, words)
-        assert command_or_none is not None
-        command = command_or_none
-        if isinstance(command, click.Group):
-            context = click.Context(command, info_name=name, parent=context)
-        else:
-            context = command.make_context(name, list(words), parent=context)
-    return context
-
-
 COMMANDS = [(page, line) for page, text in TEXTS.items() for line in dict.fromkeys(command_lines(text))]
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line}" for page, line in COMMANDS])
 def test_the_commands_that_a_page_shows_exist_with_their_options(page, line):
-    context = parsed(line)
+    context = parsed(shlex.split(line))
     if context.info_name == "run":
         chosen([name for name in context.params["names"] if name != "..."])
         preset(context.params["preset"])
@@ -265,7 +249,7 @@ def test_commands_named_in_the_text_exist_with_their_options():
 )
 def test_the_help_of_a_command_has_an_example_and_describes_every_option(path, command):
     (example,) = command_lines(f"    {command.epilog.splitlines()[-1].strip()}\n")
-    assert parsed(example).command is command
+    assert parsed(shlex.split(example)).command is command
     assert all(param.help for param in command.params if isinstance(param, click.Option))
 
 

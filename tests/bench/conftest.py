@@ -84,14 +84,18 @@ def begin(store, plan):
     )
 
 
-def run_all(path, plan, groups=None):
-    """Run groups in this process and store them; returns what `frame` then gives."""
+def run_all(path, plan, groups=None, executor=None):
+    """Run groups, in this process or by an executor, and store them; returns what `frame` then gives."""
+    groups = plan.groups if groups is None else groups
     with Store(path, writing=True) as store:
         number = begin(store, plan)
         done = run.current(store, plan.groups)
-        for group in plan.groups if groups is None else groups:
-            cells = group.left(done)
-            run.store_result(store, number, group, run.run_group(group, cells), cells)
+        if executor is not None:
+            assert len(list(run.execute(groups, done, store, number, executor))) == len(groups)
+        else:
+            for group in groups:
+                cells = group.left(done)
+                run.store_result(store, number, group, run.run_group(group, cells), cells)
         store.finish_run(number, 1.0)
     return frame_of(path)
 
