@@ -82,13 +82,6 @@ def test_rules_that_are_alike_are_tied_and_the_slower_one_is_undecided():
     assert condition.standing("dvia").front == UNDECIDED
 
 
-def test_a_spread_that_nets_share_does_not_hide_a_difference():
-    """The pairs differ by 0.02 ± 0.003, the nets by 0.05: unpaired, nothing would be told."""
-    frame = measured({"sdp": 0.2, "dvia": 0.22})
-    assert only(frame)[1].answers[-1].best.decided
-    assert only(frame)[1].standing("sdp").half_width > 0.02
-
-
 def test_the_best_rule_depends_on_sigma():
     frame = measured(
         {"sdp": (0.1, 0.3, 0.6), "moment_matching": (0.2, 0.2, 0.3)}, sigmas=(0.1, 1.0, 10.0), noise=0.001
