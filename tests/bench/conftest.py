@@ -4,9 +4,12 @@ import shutil
 import sqlite3
 from contextlib import closing
 
+import numpy as np
 import pytest
+import torch
 
 from sdp_bench.bench import environment
+from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.net import stored
@@ -59,6 +62,15 @@ def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
     kinds = kinds_of(experiments, settings)
     nets = [net for kind, seeds in kinds.items() for net in get_nets(*kind, range(seeds))]
     return plan_of(experiments, settings, nets)
+
+
+def made_up_tables(patch, rows):
+    """Replace the content of each regression set by a noisy function of three features."""
+    random = np.random.default_rng(0)
+    x = torch.from_numpy(random.standard_normal((rows, 3)))
+    y = x[:, 0].tanh() + torch.from_numpy(random.standard_normal(rows)) / 10
+    load = lambda own: RegressionTable(own.title, x, y, (f"{own.name}.txt",))  # noqa: E731
+    patch.setattr(TabularRegression, "load", load)
 
 
 def change(path, statement, values=()):

@@ -1,4 +1,5 @@
 import copy
+import functools
 import itertools
 
 import numpy as np
@@ -21,17 +22,11 @@ from sdp_bench.bench.replay.layers import (
 )
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.laws import DiagonalGaussian
+from tests.sdp_ref.common import mlp
 
 X = DiagonalGaussian(torch.tensor([[0.3, -1.2, 0.8]]), torch.tensor([[0.5, 2.0, 1.0]]))
 SAMPLES = 2**16
-
-
-def chain(*widths, activation=nn.ReLU, seed=3):
-    torch.manual_seed(seed)
-    layers = []
-    for n, m in itertools.pairwise(widths):
-        layers += [nn.Linear(n, m), activation()]
-    return nn.Sequential(*layers[:-1]).eval()
+chain = functools.partial(mlp, seed=3, dtype=torch.float32)
 
 
 def squared(a, b):
@@ -135,8 +130,7 @@ def test_moment_matching_has_no_rule_error(activation):
 
 
 def test_an_affine_net_has_no_closure_error():
-    net = nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 4), nn.Linear(4, 2)).eval()
-    found = of_rule(net, "sdp")
+    found = of_rule(chain(3, 6, 4, 2, activation=nn.Identity, seed=10), "sdp")
     assert all(layer.closure.indistinguishable and layer.total.indistinguishable for layer in found.layers)
     assert max(layer.rule.value for layer in found.layers) < 1e-6
 
@@ -152,8 +146,7 @@ def test_with_one_hidden_layer_all_error_is_the_rules_own():
 
 
 def test_a_marginal_rule_errs_by_the_covariances_it_drops():
-    net = nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 2)).eval()
-    found = of_rule(net, "marginal_moment_matching")
+    found = of_rule(chain(3, 6, 2, activation=nn.Identity), "marginal_moment_matching")
     assert max(found.spread.formula) < 1e-6
     assert found.spread.dropped[0] > 0.05
     for layer in found.layers:

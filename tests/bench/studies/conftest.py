@@ -7,7 +7,7 @@ from sdp_bench.bench.datasets.base import ImageClassification, LabelledExamples
 
 
 def images(count, classes=10, *, first=0, seed=0, split="train", title="MNIST", channels=1):
-    """A bright spot whose place is its label's, on noise."""
+    """A bright spot where its label says, on noise."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % classes
     pixels = torch.randint(0, 40, (count, channels, 8, 8), generator=generator, dtype=torch.uint8)

@@ -1,6 +1,6 @@
+import functools
 import subprocess
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,16 +13,12 @@ from sdp_bench.oracles.exact.stable import stable
 from sdp_bench.oracles.sampling import forward
 from sdp_ref.activations import activation
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable
+from tests.sdp_ref.common import mlp
 
 MEAN = torch.tensor([[0.3, -1.2, 0.8]])
 
 
-def network(*widths, activation=None):
-    torch.manual_seed(3)
-    layers = []
-    for inputs, outputs in pairwise(widths):
-        layers += [nn.Linear(inputs, outputs), activation or nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+network = functools.partial(mlp, seed=3, dtype=torch.float32)
 
 
 def diagonal(dtype=torch.float32):
@@ -80,7 +76,7 @@ def test_threads_do_not_change_the_samples(net, sampler):
 
 @pytest.mark.parametrize("activation", [nn.ReLU(inplace=True), nn.Tanh(), nn.GELU(), nn.Hardtanh()], ids=str)
 def test_the_fast_path_gives_what_the_network_gives(activation):
-    net = network(3, 30, 7, 2, activation=activation)
+    net = network(3, 30, 7, 2, activation=lambda: activation)
     assert isinstance(forward.chunked_forward(net, torch.Size([3])), forward.Chain)
     inputs = oracles.sample_outputs(nn.Identity(), diagonal(), 5000, seed=4)
     expected = net(inputs.clone()).detach()
