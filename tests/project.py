@@ -16,6 +16,18 @@ def python(*words, cwd=ROOT, path=ROOT, **environment):
     return subprocess.run(command, cwd=cwd, env=known, capture_output=True, text=True, check=False)
 
 
+def script_run(script, folder, programs, **environment):
+    """Run a step of a workflow in a folder, with stand-ins for the programs that it calls."""
+    place = folder / "programs"
+    place.mkdir(exist_ok=True)
+    for name, text in programs.items():
+        (place / name).write_text(f"#!/bin/bash\n{text}\n")
+        (place / name).chmod(0o755)
+    known = {**os.environ, "PATH": f"{place}{os.pathsep}{os.environ['PATH']}", **environment}
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, check=False)
+
+
 def copy_of_project(target):
     """Copy what git tracks, or would track, to a folder that is not there yet; returns it."""
     listed = subprocess.run(

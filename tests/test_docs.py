@@ -24,7 +24,7 @@ from sdp_bench import oracles
 from sdp_bench.bench import rules
 from sdp_bench.bench.experiments import chosen, preset
 from sdp_bench.cli import cli
-from tests.attacks.calls import leaves
+from tests.attacks.calls import leaves, parsed
 from tests.cells import run_cell
 from tests.project import ROOT, python
 
@@ -53,7 +53,7 @@ class Example:
     tolerance: float
 
 
-def examples(page: str) -> list[Example]:
+def examples(page):
     text = TEXTS[page]
     found = []
     for block in _FENCE.finditer(text):
@@ -67,7 +67,7 @@ def examples(page: str) -> list[Example]:
     return found
 
 
-def run(page: str, name: str = "example") -> dict[str, object]:
+def run(page, name="example"):
     """Run a page's examples, check what they print, and give their names."""
     module = types.ModuleType(name)
     with contextlib.ExitStack() as stack:
@@ -85,7 +85,7 @@ def run(page: str, name: str = "example") -> dict[str, object]:
     return module.__dict__
 
 
-def same(printed: str, shown: str, tolerance: float) -> None:
+def same(printed, shown, tolerance):
     """Equal but for spaces, and for numbers within a tolerance."""
     told = f"printed:\n{printed}\nshown:\n{shown}"
     words = [" ".join(_NUMBER.sub("#", text).split()) for text in (printed, shown)]
@@ -138,7 +138,7 @@ def test_the_rules_of_the_contributing_guide_and_the_page_on_rules_do_what_they_
     assert torch.allclose(sr.propagate(skip, tiny, names["Full"]()).covariance, expected, rtol=1e-6)
 
 
-def rule_of(name: str):
+def rule_of(name):
     return rules.find(f"{DOCS / 'examples' / name}").load()
 
 
@@ -201,33 +201,17 @@ def test_the_tutorials_rule_passes_the_conformance_kit_as_the_tutorial_prints_it
     same(str(report), shown, 0.0)
 
 
-def blocks_of_code(text: str) -> list[str]:
+def blocks_of_code(text):
     """Fenced blocks of shell, and indented ones."""
     fenced = [block[2] for block in _FENCE.finditer(text) if block[1] in ("sh", "console", "bash", "yaml")]
     return [*fenced, *re.findall(r"(?:^ {4}[^\n]*\n)+", _FENCE.sub("", text), re.MULTILINE)]
 
 
-def command_lines(text: str) -> list[str]:
+def command_lines(text):
     code = "\n".join(blocks_of_code(text)).replace("\\\n", " ")
     lines = re.sub(r"\$\([^)]*\)", "WORD", code).splitlines()
     found = [re.findall(r"(?:^|[\s/;&(])sdp-bench\s+([^#;&|>)`]+)", line) for line in lines]
     return [match.strip() for matches in found for match in matches]
-
-
-def parsed(line: str) -> click.Context:
-    """Parse a command as click does, without running it."""
-    words = shlex.split(line)
-    context = cli.make_context("sdp-bench", list(words))
-    command: click.Command = cli
-    while isinstance(command, click.Group):
-        name, command_or_none, words = command.resolve_command(context, words)
-        assert command_or_none is not None
-        command = command_or_none
-        if isinstance(command, click.Group):
-            context = click.Context(command, info_name=name, parent=context)
-        else:
-            context = command.make_context(name, list(words), parent=context)
-    return context
 
 
 COMMANDS = [(page, line) for page, text in TEXTS.items() for line in dict.fromkeys(command_lines(text))]
@@ -235,13 +219,13 @@ COMMANDS = [(page, line) for page, text in TEXTS.items() for line in dict.fromke
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line}" for page, line in COMMANDS])
 def test_the_commands_that_a_page_shows_exist_with_their_options(page, line):
-    context = parsed(line)
+    context = parsed(shlex.split(line))
     if context.info_name == "run":
         chosen([name for name in context.params["names"] if name != "..."])
         preset(context.params["preset"])
 
 
-def inline_commands(text: str) -> list[str]:
+def inline_commands(text):
     return re.findall(r"(?<!`)`sdp-bench ([^`]+)`", _FENCE.sub("", text))
 
 
@@ -265,7 +249,7 @@ def test_commands_named_in_the_text_exist_with_their_options():
 )
 def test_the_help_of_a_command_has_an_example_and_describes_every_option(path, command):
     (example,) = command_lines(f"    {command.epilog.splitlines()[-1].strip()}\n")
-    assert parsed(example).command is command
+    assert parsed(shlex.split(example)).command is command
     assert all(param.help for param in command.params if isinstance(param, click.Option))
 
 

@@ -8,11 +8,10 @@ import sys
 import tomllib
 from pathlib import Path
 
-import click
 import pytest
 
-from sdp_bench.cli import cli
-from tests.project import ROOT
+from tests.attacks.calls import parsed
+from tests.project import ROOT, script_run
 
 yaml = pytest.importorskip("yaml")
 
@@ -24,29 +23,12 @@ HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf
 SHOWN = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
 
 
-def parsed(words):
-    """Parse a call as click does, without running it."""
-    command: click.Command = cli.commands[words[0]]
-    return command.make_context(words[0], list(words[1:]))
-
-
 def scripted(name, tmp_path, **variables):
-    """Run a step's script with `sdp-bench` and `python` that print their words; what is printed."""
-    for program in ("sdp-bench", "python"):
-        file = tmp_path / "bin" / program
-        file.parent.mkdir(exist_ok=True)
-        file.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
-        file.chmod(0o755)
-    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", STEPS[name]["run"]],
-        env={"PATH": path, "FOLDER": str(tmp_path), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """What a step's script prints with an `sdp-bench` and a `python` that print their words."""
+    programs = dict.fromkeys(("sdp-bench", "python"), r'printf "%s\n" "$0" "$@"')
+    done = script_run(STEPS[name]["run"], tmp_path, programs, FOLDER=str(tmp_path), **variables)
     assert done.returncode == 0, done.stderr
-    return [line for line in done.stdout.splitlines() if "/bin/" not in line]
+    return [line for line in done.stdout.splitlines() if "/programs/" not in line]
 
 
 def test_the_action_calls_the_command_with_what_it_was_given(tmp_path):

@@ -1,7 +1,6 @@
 """The notebooks of the documentation: small, without outputs, and run."""
 
 import json
-from pathlib import Path
 
 import matplotlib as mpl
 import pytest
@@ -13,7 +12,7 @@ from tests.project import ROOT
 NOTEBOOKS = sorted((ROOT / "docs" / "examples").glob("*.ipynb"))
 
 
-def codes(path: Path) -> list[str]:
+def codes(path):
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import re
-from types import ModuleType
 
 import pytest
 
@@ -13,7 +12,7 @@ SOURCE = SCRIPT.read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "learning.md").read_text(encoding="utf-8")
 
 
-def width_and_height(png: bytes) -> tuple[int, int]:
+def width_and_height(png):
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     return int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
 
@@ -23,7 +22,7 @@ def test_the_page_shows_all_of_it():
 
 
 @pytest.fixture(scope="module")
-def example() -> ModuleType:
+def example():
     spec = importlib.util.spec_from_file_location("two_moons_example", SCRIPT)
     assert spec is not None
     assert spec.loader is not None

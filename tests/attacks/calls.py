@@ -5,6 +5,7 @@ import io
 import shlex
 import signal
 import sys
+from typing import NamedTuple
 
 import click
 import pytest
@@ -26,6 +27,20 @@ def leaves(command=cli.cli, path=()):
             yield from leaves(each, (*path, name))
     else:
         yield path, command
+
+
+def resolved(words):
+    """The command that words name, and the words after it."""
+    command, words = cli.cli, [*map(str, words)]
+    while isinstance(command, click.Group):
+        _, command, words = command.resolve_command(click.Context(command), words)
+    return command, words
+
+
+def parsed(words):
+    """Parse a call as click does, without running it."""
+    command, rest = resolved(words)
+    return command.make_context(command.name, rest)
 
 
 def furnished(folder):
@@ -125,8 +140,20 @@ def bad_calls():
                     yield words_of(path, command, parameter, value)
 
 
+class Ended(NamedTuple):
+    """How a call ended."""
+
+    code: object
+    out: str
+    err: str
+
+    @property
+    def said(self):
+        return self.out + self.err
+
+
 def called(words, seconds=SECONDS):
-    """Exit code, output and error of a call in this process; one that hangs ends with a traceback."""
+    """Call the command in this process; a call that hangs ends with a traceback."""
 
     def hangs(*_):
         raise TimeoutError(f"more than {seconds} s")
@@ -141,10 +168,10 @@ def called(words, seconds=SECONDS):
                 try:
                     cli.main()
                 except SystemExit as stop:
-                    return stop.code, out.getvalue(), err.getvalue()
+                    return Ended(stop.code, out.getvalue(), err.getvalue())
                 except BaseException as error:
-                    return f"{type(error).__name__} came through", out.getvalue(), err.getvalue()
-        return "no exit", out.getvalue(), err.getvalue()
+                    return Ended(f"{type(error).__name__} came through", out.getvalue(), err.getvalue())
+        return Ended("no exit", out.getvalue(), err.getvalue())
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)

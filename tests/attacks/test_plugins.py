@@ -7,10 +7,8 @@ import textwrap
 from dataclasses import dataclass, field
 
 import pytest
-from click.testing import CliRunner
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.cli import cli
+from tests.attacks.calls import called
 
 FINE, WRONG, REFUSED, FAILED = 0, 1, 2, 3
 DIED = "the worker process died"
@@ -63,17 +61,6 @@ ALL = {
 QUICK = tuple(ALL)[:2]
 
 
-def called(*arguments):
-    """Exit code of a command, and its output or the line of its error."""
-    result = CliRunner().invoke(cli, list(map(str, arguments)))
-    if isinstance(result.exception, UserError):
-        assert str(result.exception).isprintable()
-        return result.exception.exit_code, str(result.exception)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.output
-
-
 def numbers(database):
     """Stored numbers of a built-in rule."""
     with contextlib.closing(sqlite3.connect(database)) as db:
@@ -87,8 +74,8 @@ def numbers(database):
 def expected(tmp_path_factory):
     """Numbers of a run without plug-ins."""
     database = tmp_path_factory.mktemp("plugins") / "clean.sqlite"
-    code, said = called(*RUN, "--rules", "sdp", "--database", database)
-    assert code == 0, said
+    ended = called([*RUN, "--rules", "sdp", "--database", database], seconds=600)
+    assert ended.code == 0, ended.said
     return numbers(database)
 
 
@@ -103,13 +90,13 @@ def test_hostile_plugins_harm_themselves_alone(expected, tmp_path, name):
 
     limits = [word for key, value in hostile.limits.items() for word in (f"--{key}-limit", value)]
     checks = ("--only", "batch", "--only", "determinism", "--json", report)
-    code, said = called("check-rule", address, *checks, *limits)
-    assert code == hostile.kit, said[-300:]
-    assert hostile.says in said
-    assert not report.exists() or json.loads(report.read_text())["passed"] is (code == FINE)
+    ended = called(["check-rule", address, *checks, *limits], seconds=600)
+    assert ended.code == hostile.kit, ended.said[-300:]
+    assert hostile.says in ended.said
+    assert not report.exists() or json.loads(report.read_text())["passed"] is (ended.code == FINE)
 
     limits = ["--group-limit" if word == "--time-limit" else word for word in limits]
-    code, said = called(*RUN, "--rules", f"sdp,{address}", "--database", database, *limits)
-    assert code == hostile.run, said[-300:]
+    ended = called([*RUN, "--rules", f"sdp,{address}", "--database", database, *limits], seconds=600)
+    assert ended.code == hostile.run, ended.said[-300:]
     if "import" not in name:
         assert numbers(database) == expected

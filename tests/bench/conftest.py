@@ -3,11 +3,13 @@
 import shutil
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from sdp_bench.bench import environment
+from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.net import stored
@@ -62,6 +64,15 @@ def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
     return plan_of(experiments, settings, nets)
 
 
+def made_up_tables(patch, rows):
+    """Replace the content of each regression set by a noisy function of three features."""
+    random = np.random.default_rng(0)
+    x = torch.from_numpy(random.standard_normal((rows, 3)))
+    y = x[:, 0].tanh() + torch.from_numpy(random.standard_normal(rows)) / 10
+    load = lambda own: RegressionTable(own.title, x, y, (f"{own.name}.txt",))  # noqa: E731
+    patch.setattr(TabularRegression, "load", load)
+
+
 def change(path, statement, values=()):
     """Change a results file behind the back of the package, as if it had been written so."""
     with closing(sqlite3.connect(path)) as db, db:
@@ -85,19 +96,23 @@ def begin(store, plan):
     )
 
 
-def run_all(path: Path, plan, groups=None):
-    """Run groups in this process and store them; returns what `frame` then gives."""
+def run_all(path, plan, groups=None, executor=None):
+    """Run groups, in this process or by an executor, and store them; returns what `frame` then gives."""
+    groups = plan.groups if groups is None else groups
     with Store(path, writing=True) as store:
         number = begin(store, plan)
         done = run.current(store, plan.groups)
-        for group in plan.groups if groups is None else groups:
-            cells = group.left(done)
-            run.store_result(store, number, group, run.run_group(group, cells), cells)
+        if executor is not None:
+            assert len(list(run.execute(groups, done, store, number, executor))) == len(groups)
+        else:
+            for group in groups:
+                cells = group.left(done)
+                run.store_result(store, number, group, run.run_group(group, cells), cells)
         store.finish_run(number, 1.0)
     return frame_of(path)
 
 
-def frame_of(path: Path):
+def frame_of(path):
     """Measurements of the newest run of a results file."""
     with Store(path) as store:
         return store.frame(store.run()).assign(key=keys)

@@ -1,5 +1,3 @@
-"""Badges: a verdict as a picture that stands alone, and as an endpoint of shields.io."""
-
 import json
 from xml.etree import ElementTree
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from sdp_bench.bench.datasets.base import ImageClassification, RegressionTable, TabularRegression
+from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.experiments import experiment, experiments
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.metrics import metric
@@ -21,7 +21,7 @@ from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.uci import group
 from sdp_bench.bench.studies.uci.stacked import Setting
-from tests.bench.conftest import make_plan
+from tests.bench.conftest import made_up_tables, make_plan
 from tests.bench.experiments import test_image_classifiers as classifiers
 from tests.bench.nets.test_image_training import TEST
 from tests.bench.studies import conftest as made
@@ -83,14 +83,9 @@ def measured(group):
 @pytest.fixture
 def made_up(monkeypatch, tmp_path):
     """Small data in the place of what would be loaded."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(60, 3, generator=generator, dtype=torch.float64)
-    y = x[:, 0].tanh() + torch.randn(60, generator=generator, dtype=torch.float64) / 10
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(group, "GRID", (Setting(1e-2, 0.0), Setting(1e-3, 1e-2)))
-    monkeypatch.setattr(
-        TabularRegression, "load", lambda self: RegressionTable(self.title, x, y, (f"{self.name}.txt",))
-    )
+    made_up_tables(monkeypatch, 60)
 
 
 QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")

@@ -1,5 +1,3 @@
-"""Files are written whole, or not at all and with one line that says why."""
-
 import errno
 import os
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Keys and seeds: equal for equal content, different for different content."""
-
 import dataclasses
 
 import pytest

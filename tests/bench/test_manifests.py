@@ -1,5 +1,3 @@
-"""Manifests of oracles: complete, and every change of an oracle is detected."""
-
 import copy
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Families of noise: laws, labels, and their text form."""
-
 import dataclasses
 import functools
 import json
@@ -20,9 +18,9 @@ from sdp_bench.bench.experiments.law_group import oracle_key
 from sdp_bench.bench.experiments.predict import predict
 from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets
+from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise, noise_of, restored, stored
+from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, noise_of, restored, stored
 from sdp_bench.bench.replay.replay import stored_measurement
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import rule_of
@@ -32,7 +30,7 @@ from tests.bench.conftest import TINY, make_plan, run_all
 
 
 @pytest.fixture
-def net() -> TrainedNet:
+def net():
     architecture = Architecture(1, "relu", 8)
     return next(iter(get_nets(architecture, Recipe(epochs=100), [0])))
 
@@ -79,7 +77,7 @@ WRITTEN = ("laplace", "uniform", "student_t:10", "mixture:0.9*1+0.1*5", "scales:
 SAMPLES = 2**16
 
 
-def filled(kind: str) -> Noise:
+def filled(kind):
     return noise_of(f"{kind}:x.npy", {"covariance": COVARIANCE, "residuals": RESIDUALS}[kind])
 
 
@@ -150,14 +148,14 @@ EXACT = {
 
 
 @functools.cache
-def drawn(text: str, sampler: str = "mc") -> np.ndarray:
+def drawn(text, sampler="mc"):
     """Of the noise around (1, 2, 3) at scale 0.5, less that and in its units."""
     law = EVERY[text].law(torch.tensor([[1.0, 2.0, 3.0]]), 0.5)
     samples = sample_outputs(nn.Flatten(), law.to(torch.float64), SAMPLES, seed=3, sampler=sampler)
     return (samples.numpy() - [1, 2, 3]) / 0.5
 
 
-def within(values: np.ndarray, exact: object, factor: float = 5.0) -> bool:
+def within(values, exact, factor=5.0):
     """Whether the mean of values is that, within some of its standard errors."""
     error = values.std(0) / math.sqrt(len(values))
     return bool((np.abs(values.mean(0) - exact) <= factor * error + 1e-12).all())
@@ -196,7 +194,7 @@ def test_images_have_scales_covariances_and_residuals_of_their_shape():
     assert torch.equal(residuals.samples, (images + 2).unsqueeze(1).expand(-1, 3, -1, -1, -1))
 
 
-def small(**options) -> Settings:
+def small(**options):
     sizes = dict.fromkeys(("iris-tv", "iris-std", "iris-noise", "iris-cauchy"), Size(1, 1))
     return TINY.but(**{"sizes": sizes, "sigmas": (0.5,), "rules": ("sdp",), **options})
 

@@ -1,5 +1,3 @@
-"""Counts of floating-point operations, against counts by hand."""
-
 import pytest
 import torch
 from torch import nn

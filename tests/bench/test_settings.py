@@ -1,5 +1,3 @@
-"""Settings: each option goes where it belongs, and what a run stores reads back, in older forms too."""
-
 import json
 
 import pandas as pd

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ class Window:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", lambda message: self.complaints.append(message.text))
 
-    def open(self, path: Path, width=1280, scheme="light", media="screen"):
+    def open(self, path, width=1280, scheme="light", media="screen"):
         """Show a file as it is on a window of some width."""
         self.asked.clear()
         self.complaints.clear()

@@ -1,5 +1,3 @@
-"""The committed results: whole, small, and at the fidelity that they are said to have."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""The page of the committed results: made once for a version, and told in one line where it cannot be."""
-
 import zipfile
 
 import pytest

@@ -1,5 +1,3 @@
-"""Measurements as a user loads them: each once, typed, described and checked."""
-
 from dataclasses import replace
 
 import pandas as pd

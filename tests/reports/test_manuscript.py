@@ -1,5 +1,3 @@
-"""Results as parts of a paper: tables and figures with the page's numbers, a document that LaTeX takes."""
-
 import re
 import shutil
 import subprocess

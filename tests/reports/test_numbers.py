@@ -1,5 +1,3 @@
-"""Lists of measurements behind the numbers of the sections beside the tables."""
-
 import math
 import re
 

@@ -1,5 +1,3 @@
-"""The scorecard: paired comparisons against direct computation, and a page that says what is known."""
-
 import html
 import json
 import math

@@ -1,5 +1,3 @@
-"""`sdp-bench advise` and `sdp_bench.advise` as a user meets them."""
-
 import re
 
 import numpy as np
@@ -8,7 +6,7 @@ import pytest
 import torch
 
 import sdp_bench
-from sdp_bench import cli
+from tests.attacks.calls import called
 
 NET = """
 import numpy
@@ -34,22 +32,15 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def advised(folder, monkeypatch, capsys):
+def advised(folder, monkeypatch):
     monkeypatch.chdir(folder)
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["sdp-bench", "advise", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out, err = capsys.readouterr()
-        return stop.value.code, out.splitlines(), err
-
-    return call
+    return lambda *arguments: called(["advise", *arguments])
 
 
 def test_each_use_and_noise_level_has_a_line_and_the_verdict_is_last(advised):
-    code, lines, err = advised("net.py:build", "--inputs", "x.npy", "--sigma", "0.0001,10")
+    code, out, err = advised("net.py:build", "--inputs", "x.npy", "--sigma", "0.0001,10")
     assert code == 0, err
+    lines = out.splitlines()
     assert lines[0].startswith("advice for net.py:build, mean over 3 inputs, 65 passes each")
     assert len(lines) == 1 + 3 * 2 + 3
     for use in ("class", "standard deviations and intervals", "whole distribution"):
@@ -77,8 +68,8 @@ def test_the_scale_of_noise_from_a_file_is_one_by_default(folder):
 
 
 def test_a_net_without_gradients_is_an_error_of_one_line(advised):
-    code, lines, err = advised("net.py:Opaque", "--inputs", "x.npy", "--sigma", "1")
-    assert (code, lines) == (2, [])
+    code, out, err = advised("net.py:Opaque", "--inputs", "x.npy", "--sigma", "1")
+    assert (code, out) == (2, "")
     assert "must be differentiable" in err.splitlines()[-1]
     assert "validate --net" in err.splitlines()[-1]
 
@@ -93,7 +84,7 @@ def test_a_net_without_gradients_is_an_error_of_one_line(advised):
     ],
 )
 def test_bad_input_is_an_error_of_one_line(advised, arguments, expected):
-    code, lines, err = advised("net.py:build", "--inputs", "x.npy", *arguments)
-    assert (code, lines) == (2, [])
+    code, out, err = advised("net.py:build", "--inputs", "x.npy", *arguments)
+    assert (code, out) == (2, "")
     assert re.search(expected, err.splitlines()[-1])
     assert "Traceback" not in err

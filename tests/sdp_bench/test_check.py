@@ -1,17 +1,13 @@
-"""The command that stops regressions: what it prints and writes, and its exit codes."""
-
 import json
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner
 
 from sdp_bench.bench import manifests
-from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate.baseline import Speed, read, write
 from sdp_bench.bench.gate.cases import Scope
-from sdp_bench.commands.gate import check
+from tests.attacks.calls import called, complaint
 from tests.bench.gate.gate_rules import few_cells, write_rule
 
 
@@ -23,13 +19,9 @@ def small(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path):
-    """Run the command on a baseline in a folder of its own."""
-
-    def command(*arguments):
-        path = tmp_path / "ci.json"
-        return CliRunner().invoke(check, ["--baseline", str(path), "--no-oracles", *map(str, arguments)])
-
-    return command
+    """Run the command on a baseline in a separate folder."""
+    words = ("check", "--baseline", tmp_path / "ci.json", "--no-oracles")
+    return lambda *arguments: called([*words, *arguments], seconds=600)
 
 
 @pytest.fixture
@@ -44,8 +36,8 @@ def mine(tmp_path, run):
     file = tmp_path / "mine.py"
     address = write_rule(file)
     result = run("--rules", f"{address},sdp", "--update", "--no-speed")
-    assert result.exit_code == 0, result.output
-    assert "has the current mine, sdp" in result.output
+    assert result.code == 0, result.said
+    assert "has the current mine, sdp" in result.said
     return file
 
 
@@ -56,9 +48,9 @@ def options(files):
 def test_unchanged_rules_pass(run, mine, tmp_path, files):
     files["badge"] = tmp_path / "out/badge.svg"
     result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", *options(files))
-    assert result.exit_code == 0
-    assert "accuracy: PASSED (2 unchanged)" in result.output
-    assert result.stdout.splitlines()[-1] == "verdict: passed"
+    assert result.code == 0
+    assert "accuracy: PASSED (2 unchanged)" in result.said
+    assert result.out.splitlines()[-1] == "verdict: passed"
     found = json.loads(files["json"].read_text())
     assert (found["exit code"], found["regressions"]) == (0, [])
     suites = ElementTree.parse(files["junit"]).getroot()
@@ -73,9 +65,9 @@ def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change, files)
     write_rule(mine, **change)
     files["badge"] = tmp_path / "badge.json"
     result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", "--seed", 1, *options(files))
-    assert result.exit_code == 1
-    assert "accuracy: CHANGED of mine" in result.output
-    verdict, kit, step = result.stdout.splitlines()[-3:]
+    assert result.code == 1
+    assert "accuracy: CHANGED of mine" in result.said
+    verdict, kit, step = result.out.splitlines()[-3:]
     assert verdict == "verdict: changed"
     assert kit.endswith(f"sdp-bench check-rule {mine}:Mine")
     assert step.endswith(f"--baseline {tmp_path / 'ci.json'} --rules {mine}:Mine --update --no-speed")
@@ -94,7 +86,7 @@ def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change, files)
 def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):
     """A baseline that knows the rule ten times as fast, and one that knows it ten times as slow."""
     path = tmp_path / "ci.json"
-    assert run("--rules", "sdp", "--update").exit_code == 0
+    assert run("--rules", "sdp", "--update").code == 0
     known = read(path)
     rule = known.rules["sdp"]
     ((net, speed),) = rule.speed.items()
@@ -105,8 +97,8 @@ def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):
         scaled = Speed(**{name: factor * value for name, value in vars(speed).items()})
         write(path, replace(known, rules={**known.rules, "sdp": replace(rule, speed={net: scaled})}))
         result = run("--rules", "sdp", "--no-accuracy")
-        assert (result.exit_code, said in result.output) == (code, True), result.output
-        assert "accuracy:" not in result.output
+        assert (result.code, said in result.said) == (code, True), result.said
+        assert "accuracy:" not in result.said
 
 
 def test_a_rule_that_fails_ends_in_three(run, mine):
@@ -114,29 +106,26 @@ def test_a_rule_that_fails_ends_in_three(run, mine):
         "class Mine:\n    name = 'mine'\n    def propagate(self, net, x):\n        return 1 / 0\n"
     )
     result = run("--rules", f"{mine}:Mine,sdp", "--no-speed")
-    assert result.exit_code == 3
-    assert "ZeroDivisionError: division by zero" in result.output
-    assert "1 unchanged" in result.output
-    verdict, step = result.stdout.splitlines()[-2:]
+    assert result.code == 3
+    assert "ZeroDivisionError: division by zero" in result.said
+    assert "1 unchanged" in result.said
+    verdict, step = result.out.splitlines()[-2:]
     assert verdict == "verdict: failed to run"
     assert step.endswith(f"sdp-bench check-rule {mine}:Mine")
     refused = run("--rules", f"{mine}:Mine", "--update")
-    assert isinstance(refused.exception, RunFailedError)
-    assert "no baseline is written" in str(refused.exception)
+    assert (refused.code, "no baseline is written" in refused.err) == (3, True)
 
 
 def test_a_rule_that_is_not_in_the_baseline_is_bad_input_unless_allowed(run, mine):
     refused = run("--rules", "sdp,unscented", "--no-speed")
-    assert isinstance(refused.exception, UserError)
-    assert refused.exception.exit_code == 2
-    assert "accept it with --rules unscented --update" in str(refused.exception)
-    assert "nonesuch" in str(run("--rules", "nonesuch").exception)
+    assert (refused.code, "accept it with --rules unscented --update" in refused.err) == (2, True)
+    assert "nonesuch" in run("--rules", "nonesuch").err
     allowed = run("--rules", "sdp,unscented", "--no-speed", "--allow-new")
-    assert allowed.exit_code == 0
-    assert "unscented: not in the baseline; not compared; --update adds it" in allowed.output
+    assert allowed.code == 0
+    assert "unscented: not in the baseline; not compared; --update adds it" in allowed.said
     nothing = run("--rules", "unscented", "--no-speed", "--allow-new")
-    assert nothing.exit_code == 3
-    assert "verdict: nothing compared" in nothing.stdout
+    assert nothing.code == 3
+    assert "verdict: nothing compared" in nothing.out
 
 
 def test_infinite_numbers_are_written_as_text(run, mine, files):
@@ -162,22 +151,20 @@ def test_infinite_numbers_are_written_as_text(run, mine, files):
 def test_bad_input_is_one_line(run, tmp_path, arguments, content, message):
     if content is not None:
         (tmp_path / "ci.json").write_text(content)
-    result = run(*arguments)
-    assert isinstance(result.exception, UserError)
-    assert result.exception.exit_code == 2
-    assert message in str(result.exception)
-    assert "\n" not in str(result.exception)
+    code, out, err = run(*arguments)
+    assert complaint(code, out, err, (2,)) == ""
+    assert message in err
 
 
 def test_an_oracle_that_drifted_fails_the_check(mine, tmp_path, monkeypatch):
     def outcome(*problems, options=()):
         monkeypatch.setattr(manifests, "verify", lambda *_, **__: ({"one": list(problems)}, ""))
-        words = ["--baseline", str(tmp_path / "ci.json"), "--rules", f"{mine}:Mine", "--no-speed", *options]
-        return CliRunner().invoke(check, words)
+        words = ["--baseline", tmp_path / "ci.json", "--rules", f"{mine}:Mine", "--no-speed", *options]
+        return called(["check", *words], seconds=600)
 
-    assert outcome().exit_code == 0
+    assert outcome().code == 0
     drifted = outcome("mean: off by 3 sd")
-    assert drifted.exit_code == 1
-    assert "off by 3 sd" in drifted.output
-    assert "oracle: CHANGED" in drifted.output
-    assert outcome("mean: off by 3 sd", options=["--no-oracles"]).exit_code == 0
+    assert drifted.code == 1
+    assert "off by 3 sd" in drifted.said
+    assert "oracle: CHANGED" in drifted.said
+    assert outcome("mean: off by 3 sd", options=["--no-oracles"]).code == 0

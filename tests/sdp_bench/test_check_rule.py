@@ -1,5 +1,3 @@
-"""The command that checks a rule: what it says, and its exit codes."""
-
 import json
 
 import pytest

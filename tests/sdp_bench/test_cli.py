@@ -201,7 +201,7 @@ def _start(folder, *words):
     )
 
 
-def _wait_for_groups(path: Path, count: int) -> None:
+def _wait_for_groups(path, count):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if path.exists() and path.stat().st_size:

@@ -1,22 +1,16 @@
-"""Options of a command in a TOML file: the same values as on the command line, which wins over it."""
-
 import click
 import pytest
 
 from sdp_bench import cli
 from sdp_bench.bench.errors import UserError
 from sdp_bench.commands.config import Config
-from tests.attacks.calls import called, complaint, leaves
+from tests.attacks.calls import called, complaint, leaves, parsed
 
 CONFIGURED = {
     path[0]: command
     for path, command in leaves(cli.cli)
     if any(isinstance(param, Config) for param in command.params)
 }
-
-
-def parsed(name, *words):
-    return CONFIGURED[name].make_context(name, list(words))
 
 
 @pytest.fixture
@@ -46,12 +40,12 @@ def file(tmp_path):
     ],
 )
 def test_a_file_says_what_the_command_line_says(name, words, text, file):
-    assert parsed(name, "--config", file(text)).params == parsed(name, *words).params
+    assert parsed([name, "--config", file(text)]).params == parsed([name, *words]).params
 
 
 def test_the_command_line_wins(file):
     path = file('experiments = ["iris-tv"]\nsigma = [1, 2]\nsamples = 10\nslow-rules = true')
-    found = parsed("run", "iris-w1", "--config", path, "--sigma", "3", "--no-slow-rules").params
+    found = parsed(["run", "iris-w1", "--config", path, "--sigma", "3", "--no-slow-rules"]).params
     assert found["names"] == ("iris-w1",)
     assert (found["sigmas"], found["samples"], found["slow_rules"]) == ((3.0,), 10, False)
 
@@ -66,7 +60,7 @@ def test_the_command_line_wins(file):
     ],
 )
 def test_it_wins_over_what_goes_with_it_in_no_call(name, words, text, left, file):
-    found = parsed(name, "--config", file(text), *words).params
+    found = parsed([name, "--config", file(text), *words]).params
     assert {key: found[key] for key in left} == left
 
 
@@ -79,7 +73,7 @@ def test_a_value_of_the_wrong_kind_is_told_with_its_file_and_key_whatever_the_ke
     for key in [*keys, *option.arguments]:
         path = file(f"{key} = {value}")
         with pytest.raises(UserError) as error:
-            parsed(name, "--config", path)
+            parsed([name, "--config", path])
         assert str(error.value).startswith(f"{path}: {key}: ")
         assert "\n" not in str(error.value)
 

@@ -1,5 +1,3 @@
-"""What there is to run: `list` says all of it without what measures, and an invalid file is one line."""
-
 import sdp_ref
 from sdp_bench.bench.datasets import names
 from sdp_bench.bench.datasets.base import Dataset

@@ -1,5 +1,3 @@
-"""What a notebook is offered: its own rules and nets validated, as the command does it from files."""
-
 import contextlib
 import io
 import json

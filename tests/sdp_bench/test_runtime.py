@@ -1,9 +1,5 @@
-"""The command that times rules: its table."""
-
-from click.testing import CliRunner
-
 from sdp_bench.bench.runtime import table
-from sdp_bench.commands.run import runtime
+from tests.attacks.calls import called
 
 
 def test_a_table_keeps_the_nets_that_were_not_timed_again(tmp_path, monkeypatch):
@@ -11,8 +7,8 @@ def test_a_table_keeps_the_nets_that_were_not_timed_again(tmp_path, monkeypatch)
     monkeypatch.setitem(table.PRESETS, "other", table.Preset(2, 1, ("mlp-1x20", "mlp-1x30"), ("forward",)))
     path = tmp_path / "runtime.csv"
     for preset in ("one", "other"):
-        result = CliRunner().invoke(runtime, ["--preset", preset, "--runtime", str(path)])
-        assert result.exit_code == 0, result.output
+        ended = called(["runtime", "--preset", preset, "--runtime", path])
+        assert ended.code == 0, ended.said
     batches = {row.architecture: row.batch for row in table.load(path)}
     assert batches == {"mlp-1x10": 1, "mlp-1x20": 2, "mlp-1x30": 2}
 
@@ -20,14 +16,12 @@ def test_a_table_keeps_the_nets_that_were_not_timed_again(tmp_path, monkeypatch)
 def test_a_file_that_is_no_table_is_refused_before_anything_is_timed_and_stays(tmp_path):
     path = tmp_path / "runtime.csv"
     path.write_text("a,b\n1,2\n")
-    result = CliRunner().invoke(runtime, ["--preset", "smoke", "--runtime", str(path)])
-    assert "cannot read the runtime table" in str(result.exception)
+    assert "cannot read the runtime table" in called(["runtime", "--preset", "smoke", "--runtime", path]).err
     assert path.read_text() == "a,b\n1,2\n"
 
 
 def test_timings_survive_an_error_at_a_later_net(tmp_path, monkeypatch):
     monkeypatch.setitem(table.PRESETS, "broken", table.Preset(1, 1, ("mlp-1x10", "no-net"), ("forward",)))
     path = tmp_path / "runtime.csv"
-    result = CliRunner().invoke(runtime, ["--preset", "broken", "--runtime", str(path)])
-    assert "no-net" in str(result.exception)
+    assert "no-net" in called(["runtime", "--preset", "broken", "--runtime", path]).err
     assert {row.architecture for row in table.load(path)} == {"mlp-1x10"}

@@ -1,5 +1,3 @@
-"""Code that came with a file of results is not run by any command, unless it is trusted."""
-
 import contextlib
 import sqlite3
 import subprocess

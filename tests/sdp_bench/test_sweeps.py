@@ -1,5 +1,3 @@
-"""Lists in braces in the place of a parameter's value: a rule with each of them."""
-
 import pytest
 
 from sdp_bench import cli

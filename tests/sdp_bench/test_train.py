@@ -1,5 +1,3 @@
-"""The command that trains classifiers: what it says, and its exit codes."""
-
 import dataclasses
 
 import pytest

@@ -1,5 +1,3 @@
-"""`sdp-bench validate` as a user meets it: what it leaves behind, its exit codes, and what it refuses."""
-
 import re
 from dataclasses import replace
 
@@ -16,6 +14,9 @@ from tests.attacks.calls import called
 
 RULES = '''
 import time
+
+import torch
+from torch import distributions as td
 
 import sdp_ref as sr
 
@@ -64,13 +65,42 @@ class Refusing(Good):
 class Starting(Good):
     def __init__(self):
         raise ValueError("not today")
+
+
+class Base:
+    def propagate(self, net, x):
+        law = sr.propagate(net, x, "sdp")
+        return self.law(law.mean, law.variance.sqrt())
+
+
+class Mixed(Base):
+    name = "mixed"
+
+    def law(self, mean, deviation):
+        two = td.Normal(torch.stack([mean, mean + deviation], 1), torch.stack([deviation, deviation], 1))
+        weights = td.Categorical(torch.full((len(mean), 2), 0.5, dtype=mean.dtype))
+        return td.MixtureSameFamily(weights, td.Independent(two, 1))
+
+
+class Quantiles(Base):
+    name = "quantiles"
+
+    def law(self, mean, deviation):
+        levels = torch.linspace(0.01, 0.99, 99).to(mean)
+        steps = torch.special.ndtri(levels)[None, :, None]
+        return sr.Quantiles(levels, mean.unsqueeze(1) + deviation.unsqueeze(1) * steps)
 '''
 
-TINY = (
-    *("--preset", "smoke", "--depth", "1", "--sigma", "1", "--samples", "20000", "--jobs", "1"),
-    *("--w1-points", "100", "--rules", "sdp,monte_carlo:samples=10,monte_carlo:samples=100"),
-    *("--database", "v.sqlite", "--output", "card"),
-)
+
+def tiny(depth, rules):
+    """The options of a run of seconds."""
+    return (
+        *("--preset", "smoke", "--depth", depth, "--sigma", "1", "--samples", "20000", "--jobs", "1"),
+        *("--w1-points", "100", "--rules", rules, "--database", "v.sqlite", "--output", "card"),
+    )
+
+
+TINY = tiny(1, "sdp,monte_carlo:samples=10,monte_carlo:samples=100")
 
 
 @pytest.fixture
@@ -249,3 +279,15 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     assert judged.startswith("verdict: good was not checked; statistically tied with SDP")
     assert chosen.startswith("verdict: for nets.py:build, ")
     assert "good compared with other rules" in (tmp_path / "card" / "index.html").read_text()
+
+
+def test_rules_of_every_law_are_measured_and_told_once_what_they_lack(call, tmp_path):
+    words = (*tiny(4, "sdp"), "--no-conformance", "--experiment", "iris-scores")
+    code, out, err = call("theirs.py:Mixed", "theirs.py:Quantiles", *words)
+    assert code == 0, err
+    assert "failed" not in out + err
+    (told,) = [line for line in err.splitlines() if line.startswith("not defined: ")]
+    reason = "all outputs together are needed, of which a law of quantiles of single outputs says nothing"
+    assert reason in told
+    assert out.count(reason) == 1  # of the rule's own lines
+    assert "Not defined for the laws" in (tmp_path / "card" / "index.html").read_text(encoding="utf-8")

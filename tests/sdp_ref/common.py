@@ -25,12 +25,13 @@ def mlp(*widths, activation=nn.ReLU, seed=0, dtype=torch.float64):
 
 
 def seeded(net, seed=0):
-    """The net in float64 and evaluation mode, with random parameters and statistics."""
+    """The net in float64 and evaluation mode, with random parameters (scaled by fan-in) and statistics."""
     generator = torch.Generator().manual_seed(seed)
     net = net.double().eval()
     for name, tensor in net.state_dict().items():
         if tensor.is_floating_point():
-            tensor.copy_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64) / 2)
+            fan = max(1, tensor[0].numel())
+            tensor.copy_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64) / math.sqrt(fan))
             if "running_var" in name:
                 tensor.square_().add_(0.1)
     return net

@@ -12,8 +12,6 @@ Ops of several components: tensor rules of Gauss and Hermite (exact where the mo
 polynomials), quadratures of two variables for maxima, and the distribution function for the largest of some.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
@@ -314,7 +312,7 @@ def op_rows(name):
     return rows
 
 
-def make_ops() -> None:
+def make_ops():
     names = [*SMOOTH, "maximum", "minimum", "largest"]
     text = ",\n".join(
         f' "{name}": [\n' + ",\n".join("  " + json.dumps(r) for r in op_rows(name)) + "\n ]" for name in names
@@ -322,7 +320,7 @@ def make_ops() -> None:
     OPS.write_text("{\n" + text + "\n}\n")
 
 
-def main() -> None:
+def main():
     make_ops()
     tables = []
     for name in FAST:

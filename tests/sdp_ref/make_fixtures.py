@@ -8,8 +8,6 @@ form; of sigmoid, SiLU and tanh a two-dimensional composite quadrature in double
 relative to the input's scale: mean / s, variance and covariance / (s_i s_j).
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
@@ -32,7 +30,7 @@ mp.mp.dps = DIGITS
 
 
 @functools.cache
-def legendre(points: int) -> list[tuple[mp.mpf, mp.mpf]]:
+def legendre(points):
     """Nodes and weights in the current precision."""
     rule = []
     for guess in np.polynomial.legendre.leggauss(points)[0]:
@@ -108,7 +106,7 @@ FUNCTIONS = {
 }
 
 
-def one_dimensional(name: str) -> list[list[float]]:
+def one_dimensional(name):
     """Rows: mean, std, E f, Var f (absolute)."""
     f = FUNCTIONS[name]
     rows = []
@@ -125,7 +123,7 @@ def one_dimensional(name: str) -> list[list[float]]:
     return rows
 
 
-def conditional_mean(name: str, m, s):
+def conditional_mean(name, m, s):
     """E f(m + s Z)."""
     if name == "relu":
         return max(m, mp.mpf(0)) if s == 0 else m * mp.ncdf(m / s) + s * mp.npdf(m / s)
@@ -133,7 +131,7 @@ def conditional_mean(name: str, m, s):
     return m * mp.ncdf(m / tau) + s * s / tau * mp.npdf(m / tau)
 
 
-def covariance(name: str, h: float, k: float, s1: float, s2: float, rho: float) -> float:
+def covariance(name, h, k, s1, s2, rho):
     m1, m2, a, b, r = mp.mpf(h * s1), mp.mpf(k * s2), mp.mpf(s1), mp.mpf(s2), mp.mpf(rho)
     rest = b * mp.sqrt(1 - r * r)
     f = FUNCTIONS[name]
@@ -153,7 +151,7 @@ def covariance(name: str, h: float, k: float, s1: float, s2: float, rho: float) 
     return float((exy - ex * ey) / (a * b))
 
 
-def cases(seed: int, count: int, *, scales: bool) -> list[tuple[float, float, float, float, float]]:
+def cases(seed, count, *, scales):
     """Adversarial pairs: equal and nearly equal h near abs(rho) = 1, mixed scales, both signs."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -173,14 +171,14 @@ def cases(seed: int, count: int, *, scales: bool) -> list[tuple[float, float, fl
     return [row if scales else (row[0], row[1], 1.0, 1.0, row[4]) for row in rows]
 
 
-def write(name: str, rows: list[list[float]], columns: str, method: str) -> None:
+def write(name, rows, columns, method):
     text = ",\n".join(json.dumps(row) for row in rows)
     head = json.dumps({"columns": columns.split(), "method": method})[1:-1]
     (FIXTURES / f"{name}.json").write_text(f'{{{head},\n"rows": [\n{text}\n]}}\n')
     print(name, len(rows), "rows", flush=True)
 
 
-def main() -> None:
+def main():
     FIXTURES.mkdir(exist_ok=True)
     digits = f"mpmath {DIGITS} digits, composite Gauss-Legendre of the definition"
     for name in FUNCTIONS:

@@ -1,5 +1,3 @@
-"""Advice on linearisation: known curvature, sample sizes by simulation, and the committed calibration."""
-
 import math
 from pathlib import Path
 

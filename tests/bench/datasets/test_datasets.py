@@ -1,5 +1,3 @@
-"""Data sets: the publishers' formats, checked by hash, from a folder or a server; parts are told."""
-
 import functools
 import gzip
 import hashlib

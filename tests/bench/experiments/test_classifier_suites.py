@@ -1,5 +1,3 @@
-"""Suites about attention, convolution and recurrence: what they plan, and a number worked out beside them."""
-
 import pytest
 import torch
 

@@ -1,12 +1,7 @@
-"""What a run may be asked for: experiments with and without an oracle together, and what is left out said."""
-
 import dataclasses
 
-import numpy as np
 import pytest
-import torch
 
-from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import chosen, experiment, preset
@@ -17,18 +12,14 @@ from sdp_bench.bench.results.record import Failure, LeftOut
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.studies.uci import EXPERIMENT
-from tests.bench.conftest import TINY, make_plan
+from tests.bench.conftest import TINY, made_up_tables, make_plan
 
 SETTINGS = TINY.but(nets=2, datasets=("yacht", "boston"))
 
 
 @pytest.fixture
 def _sets(monkeypatch):
-    random = np.random.default_rng(0)
-    x, y = (torch.from_numpy(random.standard_normal(shape)) for shape in ((60, 3), 60))
-    monkeypatch.setattr(
-        TabularRegression, "load", lambda self: RegressionTable(self.title, x, y, (self.name,))
-    )
+    made_up_tables(monkeypatch, 60)
 
 
 class WithoutData(ReplicateExperiment):

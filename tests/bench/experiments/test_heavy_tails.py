@@ -1,5 +1,3 @@
-"""The suite with Cauchy noise, and what is refused where no moments are."""
-
 import dataclasses
 import math
 

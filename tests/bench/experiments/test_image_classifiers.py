@@ -1,5 +1,3 @@
-"""Experiments on image classifiers: expanded, run, kept, replayed and shown like those about plain nets."""
-
 import dataclasses
 from dataclasses import asdict
 

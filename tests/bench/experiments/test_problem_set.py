@@ -1,5 +1,3 @@
-"""The frozen problem set: its files never change, each truth was admitted, and it runs as an experiment."""
-
 import functools
 import shutil
 

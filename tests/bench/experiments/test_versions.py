@@ -1,5 +1,3 @@
-"""Versions that measurements rest on: what raises them, and what is measured again."""
-
 import pytest
 
 import sdp_ref
@@ -8,22 +6,9 @@ from sdp_bench.bench.metrics import metrics
 from sdp_bench.bench.rules import resolve, rule_of
 from sdp_ref.rules import DVIA, SDP
 from tests.bench.conftest import TINY, make_plan, run_all
+from tests.project import ROOT
 
-WIDER = """
-from dataclasses import dataclass
-import sdp_ref as sr
-
-@dataclass(frozen=True)
-class Wider(sr.Rule):
-    name = "wider"
-    factor: float = {factor}
-
-    def prepare(self, net):
-        def propagate(x):
-            law = sr.propagate(net, x, rule="sdp")
-            return sr.Gaussian(law.mean, self.factor * law.covariance)
-        return propagate
-"""
+TEMPLATE = (ROOT / "docs/examples/template.py").read_text(encoding="utf-8")
 
 
 def test_the_text_names_rule_metric_and_oracle(monkeypatch):
@@ -50,18 +35,18 @@ def test_the_version_of_a_wrapped_rule_counts(monkeypatch):
 
 def test_a_plug_in_whose_source_changes_is_measured_again(tmp_path):
     def measured(factor):
-        path = tmp_path / "wider.py"
-        path.write_text(WIDER.format(factor=factor))
-        _, (plugin,) = resolve([f"{path}:Wider"])
-        settings = TINY.but(rules=("sdp", "wider"), plugins=(plugin,), nets=1, sigmas=(10.0,))
+        path = tmp_path / "mine.py"
+        path.write_text(TEMPLATE.replace("inflation: float = 1.0", f"inflation: float = {factor}"))
+        _, (plugin,) = resolve([f"{path}:MyRule"])
+        settings = TINY.but(rules=("sdp", "my_rule"), plugins=(plugin,), nets=1, sigmas=(10.0,))
         return plugin.version, run_all(tmp_path / "r.sqlite", make_plan(settings, ["iris-std"]))
 
     first, before = measured(2.0)
     assert measured(2.0)[1].run.eq(1).all()
     second, after = measured(3.0)
     assert first != second
-    assert set(after.run[after.rule == "wider"]) == {3}
+    assert set(after.run[after.rule == "my_rule"]) == {3}
     assert set(after.run[after.rule == "sdp"]) == {1}
     expected = f"rule {second}, metric 1, oracle 1"
-    assert set(after.fingerprint[after.rule == "wider"]) == {expected}
-    assert not after.value[after.rule == "wider"].equals(before.value[before.rule == "wider"])
+    assert set(after.fingerprint[after.rule == "my_rule"]) == {expected}
+    assert not after.value[after.rule == "my_rule"].equals(before.value[before.rule == "my_rule"])

@@ -1,5 +1,3 @@
-"""The gate: changes that it must detect, changes that it must accept, and its error rates."""
-
 import json
 import math
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Probes: cases of the gate in which only predictions are compared."""
-
 import math
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Sampling rules with faults: with the baseline's seeds and with others, in cells and in probes."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Metrics: one parser of their specs, and what each says of itself."""
-
 import dataclasses
 import itertools
 import re

@@ -1,5 +1,3 @@
-"""Precision of oracles: where float32 suffices."""
-
 import copy
 from dataclasses import replace
 

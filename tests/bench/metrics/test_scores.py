@@ -1,5 +1,3 @@
-"""What metrics ask of a law of any family, and the floor of a prediction that is made of draws."""
-
 import math
 
 import pytest

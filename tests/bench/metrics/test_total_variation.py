@@ -1,5 +1,3 @@
-"""Total variation along principal axes and of single outputs."""
-
 import numpy as np
 import pytest
 import torch

@@ -1,5 +1,3 @@
-"""Classifiers that come with the package: they are whole, small, and as accurate as they say."""
-
 import pytest
 import torch
 

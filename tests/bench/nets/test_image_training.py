@@ -1,5 +1,3 @@
-"""Training of classifiers: repeatable, resumed to the same bits, cached, told in one line when not."""
-
 import dataclasses
 import math
 

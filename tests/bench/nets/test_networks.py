@@ -1,5 +1,3 @@
-"""Nets: the published sizes, torchvision's names, weights decided by the seed alone."""
-
 import pytest
 import torch
 from torch import fx

@@ -1,5 +1,3 @@
-"""What training keeps on disk: read back, put aside where damaged, gone on from."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""Training: seeded, independent between seeds, cached whole, known by the digest of the weights."""
-
 import dataclasses
 
 import pytest

@@ -1,5 +1,3 @@
-"""Other people's packages as rules: what they give is what ours give, as far as they compute the same."""
-
 import itertools
 import tomllib
 from dataclasses import dataclass

@@ -1,5 +1,3 @@
-"""Modules of a user's own: all that are imported are found, and run without meeting others of their names."""
-
 import dataclasses
 import functools
 import json
@@ -18,8 +16,6 @@ from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.rules import find
 
 RULE = """
-from __future__ import annotations
-
 import json
 import sdp_ref as sr
 import torch
@@ -193,11 +189,8 @@ def test_modules_of_a_package(tmp_path, monkeypatch, place):
     assert changed.version != plugin.version
     shutil.rmtree(tmp_path / "theirs_pkg")
     (tmp_path / "theirs_late.py").unlink()
-    executor = LocalProcesses(1, 1)
-    try:
+    with LocalProcesses(1, 1) as executor:
         assert executor.submit(effect_of, plugin).result() == pytest.approx((4.0, 2.0), rel=1e-5)
-    finally:
-        executor.shutdown()
 
 
 def test_modules_of_an_own_net_count_and_are_shipped(tmp_path):

@@ -1,5 +1,3 @@
-"""Rules from outside: found by address, run in other processes, known by their code."""
-
 import importlib.metadata
 import sys
 
@@ -14,10 +12,9 @@ from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.plugins.plugin import ENTRY_POINTS
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import find
-from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import traits_of
 from sdp_ref import registry
-from tests.bench.conftest import TINY, begin, make_plan
+from tests.bench.conftest import TINY, make_plan, run_all
 
 SOURCE = '''
 import sys
@@ -230,16 +227,10 @@ def test_workers_run_it_without_the_file(file, tmp_path):
     assert settings.rules == ("sdp", "wider", "plain", "noisy")
     plan = make_plan(settings, ["iris-std"])
     file.unlink()
-    executor = LocalProcesses(2, 1)
-    try:
-        with Store(tmp_path / "r.sqlite", writing=True) as store:
-            number = begin(store, plan)
-            done = run.current(store, plan.groups)
-            results = [result for _, result in run.execute(plan.groups, done, store, number, executor)]
-            frame = store.frame(store.run(number))
-    finally:
-        executor.shutdown()
-    assert not any(result.failures for result in results)
+    with LocalProcesses(2, 1) as executor:
+        frame = run_all(tmp_path / "r.sqlite", plan, executor=executor)
+    with Store(tmp_path / "r.sqlite") as store:
+        assert store.failures(store.run()).empty
     values = frame[frame.metric == "std_ratio"].pivot_table("value", ["unit", "component"], "rule")
     assert values["plain"].tolist() == values["sdp"].tolist()
     assert (values["wider"] / values["sdp"]).tolist() == pytest.approx([2**0.5] * len(values))

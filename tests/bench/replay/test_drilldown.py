@@ -1,5 +1,3 @@
-"""Drill-downs into stored measurements."""
-
 import shutil
 
 import pytest
@@ -10,8 +8,7 @@ from sdp_bench.bench.replay.drilldown import drill, rule_errors, true_moments
 from sdp_bench.bench.replay.replay import stored_measurement
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
-from sdp_ref.graph.trace import Net
-from sdp_ref.laws import Cauchy, Gaussian, Law
+from sdp_ref.laws import Cauchy, Gaussian
 from sdp_ref.rules import SDP
 from tests.bench.conftest import TINY, change, make_plan, run_all
 
@@ -59,7 +56,7 @@ class Grumpy:
 
     name = "grumpy"
 
-    def propagate(self, net: Net, x: Law) -> Law:
+    def propagate(self, net, x):
         outputs = net(x.location)
         if outputs.shape[1] == TINY.design.width:
             raise ValueError("too many units")

@@ -1,14 +1,15 @@
 import copy
+import functools
 import itertools
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import sdp_ref
 from sdp_bench import oracles
-from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer, halves
+from sdp_bench.bench.replay.error_by_layer import error_by_layer, halves
 from sdp_bench.bench.replay.layers import (
     BLOCKS,
     Gaussians,
@@ -20,33 +21,27 @@ from sdp_bench.bench.replay.layers import (
     squared_distance,
 )
 from sdp_bench.oracles.moments.moments import Moments
-from sdp_ref.laws import DiagonalGaussian, Law
+from sdp_ref.laws import DiagonalGaussian
+from tests.sdp_ref.common import mlp
 
 X = DiagonalGaussian(torch.tensor([[0.3, -1.2, 0.8]]), torch.tensor([[0.5, 2.0, 1.0]]))
 SAMPLES = 2**16
+chain = functools.partial(mlp, seed=3, dtype=torch.float32)
 
 
-def chain(*widths: int, activation: type[nn.Module] = nn.ReLU, seed: int = 3) -> nn.Sequential:
-    torch.manual_seed(seed)
-    layers: list[nn.Module] = []
-    for n, m in itertools.pairwise(widths):
-        layers += [nn.Linear(n, m), activation()]
-    return nn.Sequential(*layers[:-1]).eval()
-
-
-def squared(a: Laws, b: Laws) -> Tensor:
+def squared(a, b):
     return squared_distance(Gaussians.of(a), Gaussians.of(b))
 
 
-def moments_of(law: Law) -> Laws:
+def moments_of(law):
     return Laws(law.mean.detach(), law.covariance.detach())  # type: ignore[attr-defined]
 
 
-def w2(a: Laws, b: Laws) -> float:
+def w2(a, b):
     return float(squared(a, b).sum().sqrt())
 
 
-def of_rule(net: nn.Module, rule: str, samples: int = SAMPLES, **parameters: int) -> ErrorByLayer:
+def of_rule(net, rule, samples=SAMPLES, **parameters):
     layer_moments = sample_layers(layers_of(net, X.location), X, samples, seed=1)
     double = layers_of(net.double(), X.location)
     wide = X.to(dtype=torch.float64)
@@ -59,7 +54,7 @@ def of_rule(net: nn.Module, rule: str, samples: int = SAMPLES, **parameters: int
 
 
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
-def test_moments_of_layers_are_those_of_the_oracles_samples(sampler: str) -> None:
+def test_moments_of_layers_are_those_of_the_oracles_samples(sampler):
     net, samples = chain(3, 7, 5, 2), 20_011  # no multiple of the number of blocks
     layer_moments = sample_layers(layers_of(net, X.location), X, samples, seed=4, sampler=sampler)
     for place, layer in enumerate(range(1, len(net) + 1), start=1):
@@ -74,7 +69,7 @@ def test_moments_of_layers_are_those_of_the_oracles_samples(sampler: str) -> Non
         np.testing.assert_allclose(found.block_covariances, blocks.block_covariances, rtol=1e-4, atol=1e-5)
 
 
-def test_standard_errors_cover_the_exact_moments_of_a_linear_layer() -> None:
+def test_standard_errors_cover_the_exact_moments_of_a_linear_layer():
     net = chain(3, 4)
     weight = net[0].weight.detach().double()
     exact_mean = (net[0](X.mean)[0]).detach().double().numpy()
@@ -85,13 +80,13 @@ def test_standard_errors_cover_the_exact_moments_of_a_linear_layer() -> None:
     assert (np.abs(moments.mean - exact_mean) < 5 * np.sqrt(np.diag(exact) / SAMPLES)).all()
 
 
-def test_the_net_is_cut_where_everything_is_one_value() -> None:
+def test_the_net_is_cut_where_everything_is_one_value():
     class Residual(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.first, self.inner, self.last = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             y = self.first(x)
             return self.last(y + torch.relu(self.inner(y)))
 
@@ -105,13 +100,13 @@ def test_the_net_is_cut_where_everything_is_one_value() -> None:
     torch.testing.assert_close(merged(parts)(x), net(x))
 
 
-def test_a_residual_block_without_a_formula_is_referred_to_samples() -> None:
+def test_a_residual_block_without_a_formula_is_referred_to_samples():
     class Skip(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.inner = nn.Linear(3, 3)
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return x + torch.relu(self.inner(x))
 
     torch.manual_seed(0)
@@ -126,7 +121,7 @@ def test_a_residual_block_without_a_formula_is_referred_to_samples() -> None:
 
 @pytest.mark.rounding
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU])
-def test_moment_matching_has_no_rule_error(activation: type[nn.Module]) -> None:
+def test_moment_matching_has_no_rule_error(activation):
     found = of_rule(chain(3, 12, 12, 2, activation=activation), "moment_matching")
     assert max(layer.rule.value for layer in found.layers) < 1e-6
     assert max(found.spread.formula) < 1e-6
@@ -134,14 +129,13 @@ def test_moment_matching_has_no_rule_error(activation: type[nn.Module]) -> None:
     assert found.spread.total.value > found.spread.total.floor95  # closure at the second activation
 
 
-def test_an_affine_net_has_no_closure_error() -> None:
-    net = nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 4), nn.Linear(4, 2)).eval()
-    found = of_rule(net, "sdp")
+def test_an_affine_net_has_no_closure_error():
+    found = of_rule(chain(3, 6, 4, 2, activation=nn.Identity, seed=10), "sdp")
     assert all(layer.closure.indistinguishable and layer.total.indistinguishable for layer in found.layers)
     assert max(layer.rule.value for layer in found.layers) < 1e-6
 
 
-def test_with_one_hidden_layer_all_error_is_the_rules_own() -> None:
+def test_with_one_hidden_layer_all_error_is_the_rules_own():
     found = of_rule(chain(3, 16, 2), "sdp")
     assert all(layer.closure.value < 2 * layer.total.floor95 for layer in found.layers)
     assert found.layers[1].rule.value > 0.05  # the linearised ReLU
@@ -151,9 +145,8 @@ def test_with_one_hidden_layer_all_error_is_the_rules_own() -> None:
     )
 
 
-def test_a_marginal_rule_errs_by_the_covariances_it_drops() -> None:
-    net = nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 2)).eval()
-    found = of_rule(net, "marginal_moment_matching")
+def test_a_marginal_rule_errs_by_the_covariances_it_drops():
+    found = of_rule(chain(3, 6, 2, activation=nn.Identity), "marginal_moment_matching")
     assert max(found.spread.formula) < 1e-6
     assert found.spread.dropped[0] > 0.05
     for layer in found.layers:
@@ -163,20 +156,20 @@ def test_a_marginal_rule_errs_by_the_covariances_it_drops() -> None:
 
 
 @pytest.mark.parametrize("rule", ["marginal_sdp", "unscented"])
-def test_what_enters_is_no_less_than_the_total(rule: str) -> None:
+def test_what_enters_is_no_less_than_the_total(rule):
     found = of_rule(chain(3, 10, 10, 2), rule, samples=2**14)
     for output in (found.spread, found.whitened):
         assert output.sum_of_parts >= output.total.value - 1e-9
 
 
-def test_closure_at_the_output_is_between_true_laws_carried_on() -> None:
+def test_closure_at_the_output_is_between_true_laws_carried_on():
     net = chain(3, 8, 8, 2)
     found = of_rule(net, "sdp", samples=2**13).spread.closure
     double, wide = layers_of(net, X.location), X.to(dtype=torch.float64)
     layer_moments = sample_layers(layers_of(copy.deepcopy(net).float(), X.location), X, 2**13, seed=1)
     truths = [moments_of(wide), *map(Laws.true, layer_moments.moments[1:])]
 
-    def carried(start: int, laws: Laws) -> Laws:
+    def carried(start, laws):
         for place in range(start, len(double)):
             laws = moments_after(double[place], laws, layer_moments.shapes[place], seed=0)
         return laws
@@ -190,7 +183,7 @@ def test_closure_at_the_output_is_between_true_laws_carried_on() -> None:
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
 
-def test_distances_of_known_pairs() -> None:
+def test_distances_of_known_pairs():
     eye = torch.eye(3, dtype=torch.float64)[None]
     zero, one = torch.zeros(1, 3, dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
     mean, spread = squared(Laws(one, 4 * eye), Laws(zero, eye))[:, 0]
@@ -209,7 +202,7 @@ def test_distances_of_known_pairs() -> None:
     assert float(relative.sqrt()) < 1e-6
 
 
-def test_the_floor_is_what_an_exact_law_shows() -> None:
+def test_the_floor_is_what_an_exact_law_shows():
     net = chain(3, 5, 2)
     layers, exact = (
         layers_of(net, X.location),
@@ -225,7 +218,7 @@ def test_the_floor_is_what_an_exact_law_shows() -> None:
     assert np.mean(noises) == pytest.approx(np.mean(distances), rel=0.25)
 
 
-def test_nets_that_are_too_wide_are_refused_in_a_line() -> None:
+def test_nets_that_are_too_wide_are_refused_in_a_line():
     net = nn.Sequential(nn.Linear(3, 4000), nn.ReLU(), nn.Linear(4000, 2)).eval()
     with pytest.raises(ValueError, match=r"4,000 units.*more than 2\.15 GB"):
         sample_layers(layers_of(net, X.location), X, 1000, seed=1)
@@ -233,7 +226,7 @@ def test_nets_that_are_too_wide_are_refused_in_a_line() -> None:
         layers_of(lambda x: x, X.location)
 
 
-def test_errors_of_rounding_are_known_as_such() -> None:
+def test_errors_of_rounding_are_known_as_such():
     """SDP is exact for a linear net: under little noise what is seen is the oracle's float32."""
     ratios = []
     for scale in (1e-7, 1e-6, 1e-2):

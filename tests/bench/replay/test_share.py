@@ -1,7 +1,4 @@
-"""A random share of a results file measured again: differences are found, foreign code does not run."""
-
 import pytest
-from click.testing import CliRunner
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments import experiment
@@ -12,7 +9,7 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
-from sdp_bench.commands.exchange import replay
+from tests.attacks.calls import called
 from tests.bench.conftest import TINY, change, make_plan, run_all
 from tests.project import ROOT
 
@@ -73,12 +70,11 @@ def test_changed_numbers_and_missing_components_are_found(copy):
 def test_the_command_reports_the_verdict_as_exit_code(entry, copy, tmp_path):
     with Store(entry) as store:
         export(store, tmp_path / "exported", weights=False)
-    done = CliRunner().invoke(replay, [str(tmp_path / "exported"), "--share", "5%"])
-    assert done.exit_code == 0, done.output
+    ended = called(["replay", tmp_path / "exported", "--share", "5%"], seconds=600)
+    assert ended.code == 0, ended.said
     change(copy, "UPDATE records SET value = value + 1")
-    done = CliRunner().invoke(replay, [str(copy), "--share", "5%", "--seed", "3"])
-    assert done.exit_code == 1
-    assert "seed 3" in done.output
+    ended = called(["replay", copy, "--share", "5%", "--seed", "3"], seconds=600)
+    assert (ended.code, "seed 3" in ended.said) == (1, True)
 
 
 def test_other_experiments_are_measured_again_too_if_their_nets_are_kept(tmp_path):

@@ -1,5 +1,3 @@
-"""Results between machines: nothing lost, nothing overwritten, differences named."""
-
 import math
 import shutil
 

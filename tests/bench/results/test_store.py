@@ -1,6 +1,5 @@
-"""The results file: ours or not, whole or not at all, one writer at a time."""
-
 import dataclasses
+import functools
 import sqlite3
 from contextlib import closing
 
@@ -26,15 +25,22 @@ def path(tmp_path):
     return tmp_path / "results.sqlite"
 
 
-def test_records_come_back_as_they_went_in(path, plan):
-    unit = plan.members[0][1]
+@pytest.fixture
+def begun(path, plan):
+    """An open results file, a function that writes a group of its run, and a unit of the plan."""
     with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        records = [record(unit, float("inf"), component="0"), record(unit, 0.25, component="1")]
-        store.write_group(number, records, [], [place(unit)])
+        yield store, functools.partial(store.write_group, begin(store, plan)), plan.members[0][1]
+
+
+def values(store, unit):
+    return [row["value"] for row in store.find(unit)]
+
+
+def test_records_come_back_as_they_went_in(path, begun):
+    _, write, unit = begun
+    write([record(unit, float("inf"), component="0"), record(unit, 0.25, component="1")], [], [place(unit)])
     with Store(path) as store:
-        rows = store.find(unit)
-        assert [row["value"] for row in rows] == [float("inf"), 0.25]
+        assert values(store, unit) == [float("inf"), 0.25]
         assert store.measured([unit]) == {(unit, "sdp", "gaussian_kl", "mark")}
         assert store.measured(["other"]) == set()
 
@@ -56,83 +62,68 @@ def test_what_cannot_be_is_recognised(change):
     assert impossible(dataclasses.replace(record("unit"), **change))
 
 
-def test_rounding_puts_nothing_out_of_range(path, plan):
-    unit = plan.members[0][1]
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        rounded = dataclasses.replace(record(unit), metric="tv_class", value=1 + 1e-15, floor=-1e-17)
-        theirs = dataclasses.replace(record(unit), metric="theirs", value=-7.5)
-        store.write_group(number, [rounded, theirs], [], [])
-        assert len(store.find(unit)) == 2
+def test_rounding_puts_nothing_out_of_range(begun):
+    store, write, unit = begun
+    rounded = dataclasses.replace(record(unit), metric="tv_class", value=1 + 1e-15, floor=-1e-17)
+    theirs = dataclasses.replace(record(unit), metric="theirs", value=-7.5)
+    write([rounded, theirs], [], [])
+    assert len(store.find(unit)) == 2
 
 
-def test_a_damaged_unit_is_not_written_to(path, plan):
-    unit, other = plan.units[0].key, plan.units[1].key
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        store.write_group(number, [record(unit), record(other)], [], [])
+def test_a_damaged_unit_is_not_written_to(path, begun, plan):
+    _, write, unit = begun
+    other = next(each.key for each in plan.units if each.key != unit)
+    write([record(unit), record(other)], [], [])
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE records SET floor = floor / 2 WHERE unit = ?", (unit,))
-    with Store(path, writing=True) as store:
-        with pytest.raises(RunFailedError, match=f"is damaged: the records of '{unit}'"):
-            store.write_group(number, [record(unit)], [], [place(unit)])
-        store.write_group(number, [record(other, 0.75)], [], [place(other)])
+    with pytest.raises(RunFailedError, match=f"is damaged: the records of '{unit}'"):
+        write([record(unit)], [], [place(unit)])
+    write([record(other, 0.75)], [], [place(other)])
 
 
-def test_a_reader_sees_one_state_while_another_writes(path, plan):
-    unit = plan.members[0][1]
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        with Store(path) as reader:
-            store.write_group(number, [record(unit)], [], [place(unit)])
-            assert reader.find(unit) == []
-        with Store(path) as reader:
-            assert len(reader.find(unit)) == 1
+def test_a_reader_sees_one_state_while_another_writes(path, begun):
+    _, write, unit = begun
+    with Store(path) as reader:
+        write([record(unit)], [], [place(unit)])
+        assert reader.find(unit) == []
+    with Store(path) as reader:
+        assert values(reader, unit) == [0.5]
 
 
-def test_a_new_measurement_replaces_all_components_of_the_old(path, plan):
-    unit = plan.members[0][1]
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        store.write_group(number, [record(unit, component=c) for c in "012"], [], [place(unit)])
-        store.write_group(number, [record(unit, 0.75, component="0")], [], [place(unit)])
-        assert [row["value"] for row in store.find(unit)] == [0.75]
+def test_a_new_measurement_replaces_all_components_of_the_old(begun):
+    store, write, unit = begun
+    write([record(unit, component=component) for component in "012"], [], [place(unit)])
+    write([record(unit, 0.75, component="0")], [], [place(unit)])
+    assert values(store, unit) == [0.75]
 
 
-def test_a_group_is_written_whole_or_not_at_all(path, plan):
-    unit = plan.members[0][1]
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        bad = record("a unit that is not there")
-        with pytest.raises(RunFailedError, match="cannot write"):
-            store.write_group(number, [record(unit), bad], [], [place(unit)])
-        assert store.find(unit) == []
-        store.write_group(number, [record(unit)], [], [place(unit)])
-        assert len(store.find(unit)) == 1
+def test_a_group_is_written_whole_or_not_at_all(begun):
+    store, write, unit = begun
+    with pytest.raises(RunFailedError, match="cannot write"):
+        write([record(unit), record("a unit that is not there")], [], [place(unit)])
+    assert values(store, unit) == []
+    write([record(unit)], [], [place(unit)])
+    assert values(store, unit) == [0.5]
 
 
-def test_failures_stand_until_the_rule_succeeds(path, plan):
-    unit = plan.members[0][1]
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        store.write_group(number, [], [Failure(unit, "sdp", None, "boom", 1.0)], [place(unit)])
-        assert store.failures(store.run()).error.tolist() == ["boom"]
-        store.write_group(number, [record(unit)], [], [place(unit)])
-        assert store.failures(store.run()).empty
+def test_failures_stand_until_the_rule_succeeds(begun):
+    store, write, unit = begun
+    write([], [Failure(unit, "sdp", None, "boom", 1.0)], [place(unit)])
+    assert store.failures(store.run()).error.tolist() == ["boom"]
+    write([record(unit)], [], [place(unit)])
+    assert store.failures(store.run()).empty
 
 
-def test_a_failed_group_leaves_no_old_number(path, plan):
-    unit = plan.members[0][1]
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        store.write_group(number, [record(unit)], [], [place(unit)])
-        store.write_group(number, [], [Failure(unit, None, None, "died", 1.0)], [place(unit)])
-        assert store.find(unit) == []
-        assert store.failures(store.run()).error.tolist() == ["died"]
-        store.write_group(number, [record(unit)], [], [place(unit)])
-        # What was not set out for stays.
-        store.write_group(number, [], [Failure(unit, None, None, "died", 1.0)], [(unit, "dvia", "w1")])
-        assert len(store.find(unit)) == 1
+def test_a_failed_group_leaves_no_old_number(begun):
+    store, write, unit = begun
+    write([record(unit)], [], [place(unit)])
+    write([], [Failure(unit, None, None, "died", 1.0)], [place(unit)])
+    assert values(store, unit) == []
+    assert store.failures(store.run()).error.tolist() == ["died"]
+    write([record(unit)], [], [place(unit)])
+    # What was not set out for stays.
+    write([], [Failure(unit, None, None, "died", 1.0)], [(unit, "dvia", "w1")])
+    assert values(store, unit) == [0.5]
 
 
 def test_runs_are_listed_newest_first(path, plan):

@@ -1,5 +1,3 @@
-"""Runs on a Dask cluster, without and with encryption."""
-
 import contextlib
 import os
 import signal
@@ -100,10 +98,9 @@ def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, pl
 
 
 def test_a_cluster_of_its_own(tmp_path, plan, local):
-    with DaskWorkers(None, 2, 1) as executor, Store(tmp_path / "dask.sqlite", writing=True) as store:
-        number = begin(store, plan)
-        list(driver.execute(plan.groups, frozenset(), store, number, executor))
-        pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
+    with DaskWorkers(None, 2, 1) as executor:
+        frame = run_all(tmp_path / "dask.sqlite", plan, executor=executor)
+    pd.testing.assert_frame_equal(numbers(frame), local, check_exact=True)
 
 
 def test_a_scheduler_that_is_not_there(monkeypatch):

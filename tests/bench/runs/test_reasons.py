@@ -1,5 +1,3 @@
-"""Failures told together."""
-
 from sdp_bench.bench.errors import NOT_DEFINED, RefusedError
 from sdp_bench.bench.results.record import Failure
 from sdp_bench.bench.runs.reasons import reasons

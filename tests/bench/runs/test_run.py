@@ -1,5 +1,3 @@
-"""Runs: the same numbers however they came about, failures kept apart, replays to the last bit."""
-
 import dataclasses
 import weakref
 
@@ -22,7 +20,7 @@ from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import traits_of
 from sdp_bench.bench.settings import Size
 from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
-from tests.bench.conftest import TINY, begin, frame_of, make_plan, run_all
+from tests.bench.conftest import TINY, frame_of, make_plan, run_all
 
 NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
 
@@ -69,11 +67,9 @@ def test_numbers_do_not_depend_on_order_company_or_process(tiny_file, tmp_path, 
     whole = numbers(frame_of(tiny_file))
     backwards = numbers(run_all(tmp_path / "b.sqlite", plan, groups=plan.groups[::-1]))
     pd.testing.assert_frame_equal(whole, backwards, check_exact=True)
-    with Store(tmp_path / "c.sqlite", writing=True) as store, LocalProcesses(2, 1) as executor:
-        number = begin(store, plan)
-        seen = list(run.execute(plan.groups, frozenset(), store, number, executor))
-        pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), whole, check_exact=True)
-    assert len(seen) == len(plan.groups)
+    with LocalProcesses(2, 1) as executor:
+        apart = numbers(run_all(tmp_path / "c.sqlite", plan, executor=executor))
+    pd.testing.assert_frame_equal(apart, whole, check_exact=True)
     alone = make_plan(TINY.but(rules=("monte_carlo:samples=10",)), ("iris-tv",))
     part = numbers(run_all(tmp_path / "d.sqlite", alone))
     same = whole[(whole.experiment == "iris-tv") & (whole.rule == "monte_carlo:samples=10")]
@@ -242,10 +238,10 @@ def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
         def submit(self, fn, /, group, *args):
             return super().submit(_die if group is plan.groups[1] else fn, group, *args)
 
-    with Store(tmp_path / "r.sqlite", writing=True) as store, Dying(2, 1) as executor:
-        number = begin(store, plan)
-        list(run.execute(plan.groups, frozenset(), store, number, executor))
-        failures = store.failures(store.run(number))
+    with Dying(2, 1) as executor:
+        run_all(tmp_path / "r.sqlite", plan, executor=executor)
+    with Store(tmp_path / "r.sqlite") as store:
+        failures = store.failures(store.run())
         assert failures.rule.isna().all()
         assert len(failures) == len(plan.groups[1].subjects)
         assert failures.error.str.contains("worker process died").all()

@@ -1,10 +1,7 @@
-"""The runtime table and the asv suite: what is timed, not how long it takes."""
-
 import dataclasses
 import itertools
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,8 +12,6 @@ import sdp_ref as sr
 from sdp_bench.bench.runtime import propagation, table
 from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns
 from sdp_bench.bench.runtime.workloads import RULES, Workload, build
-
-ROOT = Path(__file__).parents[3]
 
 
 class Clock:

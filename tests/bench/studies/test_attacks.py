@@ -1,5 +1,3 @@
-"""Attacks on classifiers, by truths: balls, optima of linear models, margins, and vanishing gradients."""
-
 import pytest
 import torch
 from torch.nn import functional as F

@@ -1,5 +1,3 @@
-"""Common facts of the studies that train classifiers: units, groups, versions, and missing data."""
-
 import dataclasses
 import pickle
 

@@ -1,5 +1,3 @@
-"""Equal compute: distances of kinks, errors by use, samplers, and what a group records."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Prediction intervals: the published split, exact metrics, selection by rule, each method in another way."""
-
 import itertools
 import math
 

@@ -1,5 +1,3 @@
-"""Layer of introduction: where the law enters, the groups and what they record."""
-
 import pytest
 import torch
 

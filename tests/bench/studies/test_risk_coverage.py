@@ -1,7 +1,3 @@
-"""Risk over coverage: exact small cases, all orders of ties, and what must not change it."""
-
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,15 +10,6 @@ CASES = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_s
 
 def split(cases):
     return np.array([u for u, _ in cases], float), np.array([w for _, w in cases])
-
-
-def one_order(wrong):
-    """Area of predictions in an order that is known: the polygon through (n, errors so far) / N."""
-    count, errors, area = len(wrong), 0, 0.0
-    for each in wrong:
-        area += (errors + (errors + each)) / 2 / count**2
-        errors += each
-    return area
 
 
 def test_a_case_by_hand():
@@ -51,16 +38,6 @@ def test_it_is_a_count_of_pairs(cases):
         if w
     )
     assert risk_coverage(uncertainty, wrong).area == pytest.approx(pairs / len(cases) ** 2, abs=1e-14)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6))
-def test_ties_are_the_mean_over_all_their_orders(cases):
-    areas = [
-        one_order([w for _, w in order])
-        for order in itertools.permutations(cases)
-        if all(a[0] <= b[0] for a, b in itertools.pairwise(order))
-    ]
-    assert risk_coverage(*split(cases)).area == pytest.approx(np.mean(areas), abs=1e-14)
 
 
 @given(CASES, st.randoms(use_true_random=False))

@@ -1,5 +1,3 @@
-"""Robustness: objectives, what is measured on a model, and the groups with their records."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Selective prediction: images of digits and letters, five objectives, five scores, and their records."""
-
 import itertools
 
 import numpy as np

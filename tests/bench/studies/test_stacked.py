@@ -1,5 +1,3 @@
-"""A stack of nets is trained as each of them is alone, by torch's own layers, autograd and Adam."""
-
 import pytest
 import torch
 from torch import nn

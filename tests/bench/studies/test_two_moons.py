@@ -1,5 +1,3 @@
-"""Two moons: points, what is trained, what is uncertain, and what is recorded."""
-
 import itertools
 
 import pytest

@@ -1,13 +1,9 @@
-"""Prediction intervals: they run through workers and store as other experiments do, and are resumed."""
-
 import dataclasses
 import math
 
 import numpy as np
 import pytest
-import torch
 
-from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.sets import YACHT
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments.predict import Scope
@@ -20,7 +16,7 @@ from sdp_bench.bench.studies.uci import METHODS, READINGS, stacked
 from sdp_bench.bench.studies.uci import group as work
 from sdp_bench.bench.studies.uci.group import splits
 from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Problem, Setting
-from tests.bench.conftest import begin
+from tests.bench.conftest import begin, made_up_tables
 
 SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
 GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
@@ -29,13 +25,8 @@ GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Two settings, and in the place of each set one of 200 rows: 34 or 35 of 36 may be covered."""
-    random = np.random.default_rng(0)
-    x = torch.from_numpy(random.standard_normal((200, 3)))
-    y = x[:, 0].tanh() + torch.from_numpy(random.standard_normal(200)) / 10
     monkeypatch.setattr(work, "GRID", GRID)
-    monkeypatch.setattr(
-        TabularRegression, "load", lambda self: RegressionTable(self.title, x, y, (f"{self.name}.txt",))
-    )
+    made_up_tables(monkeypatch, 200)
 
 
 def groups_of(settings=SETTINGS):

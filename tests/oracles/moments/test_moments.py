@@ -3,29 +3,27 @@ import math
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from scipy import linalg
 
 from sdp_bench import oracles
+from sdp_bench.oracles.moments.draws import moment_errors
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, unchecked
 from tests.oracles.repeated import assert_standard_errors_are_the_spread
 from tests.stand_in import StandIn
-
-Array = NDArray[np.float64]
 
 MIXING = np.array([[1.0, 0.5, -0.7], [0.0, 0.3, 0.2], [0.0, 0.0, 0.05]])
 MEAN = np.array([5.0, -3.0, 2.0])
 COVARIANCE = MIXING.T @ MIXING
 
 
-def draw(seed: int, samples: int) -> Array:
+def draw(seed, samples):
     """Heavier tails than a Gaussian's: what floors and errors must not assume away."""
     rng = np.random.default_rng(seed)
     standard = rng.standard_t(8, (samples, 3)) * np.sqrt(6 / 8)
     return standard @ MIXING + MEAN
 
 
-def gaussian(mean: Array, covariance: Array) -> Gaussian:
+def gaussian(mean, covariance):
     return Gaussian(torch.tensor(mean, dtype=torch.float64)[None], torch.tensor(covariance)[None])
 
 
@@ -36,7 +34,7 @@ WRONG = gaussian(MEAN + SHIFT, COVARIANCE * 1.5 + 0.01 * np.eye(3))
 METRICS = [oracles.bures, oracles.gaussian_kl, oracles.mean_error]
 
 
-def test_moments_are_numpys() -> None:
+def test_moments_are_numpys():
     samples = draw(1, 1000)
     moments = oracles.Moments.from_samples(torch.tensor(samples))
     np.testing.assert_allclose(moments.mean, samples.mean(0), rtol=1e-12)
@@ -46,7 +44,7 @@ def test_moments_are_numpys() -> None:
 
 @pytest.mark.rounding
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sums_of_a_device_are_taken_there(dtype: torch.dtype) -> None:
+def test_sums_of_a_device_are_taken_there(dtype):
     samples = torch.tensor(draw(1, 10_000), dtype=dtype)
     here = oracles.Moments.from_samples(samples, 16)
     bad = samples.clone()
@@ -64,7 +62,7 @@ def test_sums_of_a_device_are_taken_there(dtype: torch.dtype) -> None:
     np.testing.assert_allclose(there.block_covariances, here.block_covariances, rtol=1e-12, atol=1e-15)
 
 
-def test_streamed_moments_are_the_same() -> None:
+def test_streamed_moments_are_the_same():
     samples = draw(1, 1003)
     whole = oracles.Moments.from_samples(samples, 8)
     streamed = oracles.Moments.from_stream(iter(np.array_split(samples, 8)))
@@ -74,13 +72,13 @@ def test_streamed_moments_are_the_same() -> None:
     np.testing.assert_allclose(uneven.covariance, whole.covariance, rtol=1e-12)
 
 
-def test_float32_samples_far_from_zero_keep_their_variance() -> None:
+def test_float32_samples_far_from_zero_keep_their_variance():
     samples = (1000 + 0.01 * np.random.default_rng(1).standard_normal((10_000, 2))).astype(np.float32)
     moments = oracles.Moments.from_samples(torch.tensor(samples))
     np.testing.assert_allclose(moments.covariance, np.cov(samples.astype(float).T, bias=True), rtol=1e-9)
 
 
-def test_replicates_spread_as_repeated_draws_do() -> None:
+def test_replicates_spread_as_repeated_draws_do():
     means, covariances = oracles.Moments.from_samples(draw(1, 64_000)).replicates(2000)
     repeated = [oracles.Moments.from_samples(draw(2 + r, 4000)) for r in range(200)]
     # the block-based sd is sure to 1/sqrt(2 * 63), the repeated one to 1/sqrt(2 * 199)
@@ -94,7 +92,7 @@ def test_replicates_spread_as_repeated_draws_do() -> None:
     assert np.abs(observed / expected - 1).max() < tolerance * 1.5  # heavy tails: sds of variances vary more
 
 
-def test_a_point_mass_predicted_as_one_is_exact() -> None:
+def test_a_point_mass_predicted_as_one_is_exact():
     samples = np.hstack([np.full((100, 1), np.float32(0.1)), draw(1, 100)[:, :1]]).astype(np.float32)
     mean = torch.tensor([[0.1, 5.0]])
     exact, _ = oracles.std_ratio(samples, DiagonalGaussian(mean, torch.tensor([[0.0, 1.0]])))
@@ -107,7 +105,7 @@ def test_a_point_mass_predicted_as_one_is_exact() -> None:
     assert missing.value == 0
 
 
-def from_moments(mean: Array, covariance: Array) -> Array:
+def from_moments(mean, covariance):
     """A sample with exactly these moments."""
     z = np.random.default_rng(1).standard_normal((500, len(mean)))
     z -= z.mean(0)
@@ -115,7 +113,7 @@ def from_moments(mean: Array, covariance: Array) -> Array:
     return z @ np.linalg.inv(linalg.sqrtm(z.T @ z / len(z))) @ root.real + mean
 
 
-def test_bures_is_gelbrichs_distance() -> None:
+def test_bures_is_gelbrichs_distance():
     other_mean, other = MEAN + SHIFT, np.diag([1.0, 2.0, 0.5]) + 0.3
     root = linalg.sqrtm(COVARIANCE)
     cross = linalg.sqrtm(root @ other @ root).real
@@ -125,7 +123,7 @@ def test_bures_is_gelbrichs_distance() -> None:
 
 
 @pytest.mark.parametrize("exponent", [-500, -250, 250, 500])
-def test_bures_has_the_scale_of_the_outputs(exponent: int) -> None:
+def test_bures_has_the_scale_of_the_outputs(exponent):
     """To the last bit, where the scale is a power of two; covariances are from 1e-301 to 1e301."""
     scale = 2.0**exponent
     samples, other = draw(1, 900), np.diag([1.0, 2.0, 0.5]) + 0.3
@@ -135,7 +133,7 @@ def test_bures_has_the_scale_of_the_outputs(exponent: int) -> None:
     assert scaled.stderr / scale == pytest.approx(value.stderr, rel=1e-12)
 
 
-def test_gaussian_kl_is_torchs() -> None:
+def test_gaussian_kl_is_torchs():
     law = torch.distributions.MultivariateNormal
     oracle = law(EXACT.mean[0], EXACT.covariance[0])
     expected = torch.distributions.kl_divergence(oracle, law(WRONG.mean[0], WRONG.covariance[0])).item()
@@ -143,17 +141,17 @@ def test_gaussian_kl_is_torchs() -> None:
     assert value == pytest.approx(expected, rel=1e-8)
 
 
-def test_mean_error_is_in_standard_deviations() -> None:
+def test_mean_error_is_in_standard_deviations():
     shift = 3 * MIXING[0] - 4 * MIXING[2]
     value = oracles.mean_error(from_moments(MEAN, COVARIANCE), gaussian(MEAN + shift, COVARIANCE)).value
     assert value == pytest.approx(5.0, rel=1e-8)
 
 
-def test_kl_is_infinite_exactly_where_it_is() -> None:
+def test_kl_is_infinite_exactly_where_it_is():
     full = from_moments(np.zeros(2), np.eye(2))
     flat = full * [1.0, 0.0]
 
-    def kl(samples: Array, mean: list[float], variance: list[float]) -> float:
+    def kl(samples, mean, variance):
         prediction = DiagonalGaussian(torch.tensor([mean]).double(), torch.tensor([variance]).double())
         estimate = oracles.gaussian_kl(samples, prediction)
         assert not math.isnan(estimate.stderr)
@@ -171,13 +169,13 @@ def test_kl_is_infinite_exactly_where_it_is() -> None:
 ROTATION = np.linalg.qr(np.random.default_rng(2).standard_normal((3, 3)))[0]
 
 
-def rotated(variances: list[float]) -> Gaussian:
+def rotated(variances):
     covariance = ROTATION * variances @ ROTATION.T
     return gaussian(np.zeros(3), (covariance + covariance.T) / 2)
 
 
 @pytest.mark.rounding
-def test_a_direction_that_only_rounding_fills_has_no_spread() -> None:
+def test_a_direction_that_only_rounding_fills_has_no_spread():
     flat = from_moments(np.zeros(3), np.eye(3)) * [1.0, 2.0, 0.0] @ ROTATION.T
     assert oracles.gaussian_kl(flat, rotated([1.0, 4.0, 0.0])).value == pytest.approx(0, abs=1e-12)
     assert oracles.gaussian_kl(flat, rotated([1.0, 4.0, 1.0])).value == math.inf
@@ -185,7 +183,7 @@ def test_a_direction_that_only_rounding_fills_has_no_spread() -> None:
 
 @pytest.mark.rounding
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_only_a_covariance_that_rounding_tells_from_a_singular_one_is_singular(dtype: type) -> None:
+def test_only_a_covariance_that_rounding_tells_from_a_singular_one_is_singular(dtype):
     samples = (from_moments(np.zeros(3), np.eye(3)) @ ROTATION.T).astype(dtype)
     for ordinary in (1e-14, 1e-8):
         # -log det of the thin direction and what the true variance of 1 is in units of the predicted one
@@ -196,7 +194,7 @@ def test_only_a_covariance_that_rounding_tells_from_a_singular_one_is_singular(d
         assert oracles.gaussian_kl(samples, rotated([1.0, 1.0, singular])).value == math.inf
 
 
-def test_an_indefinite_prediction_has_infinite_kl_and_a_finite_distance() -> None:
+def test_an_indefinite_prediction_has_infinite_kl_and_a_finite_distance():
     indefinite = torch.tensor([[[1.0, 0.5], [0.5, 0.2]]], dtype=torch.float64)
     prediction = unchecked(Gaussian, torch.zeros(1, 2, dtype=torch.float64), indefinite)
     samples = from_moments(np.zeros(2), np.eye(2))
@@ -205,7 +203,7 @@ def test_an_indefinite_prediction_has_infinite_kl_and_a_finite_distance() -> Non
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_standard_errors_are_the_spread_of_repeated_draws(metric) -> None:
+def test_standard_errors_are_the_spread_of_repeated_draws(metric):
     assert_standard_errors_are_the_spread([metric(draw(r, 4000), WRONG) for r in range(200)])
 
 
@@ -222,12 +220,12 @@ def test_standard_errors_are_the_spread_of_repeated_draws(metric) -> None:
         (lambda: oracles.std_ratio(draw(1, 9), UNSOUND), "prediction has non-finite moments"),
     ],
 )
-def test_bad_input_is_named(call, message: str) -> None:
+def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_spreads_that_float64_resolves_are_no_point_masses() -> None:
+def test_spreads_that_float64_resolves_are_no_point_masses():
     """Mean 10, sd 1e-6: rounding of float32 outputs, but not of float64 ones."""
     samples = 10 + 1e-6 * np.random.default_rng(0).standard_normal((20_000, 1))
     twice = DiagonalGaussian(torch.full((1, 1), 10.0).double(), torch.full((1, 1), 4e-12).double())
@@ -235,3 +233,11 @@ def test_spreads_that_float64_resolves_are_no_point_masses() -> None:
     assert abs(ratio.value - 2) < 4 * ratio.stderr
     (ratio,) = oracles.std_ratio(samples.astype(np.float32), twice)
     assert ratio.value == 1  # both are rounding
+
+
+def test_errors_of_draws_are_logarithms_of_their_distances():
+    moments = oracles.Moments.from_samples(draw(6, 4096), 16)
+    laws = [gaussian(MEAN + 0.1 * k, COVARIANCE * (1 + k)) for k in range(1, 4)]
+    values, noise = moment_errors(moments, laws, "kl")
+    assert values == pytest.approx([math.log(oracles.gaussian_kl(moments, law).value) for law in laws])
+    assert 0 < noise < 1

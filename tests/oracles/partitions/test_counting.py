@@ -1,22 +1,17 @@
 import math
-from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from sdp_bench import oracles
 from sdp_bench.oracles.partitions.counting import Edges
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
 from sdp_bench.oracles.partitions.logits import Margin
-from sdp_bench.oracles.partitions.partition import Partition
 from sdp_bench.oracles.partitions.principal import PrincipalCells
 from tests.stand_in import StandIn
-
-Array = NDArray[np.float64]
 
 coarse = st.integers(-4, 4).map(float)  # so that edges repeat and values meet them
 fine = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -26,7 +21,7 @@ numbers = st.one_of(coarse, fine, unlike)
 
 
 @given(st.lists(numbers, max_size=70), st.lists(numbers, min_size=1), st.integers(0, 3))
-def test_the_table_finds_what_a_search_finds(edges: list[float], values: list[float], open_ends: int) -> None:
+def test_the_table_finds_what_a_search_finds(edges, values, open_ends):
     line = np.r_[np.sort(edges), np.full(open_ends, np.inf)]
     looked_up = np.r_[values, edges, np.nextafter(edges, np.inf), np.nextafter(edges, -np.inf)]
     with np.errstate(over="ignore"):  # of differences between the largest floats
@@ -34,11 +29,11 @@ def test_the_table_finds_what_a_search_finds(edges: list[float], values: list[fl
     assert np.array_equal(found, np.searchsorted(line, looked_up))
 
 
-def histogram(rows: Iterable[NDArray[np.intp]], cells: int) -> NDArray[np.int64]:
+def histogram(rows, cells):
     return np.array([np.bincount(row, minlength=cells) for row in rows])
 
 
-def of_axis_bins(partition: oracles.AxisBins, samples: Array) -> NDArray[np.int64]:
+def of_axis_bins(partition, samples):
     shape = (partition.bins + 2,) * len(partition.low)
     counts = np.zeros(shape, dtype=np.int64)
     width = partition.high - partition.low
@@ -50,28 +45,28 @@ def of_axis_bins(partition: oracles.AxisBins, samples: Array) -> NDArray[np.int6
     return counts.ravel()
 
 
-def of_classes(partition: oracles.Classes, samples: Array) -> NDArray[np.int64]:
+def of_classes(partition, samples):
     return histogram([samples.argmax(1)], partition.m)[0]
 
 
-def of_differences(partition: oracles.ScoreDifferences, samples: Array) -> NDArray[np.int64]:
+def of_differences(partition, samples):
     rows = zip(partition.edges, partition.pairs, strict=True)
     return histogram(
         (np.searchsorted(e, samples[:, i] - samples[:, j]) for e, (i, j) in rows), partition.cells
     )
 
 
-def of_outputs(partition: OutputBins, samples: Array) -> NDArray[np.int64]:
+def of_outputs(partition, samples):
     rows = zip(partition.edges, samples.T, strict=True)
     return histogram((np.searchsorted(edges, column) for edges, column in rows), partition.cells)
 
 
-def of_margin(partition: Margin, samples: Array) -> NDArray[np.int64]:
+def of_margin(partition, samples):
     ordered = np.sort(samples, axis=1)
     return histogram([np.searchsorted(partition.edges, ordered[:, -1] - ordered[:, -2])], partition.cells)[0]
 
 
-def of_tree(tree: oracles.EqualMassTree, samples: Array) -> NDArray[np.int64]:
+def of_tree(tree, samples):
     leaves = len(tree.thresholds)
     counts = np.zeros(leaves + 1, dtype=np.int64)
     for sample in samples:
@@ -87,7 +82,7 @@ def of_tree(tree: oracles.EqualMassTree, samples: Array) -> NDArray[np.int64]:
     return counts
 
 
-def of_principal(partition: PrincipalCells, samples: Array) -> NDArray[np.int64]:
+def of_principal(partition, samples):
     tree, bins = partition.tree, partition.edges.shape[1] + 1
     coordinates = ((samples - tree.centre) @ tree.axes).T
     places = [np.searchsorted(e, line) for e, line in zip(partition.edges, coordinates, strict=False)]
@@ -96,7 +91,7 @@ def of_principal(partition: PrincipalCells, samples: Array) -> NDArray[np.int64]
     return np.vstack([first, *histogram(grids, partition.cells)])
 
 
-PARTITIONS: dict[str, tuple[Callable[[Array], Partition], Callable[..., NDArray[np.int64]]]] = {
+PARTITIONS = {
     "axis bins": (lambda pilot: oracles.AxisBins.from_samples(pilot, 4), of_axis_bins),
     "axis bins to the extremes": (
         lambda pilot: oracles.AxisBins.from_samples(pilot, 3, "minmax"),
@@ -114,7 +109,7 @@ PARTITIONS: dict[str, tuple[Callable[[Array], Partition], Callable[..., NDArray[
     "principal": (lambda pilot: PrincipalCells.from_samples(pilot, 16), of_principal),
 }
 
-LAWS: dict[str, Callable[[np.random.Generator, int], Array]] = {
+LAWS = {
     "continuous": lambda generator, m: generator.standard_normal((200, m)) * np.logspace(0, -3, m) + 5,
     "atoms": lambda generator, m: generator.integers(-2, 3, (200, m)).astype(float),
     "on a plane": lambda generator, m: (
@@ -133,9 +128,7 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Array]] = {
     m=st.integers(2, 5),
     dtype=st.sampled_from([np.float32, np.float64]),
 )
-def test_counts_are_those_of_the_definition_in_any_container_and_on_a_device(
-    name: str, seed: int, law: str, m: int, dtype: type
-) -> None:
+def test_counts_are_those_of_the_definition_in_any_container_and_on_a_device(name, seed, law, m, dtype):
     make, plain = PARTITIONS[name]
     generator = np.random.default_rng(seed)
     pilot = LAWS[law](generator, m).astype(dtype)
@@ -161,7 +154,7 @@ def test_counts_are_those_of_the_definition_in_any_container_and_on_a_device(
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_samples_of_many_chunks_are_counted_on_a_device_as_on_the_cpu(name: str) -> None:
+def test_samples_of_many_chunks_are_counted_on_a_device_as_on_the_cpu(name):
     generator = np.random.default_rng(0)
     pilot = LAWS["continuous"](generator, 4)
     samples = torch.tensor(generator.choice(pilot, 2**18 + 77))

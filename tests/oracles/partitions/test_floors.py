@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -7,7 +5,7 @@ from sdp_bench import oracles
 from sdp_bench.oracles.partitions.floors import scrambled_floor
 
 
-def coverage(law: np.ndarray, samples: int, trials: int) -> float:
+def coverage(law, samples, trials):
     generator = np.random.default_rng(1)
     first, second = generator.multinomial(samples, law, size=(2, trials))
     distances = np.abs(first - second).sum(1) / 2 / samples
@@ -17,11 +15,11 @@ def coverage(law: np.ndarray, samples: int, trials: int) -> float:
     return float(np.mean(distances <= np.array(floors) + 1e-12))
 
 
-def topped(top: float, cells: int) -> np.ndarray:
+def topped(top, cells):
     return np.append(top, np.full(cells - 1, (1 - top) / (cells - 1)))
 
 
-def even(cells: int) -> np.ndarray:
+def even(cells):
     return np.full(cells, 1 / cells)
 
 
@@ -36,13 +34,13 @@ def even(cells: int) -> np.ndarray:
         pytest.param(0.5 ** np.arange(10) / 1.998, 1000, 0.96, id="from full to empty cells"),
     ],
 )
-def test_the_95_point_covers_where_cells_are_sparse(law: np.ndarray, samples: int, most: float) -> None:
+def test_the_95_point_covers_where_cells_are_sparse(law, samples, most):
     trials = 250 if len(law) < 100 else 40
     noise = 3 * np.sqrt(0.95 * 0.05 / trials)
     assert 0.94 - noise <= coverage(law, samples, trials) <= most + noise
 
 
-def test_cells_that_were_never_seen_have_their_part_in_the_floor() -> None:
+def test_cells_that_were_never_seen_have_their_part_in_the_floor():
     """1728 even cells, 1000 samples: most of what a second sample shows, the first has not seen."""
     generator = np.random.default_rng(2)
     first, second = generator.multinomial(1000, even(1728), size=(2, 20))
@@ -51,21 +49,21 @@ def test_cells_that_were_never_seen_have_their_part_in_the_floor() -> None:
     assert np.mean([floor.mean for floor in floors]) == pytest.approx(distance, rel=0.02)
 
 
-def test_empty_cells_that_hold_nothing_add_little() -> None:
+def test_empty_cells_that_hold_nothing_add_little():
     """Three even cells among 1728, say those of a law that lies on a line."""
     alone = oracles.total_variation_floor([33_000, 33_500, 33_500], 10**5, pairs=2000)
     among = oracles.total_variation_floor([33_000, 33_500, 33_500] + 1725 * [0], 10**5, pairs=2000)
     assert among.upper95 == pytest.approx(alone.upper95, rel=0.05)
 
 
-def test_one_cell_that_holds_all_may_share_its_mass_with_others() -> None:
+def test_one_cell_that_holds_all_may_share_its_mass_with_others():
     assert oracles.total_variation_floor([100], 100) == oracles.Floor(0, 0)
     floor = oracles.total_variation_floor([100, 0], 100)
     assert 0.01 <= floor.upper95 <= 0.05
     assert 0 < floor.mean < floor.upper95
 
 
-def steady_counts(generator: np.random.Generator, law: np.ndarray, each: int, scrambles: int) -> np.ndarray:
+def steady_counts(generator, law, each, scrambles):
     """Counts of points that are spread more evenly than by chance: one in each step of mass."""
     steps = (np.arange(each) + generator.random((scrambles, each))) / each
     return np.stack(
@@ -74,7 +72,7 @@ def steady_counts(generator: np.random.Generator, law: np.ndarray, each: int, sc
 
 
 @pytest.mark.parametrize("cells", [3, 16])
-def test_scrambles_show_how_steady_their_union_is(cells: int) -> None:
+def test_scrambles_show_how_steady_their_union_is(cells):
     law = np.random.default_rng(0).dirichlet(np.full(cells, 5.0))
     generator = np.random.default_rng(1)
     distances, floors, plains = [], [], []
@@ -89,7 +87,7 @@ def test_scrambles_show_how_steady_their_union_is(cells: int) -> None:
     assert below == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 100))
 
 
-def test_plain_samples_in_parts_have_the_plain_floor() -> None:
+def test_plain_samples_in_parts_have_the_plain_floor():
     generator = np.random.default_rng(2)
     parts = generator.multinomial(10_000, even(512), size=16)
     plain = oracles.total_variation_floor(parts.sum(0), 160_000)

@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from sdp_bench.oracles.partitions.logits import (
@@ -15,20 +14,19 @@ from sdp_bench.oracles.partitions.logits import (
 from sdp_bench.oracles.partitions.partition import ScoreDifferences, pairwise_total_variation
 from tests.oracles.repeated import assert_standard_errors_are_the_spread
 
-Array = NDArray[np.float64]
 RNG = np.random.default_rng(7)
 MIXING = RNG.standard_normal((10, 10)) * np.geomspace(1, 0.01, 10)
 
 
-def logits(samples: int, seed: int) -> Array:
+def logits(samples, seed):
     return np.random.default_rng(seed).standard_normal((samples, 10)) @ MIXING + np.arange(10)
 
 
-def share_below(estimates: list) -> float:
+def share_below(estimates):
     return float(np.mean([estimate.indistinguishable for estimate in estimates]))
 
 
-def test_a_shift_of_all_outputs_is_seen_by_no_distance() -> None:
+def test_a_shift_of_all_outputs_is_seen_by_no_distance():
     x, y = logits(1000, 1), logits(1000, 2)
     shifted = y + np.random.default_rng(3).standard_normal((1000, 1))
     assert np.allclose(without_shift(y), without_shift(shifted))
@@ -36,7 +34,7 @@ def test_a_shift_of_all_outputs_is_seen_by_no_distance() -> None:
     assert sliced_total_variation(x, y).value == pytest.approx(sliced_total_variation(x, shifted).value)
 
 
-def test_the_summary_of_pairs_is_that_of_the_pairs() -> None:
+def test_the_summary_of_pairs_is_that_of_the_pairs():
     x, y = logits(5000, 1), logits(4000, 2) * 1.1
     partition = ScoreDifferences.from_samples(logits(5000, 3), 30)
     each = pairwise_total_variation(x, y, partition)
@@ -48,7 +46,7 @@ def test_the_summary_of_pairs_is_that_of_the_pairs() -> None:
 
 
 @pytest.mark.slow
-def test_the_floor_of_the_summary_of_pairs_covers_19_of_20_by_few_redraws() -> None:
+def test_the_floor_of_the_summary_of_pairs_covers_19_of_20_by_few_redraws():
     """The 95 % quantile of 19 draws as such is exceeded by one more draw in nearly a tenth."""
     generator = np.random.default_rng(0)
     partition = ScoreDifferences.from_samples(generator.standard_normal((20_000, 3)), 10)
@@ -62,10 +60,10 @@ def test_the_floor_of_the_summary_of_pairs_covers_19_of_20_by_few_redraws() -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.15, 2.0])
-def test_standard_errors_of_the_summary_of_pairs_are_the_spread_of_repeated_draws(scale: float) -> None:
+def test_standard_errors_of_the_summary_of_pairs_are_the_spread_of_repeated_draws(scale):
     """Those of fully dependent pairs would be half again to three times as large."""
 
-    def drawn(seed: int) -> Array:
+    def drawn(seed):
         return np.random.default_rng(seed).standard_normal((1500, 4))
 
     partition = ScoreDifferences.from_samples(np.random.default_rng(1).standard_normal((20_000, 4)), 20)
@@ -77,7 +75,7 @@ def test_standard_errors_of_the_summary_of_pairs_are_the_spread_of_repeated_draw
         assert_standard_errors_are_the_spread([getattr(each, which) for each in found], 3.4)
 
 
-def test_a_summary_of_point_masses_is_sure() -> None:
+def test_a_summary_of_point_masses_is_sure():
     """And of one pair, and of samples that are the same."""
     x = np.tile(np.arange(2.0), (50, 1))
     partition = ScoreDifferences.from_samples(x, 4)
@@ -86,7 +84,7 @@ def test_a_summary_of_point_masses_is_sure() -> None:
             assert (estimate.value, estimate.stderr) == (value, 0.0)
 
 
-def test_the_sliced_distance_finds_a_difference_in_one_thin_direction() -> None:
+def test_the_sliced_distance_finds_a_difference_in_one_thin_direction():
     generator = np.random.default_rng(5)
     scales = np.geomspace(1, 1e-3, 9)
     basis = np.linalg.qr(np.column_stack([np.ones(10), generator.standard_normal((10, 9))]))[0][:, 1:]
@@ -98,23 +96,23 @@ def test_the_sliced_distance_finds_a_difference_in_one_thin_direction() -> None:
     assert found.value > 5 * found.floor95
 
 
-def test_the_sliced_distance_of_the_same_law_is_at_its_floor() -> None:
+def test_the_sliced_distance_of_the_same_law_is_at_its_floor():
     found = [sliced_total_variation(logits(1000, i), logits(1000, 1000 + i), seed=i) for i in range(20)]
     assert share_below(found) > 0.75  # 0.95 - 4 * sqrt(.95 * .05 / 20)
 
 
-def test_a_point_mass_is_told_from_another() -> None:
+def test_a_point_mass_is_told_from_another():
     x = np.tile(np.arange(10.0), (600, 1))
     assert sliced_total_variation(x, x).value == 0
     assert sliced_total_variation(x, x + np.eye(10)[0]).value == 1
 
 
-def mean_absolute(shift: float, sd: float) -> float:
+def mean_absolute(shift, sd):
     h = shift / sd
     return sd * (math.sqrt(2 / math.pi) * math.exp(-h * h / 2) + h * (1 - 2 * stats.norm.cdf(-h)))
 
 
-def test_energy_distance_of_two_normal_laws() -> None:
+def test_energy_distance_of_two_normal_laws():
     generator = np.random.default_rng(11)
     x, y = generator.standard_normal((2, 1000, 2))
     y[:, 0] += 1.0
@@ -125,7 +123,7 @@ def test_energy_distance_of_two_normal_laws() -> None:
     assert not found.indistinguishable
 
 
-def test_energy_distance_of_the_same_law_is_unbiased_and_below_its_95_per_cent_point() -> None:
+def test_energy_distance_of_the_same_law_is_unbiased_and_below_its_95_per_cent_point():
     found = [energy_distance(logits(120, i), logits(90, 1000 + i), seed=i) for i in range(200)]
     values = np.array([estimate.value for estimate in found])
     assert abs(values.mean()) < 4 * values.std() / math.sqrt(200)
@@ -134,7 +132,7 @@ def test_energy_distance_of_the_same_law_is_unbiased_and_below_its_95_per_cent_p
 
 @pytest.mark.parametrize("offset", [0.0, 1e8])
 @pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
-def test_energy_distance_is_in_units_of_the_outputs_wherever_they_are(offset: float, scale: float) -> None:
+def test_energy_distance_is_in_units_of_the_outputs_wherever_they_are(offset, scale):
     x, y = (np.round(logits(300, i) * 2**20) / 2**20 for i in (1, 2))  # so that an offset rounds nothing
     plain = energy_distance(x, 1.5 * y)
     found = energy_distance(scale * (x + offset), scale * (1.5 * y + offset))
@@ -153,6 +151,6 @@ def test_energy_distance_is_in_units_of_the_outputs_wherever_they_are(offset: fl
         (lambda: sliced_total_variation(np.zeros((50, 3)), np.zeros((50, 3))), "at least 256 samples"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, message: str) -> None:
+def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -2,22 +2,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy import stats
 
 from sdp_bench import oracles
-from sdp_bench.oracles.partitions.partition import Partition
-
-Array = NDArray[np.float64]
 
 
-def correlated(samples: int, seed: int) -> Array:
+def correlated(samples, seed):
     """Nearly flat outputs: principal standard deviations of about 1, 0.1 and 0.003, far from 0."""
     mixing = np.array([[1.0, 0.5, -0.7], [0.05, -0.1, 0.02], [0.002, 0.001, 0.004]])
     return np.random.default_rng(seed).standard_normal((samples, 3)) @ mixing + [5.0, -3.0, 20.0]
 
 
-def partitions(pilot: Array) -> list[Partition]:
+def partitions(pilot):
     return [
         oracles.AxisBins.from_samples(pilot),
         oracles.AxisBins.from_samples(pilot, bin_range="minmax"),
@@ -26,7 +22,7 @@ def partitions(pilot: Array) -> list[Partition]:
     ]
 
 
-def test_the_quantile_range_leaves_one_in_a_thousand_outside_an_axis() -> None:
+def test_the_quantile_range_leaves_one_in_a_thousand_outside_an_axis():
     pilot = correlated(200_000, 1)
     partition = oracles.AxisBins.from_samples(pilot)
     counts = partition.counts(pilot).reshape(12, 12, 12)
@@ -37,7 +33,7 @@ def test_the_quantile_range_leaves_one_in_a_thousand_outside_an_axis() -> None:
 
 
 @pytest.mark.rounding
-def test_the_tree_has_cells_of_equal_mass() -> None:
+def test_the_tree_has_cells_of_equal_mass():
     tree = oracles.EqualMassTree.from_samples(correlated(2**17, 1), 512)
     assert tree.counts(correlated(2**17, 1)).tolist() == [2**8] * 512 + [0]
     fresh = tree.counts(correlated(2**17, 2))[:512]
@@ -45,13 +41,13 @@ def test_the_tree_has_cells_of_equal_mass() -> None:
     assert abs(((fresh - 256) ** 2 / 512).sum() - 512) < 4 * np.sqrt(2 * 512)
 
 
-def test_the_tree_resolves_thin_directions() -> None:
+def test_the_tree_resolves_thin_directions():
     """A third principal standard deviation wrong by a factor of three is nearly as plain as a first."""
     rng = np.random.default_rng(3)
     rotation = np.linalg.qr(rng.standard_normal((3, 3)))[0]
     sds = np.array([1.0, 0.1, 0.001])
 
-    def draw(scale: Array) -> Array:
+    def draw(scale):
         return rng.standard_normal((100_000, 3)) * sds * scale @ rotation.T + 7
 
     tree = oracles.EqualMassTree.from_samples(draw(np.ones(3)))
@@ -62,7 +58,7 @@ def test_the_tree_resolves_thin_directions() -> None:
     assert exact - 0.08 < first <= exact + 0.01
 
 
-def test_a_rule_that_spreads_off_the_subspace_is_seen() -> None:
+def test_a_rule_that_spreads_off_the_subspace_is_seen():
     rng = np.random.default_rng(3)
     plane = np.array([[1.0, 2.0, -1.0], [0.3, 0.0, 1.0]])
     flat = (rng.standard_normal((40_000, 2)) @ plane + 3).astype(np.float32)
@@ -74,7 +70,7 @@ def test_a_rule_that_spreads_off_the_subspace_is_seen() -> None:
     assert oracles.total_variation(flat[20_000:], off, tree).value > 0.99
 
 
-def test_a_constant_output_is_a_point_mass() -> None:
+def test_a_constant_output_is_a_point_mass():
     constant = np.tile(np.float32([0.1, 3.0, -200.0]), (5000, 1))
     neighbour = np.nextafter(constant, np.float32(np.inf))
     elsewhere = constant + np.float32([0, 0.01, 0])
@@ -87,7 +83,7 @@ def test_a_constant_output_is_a_point_mass() -> None:
 
 
 @pytest.mark.parametrize("atom", [0.3, 0.7])
-def test_the_tree_keeps_an_atom_apart(atom: float) -> None:
+def test_the_tree_keeps_an_atom_apart(atom):
     """An atom at zero, as of a ReLU, against mass moved from it to just above."""
     rng = np.random.default_rng(4)
     x = np.where(rng.random(100_000) < atom, 0.0, rng.exponential(size=100_000))[:, None]
@@ -101,7 +97,7 @@ def test_the_tree_keeps_an_atom_apart(atom: float) -> None:
     values=st.lists(st.integers(-3, 3), min_size=32, max_size=200),
     cells=st.sampled_from([2, 4, 16, 32]),
 )
-def test_a_tree_on_ties_still_covers_everything(values: list[int], cells: int) -> None:
+def test_a_tree_on_ties_still_covers_everything(values, cells):
     pilot = np.array(values, dtype=np.float64)[:, None]
     counts = oracles.EqualMassTree.from_samples(pilot, cells).counts(pilot)
     assert counts.sum() == len(values)
@@ -111,7 +107,7 @@ def test_a_tree_on_ties_still_covers_everything(values: list[int], cells: int) -
         assert set(counts[counts > 0]) == set(np.unique(values, return_counts=True)[1])
 
 
-def test_score_differences_have_equal_mass_per_pair() -> None:
+def test_score_differences_have_equal_mass_per_pair():
     pilot = correlated(64_000, 1)
     partition = oracles.ScoreDifferences.from_samples(pilot, 64)
     assert partition.pairs == ((0, 1), (0, 2), (1, 2))
@@ -120,12 +116,12 @@ def test_score_differences_have_equal_mass_per_pair() -> None:
     assert (np.abs(counts - 1000) <= 1).all()
 
 
-def normal_cells(edges: Array, mean: float, sd: float) -> Array:
+def normal_cells(edges, mean, sd):
     return np.diff(stats.norm.cdf(np.r_[-np.inf, edges, np.inf], mean, sd))
 
 
 @pytest.mark.parametrize("kind", ["axis", "tree", "differences"])
-def test_total_variation_of_two_normals_is_known(kind: str) -> None:
+def test_total_variation_of_two_normals_is_known(kind):
     """Exact on the cells, since on a line every cell is an interval."""
     pilot = np.random.default_rng(0).standard_normal((20_000, 1))
     second = np.zeros((20_000, 1))
@@ -158,7 +154,7 @@ def test_total_variation_of_two_normals_is_known(kind: str) -> None:
     assert abs(corrected - exact) < 3 * spread / np.sqrt(60) + estimate.floor**2 / exact
 
 
-def test_the_floor_agrees_with_its_asymptotic_formula() -> None:
+def test_the_floor_agrees_with_its_asymptotic_formula():
     p = np.random.default_rng(1).dirichlet(np.ones(200))
     counts = np.random.default_rng(2).multinomial(10**6, p)
     p = counts / counts.sum()
@@ -193,6 +189,6 @@ FLOOR = oracles.Floor(0.0, 0.0)
         (lambda: oracles.total_variation_floor([1, 2], 0), "rule_total must be an integer of at least 1"),
     ],
 )
-def test_bad_input_is_named(call, message: str) -> None:
+def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

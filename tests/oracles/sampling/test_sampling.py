@@ -1,6 +1,6 @@
+import functools
 import subprocess
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,25 +12,21 @@ from sdp_bench import oracles
 from sdp_bench.oracles.exact.stable import stable
 from sdp_bench.oracles.sampling import forward
 from sdp_ref.activations import activation
-from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable
+from tests.sdp_ref.common import mlp
 
 MEAN = torch.tensor([[0.3, -1.2, 0.8]])
 
 
-def network(*widths: int, activation: nn.Module | None = None) -> nn.Sequential:
-    torch.manual_seed(3)
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(widths):
-        layers += [nn.Linear(inputs, outputs), activation or nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+network = functools.partial(mlp, seed=3, dtype=torch.float32)
 
 
-def diagonal(dtype: torch.dtype = torch.float32) -> DiagonalGaussian:
+def diagonal(dtype=torch.float32):
     return DiagonalGaussian(MEAN.to(dtype), torch.tensor([[0.5, 2.0, 0.0]], dtype=dtype))
 
 
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
-def test_the_seed_alone_decides_the_normals(sampler: str) -> None:
+def test_the_seed_alone_decides_the_normals(sampler):
     first = oracles.standard_normals(150_000, 4, seed=5, sampler=sampler)
     assert first.dtype == torch.float32
     again = oracles.standard_normals(150_000, 4, seed=np.random.SeedSequence(5), sampler=sampler)
@@ -43,14 +39,14 @@ def test_the_seed_alone_decides_the_normals(sampler: str) -> None:
 @pytest.mark.parametrize(
     "law", [diagonal(), Cauchy(MEAN, MEAN.abs()), SymmetricStable(MEAN, MEAN.abs(), 1.5)]
 )
-def test_a_shorter_draw_begins_a_longer_one(law: Law) -> None:
+def test_a_shorter_draw_begins_a_longer_one(law):
     longer = oracles.sample_outputs(nn.Identity(), law, 150_000, seed=1)
     shorter = oracles.sample_outputs(nn.Identity(), law, 99_999, seed=1)
     assert torch.equal(longer[:99_999], shorter)
 
 
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
-def test_normals_are_standard_and_blocks_independent(sampler: str) -> None:
+def test_normals_are_standard_and_blocks_independent(sampler):
     rows = 2**16  # one block of four columns
     z = oracles.standard_normals(4 * rows, 4, seed=7, sampler=sampler).double()
     tolerance = 4 / np.sqrt(len(z))
@@ -64,7 +60,7 @@ def test_normals_are_standard_and_blocks_independent(sampler: str) -> None:
 
 @pytest.mark.parametrize("net", [network(3, 40, 40, 2), lambda inputs: inputs.tanh()], ids=["chain", "any"])
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
-def test_threads_do_not_change_the_samples(net: forward.Network, sampler: str) -> None:
+def test_threads_do_not_change_the_samples(net, sampler):
     threads = torch.get_num_threads()
     draws = []
     try:
@@ -79,8 +75,8 @@ def test_threads_do_not_change_the_samples(net: forward.Network, sampler: str) -
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU(inplace=True), nn.Tanh(), nn.GELU(), nn.Hardtanh()], ids=str)
-def test_the_fast_path_gives_what_the_network_gives(activation: nn.Module) -> None:
-    net = network(3, 30, 7, 2, activation=activation)
+def test_the_fast_path_gives_what_the_network_gives(activation):
+    net = network(3, 30, 7, 2, activation=lambda: activation)
     assert isinstance(forward.chunked_forward(net, torch.Size([3])), forward.Chain)
     inputs = oracles.sample_outputs(nn.Identity(), diagonal(), 5000, seed=4)
     expected = net(inputs.clone()).detach()
@@ -89,7 +85,7 @@ def test_the_fast_path_gives_what_the_network_gives(activation: nn.Module) -> No
     )
 
 
-def test_the_fast_path_takes_odd_chains() -> None:
+def test_the_fast_path_takes_odd_chains():
     torch.manual_seed(1)
     inner = nn.Sequential(nn.ReLU(), nn.Linear(3, 9, bias=False), nn.Identity(), nn.Tanh(), nn.Sigmoid())
     net = nn.Sequential(nn.Flatten(), inner, nn.Linear(9, 2), nn.ReLU())
@@ -100,7 +96,7 @@ def test_the_fast_path_takes_odd_chains() -> None:
     )
 
 
-def test_hooks_are_called() -> None:
+def test_hooks_are_called():
     net = network(3, 8, 2)
     plain = oracles.sample_outputs(net, diagonal(), 100, seed=1)
     net[2].register_forward_hook(lambda module, inputs, output: output + 10)
@@ -108,7 +104,7 @@ def test_hooks_are_called() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_mode_of_the_network_is_kept_and_used(training: bool) -> None:
+def test_the_mode_of_the_network_is_kept_and_used(training):
     net = nn.Sequential(network(3, 8), nn.Dropout(0.5)).train(training)
     outputs = oracles.sample_outputs(net, diagonal(), 2000, seed=1)
     assert net.training is training
@@ -125,22 +121,20 @@ def test_the_mode_of_the_network_is_kept_and_used(training: bool) -> None:
         (None, torch.float64, torch.float64),
     ],
 )
-def test_outputs_have_the_precision_of_the_network(
-    net_dtype: torch.dtype | None, law_dtype: torch.dtype, expected: torch.dtype
-) -> None:
+def test_outputs_have_the_precision_of_the_network(net_dtype, law_dtype, expected):
     net = nn.Identity() if net_dtype is None else network(3, 8, 2).to(net_dtype)
     assert oracles.sample_outputs(net, diagonal(law_dtype), 10, seed=1).dtype == expected
 
 
 @pytest.mark.rounding
-def test_the_stream_is_the_sample_in_pieces() -> None:
+def test_the_stream_is_the_sample_in_pieces():
     net = network(3, 8, 2)
     pieces = list(oracles.stream_outputs(net, diagonal(), 200_000, seed=9))
     assert len(pieces) > 1
     assert torch.equal(torch.cat(pieces), oracles.sample_outputs(net, diagonal(), 200_000, seed=9))
 
 
-def test_a_stream_may_be_left_early() -> None:
+def test_a_stream_may_be_left_early():
     threads = torch.get_num_threads()
     stream = oracles.stream_outputs(network(3, 8, 2), diagonal(), 10**9, seed=9)
     assert len(next(stream)) > 0
@@ -167,7 +161,7 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text(
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_memory_is_flat_in_the_number_of_samples() -> None:
+def test_memory_is_flat_in_the_number_of_samples():
     peaks = []
     for samples in (2**18, 2**21):
         command = [sys.executable, "-c", PEAK.format(samples=samples)]
@@ -176,7 +170,7 @@ def test_memory_is_flat_in_the_number_of_samples() -> None:
     assert peaks[1] - peaks[0] < 20
 
 
-def test_gaussians_have_their_mean_and_covariance() -> None:
+def test_gaussians_have_their_mean_and_covariance():
     factor = torch.tensor([[1.0, 0.0], [0.5, 0.2], [-2.0, 1.0]])  # of rank two: one direction is null
     x = Gaussian(MEAN, (factor @ factor.T)[None])
     draws = oracles.sample_outputs(nn.Identity(), x, 200_000, seed=8).double()
@@ -188,7 +182,7 @@ def test_gaussians_have_their_mean_and_covariance() -> None:
     assert ((draws - x.mean[0]) @ normal).abs().max() < 1e-4
 
 
-def test_cauchy_draws_are_cauchy() -> None:
+def test_cauchy_draws_are_cauchy():
     x = Cauchy(torch.tensor([[1.0, -3.0]]), torch.tensor([[0.5, 4.0]]))
     draws = oracles.sample_outputs(nn.Identity(), x, 50_000, seed=1).numpy()
     assert stats.kstest(draws[:, 0], "cauchy", args=(1.0, 0.5)).pvalue > 1e-3
@@ -196,7 +190,7 @@ def test_cauchy_draws_are_cauchy() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.6, 1.5, 1.9])
-def test_stable_draws_have_the_tails_of_their_law(alpha: float) -> None:
+def test_stable_draws_have_the_tails_of_their_law(alpha):
     """At fixed points and in the tails, by another computation of the law and by scipy's."""
     x = SymmetricStable(torch.tensor([[1.0]]), torch.tensor([[2.0]]), alpha)
     draws = (oracles.sample_outputs(nn.Identity(), x, 200_000, seed=3).double().numpy() - 1.0) / 2.0
@@ -208,7 +202,7 @@ def test_stable_draws_have_the_tails_of_their_law(alpha: float) -> None:
     assert (np.abs(observed - exact) < 4 * np.sqrt(exact * (1 - exact) / len(draws))).all()
 
 
-def test_a_million_cauchy_draws_go_through_a_deep_float32_net() -> None:
+def test_a_million_cauchy_draws_go_through_a_deep_float32_net():
     """The largest is beyond 10^5 scales, and neither the noise nor a layer overflows."""
     x = Cauchy(MEAN, torch.full_like(MEAN, 100.0))
     largest = oracles.sample_outputs(nn.Identity(), x, 10**6, seed=1).abs().max()
@@ -220,7 +214,7 @@ def test_a_million_cauchy_draws_go_through_a_deep_float32_net() -> None:
     assert ((outputs - double).norm(dim=1) <= 1e-4 * double.norm(dim=1)).all()
 
 
-def test_sobol_points_make_cauchy_draws() -> None:
+def test_sobol_points_make_cauchy_draws():
     x = Cauchy(torch.tensor([[1.0, -3.0]]), torch.tensor([[0.5, 4.0]]))
     draws = oracles.sample_outputs(nn.Identity(), x, 2**16, seed=1, sampler="sobol").double()
     for column, law in ((0, stats.cauchy(1.0, 0.5)), (1, stats.cauchy(-3.0, 4.0))):
@@ -232,7 +226,7 @@ def test_sobol_points_make_cauchy_draws() -> None:
 
 
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
-def test_the_oracle_has_the_exact_moments_of_one_hidden_layer(sampler: str) -> None:
+def test_the_oracle_has_the_exact_moments_of_one_hidden_layer(sampler):
     net = network(3, 6, 2)
     covariance = torch.tensor([[1.0, 0.4, 0.0], [0.4, 0.5, -0.3], [0.0, -0.3, 2.0]], dtype=torch.float64)
     x = Gaussian(MEAN.double(), covariance[None])
@@ -252,7 +246,7 @@ def test_the_oracle_has_the_exact_moments_of_one_hidden_layer(sampler: str) -> N
         assert error.max() < 0.5
 
 
-def test_the_spread_of_scrambles_is_the_standard_error_of_a_sobol_draw() -> None:
+def test_the_spread_of_scrambles_is_the_standard_error_of_a_sobol_draw():
     net = network(3, 20, 1)
     draws = [
         oracles.sample_outputs(net, diagonal(), 2**13, seed=seed, sampler="sobol").double()
@@ -265,14 +259,14 @@ def test_the_spread_of_scrambles_is_the_standard_error_of_a_sobol_draw() -> None
 
 
 @pytest.mark.parametrize("samples", [1, 15, 100, pytest.param(2**16 * 16 + 40, marks=pytest.mark.slow)])
-def test_any_number_of_sobol_points_can_be_drawn(samples: int) -> None:
+def test_any_number_of_sobol_points_can_be_drawn(samples):
     z = oracles.standard_normals(samples, 4, seed=1, sampler="sobol")
     assert z.shape == (samples, 4)
     assert torch.isfinite(z).all()
     assert len(z.unique(dim=0)) == samples
 
 
-def constant(value: float) -> forward.Network:
+def constant(value):
     return lambda inputs: torch.full((len(inputs), 2), value)
 
 
@@ -294,13 +288,13 @@ def constant(value: float) -> forward.Network:
         ({"net": lambda inputs: (inputs, inputs)}, "must return a tensor, got tuple"),
     ],
 )
-def test_bad_input_is_named(change: dict, message: str) -> None:
+def test_bad_input_is_named(change, message):
     arguments = {"net": network(3, 8, 2), "x": diagonal(), "samples": 100, "seed": 1} | change
     with pytest.raises(ValueError, match=message):
         oracles.sample_outputs(arguments.pop("net"), arguments.pop("x"), **arguments)
 
 
-def test_importing_oracles_does_not_import_the_solvers() -> None:
+def test_importing_oracles_does_not_import_the_solvers():
     script = "import sys, oracles; print([m for m in ('ot', 'scipy.stats', 'sklearn') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

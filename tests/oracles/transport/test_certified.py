@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 import sdp_ref
@@ -16,29 +15,27 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.oracles.sampling.outputs import sample_outputs
-from sdp_bench.oracles.transport.certified import Bracket, certified_wasserstein
+from sdp_bench.oracles.transport.certified import certified_wasserstein
 
-Array = NDArray[np.float64]
-Pair = tuple[Array, Array]
 ROUNDING = 1e-10  # of the costs of a case, far below any tolerance asked for here
 
 
-def normals(seed: int, n: int, m: int = 3) -> Array:
+def normals(seed, n, m=3):
     return np.random.default_rng(seed).standard_normal((n, m))
 
 
-def flat(n: int) -> Pair:
+def flat(n):
     """Principal standard deviations of 1, 0.1 and 0.003, far from 0, as those of trained nets."""
     mixing = np.array([[1.0, 0.5, -0.7], [0.05, -0.1, 0.02], [0.002, 0.001, 0.004]])
     return normals(1, n) @ mixing + [5.0, -3.0, 20.0], 1.02 * normals(2, n) @ mixing + [5.0, -3.0, 20.0]
 
 
-def outliers(n: int) -> Pair:
+def outliers(n):
     generator = np.random.default_rng(3)
     return generator.standard_cauchy((n, 3)), generator.standard_cauchy((n, 3))
 
 
-def sorted_unequally(n: int) -> Pair:
+def sorted_unequally(n):
     """Few distinct points, each many times, in other numbers on the two sides."""
     generator = np.random.default_rng(4)
     places = generator.standard_normal((20, 3))
@@ -62,13 +59,13 @@ CASES = {
 }
 
 
-def exact(x: Array, y: Array) -> float:
+def exact(x, y):
     cost = cdist(x, y)
     weights = np.full(len(x), 1 / len(x))
     return float(ot.emd2(weights, weights, cost, numItermax=10**7))
 
 
-def check_certificate(bracket: Bracket, x: Array, y: Array) -> None:
+def check_certificate(bracket, x, y):
     """Potentials are feasible on all pairs and give the lower bound, up to what is set aside for rounding."""
     cost = cdist(x, y)
     rounding = ROUNDING * cost.max()
@@ -81,7 +78,7 @@ def check_certificate(bracket: Bracket, x: Array, y: Array) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("n", [1, 7, 600])
-def test_the_bracket_holds_the_exact_distance(name: str, n: int) -> None:
+def test_the_bracket_holds_the_exact_distance(name, n):
     x, y = CASES[name](n)
     bracket, truth = certified_wasserstein(x, y), exact(x, y)
     slack = 1e-9 * truth
@@ -92,7 +89,7 @@ def test_the_bracket_holds_the_exact_distance(name: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["same law", "flat", "outliers", "atoms of ReLU", "grid", "ten dimensions"])
-def test_no_tolerance_gives_the_optimum(name: str) -> None:
+def test_no_tolerance_gives_the_optimum(name):
     x, y = CASES[name](600)
     bracket = certified_wasserstein(x, y, tolerance=0)
     assert bracket.lower == pytest.approx(exact(x, y), rel=1e-8)
@@ -100,7 +97,7 @@ def test_no_tolerance_gives_the_optimum(name: str) -> None:
 
 
 @st.composite
-def clouds(draw: st.DrawFn) -> Pair:
+def clouds(draw):
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n, m = draw(st.integers(1, 500)), draw(st.integers(1, 4))
     x, y = generator.standard_normal((2, n, m)) * 10.0 ** generator.uniform(-3, 0, m)
@@ -113,7 +110,7 @@ def clouds(draw: st.DrawFn) -> Pair:
 
 @given(clouds(), st.sampled_from([0.001, 0.01, 0.2]))
 @settings(max_examples=20)
-def test_the_bracket_holds_for_any_clouds(pair: Pair, tolerance: float) -> None:
+def test_the_bracket_holds_for_any_clouds(pair, tolerance):
     x, y = pair
     bracket, truth = certified_wasserstein(x, y, tolerance=tolerance), exact(x, y)
     slack = 1e-9 * truth + ROUNDING * cdist(x, y).max()
@@ -122,7 +119,7 @@ def test_the_bracket_holds_for_any_clouds(pair: Pair, tolerance: float) -> None:
     check_certificate(bracket, x, y)
 
 
-def test_what_is_the_same_has_no_distance() -> None:
+def test_what_is_the_same_has_no_distance():
     x = normals(1, 3000)
     for a, b in (
         (x, x),
@@ -136,7 +133,7 @@ def test_what_is_the_same_has_no_distance() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6, 1e150])
-def test_scale_translation_and_order_change_nothing(scale: float) -> None:
+def test_scale_translation_and_order_change_nothing(scale):
     x, y = flat(1500)
     plain = certified_wasserstein(x, y, tolerance=1e-4)
     generator = np.random.default_rng(5)
@@ -150,7 +147,7 @@ def test_scale_translation_and_order_change_nothing(scale: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
-def test_the_bracket_is_valid_when_the_time_is_over(seconds: float) -> None:
+def test_the_bracket_is_valid_when_the_time_is_over(seconds):
     x, y = normals(1, 1500), normals(2, 1500)
     truth = certified_wasserstein(x, y, tolerance=1e-3)
     hasty = certified_wasserstein(x, y, tolerance=0, seconds=seconds)
@@ -160,7 +157,7 @@ def test_the_bracket_is_valid_when_the_time_is_over(seconds: float) -> None:
 
 
 @pytest.mark.rounding
-def test_the_number_of_threads_changes_nothing() -> None:
+def test_the_number_of_threads_changes_nothing():
     x, y = flat(2500)
     threads = torch.get_num_threads()
     try:
@@ -176,7 +173,7 @@ def test_the_number_of_threads_changes_nothing() -> None:
     assert np.array_equal(one.v, three.v)
 
 
-def test_float32_points_and_lists_are_taken() -> None:
+def test_float32_points_and_lists_are_taken():
     x, y = normals(1, 300).astype(np.float32), normals(2, 300).astype(np.float32)
     wide = certified_wasserstein(x.astype(np.float64), y.astype(np.float64))
     narrow = certified_wasserstein(x, torch.as_tensor(y))
@@ -198,12 +195,12 @@ A = normals(1, 10)
         (lambda: certified_wasserstein(A, A, seconds=-1), "must not be negative"),
     ],
 )
-def test_bad_input_is_named(call, message: str) -> None:
+def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def outputs(sigma: float, rule: str | None, n: int) -> Pair:
+def outputs(sigma, rule, n):
     """Samples of a trained net's outputs, and as many of a rule's prediction or of the outputs again."""
     net = committed(Architecture(4), Recipe(), 1)[0].build()
     data = IRIS.load()
@@ -223,7 +220,7 @@ def outputs(sigma: float, rule: str | None, n: int) -> Pair:
     ("sigma", "rule"),
     [(0.01, None), (0.1, "sdp"), (1.0, None), (1.0, "moment_matching"), (1.0, "marginal_sdp")],
 )
-def test_thirty_thousand_outputs_are_within_one_per_cent(sigma: float, rule: str | None) -> None:
+def test_thirty_thousand_outputs_are_within_one_per_cent(sigma, rule):
     x, y = outputs(sigma, rule, 30_000)
     bracket = certified_wasserstein(x, y, seconds=600)
     assert bracket.gap <= 0.01

@@ -3,7 +3,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy import optimize, stats
 from scipy.spatial.distance import cdist
 
@@ -11,15 +10,14 @@ from sdp_bench import oracles
 from sdp_bench.oracles.transport.large import certified
 from tests.oracles.repeated import assert_standard_errors_are_the_spread
 
-Array = NDArray[np.float64]
 NO_FLOOR = oracles.Floor(0.0, 0.0)
 
 
-def normals(seed: int, samples: int, m: int = 3) -> Array:
+def normals(seed, samples, m=3):
     return np.random.default_rng(seed).standard_normal((samples, m))
 
 
-def test_w1_of_a_translated_sample_is_the_translation() -> None:
+def test_w1_of_a_translated_sample_is_the_translation():
     a, shift = normals(1, 200), np.array([0.3, -2.0, 1.0])
     estimate = oracles.wasserstein(a, a + shift, 200, floor=NO_FLOOR)
     assert estimate.value == pytest.approx(np.linalg.norm(shift), rel=1e-12)
@@ -27,7 +25,7 @@ def test_w1_of_a_translated_sample_is_the_translation() -> None:
 
 
 @pytest.mark.parametrize("far", [1e3, 1e8, 1e12, 1e15])
-def test_w1_beside_a_far_point_is_right_or_refused(far: float) -> None:
+def test_w1_beside_a_far_point_is_right_or_refused(far):
     a = normals(1, 200, 2)
     a[0] = far
     for shift in (0.0, 1e-12, 5.0):  # where nothing moves, lost digits change nothing
@@ -40,7 +38,7 @@ def test_w1_beside_a_far_point_is_right_or_refused(far: float) -> None:
             assert estimate.value == pytest.approx(shift, rel=1e-3, abs=1e-3)
 
 
-def test_w1_is_the_optimal_assignment() -> None:
+def test_w1_is_the_optimal_assignment():
     a, b = normals(1, 150), 1.5 * normals(2, 150) + 0.2
     cost = cdist(a, b)
     expected = cost[optimize.linear_sum_assignment(cost)].mean()
@@ -48,7 +46,7 @@ def test_w1_is_the_optimal_assignment() -> None:
     assert estimate.value == pytest.approx(expected, rel=1e-12)
 
 
-def test_w1_on_the_line_is_scipys() -> None:
+def test_w1_on_the_line_is_scipys():
     a, b = normals(1, 500, 1), 1.5 * normals(2, 500, 1) + 0.2
     expected = stats.wasserstein_distance(a[:, 0], b[:, 0])
     assert oracles.wasserstein_1d(a, b, 500, floor=NO_FLOOR).value == pytest.approx(expected, rel=1e-12)
@@ -56,18 +54,18 @@ def test_w1_on_the_line_is_scipys() -> None:
     assert oracles.sliced_wasserstein(a, b, 500, floor=NO_FLOOR).value == pytest.approx(expected, rel=1e-12)
 
 
-def test_sliced_w1_is_the_mean_over_directions() -> None:
+def test_sliced_w1_is_the_mean_over_directions():
     a, shift = normals(1, 300), np.array([0.0, 2.0, 0.0])
     # E |cos| of a random direction in three dimensions is 1/2, its standard deviation 1/sqrt(12)
     value = oracles.sliced_wasserstein(a, a + shift, 300, directions=256, floor=NO_FLOOR).value
     assert abs(value - 1) < 3 * 2 / np.sqrt(12 * 256)
 
 
-def first_output(a: Array, b: Array, n: int, floor: oracles.Floor) -> oracles.Estimate:
+def first_output(a, b, n, floor):
     return oracles.wasserstein_1d(a[:, 0], b[:, 0], n, floor=floor)
 
 
-def bracketed(a: Array, b: Array, n: int, floor: oracles.Floor) -> oracles.Estimate:
+def bracketed(a, b, n, floor):
     return certified(a, b, n, floor=floor, tolerance=0)[0]
 
 
@@ -75,7 +73,7 @@ DISTANCES = (oracles.wasserstein, oracles.sliced_wasserstein, first_output, brac
 
 
 @st.composite
-def clouds(draw: st.DrawFn) -> tuple[Array, Array]:
+def clouds(draw):
     """Points with 20 bits behind the point, so that a whole number is added to them without rounding."""
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n, m = draw(st.integers(2, 60)), draw(st.integers(1, 4))
@@ -96,7 +94,7 @@ def clouds(draw: st.DrawFn) -> tuple[Array, Array]:
 @pytest.mark.parametrize("distance", DISTANCES)
 @given(clouds(), st.sampled_from([1e3, -1e7, 1e8, 2.0**32]))
 @settings(max_examples=25)
-def test_a_common_offset_changes_nothing(distance, pair: tuple[Array, Array], offset: float) -> None:
+def test_a_common_offset_changes_nothing(distance, pair, offset):
     a, b = pair
     here = distance(a, b, len(a), floor=NO_FLOOR)
     there = distance(a + offset, b + offset, len(a), floor=NO_FLOOR)
@@ -106,7 +104,7 @@ def test_a_common_offset_changes_nothing(distance, pair: tuple[Array, Array], of
 @pytest.mark.parametrize("distance", DISTANCES)
 @given(clouds(), st.floats(-150, 150))
 @settings(max_examples=25)
-def test_a_distance_is_in_units_of_the_points(distance, pair: tuple[Array, Array], power: float) -> None:
+def test_a_distance_is_in_units_of_the_points(distance, pair, power):
     a, b = pair
     scale = 10.0**power
     plain = distance(a, b, len(a), floor=NO_FLOOR)
@@ -115,7 +113,7 @@ def test_a_distance_is_in_units_of_the_points(distance, pair: tuple[Array, Array
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
-def test_standard_errors_and_floors_are_in_units_of_the_points(scale: float) -> None:
+def test_standard_errors_and_floors_are_in_units_of_the_points(scale):
     a, b = normals(1, 800), 1.3 * normals(2, 100)
     for distance in (oracles.wasserstein, oracles.sliced_wasserstein):
         plain, scaled = distance(a, b, 50), distance(scale * a, scale * b, 50)
@@ -128,7 +126,7 @@ def test_standard_errors_and_floors_are_in_units_of_the_points(scale: float) -> 
     ("function", "n", "m"),
     [(oracles.wasserstein, 150, 3), (oracles.wasserstein_1d, 400, 1), (oracles.sliced_wasserstein, 200, 3)],
 )
-def test_the_standard_error_is_the_spread_of_repeated_draws(function, n: int, m: int, scale, shift) -> None:
+def test_the_standard_error_is_the_spread_of_repeated_draws(function, n, m, scale, shift):
     estimates = [
         function(normals(2 * r, n, m), shift + scale * normals(2 * r + 1, n, m), n, floor=NO_FLOOR)
         for r in range(60)
@@ -136,7 +134,7 @@ def test_the_standard_error_is_the_spread_of_repeated_draws(function, n: int, m:
     assert_standard_errors_are_the_spread(estimates)
 
 
-def test_a_floor_can_be_shared_for_as_many_points() -> None:
+def test_a_floor_can_be_shared_for_as_many_points():
     a, b = normals(1, 2000), normals(2, 2000) + 0.3
     floor = oracles.wasserstein_floor(a, 100, pairs=3, seed=4)
     own = oracles.wasserstein(a, b, 100, pairs=3, seed=4)
@@ -145,14 +143,14 @@ def test_a_floor_can_be_shared_for_as_many_points() -> None:
         oracles.wasserstein(a, b, 50, floor=floor)
 
 
-def test_float32_samples_lose_nothing() -> None:
+def test_float32_samples_lose_nothing():
     a, b = normals(1, 300).astype(np.float32), normals(2, 300).astype(np.float32)
     for function in (oracles.wasserstein, oracles.sliced_wasserstein):
         wide = function(a.astype(np.float64), b.astype(np.float64), 300, floor=NO_FLOOR)
         assert function(a, b, 300, floor=NO_FLOOR) == wide
 
 
-def test_the_floor_of_a_small_sample_is_near_that_of_independent_draws() -> None:
+def test_the_floor_of_a_small_sample_is_near_that_of_independent_draws():
     """300 points, of which no disjoint pairs of 300 can be made: within 10 % of the true floor."""
     true = np.mean(
         [
@@ -178,6 +176,6 @@ A = normals(1, 100)
         (lambda: oracles.sliced_wasserstein(A, A, 5, directions=0), "directions must be positive"),
     ],
 )
-def test_bad_input_is_named(call, message: str) -> None:
+def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

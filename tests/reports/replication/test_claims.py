@@ -1,5 +1,3 @@
-"""Verdicts on the paper's claims, from made-up suites whose truth is known."""
-
 import math
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Rulings on robustness and on the layer of introduction, of measurements whose answer is known."""
-
 import itertools
 import math
 from types import SimpleNamespace

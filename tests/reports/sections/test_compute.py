@@ -1,5 +1,3 @@
-"""The section on equal compute: its answer, its table and its figures."""
-
 import pandas as pd
 import pytest
 

@@ -1,5 +1,3 @@
-"""Figures over the noise, of other metrics, and heat maps."""
-
 import pytest
 
 from sdp_bench.reports.sections.figures import figures

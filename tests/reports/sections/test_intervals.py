@@ -1,5 +1,3 @@
-"""The section of the UCI intervals: means over seeds beside the paper's numbers, and what is missing said."""
-
 import math
 
 import pandas as pd

@@ -1,5 +1,3 @@
-"""The section of the layer of introduction: best scales, what is said of them, and the figure."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""The section of robustness: tables, figures, and what is said where gradients vanish or not."""
-
 import math
 
 import numpy as np

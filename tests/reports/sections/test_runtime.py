@@ -1,5 +1,3 @@
-"""The runtime table in the report: the paper's ratios beside those of the same net and phase."""
-
 import pandas as pd
 import pytest
 

@@ -1,5 +1,3 @@
-"""Sections beside the tables: sensitivity, the oracle's own error, and what was run."""
-
 import math
 
 import pandas as pd

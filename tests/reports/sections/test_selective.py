@@ -1,5 +1,3 @@
-"""The section of selective prediction: both halves beside the paper's numbers, what is missing left out."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""Metrics over a rule's parameter: which sweeps a run holds, and what the section shows of them."""
-
 import pytest
 
 from sdp_bench.reports.results import Results

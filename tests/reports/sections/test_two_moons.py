@@ -1,5 +1,3 @@
-"""The section on two moons, and the ruling on what its figure is said to show."""
-
 import itertools
 
 import pandas as pd

@@ -1,5 +1,3 @@
-"""Compute that samplers need for the error of a rule, on curves with a known answer."""
-
 import math
 
 import pandas as pd

@@ -1,7 +1,3 @@
-"""Scores of the rows of a table, and the labels of their measurements."""
-
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,3 @@
-"""Verdicts: hand values, and their error rates by simulation, each with its Monte Carlo standard error."""
-
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -22,37 +18,6 @@ from sdp_bench.reports.statistics.verdicts import (
     p_of_every_part,
     p_of_some_part,
 )
-
-NETS, CLAIMS, PARTS = 30, 8, 5
-DELTA, SD = 0.01, 0.02  # margin in 1 - TV, and a plausible spread of paired differences between nets
-TIMES = 16_000
-
-
-def error_of(rate, times=TIMES):
-    """Standard error of a simulated rate."""
-    return math.sqrt(rate * (1 - rate) / times)
-
-
-def rates(means, seed, nets=NETS, times=TIMES):
-    """How often each claim holds and fails, shape (times, claims), for true means (claims, parts)."""
-    rng = np.random.default_rng(seed)
-    means = np.asarray(means)
-    holds, fails = [], []
-    for _ in range(8):  # in parts, to keep memory small
-        effects = rng.normal(means[..., None], SD, size=(times // 8, *means.shape, nets))
-        tests = mean_tests(effects, -DELTA)
-        holds.append(holm(p_of_every_part(tests.above)) <= LEVEL)
-        fails.append(holm(p_of_some_part(tests.below)) <= LEVEL)
-    return np.concatenate(holds), np.concatenate(fails)
-
-
-def idle(level, count):
-    """Half of the rate of any error among so many tests of normal effects by t with a third of its freedom.
-
-    What else the tests ask for, beside that, costs normal effects less than the other half.
-    """
-    rate = stats.t.sf(stats.t.isf(level, (NETS - 1) / 3), NETS - 1)
-    return (1 - (1 - rate) ** count) / 2
 
 
 def worse_of_two(values, threshold, freedom):
@@ -169,6 +134,14 @@ def test_one_net_has_no_t():
         mean_tests([0.3])
 
 
+def test_parts_and_claims_are_combined_by_hand():
+    """Error rates of verdicts are simulated in tests/calibration/verdicts.py."""
+    p = [[0.01, 0.04, 0.02], [0.3, 0.6, 0.5]]
+    assert p_of_every_part(p).tolist() == [0.04, 0.6]
+    assert p_of_some_part(p).tolist() == pytest.approx([0.03, 0.9])
+    assert p_of_some_part([0.4, 0.6, 0.9]) == 1
+
+
 def test_holm_by_hand():
     # Sorted .005, .01, .03, .04 times 4, 3, 2, 1 is .02, .03, .06, .04; each is raised to those before it.
     np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02], rtol=1e-15)
@@ -182,51 +155,6 @@ def test_holm_lies_between_the_raw_p_values_and_bonferronis(p):
     assert (adjusted >= p).all()
     assert (adjusted <= np.minimum(1, np.array(p) * len(p)) + 1e-15).all()
     assert min(adjusted) == min(1, len(p) * min(p))
-
-
-def test_false_holds_are_rare_where_one_part_lies_on_the_margin():
-    # The least favourable case: all other parts are far above it, so that this one alone decides.
-    means = np.full((CLAIMS, PARTS), 10 * DELTA)
-    means[:, 2] = -DELTA
-    rate = rates(means, seed=2)[0].any(1).mean()
-    assert rate <= LEVEL + 3 * error_of(LEVEL)
-    assert rate >= idle(LEVEL / CLAIMS, CLAIMS) - 3 * error_of(LEVEL)
-
-
-def test_false_fails_are_rare_where_every_part_lies_on_the_margin():
-    rate = rates(np.full((CLAIMS, PARTS), -DELTA), seed=4)[1].any(1).mean()
-    assert rate <= LEVEL + 3 * error_of(LEVEL)
-    assert rate >= idle(LEVEL / CLAIMS / PARTS, CLAIMS * PARTS) - 3 * error_of(LEVEL)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_skewed_effects_keep_the_level_where_students_test_does_not(sign):
-    # The mean of an exponential law is 1, its skewness 2. Student's test errs on the side of the short tail.
-    effects = sign * np.random.default_rng(12).exponential(1, (TIMES, CLAIMS, NETS))
-    tests = mean_tests(effects, sign)
-    for p in (tests.above, tests.below):
-        assert (holm(p) <= LEVEL).any(1).mean() <= LEVEL + 3 * error_of(LEVEL)
-    student = stats.ttest_1samp(effects, sign, axis=-1, alternative="less" if sign > 0 else "greater").pvalue
-    assert (holm(student) <= LEVEL).any(1).mean() > 2 * LEVEL
-
-
-@pytest.mark.parametrize("nets", [10, 30])
-def test_intervals_of_skewed_effects_cover_where_students_do_not(nets):
-    effects = np.random.default_rng(13).exponential(1, (TIMES, nets))
-    tests = mean_tests(effects)
-    student = stats.ttest_1samp(effects, 0, axis=-1).confidence_interval(0.95)
-    assert ((tests.low <= 1) & (tests.high >= 1)).mean() >= 0.95 - 3 * error_of(0.95)
-    assert ((student.low <= 1) & (student.high >= 1)).mean() < 0.94
-
-
-@pytest.mark.parametrize("inputs", [1, 3])
-def test_intervals_cover_where_every_net_has_its_own_inputs(inputs):
-    """Of the variance, 0.16 is that of nets and 0.84 that of inputs."""
-    rng = np.random.default_rng(10)
-    net = rng.normal(0, math.sqrt(0.16), (TIMES, NETS, 1))
-    tests = mean_tests((net + rng.normal(0, math.sqrt(0.84), (TIMES, NETS, inputs))).mean(-1))
-    covered = ((tests.low <= 0) & (tests.high >= 0)).mean()
-    assert 0.95 - 3 * error_of(0.95) <= covered <= 0.975
 
 
 LETTERS = {verdict.name[0]: verdict for verdict in Verdict}

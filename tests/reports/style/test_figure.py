@@ -1,5 +1,3 @@
-"""Figures: files that are the same each time, SVG that follows its page, and names that do not overlap."""
-
 import re
 from xml.etree import ElementTree as ET
 

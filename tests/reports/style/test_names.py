@@ -1,7 +1,3 @@
-"""Names of nets and rules."""
-
-from __future__ import annotations
-
 import pytest
 
 from sdp_bench.reports.style.names import NetKind, RuleTraits

@@ -1,5 +1,3 @@
-"""Colours and markers of rules on light and dark pages."""
-
 import re
 
 from hypothesis import given

@@ -1,7 +1,3 @@
-"""Measurements as a frame and as CSV."""
-
-from __future__ import annotations
-
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st

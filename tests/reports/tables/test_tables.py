@@ -1,7 +1,3 @@
-"""Tables by noise level and rule."""
-
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
-from torch import Tensor
 
-from sdp_ref.activations import ACTIVATIONS, Activation, activation
+from sdp_ref.activations import ACTIVATIONS, activation
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMES = ("relu", "leaky_relu", "sigmoid", "silu", "gelu", "tanh")  # the others are in test_pointwise.py
@@ -18,26 +17,26 @@ RAMPS = tuple(name for name in NAMES if ACTIVATIONS[name].homogeneous)
 MIXTURES = ("sigmoid", "silu", "tanh")
 
 
-def make(name: str) -> Activation:
+def make(name):
     return activation(name, negative_slope=0.2) if name == "leaky_relu" else activation(name)
 
 
-def fixture(name: str) -> Tensor:
+def fixture(name):
     return torch.tensor(json.loads((FIXTURES / f"{name}.json").read_text())["rows"], dtype=torch.float64)
 
 
-def double(*values: float) -> Tensor:
+def double(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def pair_laws(h: Tensor, k: Tensor, s1: Tensor, s2: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
+def pair_laws(h, k, s1, s2, rho):
     """One law of two units a row: mean (rows, 2) and covariance (rows, 2, 2)."""
     c = rho * s1 * s2
     covariance = torch.stack([torch.stack([s1 * s1, c], -1), torch.stack([c, s2 * s2], -1)], -1)
     return torch.stack([h * s1, k * s2], -1), covariance
 
 
-def layer(n: int = 12, batch: int = 3, seed: int = 0, rank: int | None = None) -> tuple[Tensor, Tensor]:
+def layer(n=12, batch=3, seed=0, rank=None):
     generator = torch.Generator().manual_seed(seed)
     factor = torch.randn(batch, n, rank or n, generator=generator, dtype=torch.float64)
     return torch.randn(batch, n, generator=generator, dtype=torch.float64), factor @ factor.mT / factor.shape[
@@ -46,7 +45,7 @@ def layer(n: int = 12, batch: int = 3, seed: int = 0, rank: int | None = None) -
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_a_non_linearity_is_a_value(name: str) -> None:
+def test_a_non_linearity_is_a_value(name):
     copy = pickle.loads(pickle.dumps(make(name)))
     assert copy == make(name)
     assert len({copy, make(name)}) == 1
@@ -60,7 +59,7 @@ def test_a_non_linearity_is_a_value(name: str) -> None:
         ("leaky_relu", {"negative_slope": math.inf}, "must be a finite number"),
     ],
 )
-def test_unknown_names_and_parameters_are_refused(name: str, parameters: dict, message: str) -> None:
+def test_unknown_names_and_parameters_are_refused(name, parameters, message):
     with pytest.raises(ValueError, match=message):
         activation(name, **parameters)
 
@@ -72,13 +71,13 @@ def test_unknown_names_and_parameters_are_refused(name: str, parameters: dict, m
         ((1, 1), (1, 1, 1), 0, "at least"),
     ],
 )
-def test_bad_arguments_are_refused(mean: tuple, covariance: tuple, tolerance: float, message: str) -> None:
+def test_bad_arguments_are_refused(mean, covariance, tolerance, message):
     with pytest.raises(ValueError, match=message):
         make("relu").mean_covariance(torch.zeros(mean), torch.zeros(covariance), tolerance=tolerance)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_mean_and_variance_match_fifty_digit_quadrature(name: str) -> None:
+def test_mean_and_variance_match_fifty_digit_quadrature(name):
     m, s, expectation, variance = fixture(f"moments_{name}").T
     got_mean, got_variance = make(name).mean_variance(m, s * s)
     assert ((got_mean - expectation).abs() / s).max() < 1e-12
@@ -89,7 +88,7 @@ def test_mean_and_variance_match_fifty_digit_quadrature(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["relu", "sigmoid", "silu", "gelu"])
-def test_the_mean_is_relatively_accurate_in_the_left_tail(name: str) -> None:
+def test_the_mean_is_relatively_accurate_in_the_left_tail(name):
     m, s, expectation, _ = fixture(f"moments_{name}").T
     tail = (m < -s) & (expectation.abs() > 1e-200)
     got, _ = make(name).mean_variance(m, s * s)
@@ -97,7 +96,7 @@ def test_the_mean_is_relatively_accurate_in_the_left_tail(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu"])
-def test_closed_covariances_match_fifty_digit_quadrature(name: str) -> None:
+def test_closed_covariances_match_fifty_digit_quadrature(name):
     *law, want = fixture(f"covariance_{name}").T
     _, covariance = make(name).mean_covariance(*pair_laws(*law))
     assert (covariance[:, 0, 1] / (law[2] * law[3]) - want).abs().max() < 1e-13
@@ -105,7 +104,7 @@ def test_closed_covariances_match_fifty_digit_quadrature(name: str) -> None:
 
 @pytest.mark.parametrize("name", MIXTURES)
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-6, 1e-9])
-def test_smooth_covariances_match_two_dimensional_quadrature(name: str, tolerance: float) -> None:
+def test_smooth_covariances_match_two_dimensional_quadrature(name, tolerance):
     *law, want = fixture(f"covariance_{name}").T
     _, covariance = make(name).mean_covariance(*pair_laws(*law), tolerance=tolerance)
     assert (covariance[:, 0, 1] / (law[2] * law[3]) - want).abs().max() < tolerance
@@ -114,7 +113,7 @@ def test_smooth_covariances_match_two_dimensional_quadrature(name: str, toleranc
 @pytest.mark.rounding
 @pytest.mark.parametrize("name", RAMPS)
 @pytest.mark.parametrize("exponent", [-498, -20, 3, 498])
-def test_ramps_are_scale_equivariant(name: str, exponent: int) -> None:
+def test_ramps_are_scale_equivariant(name, exponent):
     mean, covariance = layer(rank=3)
     mean[0] *= 30
     m, c = make(name).mean_covariance(mean, covariance)
@@ -130,7 +129,7 @@ def test_ramps_are_scale_equivariant(name: str, exponent: int) -> None:
 
 @pytest.mark.parametrize("rho", [0.5, 0.999, 1 - 1e-6, 1.0])
 @pytest.mark.parametrize("gap", [0.0, 0.01, 0.5])
-def test_the_ramps_covariance_grows_with_the_chance_that_both_are_on(rho: float, gap: float) -> None:
+def test_the_ramps_covariance_grows_with_the_chance_that_both_are_on(rho, gap):
     h, k = 0.3, 0.3 + gap
     mean, covariance = pair_laws(double(h), double(k), double(1), double(1), double(rho))
     covariance.requires_grad_()
@@ -164,7 +163,7 @@ laws = st.tuples(
 
 @given(laws=st.lists(laws, min_size=1, max_size=20), name=st.sampled_from(NAMES))
 @settings(max_examples=60, deadline=None)
-def test_covariances_are_bounded_and_have_the_sign_of_the_correlation(laws: list, name: str) -> None:
+def test_covariances_are_bounded_and_have_the_sign_of_the_correlation(laws, name):
     h, k, s1, s2, rho = torch.tensor(laws, dtype=torch.float64).T
     _, c = make(name).mean_covariance(*pair_laws(h, k, s1, s2, rho))
     v1, v2, across = c[:, 0, 0], c[:, 1, 1], c[:, 0, 1]

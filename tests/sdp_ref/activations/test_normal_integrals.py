@@ -9,13 +9,13 @@ from sdp_ref.activations.numerics.normal import (
 
 
 @pytest.mark.parametrize("order", [1, 2])
-def test_repeated_integrals_differentiate_twice(order: int) -> None:
+def test_repeated_integrals_differentiate_twice(order):
     h = torch.tensor([-6.0, -3.0, -1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: repeated_integrals(x)[order], h)
     assert torch.autograd.gradgradcheck(lambda x: repeated_integrals(x)[order], h)
 
 
-def test_pairs_do_not_depend_on_how_they_are_chunked() -> None:
+def test_pairs_do_not_depend_on_how_they_are_chunked():
     generator = torch.Generator().manual_seed(0)
     h, k, u = torch.randn(3, 8000, generator=generator, dtype=torch.float64)
     rho = torch.tanh(2 * u)

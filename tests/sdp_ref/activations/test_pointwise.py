@@ -1,13 +1,11 @@
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 import sdp_ref as sr
 from sdp_ref.activations import ACTIVATIONS, Activation, activation, activation_of
@@ -19,7 +17,7 @@ from sdp_ref.errors import NoFormulaError
 from .test_activations import NAMES as OTHERS
 from .test_activations import double, fixture, layer, pair_laws
 
-PARAMETERS: dict[str, dict[str, float]] = {
+PARAMETERS = {
     "leaky_relu": {"negative_slope": 0.2},
     "celu": {"alpha": 0.7},
     "threshold": {"threshold": 0.5, "value": -1.0},
@@ -33,11 +31,11 @@ CLOSED = ("exp", "square", "sin", "cos")
 FINITE = tuple(name for name in ALL if name != "exp")  # whose moments overflow under wide laws
 
 
-def slow_but(names: tuple[str, ...], fast: tuple[str, ...]) -> list[Any]:
+def slow_but(names, fast):
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-def make(name: str) -> Activation:
+def make(name):
     return activation(name, **PARAMETERS.get(name, {}))
 
 
@@ -49,22 +47,22 @@ class General(Quadrature):
     places: tuple[float, ...] = ()
 
     @property
-    def corners(self) -> tuple[float, ...]:
+    def corners(self):
         return self.places
 
-    def function(self, x: Tensor) -> Tensor:
+    def function(self, x):
         return self.of_.function(x)
 
-    def derivative(self, x: Tensor) -> Tensor:
+    def derivative(self, x):
         return self.of_.derivative(x)
 
 
-def scaled(covariance: Tensor, law: tuple[Tensor, ...] | list[Tensor]) -> Tensor:
+def scaled(covariance, law):
     return covariance[:, 0, 1] / (law[2] * law[3])
 
 
 @pytest.mark.parametrize("name", [*ALL, *MOMENTLESS])
-def test_functions_and_derivatives_are_torch_s(name: str) -> None:
+def test_functions_and_derivatives_are_torch_s(name):
     kind = make(name)
     x = double(-800, -40, -7, -2.9, -1.1, -0.4, 0.3, 0.45, 2.9, 5, 7, 19, 40, 300).requires_grad_()
     if name in MOMENTLESS:
@@ -79,7 +77,7 @@ def test_functions_and_derivatives_are_torch_s(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_at_a_kink_the_derivative_is_that_from_the_right(name: str) -> None:
+def test_at_a_kink_the_derivative_is_that_from_the_right(name):
     kind = make(name)
     for place in getattr(kind, "corners", kind.kinks):
         x = double(place)
@@ -88,7 +86,7 @@ def test_at_a_kink_the_derivative_is_that_from_the_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in QUADRATURES if name != "power"])
-def test_mean_and_variance_match_fifty_digit_quadrature(name: str) -> None:
+def test_mean_and_variance_match_fifty_digit_quadrature(name):
     m, s, expectation, variance = fixture(f"moments_{name}").T
     got_mean, got_variance = make(name).mean_variance(m, s * s)
     assert ((got_mean - expectation).abs() <= 1e-12 * s + 4e-16 * expectation.abs()).all()
@@ -97,21 +95,21 @@ def test_mean_and_variance_match_fifty_digit_quadrature(name: str) -> None:
     assert (got_variance[~seen] < 1e-199).all()
 
 
-def test_powers_match_fifty_digit_quadrature() -> None:
+def test_powers_match_fifty_digit_quadrature():
     m, s, expectation, variance = fixture("moments_power").T
     got_mean, got_variance = make("power").mean_variance(m, s * s)
     assert ((got_mean - expectation).abs() <= 1e-13 * (expectation.abs() + s**3)).all()
     torch.testing.assert_close(got_variance, variance, rtol=1e-12, atol=0)
 
 
-def test_the_general_covariance_of_a_ramp_matches_the_stored_one_near_perfect_correlation() -> None:
+def test_the_general_covariance_of_a_ramp_matches_the_stored_one_near_perfect_correlation():
     *law, want = (column[::4] for column in fixture("covariance_relu").T)
     _, c = General(activation("relu"), (0.0,)).mean_covariance(*pair_laws(*law))
     assert (scaled(c, law) - want).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("name", slow_but(("leaky_relu", *STRAIGHT), ("leaky_relu", "relu6")))
-def test_covariances_of_straight_pieces_are_the_general_ones(name: str) -> None:
+def test_covariances_of_straight_pieces_are_the_general_ones(name):
     kind = make(name)
     h, k = double(-3, -0.5, 0.2, 2.5, 1.0, 8.0), double(0.3, -0.6, 0.2, 1.0, -1.0, 7.0)
     s1, s2 = double(1, 0.5, 3, 2, 1, 1), double(2, 0.5, 3, 0.1, 1, 1)
@@ -123,7 +121,7 @@ def test_covariances_of_straight_pieces_are_the_general_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLOSED)
-def test_closed_forms_are_the_general_moments(name: str) -> None:
+def test_closed_forms_are_the_general_moments(name):
     kind = make(name)
     mean, variance = double(-3, -0.4, 0.0, 1.5, math.pi / 2, 0.0), double(0.3, 1e-6, 1, 0.5, 1e-3, 1e-5)
     for got, want in zip(
@@ -143,7 +141,7 @@ def test_closed_forms_are_the_general_moments(name: str) -> None:
     assert (scaled(exact, law) - scaled(general, law)).abs().max() < 1e-8
 
 
-def test_waves_do_not_overflow_and_lose_themselves_in_wide_laws() -> None:
+def test_waves_do_not_overflow_and_lose_themselves_in_wide_laws():
     mean, covariance = double(0.3, -0.2)[None], torch.full((1, 2, 2), 1e8, dtype=torch.float64)
     for name in ("sin", "cos"):
         m, c = make(name).mean_covariance(mean, covariance)
@@ -152,7 +150,7 @@ def test_waves_do_not_overflow_and_lose_themselves_in_wide_laws() -> None:
         torch.testing.assert_close(c, torch.tensor([[[0.5, phase], [phase, 0.5]]], dtype=torch.float64))
 
 
-def adversarial() -> tuple[Tensor, Tensor]:
+def adversarial():
     grid = (
         double(-1e4, -8.0, 0.0, 3.0, 40.0),
         double(-2.0, 0.0, 8.0),
@@ -164,7 +162,7 @@ def adversarial() -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", slow_but(FINITE, (*OTHERS, "relu6", "softsign", "cos")))
-def test_nothing_is_nan_and_no_covariance_exceeds_what_its_variances_allow(name: str) -> None:
+def test_nothing_is_nan_and_no_covariance_exceeds_what_its_variances_allow(name):
     mean, covariance = (a.requires_grad_() for a in adversarial())
     m, c = make(name).mean_covariance(mean, covariance)
     assert torch.isfinite(m).all()
@@ -179,7 +177,7 @@ def test_nothing_is_nan_and_no_covariance_exceeds_what_its_variances_allow(name:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_zero_variance_is_a_point_mass_and_little_is_nearly_one(name: str) -> None:
+def test_zero_variance_is_a_point_mass_and_little_is_nearly_one(name):
     kind, x = make(name), double(-3.3, -0.4, 0.7, 2.2, 9.0)
     m, v = kind.mean_variance(x, torch.zeros_like(x))
     torch.testing.assert_close(m, kind.function(x), rtol=1e-15, atol=0)
@@ -195,7 +193,7 @@ def test_zero_variance_is_a_point_mass_and_little_is_nearly_one(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_mean_derivatives_are_the_derivatives_of_means(name: str) -> None:
+def test_mean_derivatives_are_the_derivatives_of_means(name):
     """By the mean, in steps: autograd goes by the derivative that is under test."""
     kind = make(name)
     mean, variance = double(-4.0, -0.6, 0.3, 0.5, 3.0, 6.2), double(0.04, 1.0, 0.2, 1.0, 3.0, 0.3)
@@ -207,7 +205,7 @@ def test_mean_derivatives_are_the_derivatives_of_means(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", slow_but(ALL, (*OTHERS, "elu", "threshold", "sin", "prelu")))
-def test_gradients_agree_with_finite_differences(name: str) -> None:
+def test_gradients_agree_with_finite_differences(name):
     kind = make(name)
     mean, covariance = (a.requires_grad_() for a in layer(2, batch=1))
     assert torch.autograd.gradcheck(
@@ -221,7 +219,7 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
 @pytest.mark.rounding
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_narrow_types_come_back_but_lose_nothing_inside(name: str, dtype: torch.dtype) -> None:
+def test_narrow_types_come_back_but_lose_nothing_inside(name, dtype):
     mean, covariance = (a.to(dtype) for a in layer(2, batch=2))
     mean[0, 0] = -8 * covariance[0, 0, 0].sqrt()
     m, c = make(name).mean_covariance(mean, covariance)
@@ -232,7 +230,7 @@ def test_narrow_types_come_back_but_lose_nothing_inside(name: str, dtype: torch.
 
 @pytest.mark.parametrize("name", slow_but(ALL, (*OTHERS, "relu6", "mish")))
 @pytest.mark.parametrize("rank", [None, 1])
-def test_a_layer_is_symmetric_and_semi_definite_within_its_tolerance(name: str, rank: int | None) -> None:
+def test_a_layer_is_symmetric_and_semi_definite_within_its_tolerance(name, rank):
     mean, covariance = layer(6, batch=2, rank=rank)
     m, c = make(name).mean_covariance(mean, covariance)
     alone = make(name).mean_variance(mean, covariance.diagonal(dim1=-2, dim2=-1))
@@ -243,7 +241,7 @@ def test_a_layer_is_symmetric_and_semi_definite_within_its_tolerance(name: str, 
     assert (values[:, 0] > -1e-6 * most - 1e-9 * values[:, -1]).all()
 
 
-def test_a_unit_that_is_nearly_linear_keeps_to_stein_beside_one_that_needs_every_term() -> None:
+def test_a_unit_that_is_nearly_linear_keeps_to_stein_beside_one_that_needs_every_term():
     mean, s = double(0.99, 2.71, -0.2)[None], double(0.88, -0.086, 1.1)
     covariance = s[:, None] * s
     kind = make("hardshrink")
@@ -254,7 +252,7 @@ def test_a_unit_that_is_nearly_linear_keeps_to_stein_beside_one_that_needs_every
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "tanh", "elu", "relu6", "sin"])
 @pytest.mark.parametrize("n", [1, 2])
-def test_small_layers_and_empty_batches(name: str, n: int) -> None:
+def test_small_layers_and_empty_batches(name, n):
     mean, covariance = layer(n, batch=2)
     m, c = make(name).mean_covariance(mean, covariance)
     one = make(name).mean_covariance(mean[:1], covariance[:1])
@@ -270,26 +268,24 @@ def test_small_layers_and_empty_batches(name: str, n: int) -> None:
     name=st.sampled_from(["relu", "tanh", "relu6", "hardtanh", "softsign", "softplus", "elu", "softshrink"]),
 )
 @settings(max_examples=60, deadline=None)
-def test_variance_is_at_most_the_input_s_where_no_slope_is_steeper_than_1(
-    h: float, exponent: float, name: str
-) -> None:
+def test_variance_is_at_most_the_input_s_where_no_slope_is_steeper_than_1(h, exponent, name):
     s = 10.0**exponent
     m, v = make(name).mean_variance(double(h * s), double(s * s))
     assert 0 <= v.item() <= s * s * (1 + 1e-9)
     assert math.isfinite(m.item())
 
 
-def bump(x: Tensor) -> Tensor:
+def bump(x):
     return torch.exp(-x * x / 2)
 
 
-def test_any_smooth_function_has_its_moments() -> None:
+def test_any_smooth_function_has_its_moments():
     """E exp(-X^2 / 2) and that of its product at two units are Gaussian integrals."""
     mean, covariance = layer(3, batch=2)
     kind = Pointwise(bump)
     m, c = kind.mean_covariance(mean, covariance, tolerance=1e-9)
 
-    def expected(at: Tensor, spread: Tensor) -> Tensor:
+    def expected(at, spread):
         wider = spread + torch.eye(spread.shape[-1], dtype=torch.float64)
         quadratic = (at * torch.linalg.solve(wider, at)).sum()
         return torch.exp(-quadratic / 2) / torch.linalg.det(wider).sqrt()
@@ -307,14 +303,12 @@ def test_any_smooth_function_has_its_moments() -> None:
 @pytest.mark.parametrize(
     ("function", "places"), [(lambda x: torch.floor(x / 1.7), ()), (lambda x: torch.exp(x * x), ())]
 )
-def test_a_function_whose_quadrature_does_not_settle_is_refused(
-    function: Callable[[Tensor], Tensor], places: tuple[float, ...]
-) -> None:
+def test_a_function_whose_quadrature_does_not_settle_is_refused(function, places):
     with pytest.raises(NoFormulaError, match="moments of mine"):
         Pointwise(function, places, "mine").mean_variance(double(0.4), double(4.0))
 
 
-def test_places_of_kinks_and_jumps_settle_it() -> None:
+def test_places_of_kinks_and_jumps_settle_it():
     m, s = double(-0.3, 0.2, 3.0), double(1.0, 1e-3, 2.0)
     for function, places, like in (
         (lambda x: x.clamp(0, 6), (0.0, 6.0), make("relu6")),
@@ -325,7 +319,7 @@ def test_places_of_kinks_and_jumps_settle_it() -> None:
         torch.testing.assert_close(kind.mean_derivative(m, s * s), like.mean_derivative(m, s * s))
 
 
-def test_a_module_that_applies_a_function_has_its_moments() -> None:
+def test_a_module_that_applies_a_function_has_its_moments():
     module = Apply(bump, text="bump")
     kind = activation_of(module)
     assert kind == Pointwise(bump, (), "bump")
@@ -335,7 +329,7 @@ def test_a_module_that_applies_a_function_has_its_moments() -> None:
 
 
 @pytest.mark.parametrize("name", MOMENTLESS)
-def test_functions_without_moments_are_linearised_and_refused_by_name(name: str) -> None:
+def test_functions_without_moments_are_linearised_and_refused_by_name(name):
     net = make(name).build()
     x = sr.DiagonalGaussian(torch.full((1, 2), 2.0).double(), torch.full((1, 2), 1e-6).double())
     exact, got = sr.propagate(net, x, "sdp"), sr.propagate(net, x, "marginal_sdp")
@@ -348,16 +342,16 @@ def test_functions_without_moments_are_linearised_and_refused_by_name(name: str)
 class Twice(nn.Module):
     """A slope a channel, beside a residual branch."""
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight):
         super().__init__()
         self.act = nn.PReLU(len(weight)).double()
         self.act.weight.data = weight
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x + self.act(x)
 
 
-def test_a_slope_a_channel_is_leaky_relu_in_each_channel() -> None:
+def test_a_slope_a_channel_is_leaky_relu_in_each_channel():
     weight = double(0.1, -0.5, 2.0)
     net = Twice(weight)
     mean = torch.randn(1, 3, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -384,14 +378,14 @@ def test_a_slope_a_channel_is_leaky_relu_in_each_channel() -> None:
     torch.testing.assert_close(beside.covariance, covariance + got.covariance + cross + cross.mT)
 
 
-def test_gradients_reach_the_slopes() -> None:
+def test_gradients_reach_the_slopes():
     net = nn.PReLU(2).double()
     x = sr.DiagonalGaussian(double(-0.5, 0.5)[None], double(1.0, 2.0)[None])
     (gradient,) = torch.autograd.grad(sr.propagate(net, x, "moment_matching").covariance.sum(), net.weight)
     assert (gradient != 0).all()
 
 
-def test_the_tanh_form_of_gelu_is_another_function() -> None:
+def test_the_tanh_form_of_gelu_is_another_function():
     assert activation_of(nn.GELU("tanh")).name == "gelu_tanh"
     assert activation_of(nn.GELU()).name == "gelu"
 
@@ -417,9 +411,7 @@ def test_the_tanh_form_of_gelu_is_another_function() -> None:
         ("log_sigmoid", (), {}, nn.functional.logsigmoid),
     ],
 )
-def test_operators_are_modules(
-    op: str, arguments: tuple, options: dict, function: Callable[[Tensor], Tensor]
-) -> None:
+def test_operators_are_modules(op, arguments, options, function):
     x = torch.tensor([[-3.2, -0.7, -0.1, 0.2, 0.9, 1.7, 4.4]])
     module = OPERATORS[op].from_op(op, *arguments, **options)
     assert torch.allclose(module(x), function(x), rtol=1e-6)
@@ -436,7 +428,7 @@ def test_operators_are_modules(
         ("prelu", (0.5,), "no tensor"),
     ],
 )
-def test_operators_without_a_formula_are_refused(op: str, arguments: tuple, message: str) -> None:
+def test_operators_without_a_formula_are_refused(op, arguments, message):
     with pytest.raises(NoFormulaError, match=message):
         OPERATORS[op].from_op(op, *arguments)
 
@@ -453,12 +445,12 @@ def test_operators_without_a_formula_are_refused(op: str, arguments: tuple, mess
         ("power", {"exponent": 0.5}),
     ],
 )
-def test_parameters_out_of_their_range_are_refused(name: str, parameters: dict) -> None:
+def test_parameters_out_of_their_range_are_refused(name, parameters):
     with pytest.raises(ValueError, match=next(iter(parameters))):
         activation(name, **parameters)
 
 
-def test_a_second_derivative_is_refused_and_not_wrong() -> None:
+def test_a_second_derivative_is_refused_and_not_wrong():
     mean = double(0.3).requires_grad_()
     m, _ = make("elu").mean_variance(mean, double(1.0))
     with pytest.raises(RuntimeError, match="first derivatives only"):

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import sdp_ref as sr
-from sdp_ref.activations import Activation, activation
+from sdp_ref.activations import activation
 from sdp_ref.activations.base import SHORT
 
 KINDS = [
@@ -13,7 +13,7 @@ KINDS = [
 SPEC = "marginal_moment_matching:precision=1e-5"
 
 
-def laws(scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def laws(scale, dtype):
     """Means and variances of the dtype, of -40 to 40 deviations, with mantissas of all kinds."""
     generator = torch.Generator().manual_seed(0)
     h = torch.cat([torch.linspace(-40, 40, 40_001), 4 * torch.randn(10_000, generator=generator)])
@@ -24,9 +24,7 @@ def laws(scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_mean_and_deviation_are_relatively_accurate(
-    kind: Activation, scale: float, dtype: torch.dtype
-) -> None:
+def test_mean_and_deviation_are_relatively_accurate(kind, scale, dtype):
     mean, variance = laws(scale, dtype)
     m, v = (each.double() for each in kind.short_mean_variance(mean, variance))
     mean, variance = mean.double(), variance.double()
@@ -42,7 +40,7 @@ def test_mean_and_deviation_are_relatively_accurate(
 
 
 @pytest.mark.parametrize("kind", KINDS[:-1], ids=str)  # those of abs at 0 cancel
-def test_gradients_of_first_and_second_order_are_those_in_full(kind: Activation) -> None:
+def test_gradients_of_first_and_second_order_are_those_in_full(kind):
     mean = torch.tensor([-9.0, -3.0, -0.4, 0.0, 0.3, 2.0, 7.0, 2.0, -2.0], dtype=torch.float64)
     variance = torch.tensor([1.0, 2.0, 0.01, 1.0, 3.0, 0.5, 1.0, 0.0, 0.0], dtype=torch.float64)
     found = []
@@ -56,7 +54,7 @@ def test_gradients_of_first_and_second_order_are_those_in_full(kind: Activation)
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-9)
 
 
-def test_a_slope_for_each_channel_is_served_and_learned() -> None:
+def test_a_slope_for_each_channel_is_served_and_learned():
     net = nn.PReLU(3)
     net.weight.data = torch.tensor([0.1, 0.0, -0.5])
     x = sr.DiagonalGaussian(torch.linspace(-2, 2, 24).reshape(2, 3, 4), torch.full((2, 3, 4), 0.3))
@@ -69,7 +67,7 @@ def test_a_slope_for_each_channel_is_served_and_learned() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_short_dtypes_come_back_and_lose_nothing_inside(dtype: torch.dtype) -> None:
+def test_short_dtypes_come_back_and_lose_nothing_inside(dtype):
     mean, variance = (each.to(dtype) for each in laws(1.0, torch.float32))
     kind = KINDS[0]
     found, want = (moments(mean, variance) for moments in (kind.short_mean_variance, kind.mean_variance))
@@ -78,7 +76,7 @@ def test_short_dtypes_come_back_and_lose_nothing_inside(dtype: torch.dtype) -> N
         torch.testing.assert_close(short, full)
 
 
-def test_the_option_changes_what_has_short_formulas_alone() -> None:
+def test_the_option_changes_what_has_short_formulas_alone():
     x = sr.DiagonalGaussian(torch.linspace(-2, 2, 8).reshape(2, 4), torch.full((2, 4), 0.5))
     for module, changes in ((nn.ReLU(), True), (nn.PReLU(), True), (nn.GELU(), False), (nn.Tanh(), False)):
         full, short = (sr.propagate(module, x, rule) for rule in ("marginal_moment_matching", SPEC))
@@ -89,6 +87,6 @@ def test_the_option_changes_what_has_short_formulas_alone() -> None:
 
 
 @pytest.mark.parametrize("precision", [1.0, float("nan"), "fine"])
-def test_bad_precisions_are_refused(precision: object) -> None:
+def test_bad_precisions_are_refused(precision):
     with pytest.raises(ValueError, match="marginal_moment_matching needs a precision from 0 to 1"):
         sr.rule("marginal_moment_matching", precision=precision)

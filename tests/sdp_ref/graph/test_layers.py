@@ -148,18 +148,6 @@ def test_transposed_convolutions_are_exact(data):
     assert_affine_op_is_exact(seeded(layer), event)
 
 
-class Permuted(nn.Module):
-    def forward(self, x):
-        return F.pad(x.permute(0, 2, 1)[:, 1:, ::2].transpose(1, 2), (1, 0))
-
-
-class Broadcast(nn.Module):
-    """Constants that copy components to more places."""
-
-    def forward(self, x):
-        return x.unsqueeze(2) + torch.ones(3, 1) + torch.arange(3)
-
-
 @pytest.mark.parametrize(
     ("net", "event"),
     [
@@ -174,8 +162,8 @@ class Broadcast(nn.Module):
         (nn.Flatten(2), (2, 3, 2)),
         (nn.Unflatten(1, (2, 3)), (6, 2)),
         (nn.Sequential(nn.Identity(), nn.Dropout(), nn.Dropout2d()), (2, 2, 2)),
-        (Permuted(), (3, 5)),
-        (Broadcast(), (2, 3)),
+        (lambda x: F.pad(x.permute(0, 2, 1)[:, 1:, ::2].transpose(1, 2), (1, 0)), (3, 5)),
+        (lambda x: x.unsqueeze(2) + torch.ones(3, 1) + torch.arange(3), (2, 3)),  # copies of components
         (lambda x: x.mean((1, 3)), (2, 3, 4)),
         (lambda x: x.mean(-1, keepdim=True), (2, 3)),
         (lambda x: 2 - x / 3, (4,)),
@@ -374,15 +362,6 @@ def test_what_a_rule_cannot_do_is_named(rule, net, event, words):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-class Beside(nn.Module):
-    def __init__(self, branch):
-        super().__init__()
-        self.branch = branch
-
-    def forward(self, x):
-        return x + self.branch(x)
-
-
 def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
     class Mine(MomentMatching):
         name = "mine"
@@ -401,7 +380,11 @@ def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
     y, expected = sr.propagate(net, x, Mine()), sr.propagate(net, x, "sdp")
     assert torch.allclose(y.covariance, expected.covariance, rtol=1e-9, atol=1e-30)
 
-    residual = Beside(nn.RReLU()).eval()
+    branch = nn.RReLU().eval()
+
+    def residual(x):
+        return x + branch(x)
+
     with pytest.raises(sr.UnsupportedError, match=r"RReLU next to a residual branch.*mean_derivatives"):
         sr.propagate(residual, x, Mine())
 
@@ -421,7 +404,7 @@ def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
         lambda x: x.mean(1).reshape(x.shape[0], 1),
     ],
 )
-def test_a_value_of_one_number_a_row_is_taken_by_marginal_rules_and_refused_by_full_ones(net) -> None:
+def test_a_value_of_one_number_a_row_is_taken_by_marginal_rules_and_refused_by_full_ones(net):
     x = sr.DiagonalGaussian(torch.tensor([[2.0, 1.0, 3.0, 4.0]]), torch.tensor([[0.5, 0.25, 1.0, 2.0]]))
     truth = sr.propagate(net, x, rule="sdp")
     got = sr.propagate(net, x, rule="marginal_sdp")

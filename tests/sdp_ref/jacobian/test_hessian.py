@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.jacobian.jacobian import hessian_of
-from tests.sdp_ref.jacobian.test_jacobian import randomised
+from tests.sdp_ref.common import seeded
 
 SMOOTH = (nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus)
 
@@ -55,7 +55,7 @@ NETS = {
 @pytest.mark.parametrize("name", NETS)
 def test_products_are_those_of_the_hessians(name, gradients):
     net, shape = NETS[name]
-    net = randomised(net) if isinstance(net, nn.Module) else net
+    net = seeded(net) if isinstance(net, nn.Module) else net
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(2, *shape, generator=generator, dtype=torch.float64)
     vectors = torch.randn(2, x[0].numel(), generator=generator, dtype=torch.float64)

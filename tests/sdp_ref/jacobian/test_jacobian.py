@@ -1,5 +1,4 @@
 import itertools
-import math
 
 import pytest
 import torch
@@ -11,23 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdp_ref as sr
 from sdp_ref.jacobian.jacobian import jacobian_of
-from tests.sdp_ref.common import jacobians
+from tests.sdp_ref.common import jacobians, seeded
 
 DOUBLE = torch.float64
-
-
-def randomised(net, seed=0):
-    """Net in float64 and eval mode, with random parameters and batch statistics."""
-    generator = torch.Generator().manual_seed(seed)
-    net = net.to(DOUBLE).eval()
-    for parameter in net.parameters():
-        fan = max(1, parameter[0].numel())
-        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=DOUBLE) / math.sqrt(fan)
-    for module in net.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
-            module.running_mean.copy_(torch.randn(module.running_mean.shape, generator=generator) / 3)
-            module.running_var.copy_(torch.rand(module.running_var.shape, generator=generator) + 0.5)
-    return net
 
 
 def images(batch=3, channels=2, size=8, seed=1):
@@ -173,7 +158,7 @@ def first_output(net):
 @pytest.mark.rounding
 @pytest.mark.parametrize("name", NETS)
 def test_nets_agree_with_torch(name):
-    net, x = first_output(randomised(NETS[name])), images()
+    net, x = first_output(seeded(NETS[name])), images()
     value, found = jacobian_of(net, x)
     expected = by_torch(net, x)
     assert torch.equal(value, net(x).detach())
@@ -193,7 +178,7 @@ def test_functions_agree_with_torch(name):
 
 
 def test_nets_that_no_trace_can_follow():
-    net = randomised(Recurrent())
+    net = seeded(Recurrent())
     x = images().flatten(1)[:, :4].contiguous() / 10
     value, found = jacobian_of(net, x)
     # The number of steps depends on the largest value of the batch, so that rows are taken together.
@@ -237,7 +222,7 @@ def Tensor_relu_(v):  # noqa: N802
 
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.integers(1, 10**9))
 def test_forward_and_reverse_mode_and_every_memory_bound_agree(batch, inputs, outputs, max_bytes):
-    net = randomised(nn.Sequential(nn.Linear(inputs, 7), nn.SiLU(), nn.ReLU(True), nn.Linear(7, outputs)))
+    net = seeded(nn.Sequential(nn.Linear(inputs, 7), nn.SiLU(), nn.ReLU(True), nn.Linear(7, outputs)))
     x = torch.linspace(-1, 1, batch * inputs, dtype=DOUBLE).reshape(batch, inputs)
     _, found = jacobian_of(net, x, max_bytes=max_bytes)
     assert torch.allclose(found, by_torch(net, x), rtol=1e-10, atol=1e-13)
@@ -257,7 +242,7 @@ def test_forward_mode_follows_ops_in_place_and_gives_way_where_it_cannot():
 
 @pytest.mark.parametrize("kind", ["gaussian", "diagonal", "cauchy", "stable"])
 def test_sdp_in_parts_of_the_batch_is_sdp(kind):
-    net, x = randomised(NETS["max-pool"]), images()
+    net, x = seeded(NETS["max-pool"]), images()
     scale = torch.rand(x.shape, generator=torch.Generator().manual_seed(2), dtype=DOUBLE)
     law = {
         "gaussian": lambda: sr.Gaussian(x, torch.diag_embed(scale.flatten(1)) + 0.1),
@@ -310,7 +295,7 @@ def test_sdp_of_many_outputs_never_holds_the_whole_jacobian(family):
 def test_float32_agrees_with_float64():
     """Float32 takes the paths of a CPU's convolutions: channels last, and patches where channels are few."""
     for name in ("convolutions", "many channels", "dilation and groups", "residual, in place", "transposed"):
-        net, x = randomised(NETS[name]), images()
+        net, x = seeded(NETS[name]), images()
         _, exact = jacobian_of(net, x)
         _, found = jacobian_of(net.float(), x.float())
         net.double()
@@ -329,7 +314,7 @@ def test_noise_of_a_large_image_needs_no_covariance_of_its_own():
     "name", ["convolutions", "residual", "batch norm", "layer norm", "max-pool", "global pool"]
 )
 def test_gradients_of_the_jacobian_are_torchs_own(name):
-    net = randomised(NETS[name])
+    net = seeded(NETS[name])
     x = images(batch=2).requires_grad_()
     parameters = [x, *net.parameters()]
     generator = torch.Generator().manual_seed(3)
@@ -392,7 +377,7 @@ def test_nets_that_draw_are_refused_in_training_mode(layer):
 
 
 def test_nets_and_their_gradients_are_left_as_they_are():
-    net = randomised(NETS["residual, in place"])
+    net = seeded(NETS["residual, in place"])
     for parameter in net.parameters():
         parameter.grad = torch.ones_like(parameter)
     before = {k: v.clone() for k, v in net.state_dict().items()}

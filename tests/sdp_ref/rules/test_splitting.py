@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -7,6 +5,7 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_ref.rules import Split, traits
+from tests.sdp_ref.common import mlp
 
 
 @pytest.fixture(autouse=True)
@@ -17,10 +16,8 @@ def _double():
     torch.set_default_dtype(before)
 
 
-def net(*widths, activation=nn.ReLU, seed=0):
-    torch.manual_seed(seed)
-    layers = [m for a, b in itertools.pairwise(widths) for m in (nn.Linear(a, b), activation())]
-    return nn.Sequential(*layers[:-1]).double().requires_grad_(False)
+def net(*widths, activation=nn.ReLU):
+    return mlp(*widths, activation=activation).requires_grad_(False)
 
 
 def law(*shape, variance=4.0, seed=0):

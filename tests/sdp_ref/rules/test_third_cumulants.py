@@ -1,5 +1,3 @@
-"""Propagation of third cumulants: exact where the series ends, better than covariances alone in wide nets."""
-
 import pytest
 import torch
 from torch import nn
@@ -9,18 +7,18 @@ from sdp_bench import oracles
 
 
 class Power(nn.Module):
-    def __init__(self, exponent: int) -> None:
+    def __init__(self, exponent):
         super().__init__()
         self.exponent = exponent
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return x**self.exponent
 
 
-def random_net(width: int, depth: int, activation: type[nn.Module], seed: int) -> nn.Sequential:
+def random_net(width, depth, activation, seed):
     """Weights with variance 2 / width, without biases."""
     generator = torch.Generator().manual_seed(seed)
-    layers: list[nn.Module] = []
+    layers = []
     for outputs in [width] * depth + [4]:
         layer = nn.Linear(width, outputs, bias=False, dtype=torch.float64)
         nn.init.normal_(layer.weight, std=(2 / width) ** 0.5, generator=generator)
@@ -90,7 +88,7 @@ def test_strong_skewness_gives_finite_moments_and_no_negative_variance(seed):
     torch.manual_seed(seed)
     width = 1 + seed % 6
     activation = [nn.ReLU, nn.GELU, nn.LeakyReLU, nn.Hardtanh][seed % 4]
-    layers: list[nn.Module] = []
+    layers = []
     for inputs in (3, width, width, width):
         layers += [nn.Linear(inputs, width), activation()]
     net = nn.Sequential(*layers, nn.Linear(width, 2)).double()

@@ -1,5 +1,3 @@
-"""A user's own net: found, tried, known by weights and source, and run in workers without its file."""
-
 import dataclasses
 
 import numpy as np
@@ -13,11 +11,10 @@ from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import inputs as own_inputs
 from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.replay import replay
-from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.driver import current, execute, run_group
+from sdp_bench.bench.runs.driver import current, run_group
 from sdp_bench.bench.runs.plan import plan_of
-from tests.bench.conftest import begin
+from tests.bench.conftest import run_all
 
 SOURCE = '''
 import itertools
@@ -289,36 +286,21 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     plan = own_plan(file, inputs, "Sum", (0.1, 1.0))
     file.unlink()
     inputs.unlink()
-    executor = LocalProcesses(2, 1)
-    try:
-        with Store(tmp_path / "r.sqlite", writing=True) as store:
-            number = begin(store, plan)
-            done = current(store, plan.groups)
-            results = [result for _, result in execute(plan.groups, done, store, number, executor)]
-            frame, done = store.frame(store.run(number)), current(store, plan.groups)
-            nets = store.nets(store.run(number))
-            with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
-                replay.replay(store, keys(frame).iloc[0], lambda _: None)
-            pairs = replay.replay(store, keys(frame).iloc[0], lambda _: None, trusted=True)
-            assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
-            assert pairs
-    finally:
-        executor.shutdown()
-    assert not any(result.failures for result in results)
+    with LocalProcesses(2, 1) as executor:
+        frame = run_all(tmp_path / "r.sqlite", plan, executor=executor)
+    with Store(tmp_path / "r.sqlite") as store:
+        assert store.failures(store.run()).empty
+        done, nets = current(store, plan.groups), store.nets(store.run())
+        with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
+            replay.replay(store, frame.key.iloc[0], lambda _: None)
+        pairs = replay.replay(store, frame.key.iloc[0], lambda _: None, trusted=True)
+    assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
+    assert pairs
     reasons = {(each.rule, each.where): each.reason for each in plan.left_out}
     assert reasons["dvia", "own:theirs.py:Sum"].startswith("rule 'dvia' does not support")
     assert set(frame.metric) == {
-        *(
-            "tv_headline",
-            "tv_paper",
-            "w1",
-            "std_ratio",
-            "tails",
-            "bures",
-            "gaussian_kl",
-            "min_eigenvalue",
-            "operations",
-        )
+        *("tv_headline", "tv_paper", "w1", "std_ratio", "tails"),
+        *("bures", "gaussian_kl", "min_eigenvalue", "operations"),
     }
     assert len(done) == 3 * 2 * 3 * 9  # inputs, sigmas, rules, metrics
     assert frame.accuracy.isna().all()

@@ -1,5 +1,3 @@
-"""Nets from files, and of several inputs and outputs: the laws of the modules that they are made from."""
-
 import io
 import sys
 import types

@@ -1,0 +1,94 @@
+import json
+import statistics
+
+import pytest
+
+from benchmarks import history
+from benchmarks.continuous import exit_code
+from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.runs import driver as run
+from sdp_bench.bench.runtime import accuracy
+from sdp_bench.bench.runtime.accuracy import Accuracy
+from sdp_bench.bench.runtime.ratios import cost
+
+
+def test_figures_are_means_of_what_a_run_records():
+    group = ci.groups(("sdp", "monte_carlo:samples=10"))[4]
+    errors = accuracy.measure([group])
+    records = run.run_group(group, group.cells).records
+    name = f"{group.net.architecture.label} sigma {group.sigma:g}"
+    for rule in ("sdp", "monte_carlo:samples=10"):
+        for metric, track in (
+            ("tv_headline", Accuracy().track_tv),
+            ("gaussian_kl", Accuracy().track_gaussian_kl),
+        ):
+            own = [r.value for r in records if r.rule == rule and r.metric.startswith(metric)]
+            assert len(own) == 3
+            assert track(errors, name, rule) == pytest.approx(statistics.mean(own), rel=1e-12)
+    assert errors[name, "sdp", "tv_headline"] < 0.9 < 1 < errors[name, "sdp", "gaussian_kl"] < 20
+
+
+def test_a_prediction_of_another_commit_is_tracked_as_a_change(monkeypatch, tmp_path):
+    """The mean of one input in the baseline is moved by half a standard deviation."""
+    group = ci.groups(("marginal_sdp", "unscented"))[4]
+    assert accuracy.change(group, "marginal_sdp") == accuracy.SAME
+    baseline = json.loads(accuracy.BASELINE.read_text(encoding="utf-8"))
+    answer = baseline["rules"]["marginal_sdp"]["predictions"][group.subjects[1].key.hex]
+    answer["mean"][2] += 0.5 * answer["variance"][2] ** 0.5
+    (tmp_path / "ci.json").write_text(json.dumps(baseline), encoding="utf-8")
+    monkeypatch.setattr(accuracy, "BASELINE", tmp_path / "ci.json")
+    assert accuracy.change(group, "marginal_sdp") == pytest.approx(0.5, rel=1e-5)
+    assert accuracy.change(group, "unscented") == accuracy.SAME
+
+
+def test_marginal_sdp_takes_two_regular_passes_of_products():
+    """One for the location and one for the scale."""
+    ratio, counted = cost("mlp-4x100", "marginal_sdp", "forward")
+    assert counted == 2
+    assert 1 < ratio.lower <= ratio.median <= ratio.upper
+
+
+HEAD = """
+| Change   | Before [95f3bf4d] <main~1> | After [d29677b3] <main> | Ratio | Benchmark (Parameter) |
+|----------|----------------------------|-------------------------|-------|-----------------------|
+"""
+SAME = (
+    HEAD
+    + "|          |   1.00 |   1.04 |    1.04 | x.A.track_a(1) |\n\nBENCHMARKS NOT SIGNIFICANTLY CHANGED.\n"
+)
+NOISE = (
+    HEAD
+    + "|          |   1.00 |   1.40 |   ~1.40 | x.A.track_a(1) |\n\nBENCHMARKS NOT SIGNIFICANTLY CHANGED.\n"
+)
+SLOWER = HEAD + "| +        |   1.00 |   6.00 |    6.00 | x.A.track_a(1) |\n\nPERFORMANCE DECREASED.\n"
+SKIPPED = (
+    HEAD
+    + "|          |    n/a |    n/a |     n/a | x.A.track_a(1) |\n\nBENCHMARKS NOT SIGNIFICANTLY CHANGED.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "expected"),
+    [
+        (0, SAME, 0),
+        (0, NOISE, 0),
+        (1, SLOWER, 1),
+        (2, "x.A.track_a  failed\n", 2),
+        (1, "Unknown commit deadbeef\n", 2),
+        (1, "No benchmarks selected\n", 3),
+        (0, SKIPPED, 3),
+    ],
+)
+def test_regression_failure_and_no_measurement_have_their_own_codes(status, output, expected):
+    assert exit_code(status, output) == expected
+
+
+def test_the_page_shows_the_committed_ratios(tmp_path):
+    history.page(str(history.COMMITTED), str(tmp_path / "ratios.html"))
+    text = (tmp_path / "ratios.html").read_text(encoding="utf-8")
+    frame = history.table(str(history.COMMITTED)).query("net == 'cnn3' and phase == 'forward'")
+    assert {"0.25.0"} <= set(frame["version"]) <= set(history.releases().values())
+    assert {"marginal_sdp", "sdp"} <= set(frame["method"])
+    for version, ratio in zip(frame["version"], frame["ratio"], strict=True):
+        assert f">{version}</th>" in text
+        assert f"<td>{ratio:.4g} (" in text
