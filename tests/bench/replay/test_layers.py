@@ -130,8 +130,10 @@ def test_moment_matching_has_no_rule_error(activation):
 
 
 def test_an_affine_net_has_no_closure_error():
-    found = of_rule(chain(3, 6, 4, 2, activation=nn.Identity, seed=10), "sdp")
-    assert all(layer.closure.indistinguishable and layer.total.indistinguishable for layer in found.layers)
+    found = of_rule(chain(3, 6, 4, 2, activation=nn.Identity), "sdp")
+    # Six values, one of which often exceeds the 95 % point of a correct rule.
+    errors = [error for layer in found.layers for error in (layer.closure, layer.total)]
+    assert all(error.value < 1.5 * error.floor95 for error in errors)
     assert max(layer.rule.value for layer in found.layers) < 1e-6
 
 
