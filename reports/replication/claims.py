@@ -170,7 +170,12 @@ class Part(NamedTuple):
             scores[:, place] = np.where(np.isnan(value), math.nan, self.scale.score(value, floor))
         known = ~np.isnan(scores).any(1)
         with np.errstate(invalid="ignore"):  # of opposite infinities
-            means = pd.DataFrame(scores[known]).groupby(table.index.codes[0][known]).mean().to_numpy(float)
+            means = (
+                pd.DataFrame(scores[known])
+                .groupby(table.index.get_level_values("net")[known])
+                .mean()
+                .to_numpy(float)
+            )
             effects: NDArray[np.float64] = means @ np.array([coefficient for coefficient, _, _ in self.terms])
             if self.scale.relative:
                 size = means.mean(1)
