@@ -297,7 +297,7 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
             results = [result for _, result in execute(plan.groups, done, store, number, executor)]
             frame, done = store.frame(store.run(number)), current(store, plan.groups)
             nets = store.nets(store.run(number))
-            with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
+            with pytest.raises(UserError, match=r"the code of the net .* is not run; --trust-code"):
                 replay.replay(store, keys(frame).iloc[0], lambda _: None)
             pairs = replay.replay(store, keys(frame).iloc[0], lambda _: None, trusted=True)
             assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
