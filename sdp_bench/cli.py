@@ -73,7 +73,7 @@ def _ended() -> int:
         if isinstance(error.__cause__, EOFError):  # click treats it as an interrupt at a prompt
             return _failed(error.__cause__)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Python resets other handlers before it ends
-        _say("interrupted; finished results are stored, and the same command resumes")
+        _say("interrupted; finished measurements are stored, and the same command resumes a run")
         return INTERRUPTED
     except SystemExit as stop:
         # If the reader closed the pipe, click and rich exit with the code of a bad verdict. Click replaces

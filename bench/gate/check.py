@@ -64,6 +64,7 @@ class Outcome:
     def next_steps(self) -> list[str]:
         """Suggested commands, each with its purpose; empty if there is nothing to do."""
         steps = []
+        new = [rule for v in self.verdicts if v.kind == accuracy.KIND for rule in v.rules(Status.NEW)]
         for verdict in self.verdicts:
             if verdict.kind == ORACLE:
                 if verdict.having(*STOPPING):
@@ -78,13 +79,14 @@ class Outcome:
             if verdict.having(Status.GONE):
                 steps.append(f"to drop the removed rules: {self._update([])}")
             only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}[verdict.kind]
-            for statuses, purpose, options in (
-                ((Status.WORSE, Status.CHANGED), f"to accept the change of {verdict.kind}", only),
-                ((Status.NEW,), "to add the new rules to the baseline", []),
-                ((Status.BETTER,), "to keep the improvement in the baseline", only),
+            for rules, purpose, options in (
+                (verdict.rules(Status.WORSE, Status.CHANGED), f"accept the change of {verdict.kind}", only),
+                (new, "add the new rules to the baseline", []),
+                ([r for r in verdict.rules(Status.NEW) if r not in new], "add times to the baseline", only),
+                (verdict.rules(Status.BETTER), "keep the improvement in the baseline", only),
             ):
-                if rules := verdict.rules(*statuses):
-                    steps.append(f"{purpose}: {self._update(rules, *options)}")
+                if rules:
+                    steps.append(f"to {purpose}: {self._update(rules, *options)}")
         return list(dict.fromkeys(steps))
 
     def _update(self, rules: Sequence[str], *options: str) -> str:
@@ -134,13 +136,13 @@ def check(
     for name in () if options.allow_new else rules:  # nothing would be compared
         if name not in baseline.rules:
             raise UserError(
-                f"rule '{name}' is not in the baseline; accept it with --rules {name} --update, or let it "
-                "pass with --allow-new"
+                f"rule '{name}' is not in the baseline; accept it with --rules {name} --update, or skip "
+                "it with --allow-new"
             )
         if options.speed and not scope.nets.keys() <= baseline.rules[name].speed.keys():
             raise UserError(
                 f"the baseline has no times of rule '{name}'; measure them with --update --no-accuracy, skip "
-                "times with --no-speed, or let it pass with --allow-new"
+                "times with --no-speed, or skip the rule with --allow-new"
             )
     seed = secrets.randbits(63) if options.seed is None else options.seed
     verdicts = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from sdp_bench.bench.gate.verdict import ALL_CASES, FAILED, PASSED, REGRESSION, 
 from sdp_bench.bench.text import code, printable, public
 from sdp_bench.bench.text import markdown as to_markdown
 
-_SHOWN = 10  # findings
+_SHOWN = 10  # findings of a status
 COLUMNS = ("rule", "status", "cells", "mean", "covariance", "error", "time")
 
 
@@ -79,11 +80,11 @@ def text(outcome: Outcome) -> str:
         for row in ({name: name for name in names}, *rows)
     ]
     for verdict in outcome.verdicts:
-        found = _notable(verdict)
+        found, more = _notable(verdict)
         if found:
-            lines += ["", f"{verdict.kind}:", *(f"  {finding}" for finding in found[:_SHOWN])]
-        if len(found) > _SHOWN:
-            lines.append(f"  ... and {len(found) - _SHOWN} more; --json has all")
+            lines += ["", f"{verdict.kind}:", *(f"  {finding}" for finding in found)]
+        if more:
+            lines.append(f"  ... and {more} more; --json has all")
     lines.append("")
     for verdict in outcome.verdicts:
         lines += [verdict.summary, f"  {verdict.note}"]
@@ -106,10 +107,16 @@ def _word(outcome: Outcome) -> str:
     return "failed to run" if outcome.status == FAILED else outcome.status
 
 
-def _notable(verdict: Verdict) -> list[Finding]:
-    """Return the findings other than "unchanged", most severe first, and those on all cells before others."""
+def _notable(verdict: Verdict) -> tuple[list[Finding], int]:
+    """Return the first findings of each status but "unchanged" and "rounding", and the number of others.
+
+    The most severe come first, and those on all cells before those on single ones.
+    """
     found = [f for f in verdict.findings if f.status not in (Status.UNCHANGED, Status.ROUNDING)]
-    return sorted(found, key=lambda f: (f.status.rank, f.cell != ALL_CASES))
+    found.sort(key=lambda f: (f.status.rank, f.cell != ALL_CASES))
+    groups = [list(group) for _, group in itertools.groupby(found, key=lambda f: f.status)]
+    shown = [f for group in groups for f in group[:_SHOWN]]
+    return shown, len(found) - len(shown)
 
 
 def markdown(outcome: Outcome) -> str:
@@ -118,14 +125,16 @@ def markdown(outcome: Outcome) -> str:
     lines += [f"- {to_markdown(f'{verdict.summary}; {verdict.note}')}" for verdict in outcome.verdicts]
     rows = [[code(row["rule"]), *(to_markdown(row[name]) for name in COLUMNS[1:])] for row in table(outcome)]
     lines += _markdown_table(COLUMNS, rows)
-    found = [(verdict, f) for verdict in outcome.verdicts for f in _notable(verdict)]
-    rows = []
-    for verdict, f in found[:_SHOWN]:
-        status = f"**{f.status}**" if f.stops else str(f.status)
-        rows.append([verdict.kind, code(f.subject), to_markdown(f.cell), status, to_markdown(f.text)])
+    rows, more = [], 0
+    for verdict in outcome.verdicts:
+        found, others = _notable(verdict)
+        more += others
+        for f in found:
+            status = f"**{f.status}**" if f.stops else str(f.status)
+            rows.append([verdict.kind, code(f.subject), to_markdown(f.cell), status, to_markdown(f.text)])
     lines += _markdown_table(("", "rule", "where", "status", "observation"), rows)
-    if len(found) > _SHOWN:
-        lines += ["", f"and {len(found) - _SHOWN} more."]
+    if more:
+        lines += ["", f"and {more} more."]
     steps = [step.partition(": ") for step in outcome.next_steps]
     lines += ["", *(f"- Next, {to_markdown(purpose)}: {code(command)}" for purpose, _, command in steps)]
     cpu, version = (to_markdown(str(outcome.environment.get(name, ""))) for name in ("cpu", "torch"))

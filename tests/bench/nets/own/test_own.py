@@ -291,7 +291,7 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     with Store(tmp_path / "r.sqlite") as store:
         assert store.failures(store.run()).empty
         done, nets = current(store, plan.groups), store.nets(store.run())
-        with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
+        with pytest.raises(UserError, match=r"the code of the net .* is not run; --trust-code"):
             replay.replay(store, frame.key.iloc[0], lambda _: None)
         pairs = replay.replay(store, frame.key.iloc[0], lambda _: None, trusted=True)
     assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
