@@ -64,7 +64,11 @@ def judge(
             name
             for name in olds
             if isinstance(fresh.get((name, key)), list)
-            or ((name, key) not in fresh and THRESHOLD < drifts[name][key].size < math.inf)
+            or (
+                (name, key) not in fresh
+                and THRESHOLD < drifts[name][key].size < math.inf
+                and not predicted[name].answers[key].error
+            )
         ]
         if not changed:
             continue
