@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 
 import pandas as pd
 
+from sdp_bench.bench.metrics import Metric
 from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.bench.metrics.oracle import ORACLE_VERSION
 from sdp_bench.bench.metrics.references import Reference
@@ -28,10 +29,6 @@ def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> st
     return f"rule {version}, metric {_metric_of(metric).version}, oracle {ORACLE_VERSION}"
 
 
-_rule_of = functools.cache(rule_of)  # a run needs the versions of every cell
-_metric_of = functools.cache(metric_of)
-
-
 def of_rule(rule: Propagator | Reference) -> str:
     """Return the version of a rule; ``1+2`` is that of a rule of version 1 that wraps one of version 2."""
     own = str(getattr(rule, "version", Rule.version))
@@ -49,6 +46,17 @@ def of_method(version: int, training: int | None = None, rule: Propagator | None
     parts += [] if training is None else [f"training {training}"]
     parts += [] if rule is None else [f"rule {of_rule(rule)}"]
     return ", ".join(parts)
+
+
+# Functions, since `list` would import this module for values of calls, in search of experiments.
+@functools.cache  # a run needs the versions of every cell
+def _rule_of(spec: str) -> Propagator | Reference:
+    return rule_of(spec)
+
+
+@functools.cache
+def _metric_of(spec: str) -> Metric:
+    return metric_of(spec)
 
 
 def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[Plugin]) -> pd.Series[bool]:

@@ -64,11 +64,7 @@ def judge(
             name
             for name in olds
             if isinstance(fresh.get((name, key)), list)
-            or (
-                (name, key) not in fresh
-                and THRESHOLD < drifts[name][key].size < math.inf
-                and not predicted[name].answers[key].error
-            )
+            or ((name, key) not in fresh and THRESHOLD < drifts[name][key].size < math.inf)
         ]
         if not changed:
             continue

@@ -104,8 +104,13 @@ def category(column: pd.Series) -> pd.Series:
 
 
 def filled(column: pd.Series) -> pd.Series:
-    """Return a column of text as categories in alphabetical order, with an empty text for missing values."""
-    return category(column.astype(object).fillna(""))
+    """Return a column of text as categories in alphabetical order, with an empty text for missing values.
+
+    The empty text is always among the categories.
+    """
+    codes, known = pd.factorize(column)
+    named = list(dict.fromkeys([*map(str, known), ""]))
+    return pd.Series(texts(np.where(codes < 0, named.index(""), codes), named), index=column.index)
 
 
 def check(name: str, frame: pd.DataFrame) -> None:

@@ -21,7 +21,7 @@ def test_the_text_names_rule_metric_and_oracle(monkeypatch):
 
 @pytest.mark.parametrize("reference", ["oracle_moments", "oracle_again"])
 def test_references_have_versions_too(reference, monkeypatch):
-    monkeypatch.setattr(type(rule_of(reference)), "version", 4)
+    monkeypatch.setitem(vars(rule_of(reference)), "version", 4)
     assert versions.of_measurement(reference, "bures") == "rule 4, metric 1, oracle 1"
 
 
