@@ -20,7 +20,10 @@ def cores() -> int:
     """Return the number of usable processors, given CPU affinity and a container's quota."""
     import joblib
 
-    return int(joblib.cpu_count())
+    try:
+        return int(joblib.cpu_count())
+    except ValueError as error:
+        raise UserError(f"LOKY_MAX_CPU_COUNT is not a number of processors: {error}") from error
 
 
 def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:

@@ -278,7 +278,7 @@ def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ..
     if not 1 <= count <= len(labels):
         raise ValueError(f"inputs must be between 1 and {len(labels)}, got {count}")
     shuffled = np.random.default_rng(order).permutation(len(labels))
-    own = pd.Series(labels.numpy()[shuffled])
+    own = pd.Series(labels.numpy().astype(np.int64)[shuffled])  # differences of bytes would wrap
     ranks = own.groupby(own).cumcount()
     in_turn = np.lexsort([(own - order) % (own.max() + 1), ranks])
     return tuple(shuffled[in_turn[:count]].tolist())

@@ -183,11 +183,12 @@ class LawGroup(Group):
         failures: list[Failure] = []
         with _recorded(failures, pairs):
             net = self.net.build().to(self.settings.sampling.device)
+            law = self.law
+            on_device = law.to(device=self.settings.sampling.device)
         if failures:
             yield from failures
             return
-        law, predictors = self.law, dict[str, _Predictor]()
-        on_device = law.to(device=self.settings.sampling.device)
+        predictors = dict[str, _Predictor]()
         for name in dict.fromkeys(rule for asked in pairs.values() for _, rule in asked):
             with _recorded(failures, pairs, name):
                 predictors[name] = self.predictor(name, net, on_device)

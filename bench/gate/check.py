@@ -64,7 +64,13 @@ class Outcome:
     def next_steps(self) -> list[str]:
         """Suggested commands, each with its purpose; empty if there is nothing to do."""
         steps = []
-        new = [rule for v in self.verdicts if v.kind == accuracy.KIND for rule in v.rules(Status.NEW)]
+        same = {
+            rule
+            for verdict in self.verdicts
+            if verdict.kind == accuracy.KIND
+            for rule in verdict.rules(*Status)
+            if rule not in verdict.rules(*STOPPING, Status.FAILED, Status.NEW)
+        }
         for verdict in self.verdicts:
             if verdict.kind == ORACLE:
                 if verdict.having(*STOPPING):
@@ -78,11 +84,12 @@ class Outcome:
                 steps.append(f"{purpose}: {shlex.join(words)}")
             if verdict.having(Status.GONE):
                 steps.append(f"to drop the removed rules: {self._update([])}")
+            new = verdict.rules(Status.NEW)
             only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}[verdict.kind]
             for rules, purpose, options in (
                 (verdict.rules(Status.WORSE, Status.CHANGED), f"accept the change of {verdict.kind}", only),
-                (new, "add the new rules to the baseline", []),
-                ([r for r in verdict.rules(Status.NEW) if r not in new], "add times to the baseline", only),
+                ([r for r in new if r not in same], "add the new rules to the baseline", []),
+                ([r for r in new if r in same], "add times to the baseline", only),
                 (verdict.rules(Status.BETTER), "keep the improvement in the baseline", only),
             ):
                 if rules:

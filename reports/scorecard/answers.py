@@ -96,11 +96,9 @@ class Error:
     def worst_text(self) -> str:
         if self.metric.name == "tv_class":
             return f"{labels.number(100 * self.worst)} points"
-        if self.metric.better != "one":
-            return labels.number(self.worst)
-        if self.worst < math.log(_PERCENT):
-            return f"{labels.number(100 * math.expm1(self.worst))} %"
-        return f"a factor of {labels.number(math.exp(self.worst))}"
+        if self.metric.better == "one":
+            return f"a factor of {labels.number(math.exp(self.worst))}"
+        return labels.number(self.worst)
 
     def is_small(self, use: Use) -> bool | None:
         """Whether the error is small for a use; None if the interval contains the limit."""
@@ -253,7 +251,7 @@ def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits)
     if poor:
         action = f"{_samples_of(run)}; best rule: {traits.recommended(first.rule)}"
     noise = first.noise + (f" to {last.sigma:g}" if len(run) > 1 else "")
-    errors = _errors([first.error, last.error])
+    errors = _errors([answer.error for answer in run])
     text = f"{first.use.name}, {noise}: {action}{_cost(first.rule, costs)}: {errors}"
     if first.rule == LINEAR:
         return f"{text}; linearisation is statistically tied with the best rule, {first.trust}"
@@ -264,10 +262,10 @@ def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits)
             f"; {traits.recommended(rule)}{_cost(rule, costs)}: cheaper and statistically tied, but "
             "with a larger mean error; measure more inputs to decide"
         )
-    if first.linear and last.linear:
+    if linear := [answer.linear for answer in run if answer.linear]:
         text += (
             f"; linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): "
-            f"{_errors([first.linear, last.linear])}, {first.trust}"
+            f"{_errors(linear)}, {first.trust}"
         )
     return text
 
@@ -279,14 +277,14 @@ def _samples_of(poor: Sequence[Answer]) -> str:
     return "no compared rule is accurate enough, draw more samples"
 
 
-def _errors(ends: Sequence[Error]) -> str:
-    """The mean errors at the first and the last noise level, and the largest error for an input."""
-    texts = list(dict.fromkeys(error.text for error in ends))
-    largest = max(ends, key=lambda error: error.worst)
-    worst = "" if math.isnan(largest.worst) else f", at worst {largest.worst_text}"
+def _errors(errors: Sequence[Error]) -> str:
+    """The mean errors at the first and the last noise level, and the largest error of an input at any."""
+    texts = list(dict.fromkeys(error.text for error in (errors[0], errors[-1])))
     if len(texts) == 2 and (texts[0][0], texts[0][2]) == (texts[1][0], texts[1][2]):
         (before, low, after), (_, high, _) = texts
         texts = [(before, f"from {low} to {high}", after)]
+    largest = max(errors, key=lambda error: -math.inf if math.isnan(error.worst) else error.worst)
+    worst = "" if math.isnan(largest.worst) else f", at worst {largest.worst_text}"
     return ", then ".join("".join(text) for text in texts) + worst
 
 

@@ -139,7 +139,10 @@ class Rearrangement(Affine):
 
 class ConstantPadding(Rearrangement):
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        return F.pad(x, self.module.padding)
+        padding = self.module.padding
+        if len(padding) == 2 * x.ndim and any(padding[-2:]):  # (1, -1) shifts examples and keeps their number
+            raise NoLinearPartError("padding of the batch dimension")
+        return F.pad(x, padding)
 
 
 _DENSE = 2**26

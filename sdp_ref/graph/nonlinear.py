@@ -47,7 +47,9 @@ class Attention(nn.Module):
     def _mask(self, scores: Tensor) -> Tensor | None:
         """Additive mask of the scores."""
         mask = self.mask
-        if self.is_causal:  # torch does not accept a mask in addition
+        if self.is_causal:
+            if mask is not None:
+                raise NoLinearPartError("attention that is causal and has a mask")
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         if mask is None:
             return None

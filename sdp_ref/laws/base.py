@@ -84,6 +84,8 @@ class Law:
     """Whether the law is a joint law of all components, rather than one law per component."""
     negative: ClassVar[tuple[str, ...]] = ()
     """Names of the parameters that must not be negative."""
+    batched: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields that hold a tuple with an entry for each law."""
 
     if TYPE_CHECKING:  # at run time, properties would become defaults of the fields of subclasses
 
@@ -278,9 +280,10 @@ class Law:
 
     def rows(self: LawT, index: slice) -> LawT:
         """Select the laws of a slice that is not empty."""
-        values = (getattr(self, f.name) for f in fields(self))
-        sliced = (v[index] if isinstance(v, torch.Tensor | tuple) else v for v in values)
-        return unchecked(type(self), *sliced)
+        values = ((f.name in self.batched, getattr(self, f.name)) for f in fields(self))
+        return unchecked(
+            type(self), *(v[index] if own or isinstance(v, torch.Tensor) else v for own, v in values)
+        )
 
     def to(self: LawT, *args: Any, **kwargs: Any) -> LawT:
         """Move or cast every tensor as :meth:`torch.Tensor.to` does."""
@@ -296,18 +299,18 @@ class Law:
         if len({law.event_shape for law in laws}) > 1:
             raise UndefinedError("laws of different shapes do not make one batch")
 
-        def both(values: list[Any]) -> Any:
+        def both(name: str) -> Any:
+            values = [getattr(law, name) for law in laws]
             if isinstance(values[0], torch.Tensor):
                 return torch.cat(values)
-            if isinstance(values[0], tuple):
+            if name in cls.batched:
                 return tuple(itertools.chain(*values))
             if any(value != values[0] for value in values):
                 described = " and ".join(sorted({law.described for law in laws}))
                 raise UndefinedError(f"laws of different parameters do not make one batch: {described}")
             return values[0]
 
-        values = ([getattr(law, f.name) for law in laws] for f in fields(laws[0]))
-        return unchecked(type(laws[0]), *map(both, values))
+        return unchecked(type(laws[0]), *(both(f.name) for f in fields(laws[0])))
 
 
 def unchecked(family: type[LawT], *values: object) -> LawT:

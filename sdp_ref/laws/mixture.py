@@ -332,6 +332,7 @@ class PiecewiseGaussian(Law):
     mean_bound: Tensor
     covariance_bound: Tensor
     pieces: tuple[Pieces, ...]
+    batched = ("pieces",)
 
     @property
     def described(self) -> str:

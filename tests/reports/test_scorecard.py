@@ -299,13 +299,22 @@ def test_errors_have_direction_and_unit():
     assert "points" in answer_of(data, "class").linear.text[2]
 
 
-def test_the_worst_input_is_reported():
+def test_the_worst_input_of_all_noise_levels_is_reported():
     data = own_net(6)
+    data.loc[data.metric == "tv_class", "value"] = 1e-3
     worst = (data["metric"] == "tv_class") & (data["input"] == data["input"].max())
-    data = data.assign(value=data.value.mask(data.metric == "tv_class", 1e-3).mask(worst, 0.093))
+    data.loc[worst, "value"] = 0.03
+    data.loc[worst & (data["sigma"] == 10.0), "value"] = 0.093
     (verdict,) = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True).verdicts
-    assert re.search(r"class probabilities off by 1\.6 \(.*\) points, at worst 9\.30 points", verdict.details)
+    assert re.search(r"class, σ\s=\s0\.1 to 1000: .* points, at worst 9\.30 points", verdict.details)
     assert math.isnan(answer_of(own_net(2), "class").error.worst)
+
+
+def test_the_worst_ratio_is_a_factor_in_both_directions():
+    data, use = own_net(6), "standard deviations and intervals"
+    for ratio in (0.8, 1.25):
+        changed = data.assign(value=data.value.where(data.metric != "std_ratio", ratio))
+        assert answer_of(changed, use).linear.worst_text == "a factor of 1.25"
 
 
 def test_a_rule_on_a_net_of_ones_own_is_judged_and_the_net_answered():

@@ -251,7 +251,9 @@ def attention(
         raise NoFormulaError("attention between the examples of a batch")
     mask: Any = None if attn_mask is None else call.constant(attn_mask, len(q.shape), held(q))
     if options["enable_gqa"]:  # several query heads share one head of keys and values
-        times = q.shape[-3] // k.shape[-3]
-        repeat = Rearrange("repeat_interleave", lambda x: x.repeat_interleave(times, -3))
-        k, v = (call.emit(repeat, x) for x in (k, v))
+        k, v = (_repeated(call, x, q.shape[-3] // x.shape[-3]) for x in (k, v))
     return call.made(call.emit(Attention(is_causal, options["scale"], mask), q, k, v))
+
+
+def _repeated(call: Call, heads: Value, times: int) -> Value:
+    return call.emit(Rearrange("repeat_interleave", lambda x: x.repeat_interleave(times, -3)), heads)
