@@ -412,3 +412,24 @@ def test_a_value_of_one_number_a_row_is_taken_by_marginal_rules_and_refused_by_f
     assert torch.allclose(got.variance, truth.variance)
     with pytest.raises(sr.UnsupportedError, match="one number a row"):
         sr.propagate(net, x, rule="moment_matching")
+
+
+@pytest.mark.parametrize("padding", [(0, 0, 1, -1), (0, 0, -1, 1)])
+def test_padding_that_shifts_the_batch_is_refused(padding):
+    net = nn.Sequential(nn.ConstantPad2d(padding, 0.0), nn.Linear(3, 2)).double()
+    with pytest.raises(sr.UnsupportedError, match="padding of the batch dimension"):
+        sr.propagate(net, full_law((3,), batch=2), rule="moment_matching")
+
+
+def test_keys_and_values_may_have_different_numbers_of_heads():
+    def attend(x):
+        return F.scaled_dot_product_attention(x, x[:, :2], 2 * x[:, :1], enable_gqa=True)
+
+    def repeated(x):
+        k, v = x[:, :2].repeat_interleave(2, 1), 2 * x[:, :1].repeat_interleave(4, 1)
+        return F.scaled_dot_product_attention(x, k, v)
+
+    x = full_law((4, 3, 2), batch=2)
+    one, two = (sr.propagate(net, x, rule="moment_matching") for net in (attend, repeated))
+    assert torch.allclose(one.mean, two.mean)
+    assert torch.allclose(one.covariance, two.covariance)
