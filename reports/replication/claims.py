@@ -168,7 +168,7 @@ class Part(NamedTuple):
         for place, cell in enumerate(cells):
             value, floor = (table[(name, *cell)].to_numpy() for name in ("value", "floor"))
             scores[:, place] = np.where(np.isnan(value), math.nan, self.scale.score(value, floor))
-        known = ~np.isnan(scores).any(1)
+        known = np.flatnonzero(~np.isnan(scores).any(1))
         with np.errstate(invalid="ignore"):  # of opposite infinities
             means = (
                 pd.DataFrame(scores[known])
