@@ -97,7 +97,8 @@ class Error:
         if self.metric.name == "tv_class":
             return f"{labels.number(100 * self.worst)} points"
         if self.metric.better == "one":
-            return f"a factor of {labels.number(math.exp(self.worst))}"
+            factor = math.exp(self.worst)
+            return f"a factor of {labels.number(factor, 3 if factor < 2 else None)}"
         return labels.number(self.worst)
 
     def is_small(self, use: Use) -> bool | None:

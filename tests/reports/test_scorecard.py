@@ -314,7 +314,7 @@ def test_the_worst_ratio_is_a_factor_in_both_directions():
     data, use = own_net(6), "standard deviations and intervals"
     for ratio in (0.8, 1.25):
         changed = data.assign(value=data.value.where(data.metric != "std_ratio", ratio))
-        assert answer_of(changed, use).linear.worst_text == "a factor of 1.25"
+        assert answer_of(changed, use).linear.worst_text == "a factor of 1.250"
 
 
 def test_a_rule_on_a_net_of_ones_own_is_judged_and_the_net_answered():
