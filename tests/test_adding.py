@@ -91,7 +91,7 @@ def test_metric_data_set_and_experiment_are_known_by_name(run):
 )
 def test_they_are_on_the_page(run, tmp_path, words, shown):
     file = ("--database", str(tmp_path / "results.sqlite"))
-    command = ("-m", "sdp_bench.cli")
+    command = ("-m", "sdp_bench")
     run(*command, "run", *words.split(), "--jobs", "1", *file)
     run(*command, "report", "--single-file", "--no-committed", *file, "--output", str(tmp_path))
     page = (tmp_path / "index.html").read_text(encoding="utf-8")

@@ -194,7 +194,7 @@ def test_bad_input_is_exit_2_and_one_line(invoke, words, message, tmp_path):
 
 def _start(folder, *words):
     return subprocess.Popen(
-        [sys.executable, "-m", "sdp_bench.cli", "run", *SUITES, *TINY, *words],
+        [sys.executable, "-m", "sdp_bench", "run", *SUITES, *TINY, *words],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,

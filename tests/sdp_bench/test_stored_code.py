@@ -36,7 +36,7 @@ def attack(tmp_path_factory):
     for database, chosen in (("theirs.sqlite", {"rules": "sdp,marking.py:Marking"}), ("own.sqlite", {})):
         # In a process of its own, so that this one has not loaded the code.
         words = ("run", "iris-tv", *tiny(sigma=0.1, nets=1, database=database, **chosen))
-        ran = subprocess.run([sys.executable, "-m", "sdp_bench.cli", *words], cwd=folder, check=False)
+        ran = subprocess.run([sys.executable, "-m", "sdp_bench", *words], cwd=folder, check=False)
         assert ran.returncode == 0
     assert marker.exists()
     (folder / "marking.py").unlink()
