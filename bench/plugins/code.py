@@ -39,8 +39,8 @@ _RESERVED = _PROJECT | set(sys.stdlib_module_names) | {MAIN}
 """Names that a user's modules cannot have: every worker has modules with these names."""
 
 UNTRUSTED = (
-    "is stored with the results and is not run; --trust-code runs it, in commands with this option; use it if "
-    "you trust the source of this file"
+    "is stored with the results and is not run; --trust-code runs it, in commands with this option; use it "
+    "if you trust the source of this file"
 )
 
 
