@@ -188,27 +188,20 @@ class Scope:
         """Return why a rule does not support a net or noise, or ''."""
         if subject == GAUSSIAN:
             return ""
-        if plugin := plugin_of(rule, self.settings.plugins):
-            return _asked(plugin.address, plugin, subject)
-        made = self.settings.rule(rule)
+        plugin = plugin_of(rule, self.settings.plugins)
+        made = plugin or self.settings.rule(rule)
         if isinstance(made, Reference):
             return made.refusal(subject.example) if isinstance(subject, Noise) else ""
-        if isinstance(subject, Noise):
+        if isinstance(made, MomentMatching) and not isinstance(subject, Noise):
+            activation = ACTIVATIONS.get(name := subject.architecture.activation)
+            if not self.settings.slow_rules and activation and activation.layer_seconds > _SLOW:
+                return f"rule '{rule}' is slow on {name} nets; --slow-rules runs it"
+        own = subject.architecture.name if isinstance(subject, OwnNet) else ""
+        if not (address := plugin.address if plugin else own):
             return _refusal(made, subject)
-        activation = subject.architecture.activation
-        slow = isinstance(made, MomentMatching) and activation in ACTIVATIONS
-        if not self.settings.slow_rules and slow and ACTIVATIONS[activation].layer_seconds > _SLOW:
-            return f"rule '{rule}' is slow on {activation} nets; --slow-rules runs it"
-        if isinstance(subject, OwnNet):
-            return _asked(subject.architecture.name, made, subject)
-        return _refusal(made, subject)
-
-
-def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
-    """Call `_refusal` for user code, a rule or a net, found at `address`."""
-    with suppress(RunFailedError):
-        return apart(_refusal, rule, place, address=address)
-    return ""
+        with suppress(RunFailedError):  # user code runs in a separate process
+            return apart(_refusal, made, subject, address=address)
+        return ""
 
 
 def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:

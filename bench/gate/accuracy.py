@@ -25,7 +25,7 @@ from sdp_bench.bench.gate.predictions import (
 )
 from sdp_bench.bench.gate.sampling import Draws, Evidence
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Step, Verdict
-from sdp_bench.oracles.moments.moments import gaussian_kl
+from sdp_bench.oracles.moments.moments import Moments, gaussian_kl
 from sdp_ref.errors import UnsupportedError
 
 KIND = "accuracy"
@@ -48,45 +48,41 @@ def judge(
         name: {key: drift(answer, predicted[name].answers[key]) for key, answer in old.answers.items()}
         for name, old in olds.items()
     }
-    fresh: dict[tuple[str, str], list[Answer] | str] = {}
-    for name, old in olds.items():
-        moved = any(THRESHOLD < found.size < math.inf for found in drifts[name].values())
+    oracles: dict[str, Moments] = {}  # of changed cells, shared by the rules
+
+    def oracle_of(key: str) -> Moments | None:
+        if key not in oracles and isinstance(case := scope.cases[key], Cell):
+            oracles[key] = case.fresh_moments(draw)
+        return oracles.get(key)
+
+    samples: dict[tuple[str, str], Draws] = {}
+    failures: dict[tuple[str, str], str] = {}
+    distances: dict[tuple[str, str], dict[str, float]] = {}
+    for number, (name, old) in enumerate(olds.items()):
+        step(number, len(olds), name)
+        moved = [key for key, found in drifts[name].items() if THRESHOLD < found.size < math.inf]
         if moved and old.draws and predicted[name].samples:  # does not reproduce the baseline with its seeds
             keys = [key for key in scope.cases if key in old.draws and drifts[name][key].size < math.inf]
             seeded = [(scope.cases[key], sampling.fresh_seeds(name, scope.cases[key], draw)) for key in keys]
-            drawn = draws_in(rules[name], seeded)
-            fresh |= {(name, key): answers for key, answers in zip(keys, drawn, strict=True)}
-    samples: dict[tuple[str, str], Draws] = {}
-    distances: dict[tuple[str, str], dict[str, float]] = {}
-    oracles = 0
-    for number, (key, case) in enumerate(scope.cases.items()):
-        changed = [
-            name
-            for name in olds
-            if isinstance(fresh.get((name, key)), list)
-            or ((name, key) not in fresh and THRESHOLD < drifts[name][key].size < math.inf)
-        ]
-        if not changed:
-            continue
-        step(number, len(scope.cases), case.name)
-        oracle = case.fresh_moments(draw) if isinstance(case, Cell) else None
-        oracles += oracle is not None
-        for name in changed:
-            before, now = olds[name].answers[key], predicted[name].answers[key]
-            drawn_here = fresh.get((name, key))
-            if isinstance(drawn_here, list):
-                metric = olds[name].draws[key].metric
-                samples[name, key] = sampling.summary_of(drawn_here, before, oracle, metric)
-            elif oracle:
-                kls = [gaussian_kl(oracle, answer.law).value for answer in (now, before)]
-                distances[name, key] = dict(zip(("KL", "KL before"), kls, strict=True))
-    step(len(scope.cases), len(scope.cases), "")
+            for key, drawn in zip(keys, draws_in(rules[name], seeded), strict=True):
+                if isinstance(drawn, str):
+                    failures[name, key] = drawn
+                    continue
+                metric = old.draws[key].metric
+                samples[name, key] = sampling.summary_of(drawn, old.answers[key], oracle_of(key), metric)
+        for key in moved:
+            compared = (name, key) in samples or (name, key) in failures
+            if not compared and (oracle := oracle_of(key)):
+                sides = {"KL": predicted[name], "KL before": old}.items()
+                kls = {text: gaussian_kl(oracle, side.answers[key].law).value for text, side in sides}
+                distances[name, key] = kls
+    step(len(olds), len(olds), "")
     evidence = sampling.evidence({name: old.draws for name, old in olds.items()}, samples)
     for name, old in olds.items():
         own = []
         for key, case in scope.cases.items():
             moved_here, now = drifts[name][key], predicted[name].answers[key]
-            if isinstance(error := fresh.get((name, key)), str):
+            if error := failures.get((name, key)):
                 own.append(Finding(name, case.name, Status.FAILED, error))
             elif tests := evidence.get((name, key)):
                 own.append(_of_evidence(name, case.name, tests, moved_here.numbers))
@@ -109,7 +105,7 @@ def judge(
     largest = max(small, default=0.0)
     text = "drift exactly 0" if largest == 0 else f"drift at most {largest:.2g}"
     no_oracles = "no fresh oracles (for changed cells only)"
-    used = f"fresh oracles: {oracles}, seed {draw}" if oracles else no_oracles
+    used = f"fresh oracles: {len(oracles)}, seed {draw}" if oracles else no_oracles
     note = f"{len(small)} of {len(sizes)} predictions unchanged or rounded ({text}); {used}"
     if distances:
         note += "; a smaller KL divergence does not show that a change is correct"
