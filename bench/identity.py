@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -132,10 +132,14 @@ def _code() -> str:
     import sdp_ref
     from sdp_bench import bench, oracles
 
+    rooms = [Path(package.__file__ or "").resolve().parent for package in (sdp_ref, oracles, bench)]
+    return digest_of_files((room, path) for room in rooms for path in sorted(room.rglob("*.py")))[:16]
+
+
+def digest_of_files(files: Iterable[tuple[Path, Path]]) -> str:
+    """Return the SHA-256 over names and contents of files, each given with the folder that its name is in."""
     sha = hashlib.sha256()
-    for package in (sdp_ref, oracles, bench):
-        room = Path(package.__file__ or "").resolve().parent
-        for path in sorted(room.rglob("*.py")):
-            content = path.read_bytes()
-            sha.update(f"{path.relative_to(room).as_posix()} {len(content)}\n".encode() + content)
-    return sha.hexdigest()[:16]
+    for folder, path in files:
+        content = path.read_bytes()
+        sha.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return sha.hexdigest()

@@ -188,9 +188,9 @@ class SplitClassification(Dataset):
             raise ValueError(f"parts of {self.title} {split} are {', '.join(known)}, got {named}")
         return self._load(split, parts)
 
-    @abstractmethod
     def _parts(self, split: str) -> Sequence[str]:
-        """Return the names of the published parts of a split."""
+        """Return the names of the published parts of a split, by default one."""
+        return (split,)
 
     @abstractmethod
     def _load(self, split: str, parts: Sequence[str] | None) -> LabelledExamples:
@@ -204,9 +204,6 @@ class SequenceClassification(SplitClassification):
     splits: Mapping[str, int]  # number of sequences in each split
     # returns sequences, float32, shape (N, length, features), and classes, shape (N,), of a split
     draw: Callable[[str, int], tuple[NDArray[np.float32], NDArray[np.int64]]]
-
-    def _parts(self, split: str) -> Sequence[str]:
-        return (split,)
 
     def _load(self, split: str, parts: Sequence[str] | None) -> LabelledExamples:  # noqa: ARG002
         import torch

@@ -8,7 +8,6 @@ corrected in a new set, sdp-bench-2.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion, Experiment
 from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, canonical_rules
-from sdp_bench.bench.identity import Sampler, Sampling
+from sdp_bench.bench.identity import Sampler, Sampling, digest_of_files
 from sdp_bench.bench.noise import noise_of
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.settings import Settings, Size, tuples
@@ -70,12 +69,8 @@ class ProblemSet:
 
 def digest_of(folder: Path) -> str:
     """Return the SHA-256 over names and contents of all files of a set."""
-    sha = hashlib.sha256()
-    names = [PROBLEMS, ORACLES, INPUTS, *sorted(f"{NETS}/{path.name}" for path in (folder / NETS).iterdir())]
-    for name in names:
-        content = (folder / name).read_bytes()
-        sha.update(f"{name} {len(content)}\n".encode() + content)
-    return sha.hexdigest()
+    files = [*(folder / name for name in (PROBLEMS, ORACLES, INPUTS)), *sorted((folder / NETS).iterdir())]
+    return digest_of_files((folder, path) for path in files)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.results import schema
 from sdp_bench.bench.results.record import Run, StoredNet
-from sdp_bench.bench.results.tables import Tables, category, filled, texts, to_rows
+from sdp_bench.bench.results.tables import Tables, filled, texts, to_rows
 from sdp_ref.rules import Traits
 
 _FRAME = (
@@ -163,7 +163,7 @@ class Queries(ABC):
         nets = nets.set_index(nets["digest"].astype(object)).reindex(units["net"].astype(object))
         nets = nets.reset_index(drop=True)
         own = {name: nets[name] for name in ("network", "activation", "depth", "accuracy")}
-        recipe = category(nets["recipe_label"].astype(object).fillna(units["design"].astype(object)))
+        recipe = nets["recipe_label"].astype("str").fillna(units["design"].astype("str")).astype("category")
         return units.assign(**own, seed=nets["seed"].fillna(units["seed"]), recipe=recipe)
 
     def frame(self, *runs: Run) -> pd.DataFrame:
@@ -202,15 +202,19 @@ class Queries(ABC):
                     selected &= records[column].cat.categories.isin(specs)[codes]
                 ages[selected] = age
         order = _order(units, records, at)
-        subjects = _subjects(units, records, at) if len(runs) > 1 else None
-        chosen = {name: order[_of_newest(ages, subjects)[order]] for name, ages in newest.items()}
+        subjects = _subjects(units, records, at)
+        chosen: dict[str, NDArray[np.intp]] = {}
+        for name, ages in newest.items():  # the records of the newest run that measured their subject
+            latest = np.zeros(len(records), ages.dtype)  # by subject
+            np.maximum.at(latest, subjects, ages)
+            chosen[name] = order[((ages > 0) & (ages == latest[subjects]))[order]]
         rows = np.concatenate([*chosen.values(), np.empty(0, dtype=np.intp)])
         experiment = np.repeat(np.arange(len(chosen)), [len(own) for own in chosen.values()])
         rule, metric = records["rule"].array, records["metric_spec"].array
         rules = self.table("rules").set_index("spec").loc[list(rule.categories)]
         columns: dict[str, Any] = {"experiment": texts(experiment, list(chosen))}
         columns |= {name: units[name].array.take(at[rows]) for name in _OF_UNITS}
-        columns["rule_label"] = category(rules["label"].astype(object)).array.take(rule.codes[rows])
+        columns["rule_label"] = rules["label"].astype("str").astype("category").array.take(rule.codes[rows])
         columns["sampling"] = rules["sampling"].array.take(rule.codes[rows])
         for name in ("marginal", "reference"):
             columns[name] = rules[name].to_numpy(bool)[rule.codes[rows]]
@@ -246,24 +250,11 @@ def _order(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> 
 
 def _subjects(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.intp]:
     """Number of what each record measures, whatever the settings."""
-    subject = [pd.factorize(units[name], use_na_sentinel=False)[0] for name in _SUBJECT]
-    kinds = [np.unique(np.transpose(subject), axis=0, return_inverse=True)[1].ravel()[at]]
-    metrics, rules, components = (records[name].array for name in ("metric_spec", "rule", "component"))
-    kinds += [_metrics(metrics.categories).codes[metrics.codes], rules.codes, components.codes]
-    number = np.zeros(len(records), np.int64)
-    for kind in kinds:
-        number = number * (int(kind.max(initial=0)) + 1) + kind
-    return np.unique(number, return_inverse=True)[1]
-
-
-def _of_newest(age: _Ages, subjects: NDArray[np.intp] | None) -> NDArray[np.bool_]:
-    """Which records of an experiment are of the newest run that measured their subject; 0 is unselected."""
-    if subjects is None:
-        return age > 0
-    newest = np.zeros(subjects.max(initial=-1) + 1, age.dtype)
-    np.maximum.at(newest, subjects, age)
-    found: NDArray[np.bool_] = (age > 0) & (age == newest[subjects])
-    return found
+    kinds = {name: records[name].cat.codes.to_numpy() for name in ("rule", "component")}
+    metrics = records["metric_spec"].array
+    kinds["metric"] = _metrics(metrics.categories).codes[metrics.codes]
+    kinds["unit"] = units.groupby(list(_SUBJECT), dropna=False, observed=True).ngroup().to_numpy()[at]
+    return pd.DataFrame(kinds).groupby(list(kinds)).ngroup().to_numpy()
 
 
 def _metrics(specs: Iterable[str]) -> pd.Categorical:

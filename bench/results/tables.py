@@ -97,12 +97,6 @@ def texts(codes: NDArray[np.integer[Any]], known: Sequence[str]) -> pd.Categoric
     return unordered.reorder_categories(pd.Index(sorted(known), dtype="str"))
 
 
-def category(column: pd.Series) -> pd.Series:
-    """Return a column of text as categories in alphabetical order."""
-    codes, known = pd.factorize(column)
-    return pd.Series(texts(codes, list(known)), index=column.index)
-
-
 def filled(column: pd.Series) -> pd.Series:
     """Return a column of text as categories in alphabetical order, with an empty text for missing values.
 

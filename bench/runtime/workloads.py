@@ -8,7 +8,7 @@ import itertools
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,6 @@ from torch import Tensor, nn
 import sdp_ref as sr
 
 from .timing import REGULAR, Mlp, sized
-
-if TYPE_CHECKING:
-    import torch
-
 
 _IDLE = 0x1
 """The NVML reason for a lower clock that means that the GPU is idle."""
