@@ -185,11 +185,9 @@ class LawGroup(Group):
             net = self.net.build().to(self.settings.sampling.device)
             law = self.law
             on_device = law.to(device=self.settings.sampling.device)
-        if failures:
-            yield from failures
-            return
         predictors = dict[str, _Predictor]()
-        for name in dict.fromkeys(rule for asked in pairs.values() for _, rule in asked):
+        rules = dict.fromkeys(rule for asked in pairs.values() for _, rule in asked)
+        for name in () if failures else rules:
             with _recorded(failures, pairs, name):
                 predictors[name] = self.predictor(name, net, on_device)
         yield from failures
@@ -246,20 +244,12 @@ def _compared(
     units, failures = [oracle.key.hex], list[Failure]()
     with _recorded(failures, units):  # the net may be user code
         _ = oracle.resident
-    if failures:
-        yield from failures
-        return
-    for name in dict.fromkeys(rule for _, rule in asked):
-        prediction: Prediction | None = None
+    for name in () if failures else dict.fromkeys(rule for _, rule in asked):
         with _recorded(failures, units, name):
             prediction, seconds = predictors[name](oracle, place)
-        if prediction is None:
-            continue
-        for metric in (metric for metric, rule in asked if rule == name):
-            records: list[Record] = []
-            with _recorded(failures, units, name, metric):
-                records = list(measured(oracle, prediction, name, metric, seconds))
-            yield from records
+            for metric in (metric for metric, rule in asked if rule == name):
+                with _recorded(failures, units, name, metric):
+                    yield from list(measured(oracle, prediction, name, metric, seconds))
     yield from failures
 
 
