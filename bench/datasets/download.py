@@ -65,7 +65,8 @@ def contents(files: Sequence[DataFile]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for file in files:
         if _is_available(file, local, folder):
-            found[file.path] = _checked(file, _read(folder / file.path), folder)
+            found[file.path] = _read(folder / file.path)
+            _check(file, io.BytesIO(found[file.path]), folder)
     absent = [file for file in files if file.path not in found]
     for archive in dict.fromkeys(file.archive for file in absent if file.archive):
         if _is_available(archive, local, folder):
@@ -142,11 +143,6 @@ def _read(path: Path) -> bytes:
         raise RunFailedError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _checked(file: DataFile, content: bytes, folder: Path) -> bytes:
-    _check(file, io.BytesIO(content), folder)
-    return content
-
-
 def _check(file: DataFile, content: io.BufferedReader | io.BytesIO, folder: Path) -> None:
     algorithm, _, known = file.known_hash.rpartition(":")
     found = hashlib.file_digest(content, algorithm or "sha256").hexdigest()
@@ -175,4 +171,6 @@ def _unpacked(archive: DataFile, files: Sequence[DataFile], folder: Path) -> dic
                         raw[member.name] = inside.read()
     except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise RunFailedError(f"cannot read {path}: {error}") from error
-    return {wanted[m].path: _checked(wanted[m], content, folder) for m, content in raw.items()}
+    for member, content in raw.items():
+        _check(wanted[member], io.BytesIO(content), folder)
+    return {wanted[member].path: content for member, content in raw.items()}

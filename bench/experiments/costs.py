@@ -27,25 +27,22 @@ _TRAINING = 1.2e-6  # s per epoch, net and hidden unit
 
 def seconds(net: Net, samples: int, oracles: int, rules: Sequence[str], measuring: float) -> float:
     """Return the time (s) of one input of a net on one core; `measuring` is the time of the metrics."""
-    architecture = net.architecture
+    architecture, names = net.architecture, [rule.partition(":")[0] for rule in rules]
     if isinstance(architecture, ClassifierArchitecture):
-        network, names = NETWORKS[architecture.name], [rule.partition(":")[0] for rule in rules]
+        network = NETWORKS[architecture.name]
         passes = samples * oracles + _RULE_PASSES * len(rules)
         passes += 2 * math.prod(architecture.event) * names.count("unscented")
         covariances = sum(name in _OF_COVARIANCES for name in names)
         return passes * network.seconds + covariances * network.covariance_seconds + measuring
-    of_rules = 0.0
     if isinstance(architecture, Architecture):
         flops = 2 * sum(n * m for n, m in pairwise(architecture.widths))
         units, activation = architecture.depth * architecture.width, ACTIVATIONS[architecture.activation]
         forward = flops / _FLOPS + activation.value_seconds * units
-        slow = [rule for rule in rules if rule.partition(":")[0] == "moment_matching"]
-        of_rules = len(slow) * architecture.depth * activation.layer_seconds
-        of_rules += _REGIONS * sum(rule.partition(":")[0] == "exact" for rule in rules)
+        of_rules = names.count("moment_matching") * architecture.depth * activation.layer_seconds
+        of_rules += _REGIONS * names.count("exact")
     else:  # a user's net, which was timed when it was found
         forward = getattr(net, "row_seconds", 0.0)
-        components = math.prod(getattr(architecture, "event", (0,)))
-        points = 2 * components * sum(rule.partition(":")[0] == "unscented" for rule in rules)
+        points = 2 * math.prod(getattr(architecture, "event", (0,))) * names.count("unscented")
         of_rules = _CALLS * forward * (points + _RULE_PASSES * len(rules))
     return samples * (oracles * (forward + _DRAW) + _DRAW * len(rules) / 4) + measuring + of_rules
 
