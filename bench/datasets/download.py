@@ -171,6 +171,6 @@ def _unpacked(archive: DataFile, files: Sequence[DataFile], folder: Path) -> dic
                         raw[member.name] = inside.read()
     except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise RunFailedError(f"cannot read {path}: {error}") from error
-    for member, content in raw.items():
-        _check(wanted[member], io.BytesIO(content), folder)
-    return {wanted[member].path: content for member, content in raw.items()}
+    for name, content in raw.items():
+        _check(wanted[name], io.BytesIO(content), folder)
+    return {wanted[name].path: content for name, content in raw.items()}

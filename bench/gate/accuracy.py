@@ -73,9 +73,9 @@ def judge(
         for key in moved:
             compared = (name, key) in samples or (name, key) in failures
             if not compared and (oracle := oracle_of(key)):
-                sides = {"KL": predicted[name], "KL before": old}.items()
-                kls = {text: gaussian_kl(oracle, side.answers[key].law).value for text, side in sides}
-                distances[name, key] = kls
+                sides = predicted[name].answers[key], old.answers[key]
+                kls = [gaussian_kl(oracle, answer.law).value for answer in sides]
+                distances[name, key] = dict(zip(("KL", "KL before"), kls, strict=True))
     step(len(olds), len(olds), "")
     evidence = sampling.evidence({name: old.draws for name, old in olds.items()}, samples)
     for name, old in olds.items():

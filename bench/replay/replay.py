@@ -345,8 +345,7 @@ _NO_WEIGHTS = "the results do not contain the nets' weights, so they cannot be m
 
 def _differences(group: LawGroup | None, rows: pd.DataFrame, limits: Limits | None) -> Iterator[str]:
     key_names = ["unit", "rule", "metric_spec", "component"]  # several experiments may have a measurement
-    stored: dict[Any, Mapping[Any, Any]]
-    stored = rows.drop_duplicates(key_names).set_index(key_names).to_dict("index")
+    stored: dict[Any, Any] = rows.drop_duplicates(key_names).set_index(key_names).to_dict("index")
     cells = dict.fromkeys(key[:3] for key in stored)
     if group is None:
         yield from (f"{'/'.join(cell)}: its experiment has no such measurement" for cell in cells)

@@ -248,7 +248,7 @@ def _order(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> 
     return np.lexsort((at, *inner, rank[at]))
 
 
-def _subjects(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.intp]:
+def _subjects(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.integer[Any]]:
     """Number of what each record measures, whatever the settings."""
     kinds = {name: records[name].cat.codes.to_numpy() for name in ("rule", "component")}
     metrics = records["metric_spec"].array

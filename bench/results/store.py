@@ -195,9 +195,9 @@ class Store(Queries, AbstractContextManager["Store"]):
             "members": {run},
         }
         plain = vars(description).values()
-        described = (part if isinstance(part, str) else json.dumps(part, default=asdict) for part in plain)
+        texts = (part if isinstance(part, str) else json.dumps(part, default=asdict) for part in plain)
         with self._transaction(touched) as db:
-            db.execute(schema.insertion("runs"), (run, _now(), None, None, *described))
+            db.execute(schema.insertion("runs"), (run, _now(), None, None, *texts))
             rows = [tuple({**vars(net), "recipe": json.dumps(net.recipe)}.values()) for net in nets]
             db.executemany(schema.insertion("nets", _KEEP_WEIGHTS), rows)
             db.executemany(schema.insertion("units", "ON CONFLICT DO NOTHING"), map(astuple, units))
