@@ -294,17 +294,6 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
     assert linked == {f"numbers/{each.name}" for each in (theirs.parent / "numbers").glob("*.html")}
 
 
-def test_the_page_of_the_committed_results_is_not_changed_by_being_shown(tmp_path):
-    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
-    committed = keep(made_up.results(frame, title=COMMITTED_TITLE), made_up.SECTIONS)
-    before = committed.packed()
-    alone = committed.show(tmp_path / "alone").read_text(encoding="utf-8")
-    assert "This run" not in told(alone)
-    build(made_up.results(frame, committed=committed), tmp_path / "run", made_up.SECTIONS)
-    assert committed.packed() == before
-    assert committed.show(tmp_path / "alone").read_text(encoding="utf-8") == alone
-
-
 def intervals(values):
     """Measurements of methods on data sets, which have no oracle and no noise."""
     frame = test_intervals.frame(values)

@@ -315,10 +315,3 @@ def test_the_worst_ratio_is_a_factor_in_both_directions():
     for ratio in (0.8, 1.25):
         changed = data.assign(value=data.value.where(data.metric != "std_ratio", ratio))
         assert answer_of(changed, use).linear.worst_text == "a factor of 1.250"
-
-
-def test_a_rule_on_a_net_of_ones_own_is_judged_and_the_net_answered():
-    data = own_net(inputs=4)
-    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [Candidate("dvia")], own_net=True)
-    assert [verdict.subject for verdict in card.verdicts] == ["DVIA", "which rule for theirs.py:build"]
-    assert 'id="answer"' in page(card)

@@ -46,19 +46,6 @@ def test_the_summary_of_pairs_is_that_of_the_pairs():
 
 
 @pytest.mark.slow
-def test_the_floor_of_the_summary_of_pairs_covers_19_of_20_by_few_redraws():
-    """The 95 % quantile of 19 draws as such is exceeded by one more draw in nearly a tenth."""
-    generator = np.random.default_rng(0)
-    partition = ScoreDifferences.from_samples(generator.standard_normal((20_000, 3)), 10)
-    found = [
-        pairwise_summary(*generator.standard_normal((2, 500, 3)), partition, redraws=19, seed=i)
-        for i in range(400)
-    ]
-    for estimates in ([each.largest for each in found], [each.mean for each in found]):
-        assert 0.93 < share_below(estimates) < 0.97
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.15, 2.0])
 def test_standard_errors_of_the_summary_of_pairs_are_the_spread_of_repeated_draws(scale):
     """Those of fully dependent pairs would be half again to three times as large."""

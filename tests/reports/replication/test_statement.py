@@ -51,16 +51,6 @@ def test_thresholds_and_what_people_read(evidence):
     assert "needed < 1.00" in answer.found
 
 
-def test_what_is_tried_under_one_convention_is_one_family(evidence):
-    # Alone it is shown; among twenty that are not, its p-value counts twenty times.
-    weak = Answer.of({(): [effect(0.6)]}, "net")
-    p = weak.trials[0].uncorrected[0]
-    assert 0.05 / 20 < p < 0.05
-    assert verdicts(evidence, weak)[0].verdicts.outcome is Outcome.SUPPORTED
-    family = [weak, *[Answer.of({(): [effect(0.01)]}, "net")] * 19]
-    assert verdicts(evidence, *family)[0].verdicts.outcome is Outcome.UNDECIDED
-
-
 def test_a_statement_without_conventions_is_of_the_family_of_each(evidence):
     unclear = Answer.of({("PD Gauss mean", "Dirichlet law"): [effect(0.01)]}, "net")
     for settled in ((), ("PD Gauss mean",), ("Dirichlet law",)):

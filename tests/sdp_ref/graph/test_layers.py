@@ -106,7 +106,7 @@ def test_convolutions_are_exact(data):
     assert_affine_op_is_exact(seeded(layer), event)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.data())
 def test_average_pools_are_exact(data):
     dims = data.draw(st.sampled_from([1, 2]))

@@ -111,8 +111,3 @@ def test_residual_branches_keep_the_mean_of_the_regular_pass():
     regular, both = (rule(spec).propagate(net, x) for spec in VARIANTS)
     assert torch.allclose(regular.mean, net(x.mean))
     assert torch.allclose(regular.covariance, both.covariance)
-
-
-def test_an_unknown_choice_of_means_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match="unknown means 'other' of dvia; choose from propagated"):
-        rule("dvia:means=other")

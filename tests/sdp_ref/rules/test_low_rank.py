@@ -171,12 +171,6 @@ def test_rows_of_a_batch_and_batches_cut_by_memory_do_not_matter():
     assert cut.notes[0] == "covariances compressed to 20 columns"
 
 
-@pytest.mark.parametrize("bad", [0, 1.5, "x", True])
-def test_an_invalid_number_of_columns_is_refused(bad):
-    with pytest.raises(ValueError, match="columns, a whole number above 0"):
-        sr.rule("low_rank", columns=bad)
-
-
 def test_what_does_not_fit_is_refused_with_what_would_help():
     net, law = net_and_law("residual", batch=1)
     with pytest.raises(sr.CovarianceSizeError, match=r"'stem' in the net.*fewer columns") as error:

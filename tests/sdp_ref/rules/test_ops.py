@@ -12,12 +12,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import sdp_ref as sr
-from sdp_ref.graph import affine, ops, trace
+from sdp_ref.graph import ops, trace
 from sdp_ref.graph.nonlinear import Attention
 from sdp_ref.graph.trace import Step
-from sdp_ref.jacobian import local
 from sdp_ref.laws import joined, noted
-from sdp_ref.rules import MomentMatching, marginal
+from sdp_ref.rules import MomentMatching
 from tests.sdp_ref.common import assert_moments_by_sampling, draw, jacobians, run, seeded
 from tests.sdp_ref.common import full_law as gaussian
 
@@ -534,30 +533,6 @@ def test_a_users_handler_says_how_it_approximates():
     assert y.notes == ("Softplus as ReLU at '0.softplus'", "Softmax by mean field at '1.softmax'")
 
 
-CHUNKS = {
-    "affine": (affine, "CHUNK", "moment_matching", wired((seeded(nn.Conv1d(2, 3, 2)),)), (2, 5)),
-    "attention": (marginal, "CHUNK", "marginal_sdp", *LINEARISED["attention"]),
-    "unknown op": (
-        local,
-        "_CHUNK",
-        "moment_matching",
-        *FALLBACKS["an unknown op of two values"],
-    ),
-    "pairs": (local, "_CHUNK", "low_rank", *LINEARISED["self attention"]),
-}
-
-
-@pytest.mark.parametrize("name", CHUNKS)
-def test_chunks_do_not_change_predictions(name, monkeypatch):
-    module, chunk, rule, steps, event = CHUNKS[name]
-    rule, x = sr.rule(rule, fallback="linearise"), independent(event, batch=3)
-    whole = predict(rule, steps, x)
-    monkeypatch.setattr(module, chunk, 1)
-    for gradient in (False, True):
-        with torch.set_grad_enabled(gradient):
-            assert torch.allclose(predict(rule, steps, x).variance, whole.variance, rtol=1e-12)
-
-
 def test_notes_travel_with_a_law_and_are_no_part_of_it():
     steps = wired((nn.Linear(3, 3).double(),), (nn.Softmax(1),), (nn.LayerNorm(3).double(),))
     y = predict("moment_matching", steps, gaussian((3,), batch=2))
@@ -570,16 +545,6 @@ def test_notes_travel_with_a_law_and_are_no_part_of_it():
         assert law.notes == notes
     plain = sr.Gaussian(y.mean.detach(), y.covariance.detach())
     assert joined([plain, noted(plain, ["one"]), noted(plain, ["two", "one"])]).notes == ("one", "two")
-
-
-def test_values_that_do_not_fit_are_refused():
-    x = independent((3, 2), batch=3)
-    with pytest.raises(sr.UnsupportedError, match=r"attention over values of shapes \(2,\)"):
-        predict("marginal_sdp", wired((part(0), 0), (Attention(), 1, 1, 1)), x)
-    with pytest.raises(sr.UnsupportedError, match="a Softmax over the batch dimension"):
-        predict("moment_matching", wired((nn.Softmax(0),)), x)
-    with pytest.raises(sr.UnsupportedError, match="InstanceNorm1d with running statistics"):
-        predict("dvia", wired((nn.InstanceNorm1d(3, track_running_stats=True).double().eval(),)), x)
 
 
 @pytest.mark.parametrize(

@@ -150,15 +150,7 @@ def test_a_marginal_rule_says_that_it_drops_covariances():
         (lambda: sr.propagate(mlp(4, 3), diagonal(1, 5), "sdp"), "cannot take inputs of shape"),
         (lambda: sr.propagate(mlp(4, 3).float(), diagonal(1, 4), "sdp"), "float32"),
         (lambda: sr.propagate(mlp(4, 3), diagonal(1, 4), 5), "rule must be a name"),
-        (lambda: sr.rule("monte_carlo", size=3), "no parameter 'size'.*samples, sampler, seed"),
-        (lambda: sr.rule("sdp:fast"), "key=value"),
-        (lambda: sr.rule("dvia:fallback=guess"), "unknown fallback .* choose from none, linearise"),
-        (lambda: sr.rule("unscented", kappa=-1.0), "kappa of at least 0"),
-        (lambda: sr.rule("unscented:alpha=big"), "alpha above 0"),
         (lambda: sr.rule("unscented", alpha=float("nan")), "alpha above 0"),
-        (lambda: sr.rule("moment_matching", tolerance=0.0), "tolerance from"),
-        (lambda: sr.rule("monte_carlo:sampler=lhs"), "choose from mc, antithetic"),
-        (lambda: sr.rule("monte_carlo", seed=-1), "seed"),
         (lambda: sr.propagate(lambda v: v.sum(1), diagonal(2, 4), "sdp"), "row by row"),
         (lambda: sr.propagate(lambda v: (v, v), diagonal(2, 4), "unscented"), "one tensor"),
         (lambda: sr.propagate(lambda v: v.argmax(1, keepdim=True), diagonal(2, 4), "sdp"), "int64"),
@@ -167,11 +159,61 @@ def test_a_marginal_rule_says_that_it_drops_covariances():
             lambda: sr.propagate(mlp(4, 3), diagonal(3, 4), sr.rule("monte_carlo", seed=(1, 2))),
             "2 seeds for a batch of 3",
         ),
+        (
+            lambda: sr.propagate(
+                torch.sin, diagonal(2, 4), sr.rule("second_order", seed=(0, 1, 2), probes=1)
+            ),
+            "3 seeds for a batch of 2",
+        ),
+        (lambda: sr.rule("second_order", seed=(0, -1)), "second_order needs a seed"),
     ],
 )
 def test_bad_calls_get_one_clear_line(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("sdp:fast", "key=value"),
+        ("dvia:fallback=guess", "unknown fallback .* choose from none, linearise"),
+        ("dvia:means=other", "unknown means 'other' of dvia; choose from propagated"),
+        ("unscented:kappa=-1.0", "kappa of at least 0"),
+        ("unscented:alpha=big", "alpha above 0"),
+        ("moment_matching:tolerance=0.0", "tolerance from"),
+        *((f"marginal_moment_matching:precision={bad}", "a precision from 0 to 1") for bad in (1.0, "fine")),
+        ("monte_carlo:size=3", "no parameter 'size'.*samples, sampler, seed"),
+        ("monte_carlo:sampler=lhs", "choose from mc, antithetic, whitened, sobol, lattice"),
+        ("monte_carlo:seed=-1", "seed"),
+        ("monte_carlo:sampler=antithetic,samples=7", "an even number of antithetic samples"),
+        ("monte_carlo:sampler=antithetic,samples=2", "an even number of antithetic samples, 4"),
+        ("control_variate:coefficient=none", "choose from regression, jacobian"),
+        ("control_variate:samples=1", "control_variate needs samples of at least 2"),
+        *((f"second_order:probes={bad}", "needs probes of at least 1, got") for bad in (0, 2.5, "many")),
+        *((f"second_order:seed={bad}", "second_order needs a seed") for bad in (-1, 0.5)),
+        *((f"low_rank:columns={bad}", "columns, a whole number above 0") for bad in (0, 1.5, "x", True)),
+        ("cubature:scheme=monte", "'monte' of cubature; choose from spherical, tensor, sparse"),
+        ("cubature:degree=4", "an odd degree"),
+        ("cubature:degree=3.0", "an odd degree"),
+        ("cubature:degree=7", "take tensor or sparse"),
+        ("exact:mass=1.0", "exact needs a mass between 0 and 1, got 1.0"),
+        ("exact:tolerance=0", "exact needs a tolerance between 0 and 1, got 0"),
+        ("exact:regions=1.5", "exact needs a whole number of regions"),
+        ("split:base=nothing", "base of split: rule 'nothing' not found; choose from"),
+        ("split:base=5", "base of split must be a rule, got 5"),
+        ("split:base=monte_carlo", "a base that does not sample, got monte_carlo"),
+        ("split:base=split", "any rule for its base but split"),
+        ("split:base=unscented:kappa=-1", "base of split: unscented needs kappa"),
+        ("split:k=0", "a whole number k of pieces, at least 1, got 0"),
+        ("split:k=2.5", "a whole number k of pieces"),
+        ("split:pieces=3", "has no parameter 'pieces'; its parameters are base, k"),
+    ],
+)
+def test_bad_parameters_get_one_clear_line(spec, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        sr.rule(spec)
+    assert "\n" not in str(caught.value)
 
 
 def test_specs_name_rules_both_ways():

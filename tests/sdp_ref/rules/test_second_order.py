@@ -133,19 +133,6 @@ def test_nothing_is_as_large_as_a_hessian():
     assert law.mean.tolist() == [pytest.approx([1, 0], abs=1e-6)]  # a diagonal Hessian has no error
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        *(({"probes": bad}, "needs probes of at least 1, got") for bad in (0, 2.5, "many")),
-        *(({"seed": bad}, "needs a seed") for bad in (-1, 0.5, (0, -1))),
-        ({"probes": 1, "seed": (0, 1, 2)}, "has 3 seeds for a batch of 2"),
-    ],
-)
-def test_bad_parameters(parameters, message):
-    with pytest.raises(ValueError, match=f"second_order {message}"):
-        sr.rule("second_order", **parameters).propagate(quadratic(4, 1), gaussian(2, 4))
-
-
 def test_it_refuses_kinks_laws_without_covariance_and_rows_that_see_each_other():
     net = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 2)).double()
     with pytest.raises(sr.UnsupportedError, match=r"'second_order' does not support relu.*kink.*unscented"):

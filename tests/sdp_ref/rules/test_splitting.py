@@ -160,25 +160,6 @@ def test_specs_name_base_and_pieces_both_ways():
     assert not traits(sr.rule("split", base="sdp")).marginal
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("split:base=nothing", "base of split: rule 'nothing' not found; choose from"),
-        ("split:base=5", "base of split must be a rule, got 5"),
-        ("split:base=monte_carlo", "a base that does not sample, got monte_carlo"),
-        ("split:base=split", "any rule for its base but split"),
-        ("split:base=unscented:kappa=-1", "base of split: unscented needs kappa"),
-        ("split:k=0", "a whole number k of pieces, at least 1, got 0"),
-        ("split:k=2.5", "a whole number k of pieces"),
-        ("split:pieces=3", "has no parameter 'pieces'; its parameters are base, k"),
-    ],
-)
-def test_what_is_no_split_gets_one_clear_line(spec, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        sr.rule(spec)
-    assert "\n" not in str(caught.value)
-
-
 def test_what_the_base_refuses_is_refused():
     with pytest.raises(sr.UnsupportedError, match="dvia"):
         sr.propagate(net(3, 20, 2, activation=nn.Tanh), law(1, 3), "split:base=dvia")

@@ -258,19 +258,6 @@ def test_weights_that_are_no_numbers_are_told(layer, weight):
         exact(net, diagonal(1, 2))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"mass": 1.0}, "exact needs a mass between 0 and 1, got 1.0"),
-        ({"tolerance": 0}, "exact needs a tolerance between 0 and 1, got 0"),
-        ({"regions": 1.5}, "exact needs a whole number of regions"),
-    ],
-)
-def test_parameters_that_do_not_fit_are_refused(parameters, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        sr.rule("exact", **parameters)
-
-
 @pytest.mark.parametrize("inputs", [2, 7])
 @pytest.mark.parametrize("constant", [-1.0, 0.0, 1e-30, 2.0])
 def test_constant_units_have_no_kink(inputs, constant):
