@@ -75,12 +75,7 @@ def test_metric_data_set_and_experiment_are_known_by_name(run):
     [
         (
             "small-noise --preset quick --nets 1 --samples 20000",
-            (
-                "Small noise",
-                "every net is nearly linear",
-                "Distance of the predicted mean",
-                "wine-cultivars",
-            ),
+            ("Small noise", "every net is nearly linear", "Distance of the predicted mean", "wine-cultivars"),
         ),
         (
             "iris-std --preset smoke --net-source trained --epochs 50 --activation arctan --depth 1 "

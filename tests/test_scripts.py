@@ -53,20 +53,6 @@ def test_the_last_value_is_what_the_cell_gives(script):
     torch.testing.assert_close(script["Place"](short, "h")(x[:, : inputs + hidden]), short(values, state))
 
 
-@of("recurrent.py")
-def test_of_gaussian_values_an_op_alone_has_no_error(script):
-    noise = torch.randn(200_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    a, b = 0.3 + noise[:, :1], noise.sum(1, keepdim=True) - 1
-    known = {"a": a, "b": b, "a * b": a * b, "tanh a": a.tanh(), "c": a + b}
-    for place in ("a * b", "tanh a"):
-        assert script["percent"](script["of_true_moments"](place, known), known[place]) in {
-            "0 / 0",
-            "0 / 1",
-            "1 / 0",
-        }
-    assert script["percent"](script["of_true_moments"]("c", known), known["c"]) == ""
-
-
 def overlap(ratio):
     """Mass that normal laws of standard deviations 1 and `ratio` share, both around 0."""
     if ratio == 1:
@@ -82,15 +68,3 @@ def test_of_a_normal_law_the_bound_is_the_overlap(script, ratio):
     # 200 bins lose a little of the difference, and of equal laws the samples' noise is what is left
     noise = np.sqrt(2 / np.pi * script["FINE"] / SAMPLES) / 2
     assert script["most_in_one_output"](values, 2 * ratio) == pytest.approx(overlap(ratio), abs=noise + 0.002)
-
-
-@of("two_tables.py")
-def test_a_gaussian_of_the_true_widths_is_a_gaussian_law(script):
-    generator = np.random.default_rng(1)
-    factor = np.array([[1.0, 0, 0], [0.5, 1, 0], [0.2, -0.3, 2]])
-    outputs = generator.standard_normal((SAMPLES, 3)) @ factor.T
-    whole = script["shares"](outputs, np.ones(3), generator)
-    assert min(whole) > 0.96
-    narrow = script["shares"](outputs, np.full(3, 0.34), generator)
-    assert narrow[0] == pytest.approx(overlap(0.34), abs=0.01)
-    assert max(narrow[1:]) < min(whole[1:])

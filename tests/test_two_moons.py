@@ -1,6 +1,5 @@
 """The picture of two moons: short, by the public face only, and showing what its page says."""
 
-import importlib.util
 import re
 
 import pytest
@@ -19,16 +18,6 @@ def width_and_height(png):
 
 def test_the_page_shows_all_of_it():
     assert f"```python\n{SOURCE}```" in PAGE
-
-
-@pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("two_moons_example", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.slow

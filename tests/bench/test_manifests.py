@@ -37,12 +37,6 @@ def manifests(sources):
     return [record(*source) for source in sources]
 
 
-@pytest.fixture
-def stored(tmp_path, manifests):
-    save(manifests, tmp_path / "oracles.json")
-    return tmp_path / "oracles.json"
-
-
 def of(oracle, **changes):
     """The same oracle with something changed, drawn anew."""
     values = {name: getattr(oracle, name) for name in ("net", "law", "key", "sampling")} | changes

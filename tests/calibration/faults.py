@@ -240,12 +240,7 @@ _WIDER = (
     ("if an input has no noise", _has_constant_input, "affine", "relu chain, one input without noise"),
     ("after a strided convolution", _has(nn.Conv2d, stride=(1, 1)), "affine", "convolution with stride"),
     ("after a grouped convolution", _has(nn.Conv2d, groups=1), "affine", "convolution in groups"),
-    (
-        "after a dilated convolution",
-        _has(nn.Conv2d, dilation=(1, 1)),
-        "affine",
-        "convolution with dilation",
-    ),
+    ("after a dilated convolution", _has(nn.Conv2d, dilation=(1, 1)), "affine", "convolution with dilation"),
     ("after a transposed convolution", _has(nn.ConvTranspose2d), "affine", "convolution transposed"),
     ("after a one-dimensional convolution", _has(nn.Conv1d), "affine", "convolution of a row"),
     ("for more than 5 layers", lambda call: len(call.widths) > 5, "affine", "relu chain, 12 layers"),

@@ -210,11 +210,6 @@ def page(results, sections=SECTIONS):
     return "\n".join(pages(made, cover(results.title, results.meta, Data("results.csv"))).values()), numbers
 
 
-def text_of(data):
-    """The page of some measurements alone."""
-    return page(Results(data))[0]
-
-
 def rendered(section, /, **context):
     """What a section's template makes of a context."""
     return environment(TRAITS).get_template(str(section.template)).render(context)

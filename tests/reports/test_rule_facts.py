@@ -1,3 +1,5 @@
+import pytest
+
 import sdp_ref
 from sdp_bench.reports.rule_facts import ask, descriptions, facts
 from sdp_ref.conformance.report import VERSION
@@ -13,6 +15,7 @@ def test_verdicts_are_of_this_kit():
     assert {"sdp", "dvia", "unscented", "monte_carlo:samples=100"} <= set(facts()["kit"])
 
 
+@pytest.mark.slow
 def test_the_kit_is_asked_and_what_it_says_is_told():
     said = []
     (answer,) = ask(["marginal_sdp"], said.append).values()

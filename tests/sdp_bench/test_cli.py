@@ -270,11 +270,7 @@ def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        ("run", "iris-tv", "--rules", "sdp", "--rules=dvia"),
-        ("export", "-o", "one", "--output", "two"),
-    ],
+    "call", [("run", "iris-tv", "--rules", "sdp", "--rules=dvia"), ("export", "-o", "one", "--output", "two")]
 )
 def test_an_option_given_twice_is_refused(invoke, call):
     """Click would take the last one and drop the other."""

@@ -16,9 +16,7 @@ import torch
 from sklearn.datasets import load_wine
 
 from sdp_bench.bench.datasets import download, sets
-from sdp_bench.bench.datasets.base import (
-    TabularClassification,
-)
+from sdp_bench.bench.datasets.base import TabularClassification
 from sdp_bench.bench.datasets.download import DataFile, DataMissingError
 from sdp_bench.bench.datasets.sets import CIFAR10, EMNIST_LETTERS, MNIST, NAVAL, YACHT
 from sdp_bench.bench.errors import RunFailedError

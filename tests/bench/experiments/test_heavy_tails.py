@@ -20,11 +20,7 @@ from sdp_ref.rules.linearization import jacobian_of
 from tests.bench.conftest import TINY, make_plan, run_all
 
 SETTINGS = TINY.but(
-    rules=None,
-    sizes={"iris-cauchy": Size(1, 2)},
-    samples=2**14,
-    pilot_samples=2**13,
-    sigmas=(1e-5, 1.0),
+    rules=None, sizes={"iris-cauchy": Size(1, 2)}, samples=2**14, pilot_samples=2**13, sigmas=(1e-5, 1.0)
 )
 
 

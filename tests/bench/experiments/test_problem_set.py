@@ -8,14 +8,7 @@ from sdp_bench.bench import manifests
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import chosen, experiment
 from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.problem_set import (
-    FOLDER,
-    NAME,
-    NETS,
-    ORACLES,
-    digest_of,
-    problem_set,
-)
+from sdp_bench.bench.experiments.problem_set import FOLDER, NAME, NETS, ORACLES, digest_of, problem_set
 from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
 from sdp_bench.bench.nets.net import stored
 from sdp_bench.bench.results.store import Store

@@ -97,10 +97,7 @@ def assert_close(rule, ours, network, x, tolerance):
     [
         (lambda: Echo(version="0.0.1"), r"click [\d.]+ is installed, not 0\.0\.1"),
         (Broken, r"the package click [\d.]+ cannot be imported: No module named 'click\.libmpi'"),
-        (
-            Absent,
-            "which is not installed: pip install no-such-package-anywhere==8.1$",
-        ),
+        (Absent, "which is not installed: pip install no-such-package-anywhere==8.1$"),
     ],
 )
 def test_what_cannot_run_is_one_line(make, message):

@@ -246,11 +246,7 @@ def test_other_code_and_time_are_no_other_numbers(whole, file):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE units SET sigma = sigma * 2",
-        "UPDATE nets SET depth = depth + 1",
-    ],
+    "change", ["UPDATE units SET sigma = sigma * 2", "UPDATE nets SET depth = depth + 1"]
 )
 def test_units_and_nets_that_differ_are_refused(whole, file, tmp_path, change):
     conftest.change(file, change)

@@ -283,11 +283,7 @@ def test_rules_on_one_oracle_share_their_normals(plan):
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "label = property(lambda self: 1 / 0)",
-        "rank = property(lambda self: exit(1))",
-        "sampling = 'many'",
-    ],
+    ["label = property(lambda self: 1 / 0)", "rank = property(lambda self: exit(1))", "sampling = 'many'"],
 )
 def test_traits_that_are_none_are_left_out_of_a_plan(tmp_path, body):
     source = f"class Odd:\n    name = 'odd'\n    {body}\n    def propagate(self, net, x):\n        return x\n"

@@ -1,4 +1,5 @@
 import json
+import re
 import statistics
 
 import pytest
@@ -48,35 +49,22 @@ def test_marginal_sdp_takes_two_regular_passes_of_products():
     assert 1 < ratio.lower <= ratio.median <= ratio.upper
 
 
-HEAD = """
-| Change   | Before [95f3bf4d] <main~1> | After [d29677b3] <main> | Ratio | Benchmark (Parameter) |
-|----------|----------------------------|-------------------------|-------|-----------------------|
-"""
-SAME = (
-    HEAD
-    + "|          |   1.00 |   1.04 |    1.04 | x.A.track_a(1) |\n\nBENCHMARKS NOT SIGNIFICANTLY CHANGED.\n"
-)
-NOISE = (
-    HEAD
-    + "|          |   1.00 |   1.40 |   ~1.40 | x.A.track_a(1) |\n\nBENCHMARKS NOT SIGNIFICANTLY CHANGED.\n"
-)
-SLOWER = HEAD + "| +        |   1.00 |   6.00 |    6.00 | x.A.track_a(1) |\n\nPERFORMANCE DECREASED.\n"
-SKIPPED = (
-    HEAD
-    + "|          |    n/a |    n/a |     n/a | x.A.track_a(1) |\n\nBENCHMARKS NOT SIGNIFICANTLY CHANGED.\n"
-)
+def said(row, end="BENCHMARKS NOT SIGNIFICANTLY CHANGED."):
+    """What asv prints of one benchmark."""
+    head = "| Change | Before [95f3bf4d] <main~1> | After [d29677b3] <main> | Ratio | Benchmark (Parameter) |"
+    return f"\n{head}\n{re.sub('[^|]+', '---', head)}\n| {row} | x.A.track_a(1) |\n\n{end}\n"
 
 
 @pytest.mark.parametrize(
     ("status", "output", "expected"),
     [
-        (0, SAME, 0),
-        (0, NOISE, 0),
-        (1, SLOWER, 1),
+        (0, said("  | 1.00 | 1.04 |  1.04"), 0),
+        (0, said("  | 1.00 | 1.40 | ~1.40"), 0),
+        (1, said("+ | 1.00 | 6.00 |  6.00", "PERFORMANCE DECREASED."), 1),
         (2, "x.A.track_a  failed\n", 2),
         (1, "Unknown commit deadbeef\n", 2),
         (1, "No benchmarks selected\n", 3),
-        (0, SKIPPED, 3),
+        (0, said("  | n/a | n/a | n/a"), 3),
     ],
 )
 def test_regression_failure_and_no_measurement_have_their_own_codes(status, output, expected):

@@ -33,9 +33,7 @@ def test_metrics_by_hand():
     assert mpiw(low, high) == pytest.approx((2 + 1 + 2 + 1) / 4)
 
 
-@given(
-    st.lists(st.tuples(*[st.floats(-5, 5)] * 2, st.floats(1e-3, 10)), min_size=1, max_size=6),
-)
+@given(st.lists(st.tuples(*[st.floats(-5, 5)] * 2, st.floats(1e-3, 10)), min_size=1, max_size=6))
 def test_likelihood_is_scipys(rows):
     y, mean, variance = (torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True))
     expected = -stats.norm(mean.numpy(), variance.sqrt().numpy()).logpdf(y.numpy()).mean()

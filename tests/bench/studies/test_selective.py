@@ -9,13 +9,7 @@ from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies import classifiers
-from sdp_bench.bench.studies.classifiers import (
-    START,
-    Model,
-    Trainer,
-    TrainingImages,
-    get_model,
-)
+from sdp_bench.bench.studies.classifiers import START, Model, Trainer, TrainingImages, get_model
 from sdp_bench.bench.studies.selective import CERTIFICATES, EXPERIMENT, READINGS, SCORES
 from sdp_bench.bench.studies.selective.group import OBJECTIVES, POINTS, evaluate, load
 from sdp_ref import losses

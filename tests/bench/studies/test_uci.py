@@ -71,14 +71,9 @@ def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
     ("owner", "name", "versions"),
     [(vars(UCI), "version", "method 2, training 1"), (vars(work), "VERSION", "method 1, training 2")],
 )
-def test_another_version_makes_it_be_measured_again(owner, name, versions, tmp_path, monkeypatch):
-    store_of(tmp_path / "r.sqlite")
+def test_numbers_rest_on_the_versions_of_method_and_training(owner, name, versions, monkeypatch):
     monkeypatch.setitem(owner, name, 2)
-    groups = groups_of()
-    with Store(tmp_path / "r.sqlite") as store:
-        assert run.current(store, groups) == frozenset()
-    frame, _ = store_of(tmp_path / "r.sqlite")
-    assert set(frame.fingerprint) == {versions}
+    assert {group.versions for group in groups_of()} == {versions}
 
 
 def test_seeds_are_added_to_those_that_are_there(tmp_path):

@@ -9,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special
 
-from sdp_bench.oracles.exact.quadrature import (
-    Mixed,
-    Piece,
-    exact_total_variation,
-    exact_wasserstein,
-)
+from sdp_bench.oracles.exact.quadrature import Mixed, Piece, exact_total_variation, exact_wasserstein
 from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, stable
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable, unchecked
 

@@ -93,10 +93,7 @@ def test_the_tree_keeps_an_atom_apart(atom):
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    values=st.lists(st.integers(-3, 3), min_size=32, max_size=200),
-    cells=st.sampled_from([2, 4, 16, 32]),
-)
+@given(values=st.lists(st.integers(-3, 3), min_size=32, max_size=200), cells=st.sampled_from([2, 4, 16, 32]))
 def test_a_tree_on_ties_still_covers_everything(values, cells):
     pilot = np.array(values, dtype=np.float64)[:, None]
     counts = oracles.EqualMassTree.from_samples(pilot, cells).counts(pilot)

@@ -1,11 +1,7 @@
 import numpy as np
 import pytest
 
-from sdp_bench.oracles.partitions.principal import (
-    PrincipalCells,
-    floor_of_largest,
-    largest_total_variation,
-)
+from sdp_bench.oracles.partitions.principal import PrincipalCells, floor_of_largest, largest_total_variation
 from sdp_bench.oracles.partitions.tree import EqualMassTree
 
 

@@ -1,8 +1,7 @@
-import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.reports.statistics.ranking import Replicates, labels_of, rank
+from sdp_bench.reports.statistics.ranking import Replicates, rank
 from sdp_bench.reports.style.names import RuleTraits
 
 
@@ -17,8 +16,3 @@ def test_without_a_known_standard_error_a_single_pair_is_tied():
     ):
         best = rank(Replicates.of(recorded_metric(spec), row, RuleTraits()), ("sdp", "dvia")).best
         assert best == (("sdp", "dvia") if tied else ("sdp",)), spec
-
-
-def test_labels_are_those_of_the_same_rows_in_whatever_order():
-    assert labels_of([3, 1, 2]) == labels_of(np.array([2, 3, 1])) == labels_of((1, 2, 3))
-    assert labels_of([1, 2, 4]) != labels_of([1, 2, 3]) != labels_of([1, 2])

@@ -23,10 +23,7 @@ from sdp_bench.reports.statistics.verdicts import (
 def worse_of_two(values, threshold, freedom):
     """p-value of "above", from the definitions: by Student's t and by Hall's transformation of it."""
     nets = len(values)
-    t, skewness = (
-        stats.ttest_1samp(values, threshold).statistic,
-        stats.skew(values, bias=False),
-    )
+    t, skewness = (stats.ttest_1samp(values, threshold).statistic, stats.skew(values, bias=False))
     u = t / math.sqrt(nets)
     hall = math.sqrt(nets) * (
         u + skewness * u**2 / 3 + skewness**2 * u**3 / 27 + skewness / (6 * nets)

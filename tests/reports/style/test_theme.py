@@ -5,17 +5,7 @@ from hypothesis import strategies as st
 
 import sdp_ref
 from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import (
-    CONTRAST,
-    DARK,
-    INK,
-    LIGHT,
-    LINE,
-    QUIET,
-    contrast,
-    shade,
-    styles,
-)
+from sdp_bench.reports.style.theme import CONTRAST, DARK, INK, LIGHT, LINE, QUIET, contrast, shade, styles
 from sdp_bench.reports.writing import TEMPLATES
 from sdp_ref.rules import Traits
 

@@ -1,5 +1,5 @@
 import pandas as pd
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdp_bench.bench.results.queries import keys
@@ -15,6 +15,7 @@ def test_the_table_says_what_each_measurement_is_called_by():
     assert b"".join(csv_lines(frame)).decode() == named.to_csv(index=False, lineterminator="\n")
 
 
+@settings(max_examples=20)
 @given(st.lists(st.one_of(st.none(), st.text(max_size=3))), st.lists(st.text(max_size=3), min_size=1))
 def test_categories_are_the_texts_in_their_order(some, others):
     for texts in (some, others, [*some, *others]):

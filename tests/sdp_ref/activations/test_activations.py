@@ -66,10 +66,7 @@ def test_unknown_names_and_parameters_are_refused(name, parameters, message):
 
 @pytest.mark.parametrize(
     ("mean", "covariance", "tolerance", "message"),
-    [
-        ((2, 3), (2, 3), 1e-6, "takes a mean"),
-        ((1, 1), (1, 1, 1), 0, "at least"),
-    ],
+    [((2, 3), (2, 3), 1e-6, "takes a mean"), ((1, 1), (1, 1, 1), 0, "at least")],
 )
 def test_bad_arguments_are_refused(mean, covariance, tolerance, message):
     with pytest.raises(ValueError, match=message):

@@ -1,9 +1,7 @@
 import pytest
 import torch
 
-from sdp_ref.activations.numerics.normal import (
-    repeated_integrals,
-)
+from sdp_ref.activations.numerics.normal import repeated_integrals
 
 
 @pytest.mark.parametrize("order", [1, 2])

@@ -38,11 +38,7 @@ class BranchAlone(OfSdp):
 
 
 @pytest.mark.parametrize(
-    ("rule", "checks"),
-    [
-        (BranchAlone(), {"affine", "small-noise"}),
-        (BlocksOf(16), {"batch"}),
-    ],
+    ("rule", "checks"), [(BranchAlone(), {"affine", "small-noise"}), (BlocksOf(16), {"batch"})]
 )
 def test_a_wrong_rule_fails_where_it_must(rule, checks):
     report = sr.check_rule(rule, only=["affine", "small-noise", "batch"])

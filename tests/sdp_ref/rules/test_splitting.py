@@ -60,8 +60,7 @@ def test_there_are_k_pieces_at_most_and_nearly_as_many(k):
 
 
 @pytest.mark.parametrize(
-    ("function", "variance"),
-    [(net(4, 3), 4.0), (net(4, 20, 3), 1e-8), (net(4, 20, 3), 0.0)],
+    ("function", "variance"), [(net(4, 3), 4.0), (net(4, 20, 3), 1e-8), (net(4, 20, 3), 0.0)]
 )
 def test_where_the_net_does_not_bend_the_law_stays_whole(function, variance):
     x = law(2, 4, variance=variance)

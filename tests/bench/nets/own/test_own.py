@@ -235,10 +235,7 @@ def test_what_is_done_to_inputs_is_said(tmp_path):
     path = saved(tmp_path, np.array([[1.0, 2], [3, 4], [1, 2], [5, 6]]))
     values, _, notes = own_inputs.read_inputs(path, 3)
     assert values.tolist() == [[1, 2], [3, 4]]
-    assert notes == [
-        "the first 3 of 4 inputs",
-        "1 inputs that are there twice are taken once",
-    ]
+    assert notes == ["the first 3 of 4 inputs", "1 inputs that are there twice are taken once"]
 
 
 @pytest.mark.parametrize("options", [{}, {"w1_points": 100}, {"w1_points": 4000}])

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 
 import sdp_ref as sr
 
-SPECS = [
-    ("spherical", 3),
-    ("spherical", 5),
-    *itertools.product(("tensor", "sparse"), (1, 3, 5, 7, 9)),
-]
+SPECS = [("spherical", 3), ("spherical", 5), *itertools.product(("tensor", "sparse"), (1, 3, 5, 7, 9))]
 
 
 def cubature(scheme, degree):
