@@ -108,6 +108,11 @@ def _moments(depth, sigma, rules, rng):
         yield _record("iris-std", sigma, rule, "min_eigenvalue", "", low, 0.0, 0.0, 0.0, "1")
 
 
+def table(columns, rows, **fixed):
+    """A frame of rows with columns that are named in a line, and others that are the same in all."""
+    return pd.DataFrame(rows, columns=columns.split()).assign(**fixed)
+
+
 ROW = {
     **{"experiment": "iris-tv", "network": "4-100-100-100-100-3", "activation": "relu", "depth": 4},
     **{"net": "net0", "seed": 0, "input": 0, "sigma": 1.0, "rule": "sdp", "metric": "tv_headline"},

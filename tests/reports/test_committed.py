@@ -1,3 +1,4 @@
+import shutil
 import zipfile
 
 import pytest
@@ -78,10 +79,7 @@ def test_a_cache_that_cannot_be_written_is_told_before_the_work(made, monkeypatc
 def test_the_digest_is_the_same_again_and_another_for_other_tables(monkeypatch, tmp_path):
     before = kept.digest()
     assert before == kept.digest()
-    copy = tmp_path / "baselines"
-    copy.mkdir()
-    for path in results.BASELINES.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
+    copy = shutil.copytree(results.BASELINES, tmp_path / "baselines")
     monkeypatch.setattr(kept, "BASELINES", copy)
     assert kept.digest() == before
     (copy / "runtime.csv").write_text("")
@@ -92,9 +90,7 @@ def test_the_digest_is_the_same_again_and_another_for_other_tables(monkeypatch, 
 def test_damaged_committed_results_are_one_line(damage, monkeypatch, tmp_path):
     folder = tmp_path / "baselines"
     if damage != "missing":
-        folder.mkdir()
-        for path in results.BASELINES.iterdir():
-            (folder / path.name).write_bytes(path.read_bytes())
+        shutil.copytree(results.BASELINES, folder)
     if damage == "no manifest":
         (folder / "manifest.json").unlink()
     if damage == "a table cut short":

@@ -39,7 +39,8 @@ def everything():
     frame = checked(every.assign(samples=10**6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replication, "topics", made_up.quick_topics)
-        text, numbers = page(Results(frame))
+        some = made_up.some("choice", "tables", "paper", "sensitivity", "oracle")
+        text, numbers = page(Results(frame), some)
     return frame, numbers, text
 
 

@@ -1,4 +1,3 @@
-import html
 import json
 import math
 import re
@@ -12,7 +11,7 @@ from scipy import stats
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.comparisons import comparisons
 from sdp_bench.reports.scorecard.judging import Candidate, cost_tables
-from sdp_bench.reports.scorecard.page import Scorecard, build, page
+from sdp_bench.reports.scorecard.page import Scorecard, build
 from sdp_bench.reports.tables.frame import checked
 from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
@@ -229,18 +228,6 @@ def own_net(inputs):
     return checked(frame(depths=(2,), nets=1, inputs=inputs, rules=OWN, activation=activation))
 
 
-def test_without_a_rule_the_page_and_the_terminal_say_which_to_take():
-    data = own_net(inputs=4)
-    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [], ["2 outputs"], own_net=True)
-    text = html.unescape(page(card))
-    assert "Which rule for this net" in text
-    assert "theirs.py:build" in text
-    (verdict,) = card.verdicts
-    assert all(f"<li>{line}</li>" in text for line in verdict.lines)
-    assert f"{verdict.conclusion}." in text
-    assert "linearisation (SDP" in verdict.last
-
-
 def answer_of(data, use, sigma=1.0):
     found = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True).answers
     return next(each for each in found if (each.use.name, each.sigma) == (use, sigma))
@@ -308,10 +295,3 @@ def test_the_worst_input_of_all_noise_levels_is_reported():
     (verdict,) = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True).verdicts
     assert re.search(r"class, σ\s=\s0\.1 to 1000: .* points, at worst 9\.30 points", verdict.details)
     assert math.isnan(answer_of(own_net(2), "class").error.worst)
-
-
-def test_the_worst_ratio_is_a_factor_in_both_directions():
-    data, use = own_net(6), "standard deviations and intervals"
-    for ratio in (0.8, 1.25):
-        changed = data.assign(value=data.value.where(data.metric != "std_ratio", ratio))
-        assert answer_of(changed, use).linear.worst_text == "a factor of 1.250"

@@ -11,7 +11,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate import report, sampling, speed
 from sdp_bench.bench.gate.baseline import Speed, read, write
 from sdp_bench.bench.gate.check import Options, Outcome, check, make, rules_of, update
-from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, common_factor, draws, drift, repeats
+from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, draws, drift
 from sdp_bench.bench.gate.sampling import SIGNIFICANCE, Evidence, adjust, p_value
 from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Verdict, exit_code
@@ -110,17 +110,6 @@ def test_a_rule_with_hidden_draws_fails_and_has_no_baseline(tmp_path):
         make((f"{file}:Mine",), SCOPE)
 
 
-def test_rounding_between_two_calls_is_not_a_hidden_draw():
-    one = moments(np.array([1.0, -3.0]), np.array([[2.0, 0.5], [0.5, 1.0]]))
-    assert repeats(one, moments(one.mean * (1 + 1e-12), one.spread * (1 - 1e-12)))
-    assert not repeats(one, moments(one.mean + 1e-9, one.spread))
-    assert not repeats(one, moments(one.mean, one.spread * (1 + 1e-9)))
-    assert not repeats(one, moments(one.mean, np.diag(one.spread)))
-    tiny = moments(np.array([1e-20]), np.array([1.0]))  # a mean of 0 in units of its deviation
-    assert repeats(tiny, moments(np.array([-1e-20]), np.array([1.0])))
-    assert repeats(moments(np.zeros(1), np.zeros(1)), moments(np.zeros(1), np.zeros(1)))
-
-
 def test_exit_codes_put_regressions_first():
     def verdict(*found):
         return Verdict("accuracy", tuple(Finding("sdp", "", status) for status in found))
@@ -195,12 +184,6 @@ def test_drift_of_known_changes():
     assert by.covariance == 0
 
 
-def test_drift_of_other_shapes():
-    old = moments(np.zeros(2), np.array([1.0, 2.0]))
-    assert drift(old, moments(np.zeros(2), np.diag([1.0, 2.0]))).size == 0
-    assert drift(old, moments(np.zeros(3), np.ones(3))).size == math.inf
-
-
 def test_drift_does_not_depend_on_coordinates():
     rng = np.random.default_rng(0)
     factor, change, map_ = rng.standard_normal((3, 3, 3))
@@ -219,15 +202,6 @@ def test_null_directions_tell_spread_from_rounding():
     point = moments(np.array([3.0]), np.zeros((1, 1)))
     assert drift(point, moments(point.mean * (1 + 1e-16), point.spread)).size < THRESHOLD
     assert drift(point, moments(point.mean, np.full((1, 1), 1e-12))).size > THRESHOLD
-
-
-def test_a_factor_that_all_numbers_have_in_common_is_found():
-    olds = [np.array([1.0, -2.0, 0.0]), np.array([[3.0]])]
-    assert common_factor(olds, olds) == 1
-    assert common_factor(olds, [1.02 * old for old in olds]) == pytest.approx(1.02)
-    assert common_factor(olds, [1.02 * olds[0], 1.03 * olds[1]]) is None
-    assert common_factor(olds, [old + 0.1 for old in olds]) is None
-    assert common_factor([np.zeros(2)], [np.zeros(2)]) is None
 
 
 def test_the_lower_bound_of_a_median_covers():
@@ -328,10 +302,6 @@ def test_update_changes_the_requested_rules_only(tmp_path):
 def test_rules_that_are_new_or_gone_stop(tmp_path):
     known = baseline_of(tmp_path / "ci.json", SCOPE, "sdp", "unscented")
     scope = replace(SCOPE, rules=("sdp", "marginal_sdp"))
-    with pytest.raises(UserError, match="rule 'marginal_sdp' is not in the baseline"):
-        check(known, ACCURACY, scope)
-    with pytest.raises(UserError, match="rule 'marginal_sdp' is not in the baseline"):
-        check(known, replace(ACCURACY, rules=("marginal_sdp",)), SCOPE)
     outcome = check(known, replace(ACCURACY, allow_new=True), scope)
     found = {f.subject: f.status for f in outcome.verdicts[0].findings}
     assert found == {"sdp": Status.UNCHANGED, "marginal_sdp": Status.NEW, "unscented": Status.GONE}

@@ -6,6 +6,7 @@ import pytest
 
 from sdp_bench.reports.paper import comparison
 from sdp_bench.reports.replication.nearness import nearness
+from tests.reports import made_up
 
 JOINT = "tv_paper:bins=10,bin_range=joint,pilot_samples=131072"
 FINE = "tv_headline:cells=512,pilot_samples=131072"
@@ -33,16 +34,9 @@ def measured(recipe, spec, shift=0.0, nets=5, scatter=0.0, rules=("sdp", "dvia")
             off = shift + scatter * (net - (nets - 1) / 2)
             moved = value * math.exp(off) if kind == "std_ratio" else 1 - (value + off)
             rows.append((recipe, spec, sigma, rule, component, moved, net, f"{recipe} {net}"))
-    columns = ["recipe", "metric_spec", "sigma", "rule", "component", "value", "seed", "net"]
-    made = pd.DataFrame(rows, columns=columns)
-    constant = {
-        "experiment": "iris-claims",
-        "activation": "relu",
-        "depth": 4,
-        "noise": "gaussian",
-        "input": 0,
-    }
-    return made.assign(**constant)
+    columns = "recipe metric_spec sigma rule component value seed net"
+    same = {"experiment": "iris-claims", "activation": "relu", "depth": 4, "noise": "gaussian", "input": 0}
+    return made_up.table(columns, rows, **same)
 
 
 def test_what_is_printed_is_nearest_and_distances_are_those_put_in():

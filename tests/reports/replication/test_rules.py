@@ -285,8 +285,8 @@ def selected(areas, seeds=10):
         for reading in READINGS[score]
         for seed in range(seeds)
     ]
-    columns = ["experiment", "objective", "rule", "metric", "component", "seed", "sigma", "value"]
-    return of_frame("selective", pd.DataFrame(found, columns=columns))
+    columns = "experiment objective rule metric component seed sigma value"
+    return of_frame("selective", made_up.table(columns, found))
 
 
 def outcome_of(key, found):

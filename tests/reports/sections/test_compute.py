@@ -38,12 +38,6 @@ def test_the_answer_tells_small_from_large_noise_and_shallow_nets_from_deep_ones
     assert said.endswith("and 0 % (0 to 0 %) otherwise.")
 
 
-def test_only_measured_levels_and_depths_are_in_the_answer():
-    best = best_inside(comparison(Results(frame({8: (WIN, WIN, WIN)}))))
-    assert answer(best).endswith("100 % (100 to 100 %) at one and 100 % (100 to 100 %) above.")
-    assert answer(best[best["noise"] < 1]).endswith("settings at noise below one kink distance.")
-
-
 def test_shares_without_limits_count_rules_that_are_not_accurate_enough():
     """At an error of 0.3, plain samples need 11 passes, against 1."""
     measured = frame({8: (WIN, LOSS, LOSS)})

@@ -1,23 +1,16 @@
-import pandas as pd
 import pytest
 
 from sdp_bench.reports.sections.here import agreement
+from tests.reports import made_up
 
 
 def measured(**more):
     """Measurements of two experiments that share one of their three."""
-    frame = pd.DataFrame(
-        {
-            "experiment": ["iris-tv", "iris-tv", "iris-std"],
-            "unit": ["u", "u", "u"],
-            "rule": ["sdp", "dvia", "sdp"],
-            "metric_spec": ["tv", "tv", "tv"],
-            "component": ["", "", ""],
-            "value": [0.25, 0.5, 0.25],
-            "stderr": [0.01, 0.01, 0.01],
-        }
+    rows = [("iris-tv", "sdp", 0.25), ("iris-tv", "dvia", 0.5), ("iris-std", "sdp", 0.25)]
+    frame = made_up.table(
+        "experiment rule value", rows, unit="u", metric_spec="tv", component="", stderr=0.01
     )
-    return frame.assign(**more)
+    return frame.assign(component="", stderr=0.01).assign(**more)
 
 
 def test_what_is_equal_but_for_rounding_agrees():

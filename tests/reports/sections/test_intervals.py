@@ -5,26 +5,15 @@ import pytest
 
 from sdp_bench.bench.studies.uci import EXPERIMENT
 from sdp_bench.reports.sections.uci import intervals
+from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 
 
 def frame(values, component=""):
     """Rows (set, method, metric, values by seed)."""
-    rows = [
-        {
-            "experiment": EXPERIMENT.name,
-            "dataset": name,
-            "rule": rule,
-            "metric": metric,
-            "component": component,
-            "seed": seed,
-            "value": value,
-            "recipe": "as published",
-        }
-        for name, rule, metric, each in values
-        for seed, value in each.items()
-    ]
-    return pd.DataFrame(rows)
+    rows = [(*known, seed, value) for *known, each in values for seed, value in each.items()]
+    same = {"experiment": EXPERIMENT.name, "component": component, "recipe": "as published"}
+    return made_up.table("dataset rule metric seed value", rows, **same)
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
 import numpy as np
-import pandas as pd
 import pytest
 
 from sdp_bench.bench.studies.selective import EXPERIMENT, SCORES
@@ -10,7 +9,7 @@ from sdp_bench.reports.sections.selective import READINGS, SelectivePrediction, 
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
-COLUMNS = ["experiment", "objective", "rule", "metric", "component", "seed", "value", "recipe", "sigma"]
+COLUMNS = "experiment objective rule metric component seed value recipe sigma"
 
 
 def rows(objective, score, areas, *, worse=0.01, risk=True, scale=float("nan")):
@@ -30,7 +29,7 @@ def rows(objective, score, areas, *, worse=0.01, risk=True, scale=float("nan")):
 
 
 def frame(*parts):
-    return pd.DataFrame([row for part in parts for row in part], columns=COLUMNS)
+    return made_up.table(COLUMNS, [row for part in parts for row in part])
 
 
 @pytest.fixture

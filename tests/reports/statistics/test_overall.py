@@ -2,11 +2,11 @@ import itertools
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from sdp_bench.reports.statistics.ranking import Overall
+from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 
 
@@ -16,9 +16,8 @@ def own(metric, values, floors):
 
 def frame(*rows):
     """Measurements of (sigma, net, input, rule, value)."""
-    names = ("sigma", "net", "input", "rule", "value")
     fixed = {"activation": "relu", "depth": 1.0, "network": "4-100-3", "recipe": "", "noise": "gaussian"}
-    made = pd.DataFrame(rows, columns=names).assign(**fixed, metric="tv_headline", floor=0.0)
+    made = made_up.table("sigma net input rule value", rows, **fixed, metric="tv_headline", floor=0.0)
     return made.assign(rule=made["rule"].astype("category"))
 
 
