@@ -18,6 +18,7 @@ import pytest
 from sdp_bench.bench.nets import storage
 from tests.attacks.calls import called
 from tests.bench.conftest import change
+from tests.reports.made_up import PLAIN
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
 
@@ -90,6 +91,7 @@ def test_damaged_committed_results_are_one_line_and_the_report_is_written(
     finished, invoke, monkeypatch, tmp_path
 ):
     monkeypatch.setattr("sdp_bench.reports.results.BASELINES", tmp_path / "nothing")
+    monkeypatch.setattr("sdp_bench.reports.page.every_section", lambda: PLAIN)
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
     code, out, err = invoke("report", "--database", str(finished / "sdp-bench.sqlite"), "--output", "page")
     assert code == 3

@@ -547,6 +547,12 @@ def test_notes_travel_with_a_law_and_are_no_part_of_it():
     assert joined([plain, noted(plain, ["one"]), noted(plain, ["two", "one"])]).notes == ("one", "two")
 
 
+def test_attention_over_values_that_do_not_fit_is_refused():
+    x = independent((3, 2), batch=3)
+    with pytest.raises(sr.UnsupportedError, match=r"attention over values of shapes \(2,\)"):
+        predict("marginal_sdp", wired((part(0), 0), (Attention(), 1, 1, 1)), x)
+
+
 @pytest.mark.parametrize(
     "module", [nn.Softmax(-1), nn.InstanceNorm2d(3), nn.LogSoftmax(1), QKV, ops.Multiply()]
 )
