@@ -1,3 +1,4 @@
+import html
 import json
 import math
 import re
@@ -11,7 +12,7 @@ from scipy import stats
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.comparisons import comparisons
 from sdp_bench.reports.scorecard.judging import Candidate, cost_tables
-from sdp_bench.reports.scorecard.page import Scorecard, build
+from sdp_bench.reports.scorecard.page import Scorecard, build, page
 from sdp_bench.reports.tables.frame import checked
 from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
@@ -295,3 +296,22 @@ def test_the_worst_input_of_all_noise_levels_is_reported():
     (verdict,) = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True).verdicts
     assert re.search(r"class, σ\s=\s0\.1 to 1000: .* points, at worst 9\.30 points", verdict.details)
     assert math.isnan(answer_of(own_net(2), "class").error.worst)
+
+
+def test_without_a_rule_the_page_and_the_terminal_say_which_to_take():
+    data = own_net(inputs=4)
+    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [], ["2 outputs"], own_net=True)
+    text = html.unescape(page(card))
+    assert "Which rule for this net" in text
+    assert "theirs.py:build" in text
+    (verdict,) = card.verdicts
+    assert all(f"<li>{line}</li>" in text for line in verdict.lines)
+    assert f"{verdict.conclusion}." in text
+    assert "linearisation (SDP" in verdict.last
+
+
+def test_a_rule_on_a_net_of_ones_own_is_judged_and_the_net_answered():
+    data = own_net(inputs=4)
+    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [Candidate("dvia")], own_net=True)
+    assert [verdict.subject for verdict in card.verdicts] == ["DVIA", "which rule for theirs.py:build"]
+    assert 'id="answer"' in page(card)

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.studies.robustness import EXPERIMENT, METRICS
+from sdp_bench.bench.studies.robustness import EXPERIMENT, METRICS, NOISE
 from sdp_bench.reports.sections.robustness import Robustness, robustness
 from tests.reports import made_up
-from tests.reports.test_page import outline
+from tests.reports.test_page import outline, told
 
 COLUMNS = ["experiment", "dataset", "objective", "sigma", "seed", "rule", "metric", "component"]
 COLUMNS += ["value", "recipe"]
@@ -91,3 +91,9 @@ def test_what_was_not_measured_is_a_dash_and_no_section_stands_without_measureme
     assert section["sets"][0]["finding"] == ""
     text = made_up.rendered(Robustness(), section=section)
     outline(text)
+
+
+def test_what_the_section_says(found):
+    text = made_up.rendered(Robustness(), section={"sets": [found], "noise": NOISE})
+    outline(text)
+    assert "PD Gauss, SDP 1.00 90.00 80.00 80.00 80.00 60.00 50.00 70.00 75.00 10.00 10.00 1" in told(text)

@@ -117,3 +117,12 @@ def test_what_was_run():
     less = fidelity(checked(pd.DataFrame(rows[:400])), 0.9)
     assert [design["full"] for design in less] == [False]  # one sigma is missing
     assert [w1[name] for name in ("nets", "inputs", "points", "full")] == [2, "1-2", 2000, False]
+
+
+def test_the_page_shows_them():
+    frame = pd.concat([sensitivity_frame(), oracle_frame()], ignore_index=True)
+    shown = made_up.some("sensitivity", "oracle", "fidelity", "tables")
+    text, _ = made_up.page(made_up.results(frame), shown)
+    for anchor in ('id="sensitivity"', 'id="oracle"', 'id="fidelity"'):
+        assert anchor in text
+    assert "iris-sensitivity-relu" not in text  # no table by sigma and rule
