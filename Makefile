@@ -94,7 +94,7 @@ kernels: $(STAMP)
 
 # Under xdist each process keeps its own data, which pytest-cov puts together.
 coverage: $(STAMP)
-	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile --cov=sdp_bench --cov=sdp_ref --cov-report=term:skip-covered
+	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile --cov=sdp_bench --cov=sdp_ref --cov=bench --cov=oracles --cov=reports --cov-report=term:skip-covered
 
 # Every run is also kept under a number of its own, for `pytest-benchmark compare`.
 SAVED = --benchmark-enable --benchmark-time-unit=ms --benchmark-autosave --benchmark-storage=file://.benchmarks
