@@ -127,11 +127,8 @@ _RULES = {"dirichlet": "marginal_sdp", "pairwise_marginal": "marginal_sdp", "pai
 _PERFECT = Style("perfect", GREY)
 
 
-def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context | None:
-    """Content of the section, from measurements of all experiments; None if it was not run.
-
-    `traits` are those of the rules (default: only the package's own).
-    """
+def selective(frame: pd.DataFrame, traits: RuleTraits) -> Context | None:
+    """Content of the section, from measurements of all experiments; None if it was not run."""
     every = frame[frame["experiment"] == EXPERIMENT.name]
     own = every[every["sigma"].isna()]  # at the scales of the objectives
     if own.empty:
@@ -139,7 +136,7 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Context 
     halves: list[dict[str, Any]] = []
     for title, part, objectives in _HALVES:
         lines = [_Line(objective, score) for objective in objectives for score in SCORES[objective]]
-        rows = [row for line in lines if (row := _row(_of_line(own, line), line, traits or RuleTraits()))]
+        rows = [row for line in lines if (row := _row(_of_line(own, line), line, traits))]
         best = best_of({str(place): row["areas"] for place, row in enumerate(rows)})
         rows = [row | {"best": str(place) in best} for place, row in enumerate(rows)]
         halves += [{"title": title, "part": part, "rows": rows}] if rows else []
