@@ -29,8 +29,8 @@ from sdp_bench.commands.config import converted
 from sdp_bench.commands.progress import Screen
 from sdp_bench.commands.validate import GROUP_LIMIT, KIT_LIMIT
 from sdp_bench.commands.validate import validate as command
-from sdp_bench.reports.scorecard.page import build
-from sdp_bench.reports.scorecard.validation import Question, Validation, validated
+from sdp_bench.reports.scorecard.page import Scorecard, build
+from sdp_bench.reports.scorecard.validation import Question, validated
 from sdp_ref.errors import on_one_line
 from sdp_ref.laws import DiagonalGaussian, Empirical, Gaussian
 from sdp_ref.rules import Rule
@@ -66,7 +66,7 @@ def validate(
     database: str | PathLike[str] | None = None,
     output: str | PathLike[str] | None = None,
     progress: bool = True,
-) -> Validation:
+) -> Scorecard:
     """Check a rule and compare it with the built-in rules, as ``sdp-bench validate`` does.
 
     `rule` is a class with ``name`` and ``propagate(net, x)``, an instance, a factory function, or a text as

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
 
 from sdp_bench.bench.files import writing
+from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.text import public, table
 from sdp_bench.reports.folder import remove, write
+from sdp_bench.reports.frames import described
 from sdp_bench.reports.page import DATA
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.answers import Answer, answers, verdict
@@ -35,7 +40,7 @@ _TEMPLATE = Path(__file__).with_name("template.html")
 RATIOS = "Ratio of standard deviations: the factor that it is off by"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scorecard:
     """All findings on the rules under test or on a net, computed once for page and terminal.
 
@@ -83,6 +88,61 @@ class Scorecard:
         """Verdicts on each rule under test, then on the net, in the words of the command."""
         choice = (self.choice,) if self.choice else ()
         return (*(each.verdict for each in self.judged), *choice)
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Rules under test, with their conformance reports."""
+        return tuple(each.candidate for each in self.judged)
+
+    @property
+    def verdict(self) -> str:
+        """The last lines of the verdicts."""
+        return "\n".join(each.last for each in self.verdicts)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """Measurements, one per row, with the columns of :func:`sdp_bench.load`."""
+        return described(self.results.frame)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a rule fails a check that it does not declare as a known fault, or no check could run."""
+        return any(each.is_wrong for each in self.candidates)
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command: 1 if a rule is wrong, 3 if something failed to run, 0 otherwise."""
+        failed = not self.is_whole or any(each.unmeasured for each in self.candidates)
+        return 1 if self.is_wrong else 3 * failed
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, (self.verdict, f"{len(self.results.frame)} measurements")))
+
+    def _repr_html_(self) -> str:
+        said = "".join(
+            f"<p><strong>{escape(each.last)}</strong></p><details><summary>{escape(each.subject)}</summary><ul>"
+            + "".join(f"<li>{escape(line)}</li>" for line in each.lines)
+            + "</ul></details>"
+            for each in self.verdicts
+        )
+        tables = "".join(f"<h4>{escape(title)}</h4>{table.to_html()}" for title, table in self._tables())
+        return f"<div>{said}{tables}<p>{len(self.results.frame)} measurements</p></div>"
+
+    def _tables(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Means ± standard errors by rule and noise level, for each metric with a single component."""
+        frame = self.frame[self.frame["component"].isna() | (self.frame["component"] == "")]
+        for name, own in frame.groupby("metric", observed=True):
+            metric = recorded_metric(str(name))
+            shown = own.assign(value=metric.shown(own["value"].to_numpy()))
+            cells = shown.groupby(["rule", "sigma"], observed=True)["value"].agg(["mean", "sem"])
+            text = cells["mean"].map("{:.4g}".format) + cells["sem"].map(
+                lambda error: "" if math.isnan(error) else f" ± {error:.1g}"
+            )
+            better = {"one": "1 is right", "lower": "lower is better", "higher": "higher is better"}
+            direction = "higher is better" if metric.complement else better.get(metric.better, "")
+            unit = next(filter(None, own["unit_of_measure"].astype(str).unique()), "1")
+            words = [direction, "" if unit == "1" else f"unit: {unit}", "mean ± standard error over inputs"]
+            yield f"{metric.title} ({', '.join(filter(None, words))})", text.unstack()
 
 
 def build(card: Scorecard, folder: Path) -> Path:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from sdp_bench.bench.experiments import own_net as cells
 from sdp_bench.bench.experiments.laws import LawExperiment, canonical_rules
 from sdp_bench.bench.experiments.versions import are_current
 from sdp_bench.bench.files import check_writable
-from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
@@ -31,7 +27,6 @@ from sdp_bench.bench.runs import conformance as kit
 from sdp_bench.bench.runs.driver import Progress, Request, nets_of, run
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.folder import check
-from sdp_bench.reports.frames import described
 from sdp_bench.reports.results import Results, results_of
 from sdp_bench.reports.scorecard.judging import Candidate
 from sdp_bench.reports.scorecard.page import FILES, Scorecard
@@ -62,69 +57,9 @@ class Question:
     command: str = ""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Validation(Scorecard):
-    """Result of a validation, with all findings."""
-
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """Rules under test, with their conformance reports."""
-        return tuple(each.candidate for each in self.judged)
-
-    @property
-    def verdict(self) -> str:
-        """The last lines of the verdicts."""
-        return "\n".join(each.last for each in self.verdicts)
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """Measurements, one per row, with the columns of :func:`sdp_bench.load`."""
-        return described(self.results.frame)
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether a rule fails a check that it does not declare as a known fault, or no check could run."""
-        return any(each.is_wrong for each in self.candidates)
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code of the command: 1 if a rule is wrong, 3 if something failed to run, 0 otherwise."""
-        failed = not self.is_whole or any(each.unmeasured for each in self.candidates)
-        return 1 if self.is_wrong else 3 * failed
-
-    def __repr__(self) -> str:
-        return "\n".join(filter(None, (self.verdict, f"{len(self.results.frame)} measurements")))
-
-    def _repr_html_(self) -> str:
-        said = "".join(
-            f"<p><strong>{escape(each.last)}</strong></p><details><summary>{escape(each.subject)}</summary><ul>"
-            + "".join(f"<li>{escape(line)}</li>" for line in each.lines)
-            + "</ul></details>"
-            for each in self.verdicts
-        )
-        tables = "".join(f"<h4>{escape(title)}</h4>{table.to_html()}" for title, table in self._tables())
-        return f"<div>{said}{tables}<p>{len(self.results.frame)} measurements</p></div>"
-
-    def _tables(self) -> Iterator[tuple[str, pd.DataFrame]]:
-        """Means ± standard errors by rule and noise level, for each metric with a single component."""
-        frame = self.frame[self.frame["component"].isna() | (self.frame["component"] == "")]
-        for name, own in frame.groupby("metric", observed=True):
-            metric = recorded_metric(str(name))
-            shown = own.assign(value=metric.shown(own["value"].to_numpy()))
-            cells = shown.groupby(["rule", "sigma"], observed=True)["value"].agg(["mean", "sem"])
-            text = cells["mean"].map("{:.4g}".format) + cells["sem"].map(
-                lambda error: "" if math.isnan(error) else f" ± {error:.1g}"
-            )
-            better = {"one": "1 is right", "lower": "lower is better", "higher": "higher is better"}
-            direction = "higher is better" if metric.complement else better.get(metric.better, "")
-            unit = next(filter(None, own["unit_of_measure"].astype(str).unique()), "1")
-            words = [direction, "" if unit == "1" else f"unit: {unit}", "mean ± standard error over inputs"]
-            yield f"{metric.title} ({', '.join(filter(None, words))})", text.unstack()
-
-
 def validated(
     question: Question, database: Path, progress: Progress, output: Path | None = None
-) -> Validation:
+) -> Scorecard:
     """Check rules by the conformance kit, measure them together with others, and judge the results.
 
     `database` is a results file; its current measurements are not repeated. `output` is the folder in which
@@ -139,7 +74,7 @@ def validated(
         return _validated(question, database, progress, output)
 
 
-def _validated(question: Question, database: Path, progress: Progress, output: Path | None) -> Validation:
+def _validated(question: Question, database: Path, progress: Progress, output: Path | None) -> Scorecard:
     net, experiments, settings, notes = _plan(question, progress)
     plugins = settings.plugins
     tested = canonical_rules((settings.rules or ())[: len(dict.fromkeys(question.rules))], plugins)
@@ -175,9 +110,7 @@ def _validated(question: Question, database: Path, progress: Progress, output: P
     candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
     advice = [] if net is None else _advice(net, settings, progress)
     is_whole = not (failures or stuck)
-    return Validation.of(
-        results, candidates, notes, own_net=net is not None, advice=advice, is_whole=is_whole
-    )
+    return Scorecard.of(results, candidates, notes, own_net=net is not None, advice=advice, is_whole=is_whole)
 
 
 def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[str, Any]]:
