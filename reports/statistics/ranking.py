@@ -238,13 +238,14 @@ class Replicates(Scores, Comparison):
         return f"{nets}, {labels.plural(len(self.nets), 'input')} in all"
 
     def mean(self, rule: str) -> float:
-        return float(self._column(rule).mean())
+        return float(self.values[:, self.rules.index(rule)].mean())
 
     def half_width(self, rule: str) -> float:
         """Half the width of the 95 % interval of a rule's mean score; NaN if unknown."""
-        error, freedom = self._error(self._column(rule))
+        column = self.rules.index(rule)
+        error, freedom = self._error(self.values[:, column])
         if self.fixed:
-            error = float(np.sqrt((self.errors[:, self.rules.index(rule)] ** 2).sum())) / len(self.values)
+            error = float(np.sqrt((self.errors[:, column] ** 2).sum())) / len(self.values)
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
     def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
@@ -281,9 +282,6 @@ class Replicates(Scores, Comparison):
         known = [rule for rule in self.rules if rule in rules]
         known = [rule for rule in known if rule not in uncertain or not math.isnan(self.half_width(rule))]
         return rank(self, known) if known else None
-
-    def _column(self, rule: str) -> NDArray[np.float64]:
-        return self.values[:, self.rules.index(rule)]
 
     def _error(self, values: NDArray[np.float64]) -> tuple[Any, float]:
         """Standard errors of means over pairs, and degrees of freedom; infinite freedom if all is fixed."""

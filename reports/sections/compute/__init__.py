@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from sdp_bench.bench.studies.compute import EXPERIMENT, RULES, TRAININGS, USES
+from sdp_bench.bench.advice import thresholds as advice
+from sdp_bench.bench.studies.compute import EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CHOICE
-from sdp_bench.reports.statistics.equal_compute import (
-    NET,
-    best_inside,
-    crossovers,
-    factors,
-    shares,
-    verdicts,
-)
 from sdp_bench.reports.style.figure import SMALL, Figure, log_scale, look, panels
 from sdp_bench.reports.style.labels import listed, span
 from sdp_bench.reports.style.theme import LIGHT, ORDERED, Style
 
+LIMITS = {
+    "mean": 0.05,
+    "standard_deviation": advice.LIMITS[advice.DEVIATIONS],
+    "whole_distribution": 0.05,
+    "class": advice.LIMITS["class"],
+    "tail": 0.25,
+}
+"""Errors that are small for a use; a rule with a larger one is not accurate enough."""
+TIED = 2.0
+"""Factors of compute between this and its inverse are a tie."""
+NET = ["activation", "depth", "width", "training", "seed"]
+SETTING = [*NET, "noise", "use"]
+POINTS = ("unscented",)
+"""Rules that run the net at points and do not look inside it."""
+_RESOLVED = 1.5  # an error, relative to that of the oracle
+
+Array = NDArray[np.float64]
 TITLES = {
     "mean": "mean",
     "standard_deviation": "standard deviations",
@@ -35,6 +48,133 @@ KINDS = {
 }
 SHALLOW = 2
 """Hidden layers of nets on which moments are exact, or nearly, by moment matching."""
+_MOMENTS, _OTHERS = "mean and standard deviations, one or two hidden layers", "all others"
+"""Parts of the settings with large noise."""
+
+
+def factors(records: pd.DataFrame) -> pd.DataFrame:
+    """Compare each rule with the samplers at the same error.
+
+    `records` has the columns `objective` (``relu 8x256 trained``), `seed`, `rule`, `metric`, `component` (the
+    noise level) and `value`. The result has a row for each setting and rule: `error` and `passes` of the
+    rule, whether it is `accurate`, the `sampler` that reaches its error with fewest `needed` passes, and the
+    `factor` needed / passes. The oracle's own error is subtracted in quadrature. With `bound`, the error of
+    the rule, or of the sampler's smallest size, is below what the oracle resolves, and the factor is a lower
+    bound. Of repeated measurements, with oracles of several sizes, the last one counts.
+    """
+    own = records.astype(dict.fromkeys(("rule", "objective", "metric"), str))
+    own = own.drop_duplicates(["objective", "seed", "rule", "metric", "component"], keep="last")
+    parts = own["objective"].drop_duplicates()
+    nets = parts.str.extract(r"(?P<activation>\w+) (?P<depth>\d+)x(?P<width>\d+) (?P<training>\w+)")
+    own = own.merge(nets.assign(objective=parts), on="objective").astype({"depth": int, "width": int})
+    passes = own[own["metric"] == "operations"].pivot(index=NET, columns="rule", values="value")
+    errors = own[own["metric"].isin(USES)].rename(columns={"metric": "use", "component": "noise"})
+    errors = errors.assign(noise=errors["noise"].astype(str).astype(float))
+    errors = errors.pivot(index=SETTING, columns="rule", values="value")
+    errors = errors[errors["oracle"] > 0]  # else the class is certain, and every method is right
+    oracle = errors["oracle"].to_numpy()[:, None]
+    raw = errors.to_numpy()
+    resolved = pd.DataFrame(raw > _RESOLVED * oracle, errors.index, errors.columns)
+    floor = np.where(np.isnan(raw), raw, oracle)
+    corrected = np.where(resolved, np.sqrt(np.maximum(raw**2 - oracle**2, 0)), floor)
+    errors = pd.DataFrame(corrected, errors.index, errors.columns)
+    counts = passes.reindex(pd.MultiIndex.from_frame(errors.reset_index()[NET]))
+    found = []
+    for rule in (rule for rule in RULES if rule in errors):
+        error, cost = errors[rule].to_numpy(), counts[rule].to_numpy()
+        accurate = error <= errors.index.get_level_values("use").map(LIMITS).to_numpy(float)
+        needed = pd.DataFrame(index=errors.index)
+        for sampler in SAMPLERS:
+            names = [f"{sampler}:samples={size}" for size in SIZES]
+            samples = _samples(error, errors[names].to_numpy())
+            samples[~resolved[names[0]] & errors[names[0]].notna()] = 1.0
+            first, last = counts[names[0]].to_numpy(), counts[names[-1]].to_numpy()
+            # passes are linear in the number of samples: the control variate also takes a Jacobian
+            needed[sampler] = first + (samples - SIZES[0]) * (last - first) / (SIZES[-1] - SIZES[0])
+        best, least = needed.fillna(np.inf).idxmin(axis=1), needed.min(axis=1)
+        smallest = resolved[[f"{sampler}:samples={SIZES[0]}" for sampler in SAMPLERS]].to_numpy()
+        columns = {
+            "rule": rule,
+            "error": error,
+            "accurate": accurate,
+            "bound": ~resolved[rule] | (accurate & ~smallest[range(len(best)), best.map(SAMPLERS.index)]),
+            "passes": cost,
+            "sampler": best,
+            "needed": least,
+            "factor": least / cost,
+        }
+        found.append(needed.assign(**columns)[list(columns)][~np.isnan(error)].reset_index())
+    return pd.concat(found, ignore_index=True)
+
+
+def _samples(error: Array, errors: Array) -> Array:
+    """Return the number of samples with which a sampler has an error, from its errors (n, sizes) by size.
+
+    Interpolated linearly in the logarithms, and beyond the measured sizes as the inverse square of the error;
+    at least one sample.
+    """
+    errors = np.minimum.accumulate(errors, axis=1)
+    after = np.clip((errors > error[:, None]).sum(1), 1, errors.shape[1] - 1)
+    x, y = np.log(errors), np.log(np.array(SIZES, float))
+    x0, x1 = (np.take_along_axis(x, place[:, None], 1)[:, 0] for place in (after - 1, after))
+    y0, y1 = y[after - 1], y[after]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = y0 + (y1 - y0) * (np.log(error) - x0) / (x1 - x0)
+        low, high = (y[end] + 2 * (x[:, end] - np.log(error)) for end in (0, -1))
+    found = np.where(error >= errors[:, 0], low, np.where(error <= errors[:, -1], high, inside))
+    return np.asarray(np.exp(np.maximum(found, 0)))
+
+
+def best_inside(compared: pd.DataFrame) -> pd.DataFrame:
+    """Return one rule of each setting among those that look inside the net.
+
+    It is the one with the largest factor of those that are accurate enough; if none is, the most accurate.
+    """
+    inside = compared[~compared["rule"].isin(POINTS)]
+    order = inside["factor"].where(inside["accurate"].astype(bool), -inside["error"])
+    return inside.loc[order.groupby([inside[name] for name in SETTING]).idxmax()].reset_index(drop=True)
+
+
+def verdicts(compared: pd.DataFrame) -> pd.Series[Any]:
+    """Return "inside", "sampling", "tied" or "unresolved" for each row.
+
+    Sampling wins where the rule is not accurate enough. A factor that is only a lower bound does not show
+    that sampling wins, nor does an oracle with larger errors than those that are accurate enough.
+    """
+    factor, bound, accurate = compared["factor"], compared["bound"], compared["accurate"]
+    kinds = [accurate & (factor > TIED), bound, ~accurate | (factor < 1 / TIED)]
+    found = np.select(kinds, ["inside", "unresolved", "sampling"], default="tied")
+    return pd.Series(found, index=compared.index)
+
+
+def crossovers(best: pd.DataFrame) -> pd.DataFrame:
+    """Return the largest noise level at which the best rule wins, by net and use; 0 if it wins at none."""
+    ahead = best["noise"].where(verdicts(best) == "inside", 0.0)
+    return ahead.groupby([best[name] for name in [*NET, "use"]]).max().rename("crossing").reset_index()
+
+
+def shares(compared: pd.DataFrame, by: list[str], draws: int = 2000) -> pd.DataFrame:
+    """Return the shares of settings in which looking inside and sampling win, by some columns.
+
+    Columns `inside`, `sampling`, `tied` and `unresolved`, the ends `low` and `high` of the 95 % interval of
+    `inside`, from resamples of nets, `accurate`, and the median `factor` where the rule is accurate enough.
+    """
+    kinds = ("inside", "sampling", "tied", "unresolved")
+    own = compared.assign(verdict=verdicts(compared))
+    generator = np.random.default_rng(0)
+    rows = []
+    for key, part in own.groupby(by, observed=True, sort=False):
+        counts = part["verdict"].value_counts(normalize=True)
+        wins = (
+            part.assign(wins=part["verdict"] == "inside").groupby(NET)["wins"].agg(["sum", "size"]).to_numpy()
+        )
+        drawn = wins[generator.integers(len(wins), size=(draws, len(wins)))].sum(1)
+        ends = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
+        factor = float(part.loc[part["accurate"], "factor"].median())
+        said = [float(counts.get(kind, 0.0)) for kind in kinds]
+        rows.append((*key, len(part), len(wins), *said, *ends, float(part["accurate"].mean()), factor))
+    names = ["settings", "nets", *kinds, "low", "high", "accurate", "factor"]
+    return pd.DataFrame(rows, columns=[*by, *names])
 
 
 class EqualCompute(Section):
@@ -55,8 +195,8 @@ class EqualCompute(Section):
             "answer": answer(best),
             "noise_shares": noise_shares(best),
             "compared_nets": len(_complete(best).drop_duplicates(NET)),
-            "compared_widths": listed([str(width) for width in sorted(set(_complete(best)["width"]))]),
-            "without_limits": _by_noise(_complete(best_inside(compared.assign(accurate=True)))),
+            "compared_widths": _widths(best),
+            "without_limits": _by_noise(best_inside(compared.assign(accurate=True))),
             "figures": [_wins(best), _crossings(crossovers(best))],
             "nets": len(best.drop_duplicates(NET)),
             "depths": span(best["depth"], 0),
@@ -84,19 +224,16 @@ def comparison(results: Results) -> pd.DataFrame | None:
 
 def answer(best: pd.DataFrame) -> str:
     """Say in which settings looking inside wins, from one rule of each setting."""
-    best = _complete(best)
-    widths = listed([str(width) for width in sorted(set(best["width"]))])
-    large = best["noise"] > 1
-    shallow = large & (best["depth"] <= SHALLOW) & best["use"].isin(("mean", "standard_deviation"))
+    by_part = {part: share for _, part, share in noise_shares(best)}
     said = (
-        f"On nets of {widths} units a layer, a rule that looks inside the net is accurate enough and "
+        f"On nets of {_widths(best)} units a layer, a rule that looks inside the net is accurate enough and "
         f"takes less than half the operations of the best sampler in {_by_noise(best)}."
     )
-    if not shallow.any() or not (large & ~shallow).any():
+    if not {_MOMENTS, _OTHERS} <= by_part.keys():
         return said
     return (
-        f"{said} At larger noise, the share is {_share(best[shallow])} for means and standard deviations of "
-        f"nets with one or two hidden layers, and {_share(best[large & ~shallow])} otherwise."
+        f"{said} At larger noise, the share is {by_part[_MOMENTS]} for means and standard deviations of "
+        f"nets with one or two hidden layers, and {by_part[_OTHERS]} otherwise."
     )
 
 
@@ -110,8 +247,8 @@ def noise_shares(best: pd.DataFrame) -> list[tuple[str, str, str]]:
         ("below one kink distance", "all", best["noise"] < 1),
         ("one kink distance", "all", best["noise"] == 1),
         (above, "all", large),
-        (above, "mean and standard deviations, one or two hidden layers", large & shallow),
-        (above, "all others", large & ~shallow),
+        (above, _MOMENTS, large & shallow),
+        (above, _OTHERS, large & ~shallow),
     )
     return [(noise, part, _share(best[chosen])) for noise, part, chosen in rows if chosen.any()]
 
@@ -122,13 +259,17 @@ def _complete(best: pd.DataFrame) -> pd.DataFrame:
     return best[best["width"].isin(depths.index[depths == depths.max()])]
 
 
+def _widths(best: pd.DataFrame) -> str:
+    return listed([str(width) for width in sorted(set(_complete(best)["width"]))])
+
+
 def _by_noise(best: pd.DataFrame) -> str:
-    levels = {
-        " of settings at noise below one kink distance": best["noise"] < 1,
-        " at one": best["noise"] == 1,
-        " above": best["noise"] > 1,
+    words = {
+        "below one kink distance": " of settings at noise below one kink distance",
+        "one kink distance": " at one",
+        "above one kink distance": " above",
     }
-    return listed([_share(best[chosen]) + where for where, chosen in levels.items() if chosen.any()])
+    return listed([share + words[noise] for noise, part, share in noise_shares(best) if part == "all"])
 
 
 def _share(best: pd.DataFrame) -> str:

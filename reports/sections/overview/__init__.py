@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,10 +17,9 @@ from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.results import MEASUREMENT, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.choice import Standing, as_accurate, draw, front
-from sdp_bench.reports.sections.compute import answer, comparison
+from sdp_bench.reports.sections.compute import answer, best_inside, comparison
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
-from sdp_bench.reports.statistics.equal_compute import best_inside
 from sdp_bench.reports.statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, own_score, rank
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import Figure, label_points, look, panels
@@ -135,8 +135,7 @@ class Verdict:
         return seconds / self.costs.sampling.seconds(self.samples[1])
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
+class Row(NamedTuple):
     """One use, with a verdict for each family of nets, None without one."""
 
     use: Use

@@ -2,8 +2,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.compute import EqualCompute, answer, comparison
-from sdp_bench.reports.statistics.equal_compute import best_inside
+from sdp_bench.reports.sections.compute import EqualCompute, answer, best_inside, comparison
 from sdp_bench.reports.tables.frame import COLUMNS, checked
 from tests.reports.statistics.test_equal_compute import net
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.studies.compute import SAMPLERS
-from sdp_bench.reports.statistics.equal_compute import best_inside, crossovers, factors, shares, verdicts
+from sdp_bench.reports.sections.compute import best_inside, crossovers, factors, shares, verdicts
 
 PLAIN = {16: 1 / 4, 256: 1 / 16, 4096: 1 / 64}
 
