@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.style.figure import log_scale, panels
@@ -25,7 +27,7 @@ def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> 
     """Draw the first component of each table, in a panel with its title."""
     from matplotlib.patches import Patch
 
-    lined = {rule for _, table in parts for rule in _lined(table)}
+    lined = {rule for _, table in parts for rule in _curves(table)[0]}
     counts = [plain_samples(rule) or 100 for _, table in parts for rule in table.rules if is_plain(rule)]
     legend: list[Any] = [style for rule, style in styled.items() if rule in lined]
     if counts:
@@ -36,29 +38,23 @@ def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> 
     drawing, every = panels([title for title, _ in parts], legend)
     one_metric = len({table.metric.label for _, table in parts}) == 1
     for place, (axes, (_, table)) in enumerate(zip(every, parts, strict=True)):
-        draw(axes, table, styled)
+        _draw(axes, table, styled)
         if place % 3 and one_metric:
             axes.set_ylabel("")
     return drawing
 
 
-def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
-    rows = [row for row in table.rows if row.component == table.rows[0].component]
-    shown: list[float] = []
-    for rule in _lined(table):
-        points = _points(table, rows, rule)
+def _draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
+    lined, band = _curves(table)
+    for rule, points in lined.items():
         axes.plot(*zip(*points, strict=True), **styled[rule].line)
-        shown += [mean for _, mean in points]
-    by_sigma: dict[float, list[float]] = {}
-    for sigma, mean in (p for rule in table.rules if is_plain(rule) for p in _points(table, rows, rule)):
-        by_sigma.setdefault(sigma, []).append(mean)
-        shown.append(mean)
-    if by_sigma:
-        sigmas = sorted(by_sigma)
-        low, high = ([end(by_sigma[sigma]) for sigma in sigmas] for end in (min, max))
-        axes.fill_between(sigmas, low, high, color=GREY, alpha=0.35, linewidth=0)
-        for end in (low, high):  # visible even if all sample counts are equally accurate
-            axes.plot(sigmas, end, color=GREY, linewidth=0.7)
+    shown = [mean for points in (*lined.values(), band) for _, mean in points]
+    if band:
+        ends = pd.DataFrame(band, columns=["sigma", "mean"]).groupby("sigma")["mean"].agg(["min", "max"])
+        axes.fill_between(ends.index, ends["min"], ends["max"], color=GREY, alpha=0.35, linewidth=0)
+        for end in ends:  # visible even if all sample counts are equally accurate
+            axes.plot(ends.index, ends[end], color=GREY, linewidth=0.7)
+    rows = _rows(table)
     floors = sorted((row.sigma, row.floor95) for row in rows if math.isfinite(row.floor95))
     if floors:
         axes.plot(*zip(*floors, strict=True), color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
@@ -74,13 +70,18 @@ def draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
         log_scale(axes.yaxis)
 
 
-def _lined(table: Table) -> list[str]:
-    """The first rules of a table that have a line of their own."""
-    rows = [row for row in table.rows if row.component == table.rows[0].component]
-    return [rule for rule in table.rules if not is_plain(rule) and _points(table, rows, rule)][:LINES]
+def _rows(table: Table) -> list[Row]:
+    return [row for row in table.rows if row.component == table.rows[0].component]
 
 
-def _points(table: Table, rows: Iterable[Row], rule: str) -> list[tuple[float, float]]:
-    place = table.rules.index(rule)
-    cells = ((row.sigma, row.cells[place]) for row in rows)
-    return [(sigma, cell.mean) for sigma, cell in cells if cell and math.isfinite(cell.mean)]
+def _curves(table: Table) -> tuple[dict[str, list[tuple[float, float]]], list[tuple[float, float]]]:
+    """Noise levels and means of the first rules that have a line of their own, and those of the band."""
+    lined, band = {}, []
+    for place, rule in enumerate(table.rules):
+        cells = ((row.sigma, row.cells[place]) for row in _rows(table))
+        points = [(sigma, cell.mean) for sigma, cell in cells if cell and math.isfinite(cell.mean)]
+        if is_plain(rule):
+            band += points
+        elif points and len(lined) < LINES:
+            lined[rule] = points
+    return lined, band
