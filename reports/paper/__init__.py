@@ -37,23 +37,14 @@ def _read(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=str, keep_default_na=False)
 
 
+@cache
 def simulation_tables() -> pd.DataFrame:
     """Return every simulation table of the paper, in long format: ``reports/paper/*.csv`` as text.
 
     The column `table` has the name of the file. `sd` is empty if the paper prints none.
     """
-    return _simulation_tables().copy()
-
-
-@cache
-def _simulation_tables() -> pd.DataFrame:
     parts = [_read(path).assign(table=path.stem) for path in sorted(FOLDER.glob("*.csv"))]
     return pd.concat(parts, ignore_index=True).astype({"depth": int, "sigma": float})
-
-
-def experiments() -> tuple[str, ...]:
-    """Return the names of the paper's other tables, which :func:`experiment` reads."""
-    return tuple(sorted(path.stem for path in (FOLDER / "experiments").glob("*.csv")))
 
 
 def experiment(name: str) -> pd.DataFrame:
