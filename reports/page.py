@@ -59,7 +59,7 @@ def cover(
 
 
 def places(parts: Sequence[Part]) -> dict[str, str]:
-    return {anchor: part.page.file for part in parts for anchor in site.anchors(part.html)}
+    return {anchor: part.page.file for part in parts for anchor in site.ANCHOR.findall(part.html)}
 
 
 def pages(parts: Sequence[Part], around: Mapping[str, Any]) -> dict[str, str]:
@@ -160,7 +160,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
 
     Numbers that rest on the same measurements share the list of the first one.
     """
-    from sdp_bench.reports.replication.claims import SUITES
+    from sdp_bench.reports.replication.claims import SUITES, numbers_of_claims
     from sdp_bench.reports.replication.page import Rulings
 
     claims = "experiment" in results.frame and results.frame["experiment"].isin(SUITES.keys()).any()
@@ -170,7 +170,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
     numbers: dict[Labels, Number] = {}
     listed = chain.from_iterable(section.numbers(results, context) for section, context in shown)
-    for number in chain(listed, rulings.numbers if rulings else ()):
+    for number in chain(listed, numbers_of_claims(results.frame, results.traits) if rulings else ()):
         numbers.setdefault(number.rows, number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
     templates.globals["rulings"] = rulings

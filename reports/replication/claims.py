@@ -152,11 +152,11 @@ class Part(NamedTuple):
     terms: tuple[tuple[float, str, float], ...]
     threshold: float = 0.0
 
-    def cells(self, dvia: str = PUBLISHED) -> list[tuple[str, float]]:
+    def cells(self, dvia: str) -> list[tuple[str, float]]:
         """Rules and sigmas that must be measured, for a version of DVIA."""
         return [(dvia if rule == PUBLISHED else rule, sigma) for _, rule, sigma in self.terms]
 
-    def effects(self, table: pd.DataFrame, dvia: str = PUBLISHED) -> NDArray[np.float64]:
+    def effects(self, table: pd.DataFrame, dvia: str) -> NDArray[np.float64]:
         """Effects by net, from a table of :meth:`Measured.table`; empty if a term was not measured.
 
         An effect is not finite if a score is not.

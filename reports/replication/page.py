@@ -22,7 +22,6 @@ from sdp_bench.bench.studies.robustness import EXPERIMENT as ROBUSTNESS
 from sdp_bench.bench.studies.selective import EXPERIMENT as SELECTIVE
 from sdp_bench.bench.studies.two_moons import EXPERIMENT as TWO_MOONS
 from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
-from sdp_bench.reports.numbers import Number
 from sdp_bench.reports.paper import RESNETS, experiment, simulation_tables
 from sdp_bench.reports.replication import claims, computed, cost, simulation
 from sdp_bench.reports.replication.claims import HEADLINE_CONVENTION, MAIN_CONVENTION, SUITES, TV_SIGMAS
@@ -319,10 +318,6 @@ class Rulings:
         return cls(results, tuple(judged(topic, evidence) for topic in topics()))
 
     @property
-    def numbers(self) -> Iterator[Number]:
-        return claims.numbers_of_claims(self.results.frame, self.results.traits)
-
-    @property
     def tally(self) -> dict[Outcome, int]:
         """Number of statements by outcome; statements about DVIA use DVIA as published."""
         counts = Counter(one.answer.verdicts.outcome for topic in self.topics for one in topic.statements)
@@ -446,11 +441,11 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
 
 
 def _led(topic: Topic, places: Mapping[str, str]) -> Topic:
-    def led(one: Statement) -> Statement:
-        regular = one.regular and _to(places, one.regular)
-        return replace(one, answer=_to(places, one.answer), regular=regular)
-
-    return replace(topic, statements=tuple(map(led, topic.statements)))
+    statements = (
+        replace(one, answer=_to(places, one.answer), regular=one.regular and _to(places, one.regular))
+        for one in topic.statements
+    )
+    return replace(topic, statements=tuple(statements))
 
 
 def _to(places: Mapping[str, str], one: LeadingT) -> LeadingT:

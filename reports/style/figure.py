@@ -263,7 +263,7 @@ class Line:
     spread: pd.Series | None = None
 
 
-def draw_over_scale(axes: Axes, lines: Iterable[Line], ylabel: str = "accuracy (%)") -> None:
+def draw_over_scale(axes: Axes, lines: Iterable[Line]) -> None:
     for line in lines:
         values = line.values.sort_index()
         if list(values.index) == [0.0]:
@@ -275,4 +275,4 @@ def draw_over_scale(axes: Axes, lines: Iterable[Line], ylabel: str = "accuracy (
                 ends = values.index, values - spread, values + spread
                 axes.vlines(*ends, color=line.style.colour, linewidth=0.9, alpha=0.6)
     log_scale(axes.xaxis)
-    axes.set(xlabel="scale in training", ylabel=ylabel, ylim=(0, 100))
+    axes.set(xlabel="scale in training", ylabel="accuracy (%)", ylim=(0, 100))

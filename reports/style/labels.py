@@ -68,9 +68,9 @@ def duration(seconds: float) -> str:
     return text.replace(" ", "\u00a0")
 
 
-def plural(count: int, one: str, many: str = "") -> str:
+def plural(count: int, one: str) -> str:
     """Format a count with its noun: ``1 net``, ``2,000 nets``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {one if count == 1 else one + 's'}"
 
 
 def listed(parts: Sequence[str]) -> str:

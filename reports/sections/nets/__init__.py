@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from sdp_bench.bench.nets import recipes
@@ -10,8 +11,6 @@ from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import NETS
 from sdp_bench.reports.style.names import NetKind
-
-_KEYS = ("network", "activation", "depth", "seed", "digest", "accuracy", "recipe", "source")
 
 
 class Nets(Section):
@@ -21,23 +20,13 @@ class Nets(Section):
     order = 150
 
     def build(self, results: Results) -> Context | None:
-        nets = _nets(results)
+        nets = [_net(net) for net in results.meta.get("nets", ())]
         trials = [(NetKind(trial.activation, trial.depth), trial) for trial in recipes.evidence()]
         return {"nets": nets, "poor": POOR_ACCURACY, "trials": trials} if nets else None
 
 
-def _nets(results: Results) -> list[dict[str, Any]]:
-    """Nets recorded by the run, otherwise those of the measurements."""
-    known = list(results.meta.get("nets", ()))
-    if not known:
-        columns = ["network", "activation", "depth", "seed", "net", "accuracy"]
-        rows = results.columns_with_oracle(columns).drop_duplicates("net")[columns]
-        rows = rows.astype({"depth": int, "seed": "Int64"}).rename(columns={"net": "digest"})
-        known = rows.to_dict("records")
-    nets = [{key: net.get(key, "") for key in _KEYS} for net in known]
-    for net in nets:
-        kind = NetKind(net["activation"], net["depth"])
-        accuracy = math.nan if net["accuracy"] in ("", None) else float(net["accuracy"])
-        poor = accuracy < POOR_ACCURACY and not kind.is_classifier
-        net |= {"kind": kind, "accuracy": accuracy, "poor": poor}
-    return nets
+def _net(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    kind = NetKind(recorded["activation"], recorded["depth"])
+    accuracy = math.nan if recorded["accuracy"] is None else float(recorded["accuracy"])
+    poor = accuracy < POOR_ACCURACY and not kind.is_classifier
+    return {**recorded, "kind": kind, "accuracy": accuracy, "poor": poor}

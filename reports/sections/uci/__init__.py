@@ -262,10 +262,7 @@ class _Measured:
         # Without measurements the column of sets may not exist.
         self._series = by_seed(self.frame) if len(self.frame) else {}
         self.run = {(name, method) for name, method, _ in self._series}
-
-    @property
-    def sets(self) -> list[str]:
-        return sorted({name for name, _, _ in self._series})
+        self.sets = sorted({name for name, _ in self.run})
 
     @property
     def fidelity(self) -> str:
