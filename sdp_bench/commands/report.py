@@ -73,6 +73,7 @@ def report(
     a drill-down fails or the committed results are damaged (the reason is printed; the report is written).
     """
     from dataclasses import replace
+    from functools import partial
 
     from sdp_bench.bench.errors import RunFailedError
     from sdp_bench.bench.files import check_writable
@@ -88,8 +89,15 @@ def report(
     if leaderboard != bool(entries):
         raise click.UsageError("--leaderboard takes the results files or exports to rank: ENTRY...")
     if leaderboard:
-        _write_leaderboard([Path(entry) for entry in entries], output)
+        from sdp_bench.reports.leaderboard import build as build_leaderboard
+
+        given = options.given()
+        if others := [name for key, name in given.items() if key not in ("entries", "leaderboard", "output")]:
+            raise click.UsageError(f"--leaderboard goes with --output alone, not with {', '.join(others)}")
+        folder = output if "output" in given else HTML / "leaderboard"
+        echo(f"leaderboard: {build_leaderboard([Path(entry) for entry in entries], folder)}")
         return
+    say = partial(echo, err=True)
     timed = options.timed_rows(runtime_table)
     check(output, (PAGE,) if single_file else (PAGE, DATA, *SHARED))
     if committed and not single_file:
@@ -100,9 +108,9 @@ def report(
     if committed and not asked and not database.exists():
         place = output if single_file else output / COMMITTED
         check_writable(place / PAGE)
-        known = kept(_say)
+        known = kept(say)
         shown = known.show_single(place) if single_file else known.show(place)
-        _say("no results file yet; `sdp-bench run --all --preset quick` makes one within minutes")
+        say("no results file yet; `sdp-bench run --all --preset quick` makes one within minutes")
         echo(f"committed results: {shown}")
         return
     missing = 0
@@ -117,9 +125,9 @@ def report(
     check_writable(output / PAGE)  # before the page of the committed results is made
     if committed:
         try:
-            results = replace(results, committed=kept(_say))
+            results = replace(results, committed=kept(say))
         except RunFailedError as error:
-            _say(f"Error: {error}")
+            say(f"Error: {error}")
             missing += 1
     said: list[str] = []
     write = build_single if single_file else build
@@ -130,17 +138,3 @@ def report(
         echo(line)
     if missing:
         raise SystemExit(options.FAILED)
-
-
-def _write_leaderboard(entries: list[Path], output: Path) -> None:
-    """Write the leaderboard; options of other reports are rejected."""
-    from sdp_bench.reports.leaderboard import build
-
-    given = options.given()
-    if others := [name for key, name in given.items() if key not in ("entries", "leaderboard", "output")]:
-        raise click.UsageError(f"--leaderboard goes with --output alone, not with {', '.join(others)}")
-    echo(f"leaderboard: {build(entries, output if 'output' in given else HTML / 'leaderboard')}")
-
-
-def _say(line: str) -> None:
-    echo(line, err=True)
