@@ -76,7 +76,8 @@ def _rows(table: Table) -> list[Row]:
 
 def _curves(table: Table) -> tuple[dict[str, list[tuple[float, float]]], list[tuple[float, float]]]:
     """Noise levels and means of the first rules that have a line of their own, and those of the band."""
-    lined, band = {}, []
+    lined: dict[str, list[tuple[float, float]]] = {}
+    band: list[tuple[float, float]] = []
     for place, rule in enumerate(table.rules):
         cells = ((row.sigma, row.cells[place]) for row in _rows(table))
         points = [(sigma, cell.mean) for sigma, cell in cells if cell and math.isfinite(cell.mean)]
