@@ -169,7 +169,7 @@ def _sentences(results: Results) -> Iterator[str]:
         spans = np.split(seeds, np.flatnonzero(np.diff(seeds) > 1) + 1)
         words = (f"{own[0]} to {own[-1]}" if len(own) > 1 else f"{own[0]}" for own in spans)
         yield f"Nets and repetitions have the seed{'s' * (len(seeds) > 1)} {', '.join(words)}."
-    samples = [float(count) for count in frame.get("samples", pd.Series()).dropna().unique() if count]
+    samples = [float(count) for count in frame["samples"].dropna().unique() if count]
     if samples:
         yield f"Oracles have {labels.span(samples, 0)} samples."
     yield (

@@ -129,7 +129,7 @@ def sheets(
             rows = rows[np.argsort(-error, kind="stable")]
         tops.append(rows[:most])
     # Only the listed rows are decoded: as text all would take gigabytes.
-    known = [name for name in dict.fromkeys((*_SHOWN, *_VARIES)) if name in frame]
+    known = list(dict.fromkeys((*_SHOWN, *_VARIES)))
     listed = frame[known].iloc[np.concatenate(tops)] if tops else frame[known]
     listed = listed.assign(key=keys(listed).mask(listed["rule"].map(traits.is_reference).astype(bool), ""))
     listed = listed.assign(rule=listed["rule"].map(traits.label).astype(object))
@@ -151,7 +151,7 @@ def sheets(
 
 def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int) -> int:
     row, every = float(_ROW_BYTES), np.array(counts)
-    if "unit" in frame and len(frame):
+    if len(frame):
         row += len(_KEY) - 1 + sum(frame[name].map(len).astype(int).mean() for name in _KEY)
     sizes = {
         n: _NUMBER_BYTES * len(every) + row * np.minimum(every, n).sum() for n in range(MOST_ROWS, 1, -1)
@@ -166,7 +166,7 @@ def _html(
     level = metric.indistinguishable(value, floor, own["floor95"]) & metric.has_floor
     shown = (metric.shown(value), metric.shown(floor), level, metric.known_error(own["stderr"]))
     columns = (own["seed"], own["input"], own["key"], *shown)
-    distinctions = [(name, own[name].tolist()) for name in varies or () if name in own]
+    distinctions = [(name, own[name].tolist()) for name in varies or ()]
     for place, (seed, input_, key, value_, floor_, level_, error) in enumerate(
         zip(*(column.tolist() for column in columns), strict=True)
     ):

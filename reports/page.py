@@ -163,7 +163,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     from sdp_bench.reports.replication.claims import SUITES, numbers_of_claims
     from sdp_bench.reports.replication.page import Rulings
 
-    claims = "experiment" in results.frame and results.frame["experiment"].isin(SUITES.keys()).any()
+    claims = results.frame["experiment"].isin(SUITES.keys()).any()
     paper = results.published or results.meta.get("preset") == PAPERS_OWN
     rulings = Rulings.of(results) if paper or claims else None
     results = tabulated(results, sections)

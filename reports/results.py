@@ -93,10 +93,8 @@ class Results:
         """Return columns of measurements against an oracle, with one row per unit and value of `apart`.
 
         A unit has about a hundred measurements, and what depends only on the unit need not be computed for
-        each. All rows are returned if units are unknown.
+        each.
         """
-        if "unit" not in self.frame:
-            return self.columns_with_oracle(names)
         known = self.columns_with_oracle(("unit", *apart))
         chosen = self.frame[[name for name in self.frame if name in names]]
         return chosen.loc[known.index[~known.duplicated()]]

@@ -224,7 +224,7 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
 
     Pages of measurements with another result are not among them, and stay in the folder.
     """
-    if not folder.is_dir() or "unit" not in frame:
+    if not folder.is_dir():
         return {}
     pages = {unescape(own["key"]): (path.name, own.get("mark", "")) for path, own in _pages(folder).items()}
     rows = frame[frame["unit"].isin({key.partition("/")[0] for key in pages})]

@@ -22,36 +22,25 @@ _NUMBERS = ("depth", "seed", "input", "sigma", "value", "floor", "floor95", "std
 COLUMNS = TEXT + _NUMBERS
 
 VARIANTS = ("metric_spec", "recipe", "noise")
-"""Columns that distinguish variants under one name; a frame may lack them."""
+"""Columns that distinguish variants under one name."""
+_OTHERS = ("dataset", "objective", "unit", "run", "samples", "precision")
 
 BOUNDS = ("lower", "upper")
 """Components that are proven bounds of the number itself."""
 
 
 def checked(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return measurements with the columns and types of the report; rows without a number are dropped.
+    """Return measurements with the types of the report; rows without a number are dropped.
 
     Text columns become categories in sorted order, and numbers float64: a million rows of objects would take
-    gigabytes. Without `metric_spec`, metrics have their default options; without `recipe`, all nets share
-    one; without `noise`, it is that of the experiment. Raises ValueError if a non-empty frame lacks columns.
+    gigabytes. The columns are those of :meth:`sdp_bench.bench.results.queries.Queries.frame`; an empty frame
+    may lack them.
     """
     if frame.empty:
-        frame = frame.reindex(columns=list(COLUMNS))
-    missing = [name for name in COLUMNS if name not in frame.columns]
-    if missing:
-        raise ValueError(f"the results lack the columns {', '.join(missing)}")
+        frame = frame.reindex(columns=[*COLUMNS, *VARIANTS, *_OTHERS])
     known = frame["value"].notna()
     frame = frame.reset_index(drop=True) if known.all() else frame[known].reset_index(drop=True)
-    specs = frame.get("metric_spec", frame["metric"])
-    if specs.isna().any():
-        specs = specs.astype(object).where(specs.notna(), frame["metric"].astype(object))
-    noise = frame.get("noise", pd.Series(index=frame.index, dtype=object))
-    if noise.isna().any():
-        own = by_kind(filled(frame["experiment"]), lambda name: next(iter(own_noises(name)), ""))
-        noise = noise.astype(object).where(noise.notna(), own.astype(object))
-    chosen = {"metric_spec": specs, "recipe": frame.get("recipe", pd.Series("", index=frame.index))}
-    chosen |= {"noise": noise, **{name: frame[name] for name in TEXT}}
-    text = {name: filled(column) for name, column in chosen.items()}
+    text = {name: filled(frame[name]) for name in (*VARIANTS, *TEXT)}
     other = [name for name in _NUMBERS if frame[name].dtype != float]
     return frame.assign(**text, **{name: pd.to_numeric(frame[name]).astype(float) for name in other})
 
@@ -125,8 +114,7 @@ _CHUNK = 20_000  # rows at a time: as Python objects, all would take gigabytes
 
 def csv_lines(frame: pd.DataFrame) -> Iterator[bytes]:
     """Yield the measurements in chunks of CSV, with their keys; texts are escaped for spreadsheets."""
-    keyed = "unit" in frame and "key" not in frame
     for start in range(0, max(len(frame), 1), _CHUNK):
         part = frame.iloc[start : start + _CHUNK]
-        part = table(part.assign(key=keys(part)) if keyed else part)
+        part = table(part.assign(key=keys(part)))
         yield part.to_csv(index=False, header=start == 0, lineterminator="\n").encode()

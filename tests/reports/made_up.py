@@ -10,16 +10,47 @@ import pandas as pd
 from sdp_bench.bench.results.record import RunDescription
 from sdp_bench.bench.settings import Settings
 from sdp_bench.oracles.exact.theorem import check_theorem
+from sdp_bench.reports import results as real
 from sdp_bench.reports.page import Data, cover, pages, parts
 from sdp_bench.reports.replication.computed import RULES as COMPUTED
 from sdp_bench.reports.replication.page import topics
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.sections.relu import OneReLU
 from sdp_bench.reports.sections.relu.relu import SingleReLU, wasserstein_over_mean
 from sdp_bench.reports.statement import Answer
 from sdp_bench.reports.style.names import RuleTraits
+from sdp_bench.reports.tables.frame import checked as real_checked
+from sdp_bench.reports.tables.frame import own_noises
 from sdp_bench.reports.writing import environment
+
+
+def completed(frame):
+    """Measurements with the columns of those in a results file."""
+    if frame.empty:
+        return frame
+    noise = {name: next(iter(own_noises(name)), "") for name in frame["experiment"].dropna().unique()}
+    known = {
+        "metric_spec": frame["metric"],
+        "noise": frame["experiment"].map(noise),
+        "samples": 10**6,
+        "run": 1,
+    }
+    for name, own in (known | dict.fromkeys(("recipe", "dataset", "objective", "precision"), "")).items():
+        frame = frame.assign(**{name: frame[name].astype(object).fillna(own) if name in frame else own})
+    names = ["net", "seed", "input", "sigma", "noise", "samples", "recipe", "dataset", "objective"]
+    if "unit" not in frame or frame["unit"].isna().any():
+        unit = frame.groupby(names, dropna=False, observed=True).ngroup()
+        frame = frame.assign(unit=unit.map("{:016x}".format))
+    return frame
+
+
+def checked(frame):
+    return real_checked(completed(frame))
+
+
+def Results(frame, *args, **more):  # noqa: N802
+    return real.Results(completed(frame), *args, **more)
+
 
 TRAITS = RuleTraits()
 """Of the package's own rules."""

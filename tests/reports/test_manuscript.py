@@ -14,11 +14,10 @@ from sdp_bench.reports.manuscript import (
     tabulars,
     write_manuscript,
 )
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.style.labels import escaped, number, typed
 from tests.project import ROOT
 from tests.reports import made_up
-from tests.reports.made_up import TRAITS
+from tests.reports.made_up import TRAITS, Results
 
 AGAIN = "sdp-bench export --paper folder"
 

@@ -8,11 +8,9 @@ from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.replication import page as replication
 from sdp_bench.reports.replication.claims import numbers_of_claims
 from sdp_bench.reports.replication.page import topics
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.statement import Evidence, judged
-from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
-from tests.reports.made_up import TRAITS, page
+from tests.reports.made_up import TRAITS, Results, checked, page
 from tests.reports.replication.test_claims import suite
 from tests.reports.sections.test_sections import oracle_frame, sensitivity_frame
 

@@ -10,9 +10,10 @@ from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.reports.committed import COMMITTED_DATA, keep
 from sdp_bench.reports.folder import MARKER
 from sdp_bench.reports.page import SHARED, build, build_single
-from sdp_bench.reports.results import COMMITTED_TITLE, Results
+from sdp_bench.reports.results import COMMITTED_TITLE
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
+from tests.reports.made_up import Results
 from tests.reports.sections import test_intervals
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}

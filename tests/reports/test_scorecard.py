@@ -9,14 +9,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.comparisons import comparisons
 from sdp_bench.reports.scorecard.judging import Candidate, cost_tables
 from sdp_bench.reports.scorecard.page import Scorecard, build, page
-from sdp_bench.reports.tables.frame import checked
 from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
-from tests.reports.made_up import FEW, NO_FAILURES, TRAITS, frame, meta
+from tests.reports.made_up import FEW, NO_FAILURES, TRAITS, Results, checked, frame, meta
 
 OWN = (*FEW, "marginal_sdp", "monte_carlo:samples=10", "monte_carlo:samples=1000")
 AFFINE = CheckResult(

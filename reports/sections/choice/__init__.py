@@ -183,12 +183,11 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
     kind = ["activation", "depth", "noise"]
     variants = by_kind(chosen["noise"], noise_words).astype(str)
     for name in ("recipe", "network"):
-        if name in chosen:
-            # The name of the network is part of the band's title.
-            known = chosen[[name, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
-            text = chosen[name].astype(str).replace({own: own.removeprefix(f"{net} ") for own, net in known})
-            several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
-            variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
+        # The name of the network is part of the band's title.
+        known = chosen[[name, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
+        text = chosen[name].astype(str).replace({own: own.removeprefix(f"{net} ") for own, net in known})
+        several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
+        variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
     chosen = chosen.assign(variant=variants, activation_rank=by_kind(chosen["activation"], activation_rank))
     # Image classifiers come last; their "depths" are not an ordered series.
     for _, series in chosen.groupby(["rank", "noise", "activation_rank", "activation", "variant"], sort=True):

@@ -51,7 +51,7 @@ def what_ran(frame: pd.DataFrame, results: Results) -> Iterator[str]:
         f"of {labels.plural(len(kinds), 'kind')}, {labels.plural(len(pairs), 'pair')} of net and input, "
         f"{labels.plural(len(frame), 'measurement')}"
     )
-    if "run" in frame and "run" in meta and (earlier := int((frame["run"] != meta["run"]).sum())):
+    if "run" in meta and (earlier := int((frame["run"] != meta["run"]).sum())):
         what += f", {earlier:,} of them by earlier runs"
     # Committed results are of several runs, each with its own preset.
     preset = "" if results.published else meta.get("preset")
@@ -81,14 +81,12 @@ def missing(results: Results) -> Iterator[str]:
 
 
 def fidelity(frame: pd.DataFrame, poor: float) -> list[Context]:
-    """Designs by experiment and kind of net; empty if sample counts are unknown.
+    """Designs by experiment and kind of net.
 
     `full` says whether the design is the experiment's own or larger. For the paper's tables this is the
     paper's: 10 nets with 10 inputs, 10^6 samples and, for W1, 30 000 points a side (0: no W1). `poor` is the
     training accuracy below which a net counts as not having learned.
     """
-    if frame.empty or "samples" not in frame:
-        return []
     designs: list[Context] = []
     for (experiment, activation, depth, recipe), part in frame.groupby(_KINDS, sort=True):
         counts = part.drop_duplicates(["net", "input"]).groupby("net")["input"].size()

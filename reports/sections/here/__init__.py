@@ -68,7 +68,7 @@ class MeasuredHere(Section):
     beside = True
 
     def build(self, results: Results) -> Context | None:
-        if results.committed is None or results.frame.empty or "unit" not in results.frame:
+        if results.committed is None or results.frame.empty:
             return None
         whole, by_experiment = agreement(results.frame, results.committed.frame)
         described = results.meta.get("environment", {})

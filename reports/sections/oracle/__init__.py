@@ -93,10 +93,7 @@ def precision(frame: pd.DataFrame) -> Context:
     `untold` of the `oracles` have no recorded precision: they were drawn in that of the net, sufficient or
     not. `double` lists the cases that needed float64: kind of net, noise scale, and the number of oracles.
     """
-    family, told, samples = (
-        filled(frame[name]) if name in frame else pd.Series("", index=frame.index)
-        for name in ("noise", "precision", "samples")
-    )
+    family, told, samples = (filled(frame[name]) for name in ("noise", "precision", "samples"))
     drawn = frame.assign(noise=family, samples=samples, double=told == "float64", told=told != "")
     oracles = drawn.groupby(_LAW)[["double", "told"]].any().reset_index()
     counts = oracles.groupby(_LAW[:4])["double"].agg(["sum", "size"]).reset_index()

@@ -311,7 +311,7 @@ class Overview(Section):
 
 def _news(results: Results) -> str:
     frame = results.frame
-    if not {"run", *MEASUREMENT} <= set(frame) or frame.empty:
+    if frame.empty:
         return ""
     suites = sorted(frame["experiment"][frame["run"] == frame["run"].max()].unique())
     named = ", ".join(suites) if len(suites) <= 3 else labels.plural(len(suites), "suite")

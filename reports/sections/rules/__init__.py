@@ -22,10 +22,9 @@ class Rules(Section):
         if not found:
             return None
         traits, runs = results.traits, dict[str, list[tuple[int, int]]]()
-        if "run" in results.frame:
-            counts = results.frame.groupby(["rule", "run"], observed=True).size().reset_index(name="count")
-            for spec, run, count in counts.sort_values("run", ascending=False).itertuples(index=False):
-                runs.setdefault(str(spec), []).append((int(run), int(count)))
+        counts = results.frame.groupby(["rule", "run"], observed=True).size().reset_index(name="count")
+        for spec, run, count in counts.sort_values("run", ascending=False).itertuples(index=False):
+            runs.setdefault(str(spec), []).append((int(run), int(count)))
         rules = []
         for spec in traits.in_order(spec for band in bands_of(found) for spec in band.rules):
             blocks = [(block, nets) for block in found if (nets := _nets(spec, block))]
@@ -44,7 +43,6 @@ class Rules(Section):
             )
         return {
             "rules": rules,
-            "styles": results.styles,
             "finished": results.meta.get("runs", {}),
         }
 

@@ -69,7 +69,7 @@ def _regularised(evidence: Evidence) -> Answer | None:
     from sdp_bench.bench.studies.two_moons.group import RECIPES
 
     own = evidence.of(EXPERIMENT.name)
-    if own.empty:  # the column of objectives may not exist
+    if own.empty:
         return None
     own = of_one_design(own[own["metric"] == EXPERIMENT.metrics[0]])
     chances = {

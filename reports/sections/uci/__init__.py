@@ -259,8 +259,7 @@ class _Measured:
     def __init__(self, evidence: Evidence, reading: str = "") -> None:
         self.frame = of_reading(evidence.of(EXPERIMENT.name), reading)
         self.traits = evidence.results.traits
-        # Without measurements the column of sets may not exist.
-        self._series = by_seed(self.frame) if len(self.frame) else {}
+        self._series = by_seed(self.frame)
         self.run = {(name, method) for name, method, _ in self._series}
         self.sets = sorted({name for name, _ in self.run})
 

@@ -13,9 +13,9 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.page import build_single
-from sdp_bench.reports.results import Results
 from tests.bench.conftest import run_all
 from tests.bench.nets.test_image_training import RECIPE, RESNET, TEST
+from tests.reports.made_up import Results
 
 SETTINGS = Settings().but(inputs=12, sizes={"resnet-tv": Size(samples=200)}, sigmas=(0.01, 0.1))
 SMALL = dataclasses.replace(experiment("resnet-tv"), classifiers=(RESNET,))

@@ -7,11 +7,10 @@ import pytest
 
 from sdp_bench.reports.replication.claims import CONVENTIONS
 from sdp_bench.reports.replication.page import topics
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.statement import PUBLISHED, REGULAR, Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict, mean_tests
-from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import Results, checked
 
 MC = "monte_carlo:samples=100"
 RULES = ("sdp", "dvia", REGULAR, "moment_matching", "marginal_sdp", "marginal_moment_matching", MC)

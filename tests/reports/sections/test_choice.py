@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.choice import (
     OFF,
     ON,
@@ -21,9 +20,8 @@ from sdp_bench.reports.sections.choice import (
 )
 from sdp_bench.reports.statistics.costs import Costs, SamplingTime
 from sdp_bench.reports.statistics.ranking import Ranking, Replicates
-from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
-from tests.reports.made_up import TRAITS
+from tests.reports.made_up import TRAITS, Results, checked
 
 MC = {f"monte_carlo:samples={k}": k for k in (5, 10, 100, 1000)}
 

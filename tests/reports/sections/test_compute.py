@@ -1,9 +1,9 @@
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.compute import EqualCompute, answer, best_inside, comparison
-from sdp_bench.reports.tables.frame import COLUMNS, checked
+from sdp_bench.reports.tables.frame import COLUMNS
+from tests.reports.made_up import Results, checked
 from tests.reports.statistics.test_equal_compute import net
 
 WIN, LOSS = 0.01, 0.3  # errors of a rule that takes 11 passes

@@ -2,9 +2,8 @@ import pytest
 
 from sdp_bench.reports.sections.figures import figures
 from sdp_bench.reports.tables import tables
-from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
-from tests.reports.made_up import TRAITS, titles, written
+from tests.reports.made_up import TRAITS, checked, titles, written
 
 
 def drawn(frame):

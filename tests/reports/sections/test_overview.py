@@ -7,9 +7,8 @@ import pytest
 from sdp_bench.reports.sections.overview import USES, families, rows
 from sdp_bench.reports.sections.overview.distributions import DATA, compute
 from sdp_bench.reports.statistics.ranking import rank
-from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
-from tests.reports.made_up import TRAITS
+from tests.reports.made_up import TRAITS, checked
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.runtime.table import Row, load, save
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.runtime import Runtime, blocks, scan
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
+from tests.reports.made_up import Results
 
 
 def row(architecture="cnn3", phase="training_step", method="sdp", ratio=12.0):

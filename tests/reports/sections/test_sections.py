@@ -8,8 +8,8 @@ from sdp_bench.reports.paper import printed
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.oracle import oracle_errors, precision
 from sdp_bench.reports.sections.sensitivity import sensitivity
-from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import checked
 
 
 def row(suite, sigma, rule, spec, value, **more):

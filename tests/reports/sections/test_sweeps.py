@@ -1,8 +1,8 @@
 import pytest
 
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.sweeps import MOST, Sweeps, Swept, figure, sweeps, swept_in
 from tests.reports import made_up
+from tests.reports.made_up import Results
 
 SAMPLED = ("sdp", *(f"monte_carlo:samples={count}" for count in (1000, 10, 100)))
 

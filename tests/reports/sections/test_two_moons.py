@@ -5,11 +5,11 @@ import pytest
 
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
 from sdp_bench.bench.studies.two_moons.group import RECIPES
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.two_moons import RULES, TwoMoons, moons
 from sdp_bench.reports.statement import Evidence
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
+from tests.reports.made_up import Results
 from tests.reports.test_page import told
 
 

@@ -8,8 +8,8 @@ from sdp_bench.reports.sections.figures import figures
 from sdp_bench.reports.style.figure import KINDS, Figure, label_points, look, panels
 from sdp_bench.reports.style.theme import INK, Style
 from sdp_bench.reports.tables import tables
-from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import checked
 
 FRAME = checked(made_up.frame(depths=(1, 2), rules=made_up.FEW, suites=("iris-tv",)))
 SIGMA, DEPTH = figures(tables.headline(list(tables.tables(FRAME, made_up.TRAITS))), made_up.TRAITS)

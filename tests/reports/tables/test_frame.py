@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.tables import filled
-from sdp_bench.reports.tables.frame import by_kind, checked, csv_lines
+from sdp_bench.reports.tables.frame import by_kind, csv_lines
 from tests.reports import made_up
+from tests.reports.made_up import checked
 
 
 def test_the_table_says_what_each_measurement_is_called_by():

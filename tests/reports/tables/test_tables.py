@@ -6,9 +6,8 @@ import pytest
 
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.tables import tables
-from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
-from tests.reports.made_up import TRAITS
+from tests.reports.made_up import TRAITS, checked
 
 
 def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **companion):
