@@ -73,9 +73,9 @@ def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monke
         for stored, again in replay.replay(store, key, said.append):
             assert replay.identical(stored, again)
         assert "resnet18 1x8x8 to 3" in said[0]
-        page = build_single(
-            Results(frame, failures=store.failures(store.run())), tmp_path / "page"
-        ).read_text("utf-8")
+        run = store.run()
+        results = Results(frame, {"nets": store.nets(run)}, store.failures(run))
+        page = build_single(results, tmp_path / "page").read_text("utf-8")
     assert "ResNet-18 on CIFAR-10" in page
     assert "paper 0.00073" in page  # SDP at sigma 0.01 in Table 37
     assert "For image classifiers" in page
