@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.results import Results
 from sdp_bench.reports.tables import tables
 from tests.reports import made_up
-from tests.reports.made_up import TRAITS, checked
+from tests.reports.made_up import TRAITS, Results, checked
 
 
 def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **companion):
