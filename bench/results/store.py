@@ -194,10 +194,15 @@ class Store(Queries, AbstractContextManager["Store"]):
             "runs": {run},
             "members": {run},
         }
-        plain = vars(description).values()
-        texts = (part if isinstance(part, str) else json.dumps(part, default=asdict) for part in plain)
+        row = (
+            *(run, _now(), None, None),
+            *(description.command, description.preset, json.dumps(description.settings)),
+            json.dumps({name: asdict(part) for name, part in description.experiments.items()}),
+            json.dumps([asdict(line) for line in description.left_out]),
+            json.dumps(description.environment),
+        )
         with self._transaction(touched) as db:
-            db.execute(schema.insertion("runs"), (run, _now(), None, None, *texts))
+            db.execute(schema.insertion("runs"), row)
             rows = [tuple({**vars(net), "recipe": json.dumps(net.recipe)}.values()) for net in nets]
             db.executemany(schema.insertion("nets", _KEEP_WEIGHTS), rows)
             db.executemany(schema.insertion("units", "ON CONFLICT DO NOTHING"), map(astuple, units))
