@@ -165,6 +165,22 @@ def test_the_mixture_rule_is_sdp_on_affine_nets_and_nears_the_truth_at_a_kink():
     assert law.variance.item() == pytest.approx(0.5 - 0.5 / torch.pi, rel=0.01)
 
 
+def test_the_template_is_sdp_times_its_parameter():
+    net = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(4, 9), torch.nn.GELU(), torch.nn.Linear(9, 3)
+    )
+    x = sr.DiagonalGaussian(torch.ones(2, 2, 2), torch.ones(2, 2, 2))
+    sdp = sr.propagate(net, x, "sdp")
+    assert torch.allclose(
+        sr.propagate(net, x, rule_of("template.py:MyRule")).covariance, sdp.covariance, rtol=1e-4
+    )
+    wider = rule_of("template.py:MyRule:inflation=2.0")
+    assert wider.spec == "my_rule:inflation=2.0"
+    assert torch.allclose(sr.propagate(net, x, wider).covariance, 2 * sdp.covariance, rtol=1e-4)
+    with pytest.raises(ValueError, match="positive inflation"):
+        type(wider)(inflation=-1.0)
+
+
 @pytest.mark.parametrize("name", ["second_order.py:SecondOrder", "template.py:MyRule", "mixture.py:Split"])
 def test_the_example_rules_refuse_noise_without_a_covariance(name):
     x = sr.Cauchy(torch.zeros(1, 2), torch.ones(1, 2))

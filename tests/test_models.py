@@ -90,6 +90,26 @@ def test_the_page_shows_what_is_known(known, compared):
     assert models.with_tables(page, known[known.model != "alexnet"], compared) != page
 
 
+def measured(_folder, row):
+    if row["model"] == "c":
+        raise ValueError("too wide")
+    return {"seconds": 0.5, "std": 1e-3, "note": "x; y"}
+
+
+def test_missing_rows_are_appended_to_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "apart", lambda function, *args, limits: function(*args))
+    path = tmp_path / "rows.csv"
+    path.write_text("package,model,seconds,std,shift,note\n")
+    keys = [{"package": "timm", "model": name} for name in ("a, b", "c")]
+    for rows in (keys[:1], keys, keys):
+        models.fill(path, rows, measured, tmp_path, models.Limits())
+    first, second = models.stored(path).to_dict("records")
+    assert {**first, "shift": None} == {**keys[0], **measured(tmp_path, keys[0]), "shift": None}
+    assert second["model"] == "c"
+    assert second["seconds"] != second["seconds"]
+    assert second["note"] == "ValueError: too wide"
+
+
 @pytest.mark.slow
 def test_torchvision_without_its_compiled_ops(torchvision):
     asked = json.dumps([CLASSIFIERS, COMPARED])

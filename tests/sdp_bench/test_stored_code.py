@@ -1,3 +1,5 @@
+import contextlib
+import sqlite3
 import subprocess
 import sys
 
@@ -81,3 +83,14 @@ def test_with_trust_it_runs(attack):
     ended = command(*words, cwd=folder)
     assert ended.returncode == 0, ended.stderr
     assert marker.exists()
+
+
+def test_a_file_cannot_call_itself_trusted(attack):
+    folder, marker, keys = attack
+    with contextlib.closing(sqlite3.connect(folder / "theirs.sqlite")) as db:
+        (settings,) = db.execute("SELECT settings FROM runs").fetchone()
+    assert '"trusted": true' in settings  # what a run stores of itself says nothing to who reads it
+    marker.unlink(missing_ok=True)
+    ended = command("replay", keys["marking"], "--database", "theirs.sqlite", cwd=folder)
+    assert ended.returncode == 2
+    assert not marker.exists()

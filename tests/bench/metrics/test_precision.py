@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -96,3 +97,13 @@ def test_a_large_common_offset_needs_float64_and_a_net_in_float64_has_it():
     )
     assert not double.rounding.matters
     assert torch.equal(double.samples, oracle.samples)
+
+
+def test_more_samples_ask_for_less_rounding_and_the_seed_alone_decides():
+    oracle = oracle_of("relu", 4, 0.01)
+    allowed = [
+        Oracle(oracle.net, oracle.law, replace(KEY, samples=n), SAMPLING).rounding.allowed
+        for n in (10**6, 10**8)
+    ]
+    assert allowed == [pytest.approx(0.00638, abs=1e-5), pytest.approx(0.000638, abs=1e-6)]
+    assert oracle.rounding == Oracle(oracle.net, oracle.law, KEY, SAMPLING).rounding

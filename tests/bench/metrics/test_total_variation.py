@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 from torch import nn
 
 from sdp_bench.bench.experiments.own_net import measures_for
@@ -69,6 +70,17 @@ def test_it_is_the_mean_over_outputs_of_histograms_between_joint_extremes(bins):
         counts = [np.histogram(each, bins, (both.min(), both.max()))[0] for each in (true, other)]
         by_output.append(np.abs(counts[0] - counts[1]).sum() / (2 * SINGLE_SAMPLES))
     assert estimate.value == pytest.approx(np.mean(by_output), abs=4 / SINGLE_SAMPLES)
+
+
+def test_it_agrees_with_normal_probabilities_in_the_same_bins():
+    estimate, truth, predicted = of_single_outputs([1.0, 1.0], [2.0, 2.0])
+    exact = []
+    for true, other in zip(truth.T, predicted.T, strict=True):
+        low, high = min(true.min(), other.min()), max(true.max(), other.max())
+        inner = np.linspace(low, high, 11)[1:-1]
+        masses = [np.diff(norm.cdf(inner, scale=scale), prepend=0, append=1) for scale in (1, 2)]
+        exact.append(np.abs(masses[0] - masses[1]).sum() / 2)
+    assert abs(estimate.value - np.mean(exact)) < 4 * estimate.stderr
 
 
 def test_it_does_not_see_correlations_and_an_exact_rule_shows_the_floor():

@@ -180,6 +180,20 @@ def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compa
     assert (after[noise] != before[noise]).any().all()
 
 
+@pytest.mark.parametrize("digits", [None, 4])
+def test_parquet_holds_what_csv_holds_and_pandas_reads_it(whole, tmp_path, digits):
+    with Store(whole) as store:
+        for fmt in exchange.FORMATS:
+            exchange.export(store, tmp_path / fmt, fmt, weights=False, digits=digits)
+    for name in TABLES:
+        rows = pd.read_csv(tmp_path / "csv" / f"{name}.csv", keep_default_na=False, na_values=[""])
+        read = pd.read_parquet(tmp_path / "parquet" / f"{name}.parquet")
+        read = read.astype({column: float for column in read if column in ("value", "floor", "floor95")})
+        for column in rows:
+            same = (read[column] == rows[column]) | (read[column].isna() & rows[column].isna())
+            assert same.all(), (name, column)
+
+
 @pytest.mark.parametrize("older", ["old", "rule 0, metric 1, oracle 1"])
 def test_newer_versions_replace_older_ones_in_both_directions(whole, file, tmp_path, older):
     spoil(file)
@@ -246,7 +260,11 @@ def test_other_code_and_time_are_no_other_numbers(whole, file):
 
 
 @pytest.mark.parametrize(
-    "change", ["UPDATE units SET sigma = sigma * 2", "UPDATE nets SET depth = depth + 1"]
+    "change",
+    [
+        "UPDATE units SET sigma = sigma * 2",
+        "UPDATE nets SET depth = depth + 1",
+    ],
 )
 def test_units_and_nets_that_differ_are_refused(whole, file, tmp_path, change):
     conftest.change(file, change)
