@@ -245,11 +245,13 @@ def _compared(
     with _recorded(failures, units):  # the net may be user code
         _ = oracle.resident
     for name in () if failures else dict.fromkeys(rule for _, rule in asked):
+        records: list[Record] = []  # not yielded inside: an error of the caller is no failure of the rule
         with _recorded(failures, units, name):
             prediction, seconds = predictors[name](oracle, place)
             for metric in (metric for metric, rule in asked if rule == name):
                 with _recorded(failures, units, name, metric):
-                    yield from list(measured(oracle, prediction, name, metric, seconds))
+                    records += list(measured(oracle, prediction, name, metric, seconds))
+        yield from records
     yield from failures
 
 

@@ -101,7 +101,7 @@ def measure(
 
     from sdp_bench.bench.environment import cpu_name
 
-    from .workloads import Workload
+    from .workloads import NotAtThisCommitError, Workload
 
     if isinstance(preset, str) and preset not in PRESETS:
         raise ValueError(f"no runtime preset '{preset}'; choose from {', '.join(PRESETS)}")
@@ -113,7 +113,7 @@ def measure(
     for architecture in chosen.architectures:
         try:
             workload = Workload.of(architecture, chosen.batch, device)
-        except NotImplementedError as error:
+        except NotAtThisCommitError as error:
             on_skip(str(error))
             continue
         for phase in chosen.phases:

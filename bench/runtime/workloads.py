@@ -67,6 +67,10 @@ DISTPROP = "distprop"
 STANDARD_DEVIATION = 0.1
 
 
+class NotAtThisCommitError(NotImplementedError):
+    """A net or rule does not exist at this commit; asv skips the benchmark."""
+
+
 def mlp(named: Mlp) -> nn.Sequential:
     """Build the net with torch's initial weights, in evaluation mode."""
     widths = [named.inputs, *[named.width] * named.depth]
@@ -77,10 +81,7 @@ def mlp(named: Mlp) -> nn.Sequential:
 
 
 def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
-    """Return the named net (see `sized`), in evaluation mode, and the shape of one input.
-
-    A NotImplementedError, which asv skips, is raised for a net that does not exist at this commit.
-    """
+    """Return the named net (see `sized`), in evaluation mode, and the shape of one input."""
     net = sized(name)
     if isinstance(net, Mlp):
         with torch.random.fork_rng(devices=[]):
@@ -91,7 +92,7 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
         width = net.width or networks.network_of(net.kind).width
         architecture = networks.ImageArchitecture(net.kind, net.channels, net.size, width=width)
     except (ImportError, AttributeError, ValueError) as error:
-        raise NotImplementedError(f"no net '{name}' in this version") from error
+        raise NotAtThisCommitError(f"no net '{name}' in this version") from error
     return architecture.build(seed), (net.channels, net.size, net.size)
 
 
@@ -158,7 +159,7 @@ class Workload:
             try:
                 package: Any = importlib.import_module(DISTPROP)
             except ImportError as error:
-                raise NotImplementedError(f"{DISTPROP} is not installed") from error
+                raise NotAtThisCommitError(f"{DISTPROP} is not installed") from error
             with torch.no_grad():
                 outputs = self.net(self.inputs[:1]).shape[1]
             module = package.SDP(self.net, STANDARD_DEVIATION, outputs, create_graph=create_graph)

@@ -42,6 +42,7 @@ def simulation_tables() -> pd.DataFrame:
     """Return every simulation table of the paper, in long format: ``reports/paper/*.csv`` as text.
 
     The column `table` has the name of the file. `sd` is empty if the paper prints none.
+    The frame is cached; copy it before a change.
     """
     parts = [_read(path).assign(table=path.stem) for path in sorted(FOLDER.glob("*.csv"))]
     return pd.concat(parts, ignore_index=True).astype({"depth": int, "sigma": float})
