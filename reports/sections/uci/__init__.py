@@ -22,12 +22,12 @@ from sdp_bench.reports.style.names import RuleTraits
 _ENSEMBLE = "ensemble:members=5"
 _LABELS = {
     "sdp": "SDP",
-    "sdp_nll": "SDP, trained by its likelihood",
+    "sdp_nll": "SDP trained by its likelihood",
     "sdp+pnn": "SDP + PNN",
     "pnn": "PNN",
     _ENSEMBLE: "five PNNs",
     "sqr_ends": "SQR",
-    "sqr": "SQR, trained at all levels",
+    "sqr": "SQR trained at all levels",
 }
 _OURS = ("sdp_nll", _ENSEMBLE, "sqr_ends", "sqr")
 """Methods with a column if they were run; all others are the paper's."""
@@ -228,7 +228,7 @@ def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> l
         widths = {rule: measured[name, rule, "mpiw"].mean() for rule in qualified}
         if widths:
             wins.setdefault(min(widths, key=lambda rule: widths[rule]), []).append(name)
-    parts = ", and ".join(
+    parts = "; ".join(
         f"those of {label(rule, traits)} on {labels.listed(names)}" for rule, names in wins.items()
     )
     among = (

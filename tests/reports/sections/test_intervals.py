@@ -96,5 +96,5 @@ def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
     published, text = table["rows"][0]["cells"][2:]
     assert (published["numbers"][0]["paper"], text["numbers"][0]["paper"]) == ("0.93 ± 0.06", "")
     alone = intervals(frame([("yacht", "sqr", "qualified", {0: 1})]), TRAITS)["tables"][1]
-    assert alone["methods"] == ("MC estimate k=10", "MC estimate k=100", "SQR, trained at all levels")
+    assert alone["methods"] == ("MC estimate k=10", "MC estimate k=100", "SQR trained at all levels")
     assert alone["rows"][0]["cells"][2]["numbers"][0]["paper"] == "0.93 ± 0.06"
