@@ -17,13 +17,12 @@ from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.gate.cases import Scope
 from sdp_bench.bench.gate.predictions import Answer
-from sdp_bench.bench.gate.sampling import Draws
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.runtime.timing import Ratio
 from sdp_ref.errors import on_one_line
 
 FORMAT = "sdp-bench gate baseline"
-VERSION = 4
+VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,12 @@ class RuleBaseline:
     """Baseline of one rule."""
 
     answers: dict[str, Answer]  # by the key of the cell or probe
-    draws: dict[str, Draws] = field(default_factory=dict)  # of a sampling rule, in each case with a law
     cpu: str = ""  # processor on which `speed` was measured
     speed: dict[str, Speed] = field(default_factory=dict)  # by the net's name; may be empty
 
     def to_json(self) -> dict[str, Any]:
         plain = {
             "predictions": {key: answer.to_json() for key, answer in self.answers.items()},
-            "draws": {key: draws.to_json() for key, draws in self.draws.items()},
             "cpu": self.cpu,
             "speed": {net: vars(speed) for net, speed in self.speed.items()},
         }
@@ -59,7 +56,6 @@ class RuleBaseline:
             raise ValueError(f"the content of rule '{name}' does not match its digest")
         return cls(
             {key: Answer.from_json(answer) for key, answer in plain["predictions"].items()},
-            {key: Draws(**draws) for key, draws in plain.get("draws", {}).items()},
             plain.get("cpu", ""),
             {net: Speed(**speed) for net, speed in plain.get("speed", {}).items()},
         )

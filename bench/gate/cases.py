@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.identity import OracleKey, SeedRoot, digest
+from sdp_bench.bench.identity import SeedRoot, digest
 from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.oracles.moments.moments import Moments
@@ -74,7 +74,7 @@ class Probe:
     name: str  # unique display name
     build: Callable[[], nn.Module]  # picklable function that returns the net in evaluation mode
     law: Law  # batch 1, with the dtype of the net
-    way: Way = Way.PREPARED  # how the rule is called for its prediction; fresh draws always use PREPARED
+    way: Way = Way.PREPARED  # how the rule is called
 
     @cached_property
     def key(self) -> str:
@@ -213,31 +213,19 @@ class Cell:
     index: int  # of the input in the group
 
     @property
-    def root(self) -> OracleKey:
-        """Key of the oracle, from which the seeds of sampling rules are derived."""
-        return self.group.subjects[self.index].key
-
-    @property
     def key(self) -> str:
-        return self.root.hex
+        return self.group.subjects[self.index].key.hex
 
     @property
     def name(self) -> str:
         """Display name: ``4-100-3 seed 0 sigma 0.1, row 42``."""
         return f"{self.group.title}, row {self.group.subjects[self.index].row}"
 
-    @property
-    def law(self) -> Law:
-        """Law of the input, batch 1, float32."""
-        return self.group.law[self.index]
-
-    def build(self) -> nn.Module:
-        """Return the net in float64, as in the experiments."""
-        return self.group.net.build().double()
-
     def fresh_moments(self, draw: int) -> Moments:
         """Return the moments of fresh samples of its oracle, seeded by `draw`."""
-        oracle = Oracle(self.group.net.build(), self.law, self.root, self.group.settings.sampling)
+        group = self.group
+        key = group.subjects[self.index].key
+        oracle = Oracle(group.net.build(), group.law[self.index], key, group.settings.sampling)
         return Moments.from_samples(oracle.redrawn(f"gate {draw}"), independent_blocks(oracle.sampler))
 
 

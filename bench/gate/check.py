@@ -14,11 +14,10 @@ from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.environment import describe, threads
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.laws import canonical_rules
-from sdp_bench.bench.gate import accuracy, sampling, speed
+from sdp_bench.bench.gate import accuracy, speed
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
-from sdp_bench.bench.gate.cases import Cell, Scope
-from sdp_bench.bench.gate.predictions import THRESHOLD, Asked, Predictions, draws_in, drift, predict
-from sdp_bench.bench.gate.sampling import Draws
+from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, Asked, drift, predict
 from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.verdict import PASSED, RANKED, STOPPING, Finding, Status, Step, Verdict, exit_code
 from sdp_bench.bench.metrics.references import Reference
@@ -155,8 +154,8 @@ def check(
     verdicts = []
     with threads(1):
         if options.accuracy:
-            predicted = _predicted(rules, scope, baseline.rules, step)
-            verdicts.append(accuracy.judge(baseline, rules, predicted, scope, draw=seed, step=step))
+            predicted = _predicted(rules, scope, step)
+            verdicts.append(accuracy.judge(baseline, predicted, scope, draw=seed, step=step))
         if options.speed:
             verdicts.append(speed.judge(baseline, rules, scope, timing or Timing(), step))
     if options.rules is None and verdicts:
@@ -186,20 +185,15 @@ def of_oracles(
 
 
 def _predicted(
-    rules: Mapping[str, Asked],
-    scope: Scope,
-    known: Mapping[str, RuleBaseline],
-    step: Step,
-    *,
-    complete: bool = False,
-) -> dict[str, Predictions]:
+    rules: Mapping[str, Asked], scope: Scope, step: Step, *, complete: bool = False
+) -> dict[str, dict[str, Answer]]:
     """Return the predictions of rules; a RunFailedError if one fails in a cell and all must be `complete`."""
     predicted = {}
     for number, (name, rule) in enumerate(rules.items()):
         step(number, len(rules), name)
-        predicted[name] = predict(rule, scope, known[name].answers if name in known else None)
+        predicted[name] = predict(rule, scope)
         for key, cell in scope.cells.items() if complete else ():
-            if error := predicted[name].answers[key].error:
+            if error := predicted[name][key].error:
                 raise RunFailedError(f"no baseline is written: rule '{name}' fails on {cell.name}: {error}")
     return predicted
 
@@ -219,10 +213,8 @@ def make(
     scope = scope or Scope.of_ci()
     rules = rules_of(scope.rules if specs is None else specs)
     with threads(1):
-        found = {
-            name: RuleBaseline(predicted.answers, _draws(name, rules[name], scope, predicted, step))
-            for name, predicted in _predicted(rules, scope, {}, step, complete=True).items()
-        }
+        predicted = _predicted(rules, scope, step, complete=True)
+        found = {name: RuleBaseline(answers) for name, answers in predicted.items()}
         if timing is not None:
             step(0, 1, "speed")
             found = speed.timed(found, rules, scope, timing)
@@ -266,22 +258,6 @@ def update(
     return list(rules)
 
 
-def _draws(name: str, rule: Asked, scope: Scope, predicted: Predictions, step: Step) -> dict[str, Draws]:
-    """Return a sampling rule's summary over many seeds in each case with a law; empty for other rules."""
-    if not predicted.samples:
-        return {}
-    cases = {key: case for key, case in scope.cases.items() if not predicted.answers[key].error}
-    drawn = draws_in(rule, [(case, sampling.fresh_seeds(name, case, 0)) for case in cases.values()])
-    found: dict[str, Draws] = {}
-    for number, ((key, case), answers) in enumerate(zip(cases.items(), drawn, strict=True)):
-        step(number, len(cases), f"{name}: {case.name}")
-        if isinstance(answers, str):
-            raise RunFailedError(f"no baseline is written: rule '{name}' fails on {case.name}: {answers}")
-        oracle = case.fresh_moments(0) if isinstance(case, Cell) else None
-        found[key] = sampling.summary_of(answers, predicted.answers[key], oracle)
-    return found
-
-
 def _retimed(
     old: Baseline, specs: Sequence[str] | None, scope: Scope, timing: Timing, step: Step
 ) -> dict[str, RuleBaseline]:
@@ -291,9 +267,9 @@ def _retimed(
     if unknown := [name for name in rules if name not in old.rules]:
         raise UserError(f"rule '{unknown[0]}' is not in the baseline; leave out --no-accuracy to add it")
     with threads(1):
-        for name, now in _predicted(rules, scope, old.rules, step, complete=True).items():
+        for name, now in _predicted(rules, scope, step, complete=True).items():
             known = old.rules[name].answers
-            moved = max(drift(answer, now.answers[key]).size for key, answer in known.items())
+            moved = max(drift(answer, now[key]).size for key, answer in known.items())
             if moved > THRESHOLD:
                 raise UserError(
                     f"the predictions of rule '{name}' have changed (drift {moved:.2g}), so the baseline "

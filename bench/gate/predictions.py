@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.errors import OutsideError, one_line, outside
 from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.experiments.predict import prepared, seeds_of, with_seed
-from sdp_bench.bench.gate.cases import Case, Probe, Scope, Way
+from sdp_bench.bench.gate.cases import Probe, Scope, Way
 from sdp_bench.bench.plugins.code import no_exit
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_ref import laws
@@ -50,7 +50,6 @@ class Answer:
     # mean, shape (m,), and covariance (m, m) or variances (m,); locations and squared scales without moments
     mean: Array = field(default_factory=lambda: np.empty(0))
     spread: Array = field(default_factory=lambda: np.empty(0))
-    seed: int | None = None  # seed of a sampling rule
     error: str = ""  # ``UnsupportedError: ...``; empty if there is a prediction
 
     def __post_init__(self) -> None:
@@ -66,7 +65,7 @@ class Answer:
             raise ValueError("a predicted variance is negative")
 
     @classmethod
-    def of(cls, law: Law, seed: int | None = None) -> Answer:
+    def of(cls, law: Law) -> Answer:
         """Return the answer of a law, batch 1; a ValueError if its parameters are not finite."""
         family = type(law).__name__
         if isinstance(law, laws.Cauchy | laws.SymmetricStable):
@@ -79,7 +78,7 @@ class Answer:
         if isinstance(law, laws.Gaussian | laws.DiagonalGaussian):
             family = _GAUSSIAN
         first = (x[0].detach().double().numpy() for x in (mean.flatten(1), spread))
-        return cls(family, next(first), next(first), seed)
+        return cls(family, next(first), next(first))
 
     @cached_property
     def variance(self) -> Array:
@@ -108,9 +107,8 @@ class Answer:
     def to_json(self) -> dict[str, Any]:
         if self.error:
             return {"error": self.error}
-        seed = {} if self.seed is None else {"seed": self.seed}
         name = "covariance" if self.spread.ndim == 2 else "variance"
-        return {"family": self.family, **seed, "mean": self.mean.tolist(), name: self.spread.tolist()}
+        return {"family": self.family, "mean": self.mean.tolist(), name: self.spread.tolist()}
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> Answer:
@@ -118,8 +116,7 @@ class Answer:
         if "error" in entry:
             return cls(error=str(entry["error"]))
         spread = entry["covariance"] if "covariance" in entry else entry["variance"]
-        seed = None if entry.get("seed") is None else int(entry["seed"])
-        return cls(str(entry["family"]), np.array(entry["mean"], float), np.array(spread, float), seed)
+        return cls(str(entry["family"]), np.array(entry["mean"], float), np.array(spread, float))
 
 
 @dataclass(frozen=True)
@@ -188,16 +185,6 @@ Asked = Propagator | Plugin
 """A rule of the gate."""
 T = TypeVar("T")
 
-_AT_ONCE = 128  # draws per call; larger batches only take more memory
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """The predictions of one rule."""
-
-    answers: dict[str, Answer]  # by the key of the cell or probe
-    samples: bool = False  # whether the rule draws samples
-
 
 def ask(rule: Asked, fn: Callable[..., T], /, *args: Any) -> T:
     """Return the plain data that a function computes of a rule and `args`, for a plug-in in another process.
@@ -216,40 +203,37 @@ def _loaded(plugin: Plugin, fn: Callable[..., T], *args: Any) -> T:
         return fn(plugin.load(), *args)
 
 
-def predict(rule: Asked, scope: Scope, known: Mapping[str, Answer] | None = None) -> Predictions:
-    """Return a rule's predictions in all cases, with the seeds of the `known` predictions if there are any.
+def predict(rule: Asked, scope: Scope) -> dict[str, Answer]:
+    """Return a rule's predictions by the key of the cell or probe.
 
     In cells the rule is called twice, and both predictions must agree up to rounding. A rule that fails has
     an error for an answer.
     """
-    seeds = {key: answer.seed for key, answer in (known or {}).items() if answer.seed is not None}
     try:
-        found = ask(rule, _predict, scope, seeds)
+        found = ask(rule, _predict, scope)
         with outside():  # a plug-in may return anything
-            return Predictions({key: found.answers[key] for key in scope.cases}, found.samples)
+            return {key: found[key] for key in scope.cases}
     except OutsideError as error:
-        return Predictions({key: Answer(error=on_one_line(str(error))) for key in scope.cases})
+        return {key: Answer(error=on_one_line(str(error))) for key in scope.cases}
 
 
-def _predict(rule: Propagator, scope: Scope, seeds: Mapping[str, int]) -> Predictions:
+def _predict(rule: Propagator, scope: Scope) -> dict[str, Answer]:
     found: dict[str, Answer] = {}
     for group in scope.groups:
         keys = [subject.key for subject in group.subjects]
-        chosen = [seeds.get(key.hex, seed) for key, seed in zip(keys, seeds_of(rule, keys), strict=False)]
+        seeds = seeds_of(rule, keys)
         law = group.law.to(dtype=torch.float64)  # as in the experiments
         try:
             with torch.no_grad():  # on nets of their own, in case that the rule changes them
-                twice = [prepared(rule, group.net.build().double(), chosen)(law) for _ in range(2)]
-            here, again = ([Answer.of(law[k], *chosen[k : k + 1]) for k in range(law.batch)] for law in twice)
+                twice = [prepared(rule, group.net.build().double(), seeds)(law) for _ in range(2)]
+            here, again = ([Answer.of(law[k]) for k in range(law.batch)] for law in twice)
         except Exception as error:  # noqa: BLE001  a rule may raise anything
             here = again = [Answer(error=one_line(error))] * len(keys)
         if not all(map(repeats, here, again)):
             hint = "" if hasattr(rule, "seed") else "; a rule that draws samples needs a field `seed`"
             here = [Answer(error=f"not deterministic: two calls predict different moments{hint}")] * len(keys)
         found |= {key.hex: answer for key, answer in zip(keys, here, strict=True)}
-    # A rule with a seed may declare that its configuration draws no samples.
-    samples = hasattr(rule, "seed") and getattr(rule, "sampling", 0) is not None
-    return Predictions(found | answers(rule, scope.probes), samples)
+    return found | answers(rule, scope.probes)
 
 
 def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
@@ -268,36 +252,4 @@ def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
                 found[probe.key] = Answer.of(law)
         except Exception as error:  # noqa: BLE001  a rule may raise anything, and that is its answer
             found[probe.key] = Answer(error=one_line(error))
-    return found
-
-
-def draws_in(rule: Asked, cases: Sequence[tuple[Case, Sequence[int]]]) -> list[list[Answer] | str]:
-    """Return the result of `draws` in each case with its seeds, or the error that the rule raises."""
-    try:
-        return ask(rule, _draws_in, cases) if cases else []
-    except OutsideError as error:
-        return [str(error)] * len(cases)
-
-
-def _draws_in(rule: Propagator, cases: Sequence[tuple[Case, Sequence[int]]]) -> list[list[Answer] | str]:
-    found: list[list[Answer] | str] = []
-    for case, seeds in cases:
-        try:
-            with outside():  # a rule may raise any error under other seeds
-                found.append(draws(rule, case, seeds))
-        except OutsideError as error:
-            found.append(str(error))
-    return found
-
-
-def draws(rule: Propagator, case: Case, seeds: Sequence[int]) -> list[Answer]:
-    """Return a sampling rule's predictions in one case, one per seed; a ValueError if one is not finite."""
-    found: list[Answer] = []
-    net = case.build()
-    law = case.law.to(dtype=next(net.parameters()).dtype)
-    for start in range(0, len(seeds), _AT_ONCE):
-        some = seeds[start : start + _AT_ONCE]
-        with torch.no_grad():
-            predicted = prepared(rule, net, some)(laws.joined([law] * len(some)))
-        found += [Answer.of(predicted[row]) for row in range(len(some))]
     return found

@@ -25,9 +25,9 @@ def table(outcome: Outcome) -> list[dict[str, str]]:
     """Return one row per rule, by `COLUMNS`.
 
     Cells and probes are those with the most severe status, of all; the change of the mean is in standard
-    deviations, and that of the covariance is relative. Both are the largest over all cells, or for a sampling
-    rule with other draws averages with standard errors. The error is the KL divergence to a fresh oracle, now
-    and before, in the cell where it is largest. The time is relative to the baseline's, on the slowest net.
+    deviations, and that of the covariance is relative. Both are the largest over all cells. The error is the
+    KL divergence to a fresh oracle, now and before, in the cell where it is largest. The time is relative to
+    the baseline's, on the slowest net.
     """
     by_kind = {verdict.kind: verdict for verdict in outcome.verdicts}
     rules = {
@@ -52,13 +52,6 @@ def _changes(findings: Sequence[Finding]) -> dict[str, str]:
         return {}
     worst = sum(f.status is cells[0].status for f in cells)
     row = {"cells": f"{worst} of {len(cells)}"}
-    numbers = next((f.numbers for f in findings if f.cell == ALL_CASES), {})
-    if "mean stderr" in numbers:
-        for name, measure in (("mean", "mean"), ("covariance", "variance"), ("error", "log error")):
-            if f"{measure} stderr" in numbers:
-                difference, stderr = numbers[f"{measure} difference"], numbers[f"{measure} stderr"]
-                row[name] = f"{difference:+.2g} ± {stderr:.1g}"
-        return row
     for name in ("mean", "covariance"):
         sizes = [f.numbers[f"{name} drift"] for f in cells if f"{name} drift" in f.numbers]
         finite = [size for size in sizes if size < math.inf]

@@ -23,7 +23,6 @@ class Status(StrEnum):
     GONE = "only in the baseline"
     FAILED = "failed"
     BETTER = "better"
-    REDRAWN = "other draws"
     NEW = "not in the baseline"
     ROUNDING = "rounding"
     UNCHANGED = "unchanged"

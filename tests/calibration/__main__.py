@@ -12,8 +12,8 @@ FILE = ROOT / "docs/error_rates.md"
 HEAD = """<!-- Written by `python -m tests.calibration`. -->
 # Error rates
 
-How often floors, intervals, verdicts and the gate are wrong, in simulations with known truth.
-[Concepts](concepts.md) and [Continuous integration](ci.md) define them. `python -m tests.calibration` writes
+How often floors, intervals and verdicts are wrong, in simulations with known truth.
+[Concepts](concepts.md) defines them. `python -m tests.calibration` writes
 this page in a few minutes; `make slow` runs the same simulations, with the same seeds, as tests.
 
 Each rate is given with its standard error. A test fails if a rate is significantly above its nominal level
@@ -21,7 +21,7 @@ Each rate is given with its standard error. A test fails if a rate is significan
 limitation. A *floor* is wrong if an exact rule exceeds the 95 % point, an *interval* if it does not contain
 the true value.
 """
-TITLES = {"floors": "Floors and intervals of metrics", "verdicts": "Verdicts on statements", "gate": "Gate"}
+TITLES = {"floors": "Floors and intervals of metrics", "verdicts": "Verdicts on statements"}
 _HEADER = "| error | condition | nominal | simulated | trials |\n| --- | --- | --- | --- | --- |\n"
 
 

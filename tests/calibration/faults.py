@@ -122,14 +122,14 @@ class Gate:
     def baseline(self):
         with threads(1):
             right = predict(Faulty(), self.scope)
-        return Baseline({}, {}, {Faulty.name: RuleBaseline(right.answers)})
+        return Baseline({}, {}, {Faulty.name: RuleBaseline(right)})
 
     def sees(self, *faults):
         """First probe that detects a rule with these faults, or "cells"; empty if none does."""
         rule = Faulty(*faults)
         with threads(1):
-            predicted = {rule.name: predict(rule, self.scope, self.baseline.rules[rule.name].answers)}
-            verdict = accuracy.judge(self.baseline, {rule.name: rule}, predicted, self.scope, draw=0)
+            predicted = {rule.name: predict(rule, self.scope)}
+            verdict = accuracy.judge(self.baseline, predicted, self.scope, draw=0)
         stopped = [f.cell for f in verdict.findings if f.stops and f.cell != ALL_CASES]
         in_probes = {probe.name for probe in self.scope.probes}
         return next((cell if cell in in_probes else CELLS for cell in stopped), "")

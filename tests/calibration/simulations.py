@@ -4,9 +4,9 @@ import zlib
 
 import numpy as np
 
-from tests.calibration import floors, gate, verdicts
+from tests.calibration import floors, verdicts
 
-SIMULATIONS = (*floors.SIMULATIONS, *verdicts.SIMULATIONS, *gate.SIMULATIONS)
+SIMULATIONS = (*floors.SIMULATIONS, *verdicts.SIMULATIONS)
 
 
 def rates_of(simulation):

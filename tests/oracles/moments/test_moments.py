@@ -6,7 +6,6 @@ import torch
 from scipy import linalg
 
 from sdp_bench import oracles
-from sdp_bench.oracles.moments.draws import moment_errors
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, unchecked
 from tests.oracles.repeated import assert_standard_errors_are_the_spread
 from tests.stand_in import StandIn
@@ -233,11 +232,3 @@ def test_spreads_that_float64_resolves_are_no_point_masses():
     assert abs(ratio.value - 2) < 4 * ratio.stderr
     (ratio,) = oracles.std_ratio(samples.astype(np.float32), twice)
     assert ratio.value == 1  # both are rounding
-
-
-def test_errors_of_draws_are_logarithms_of_their_distances():
-    moments = oracles.Moments.from_samples(draw(6, 4096), 16)
-    laws = [gaussian(MEAN + 0.1 * k, COVARIANCE * (1 + k)) for k in range(1, 4)]
-    values, noise = moment_errors(moments, laws, "kl")
-    assert values == pytest.approx([math.log(oracles.gaussian_kl(moments, law).value) for law in laws])
-    assert 0 < noise < 1
