@@ -109,7 +109,7 @@ hot-paths: $(STAMP)
 
 # The profile `fast` takes about three minutes; `make asv PROFILE=full` runs all benchmarks.
 PROFILE ?= fast
-SELECTED = $(if $(filter full,$(PROFILE)),,--quick --bench '^(ratios|accuracy|throughput)')
+SELECTED = $(if $(filter full,$(PROFILE)),,--quick --bench '^(ratios|throughput)')
 
 asv: $(STAMP)
 	$(BIN)/asv check -E existing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from sdp_bench.bench.gate.verdict import Finding, Status, Step, Verdict
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.runtime.timing import Ratio
+from sdp_bench.bench.runtime.timing import by_turns
 
 KIND = "speed"
 LIMIT = 1.25
@@ -40,36 +39,14 @@ _SIGMA = 1.0
 _REGULAR = ""  # name of the regular pass among the works
 
 Work = Callable[[], object]
-Clock = Callable[[Work], tuple[float, float]]
-
-
-def clock(work: Work) -> tuple[float, float]:
-    """Run `work` and return its time and the processor time in it (s).
-
-    The time is the processor time of the process, which other programs hardly change. Where the process gave
-    up its processor by itself (sleep, files, network, other processes), it is the elapsed time if that is
-    larger, so that waiting counts. Waiting is not detected on Windows, which does not count context switches.
-    """
-    switches, cpu, elapsed = _switches(), time.process_time(), time.perf_counter()
-    work()
-    cpu, elapsed = time.process_time() - cpu, time.perf_counter() - elapsed
-    return (max(cpu, elapsed) if _switches() > switches else cpu), cpu
-
-
-def _switches() -> int:
-    """Return the number of voluntary context switches so far."""
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_nvcsw
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Timing:
     """How times are measured."""
 
-    clock: Clock = clock
+    clock: Clock = time.process_time  # other programs hardly change the processor time
     rounds: int = 15  # rounds of the first measurement
     rounds_again: int = 45  # rounds of the two repetitions if a rule looks slower, and of a baseline
     cpu: str = field(default_factory=cpu_name)
@@ -81,12 +58,10 @@ class Ratios:
 
     rounds: tuple[float, ...]  # ratios of single rounds
     least: float  # ratio of the shortest times, which other load on the machine affects least
-    waiting: float = 0.0  # share of the rule's time without processor time
 
     @property
-    def summary(self) -> Speed:
-        found = Ratio.of(list(self.rounds), [1.0] * len(self.rounds))
-        return Speed(found.median, found.lower, found.upper, self.least)
+    def median(self) -> float:
+        return statistics.median(self.rounds)
 
     def slower(self, old: Speed) -> float:
         """Return the least slowdown since a baseline, by the median's lower bound and the shortest times."""
@@ -135,21 +110,16 @@ def _measure(rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Cl
         if len(works) == 1:
             return found
         repeats = {}
-        for name, work in works.items():
-            work()
-            seconds, _ = clock(work)
+        for name, (seconds,) in by_turns(works, 1, now=clock).items():
             short = seconds * _MOST_REPEATS <= _LEAST
             repeats[name] = _MOST_REPEATS if short else max(1, round(_LEAST / seconds))
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
-        for _ in range(rounds):
-            for name, work in works.items():
-                taken[name].append(clock(functools.partial(_repeat, work, repeats[name])))
-    per_pass = {name: [time / repeats[name] for time, _ in taken[name]] for name in works}
+        repeated = {name: functools.partial(_repeat, work, repeats[name]) for name, work in works.items()}
+        times = by_turns(repeated, rounds, warmup=0, now=clock)
+    per_pass = {name: [taken / repeats[name] for taken in times[name]] for name in works}
     regular = per_pass.pop(_REGULAR)
-    for name, times in per_pass.items():
-        waiting = 1 - sum(cpu for _, cpu in taken[name]) / sum(time for time, _ in taken[name])
-        ratios = tuple(a / b for a, b in zip(times, regular, strict=True))
-        found[name] = Ratios(ratios, min(times) / min(regular), waiting)
+    for name, own in per_pass.items():
+        ratios = tuple(a / b for a, b in zip(own, regular, strict=True))
+        found[name] = Ratios(ratios, min(own) / min(regular))
     return found
 
 
@@ -175,7 +145,7 @@ def timed(
         for name, ratios in times(rules, group, timing.rounds_again, timing.clock).items():
             if isinstance(ratios, str):
                 raise RunFailedError(f"no baseline is written: rule '{name}' on {net}: {ratios}")
-            found[name][net] = ratios.summary
+            found[name][net] = Speed(ratios.median, ratios.least)
     return {name: replace(rule, cpu=timing.cpu, speed=found[name]) for name, rule in known.items()}
 
 
@@ -231,7 +201,7 @@ def _on_net(
 
 
 def _finding(rule: str, net: str, old: Speed, ratios: Ratios, *, slower: bool) -> Finding:
-    median, bound = statistics.median(ratios.rounds), ratios.slower(old)
+    median, bound = ratios.median, ratios.slower(old)
     change = median / old.median
     status = Status.WORSE if slower else Status.UNCHANGED
     if not slower and max(change, ratios.least / old.least) * LIMIT < 1:
@@ -239,7 +209,4 @@ def _finding(rule: str, net: str, old: Speed, ratios: Ratios, *, slower: bool) -
     text = f"{change:.2f} times the baseline's ratio, at least {bound:.2f} "
     text += f"({median:.3g} regular passes, before {old.median:.3g})"
     numbers = {"ratio": median, "baseline ratio": old.median, "change": change, "at least": bound}
-    if ratios.waiting > 0.1:
-        text += f"; {ratios.waiting:.0%} of the time is waiting, not computing"
-        numbers["waiting"] = ratios.waiting
     return Finding(rule, net, status, text, numbers)

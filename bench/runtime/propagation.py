@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import torch
 
-from . import shown, workloads
+from . import shown
 from .timing import REGULAR, clock
 from .workloads import RULES, Workload
 
@@ -159,22 +159,3 @@ if torch.cuda.is_available():  # without a GPU asv would list each of their rows
         """A training step, measured on the device."""
 
         phase = "training_step"
-
-    class Clocks:
-        """Clock rates of the GPU during propagation; times are not comparable if it is throttled."""
-
-        def setup(self) -> None:
-            """Run some work first, since the clock rises under load."""
-            workloads.clocks()
-            work = Workload.of("cnn3", 128, _Works.accelerator).forward("sdp")
-            for _ in range(20):
-                work()
-
-        @shown("clock of the GPU", "share of its highest clock")
-        def track_share_of_highest_clock(self) -> float:
-            return workloads.clocks()[0]
-
-        @shown("throttled clock of the GPU", "1 if throttled")
-        def track_throttled(self) -> int:
-            """Return 1 if power, heat or a setting limits the clock."""
-            return int(workloads.clocks()[1])

@@ -1,11 +1,10 @@
-"""Nets and inputs to time propagation with, and clocks for a CPU or GPU."""
+"""Nets and inputs to time propagation with."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import itertools
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,41 +16,13 @@ import sdp_ref as sr
 
 from .timing import REGULAR, Mlp, sized
 
-_IDLE = 0x1
-"""The NVML reason for a lower clock that means that the GPU is idle."""
-
-
-def clocks() -> tuple[float, bool]:
-    """Return the share of its highest clock at which the first GPU runs, and whether something limits it.
-
-    Power, heat or a setting may. NotImplementedError, which asv skips, is raised without ``nvidia-smi`` or a
-    GPU.
-    """
-    try:
-        clock, highest, reasons = _asked("clocks.sm,clocks.max.sm,clocks_throttle_reasons.active")
-        return float(clock) / float(highest), bool(int(reasons, 16) & ~_IDLE)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise NotImplementedError(f"nvidia-smi does not say how the GPU is clocked: {error}") from None
-
-
-def _asked(query: str) -> list[str]:
-    command = ["nvidia-smi", "--id=0", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
-    said = subprocess.run(  # noqa: S603  words of this module alone
-        command, capture_output=True, text=True, check=True, timeout=30
-    )
-    return said.stdout.strip().split(",")
-
 
 def described() -> str:
     """Return the GPU and the versions that affect its speed, for ``asv machine``, or "no GPU"."""
     if not torch.cuda.is_available():
         return "no GPU"
-    try:
-        (driver,) = _asked("driver_version")
-    except (OSError, subprocess.SubprocessError, ValueError):
-        driver = "unknown"
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
-    return f"{torch.cuda.get_device_name(0)}, driver {driver}, {versions}"
+    return f"{torch.cuda.get_device_name(0)}, {versions}"
 
 
 if __name__ == "__main__":

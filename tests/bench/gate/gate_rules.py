@@ -59,11 +59,8 @@ class Operations(TorchDispatchMode):
         self.count += 1
         return func(*args, **(kwargs or {}))
 
-    def __call__(self, work):
-        before = self.count
-        work()
-        seconds = (self.count - before) * 1e-3
-        return seconds, seconds
+    def __call__(self):
+        return self.count * 1e-3
 
     def __reduce__(self):
         return _counting, ()

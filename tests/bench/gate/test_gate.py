@@ -192,7 +192,7 @@ def test_the_lower_bound_of_a_median_covers():
 
 def timed(known):
     """A baseline with times, as if they had been taken."""
-    rule = replace(known.rules["mine"], speed={NET: Speed(20.0, 19.0, 21.0, 20.0)})
+    rule = replace(known.rules["mine"], speed={NET: Speed(20.0, 20.0)})
     return replace(known, rules={"mine": rule})
 
 
