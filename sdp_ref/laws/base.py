@@ -119,7 +119,8 @@ class Law:
 
         They document the origin of the law. They are not a field, and no computation depends on them.
         """
-        parts = (getattr(self, field.name) for field in fields(self))
+        names: Any = self.__match_args__  # the field names; `fields` is slower
+        parts = (getattr(self, name) for name in names)
         inner = (part.notes for part in parts if isinstance(part, Law))
         own: tuple[str, ...] = self.__dict__.get(_NOTES, ())
         return tuple(dict.fromkeys(note for notes in (own, *inner) for note in notes))

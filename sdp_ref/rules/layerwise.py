@@ -149,14 +149,18 @@ class LayerwiseRule(Rule):
         def propagate(x: Law) -> Law:
             values = {0: self.start(x)}
             notes: list[str] = []  # torch.compile cannot trace list[str]()
-            for number, (step, operation, unneeded) in enumerate(
-                zip(steps, operations, done, strict=True), start=1
-            ):
-                with self.taking(step.path, number):
+            number = 0
+            try:
+                for number, (step, operation, unneeded) in enumerate(
+                    zip(steps, operations, done, strict=True), start=1
+                ):
                     values[number] = operation(*(values[i] for i in step.inputs))
-                notes += values[number].notes
-                for i in unneeded:
-                    del values[i]
+                    notes += values[number].notes
+                    for i in unneeded:
+                        del values[i]
+            except (NoFormulaError, UnsupportedError):
+                with self.taking(steps[number - 1].path, number):
+                    raise
             return noted(self.finish(values[len(steps)], x), notes)
 
         return propagate
