@@ -261,13 +261,14 @@ class Store(Queries, AbstractContextManager["Store"]):
         """
         here = self.tables()
         try:
-            new, replaced = tables.new_rows(here, others, keep=keep)
+            new, replaced, ended = tables.new_rows(here, others, keep=keep)
         except ValueError as error:
             raise UserError(str(error)) from error
         nets = others["nets"].loc[others["nets"]["weights"].notna(), ["weights", "digest"]]
         touched: dict[str, set[str | int] | None] = {
-            name: set(new[name][schema.KEYS[name][0]].tolist()) for name in ("runs", "members", "records")
+            name: set(new[name][schema.KEYS[name][0]].tolist()) for name in ("members", "records")
         }
+        touched["runs"] = {*new["runs"]["id"].tolist(), *ended["id"].tolist()}
         touched |= dict.fromkeys(("units", "rules", "nets", "failures"))
         with self._transaction(touched) as db:
             db.executemany("DELETE FROM records WHERE unit = ? AND rule = ? AND metric = ?", replaced)
@@ -275,6 +276,10 @@ class Store(Queries, AbstractContextManager["Store"]):
                 db.executemany(schema.insertion(name), tables.to_rows(new[name]))
             db.executemany(
                 "UPDATE nets SET weights = COALESCE(weights, ?) WHERE digest = ?", tables.to_rows(nets)
+            )
+            db.executemany(
+                "UPDATE runs SET finished = ?, seconds = ? WHERE id = ?",
+                tables.to_rows(ended[["finished", "seconds", "id"]]),
             )
             db.execute(
                 "DELETE FROM failures WHERE (unit, rule, metric) IN (SELECT unit, rule, metric FROM records)"

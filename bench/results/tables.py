@@ -215,8 +215,12 @@ Cells = set[tuple[str, str, str]]
 _CELL = ["unit", "rule", "metric"]
 
 
-def new_rows(here: Tables, others: Tables, *, keep: bool) -> tuple[dict[str, pd.DataFrame], Cells]:
-    """Return the rows of other tables that are not here, and the cells here that they replace.
+def new_rows(
+    here: Tables, others: Tables, *, keep: bool
+) -> tuple[dict[str, pd.DataFrame], Cells, pd.DataFrame]:
+    """Return the rows of other tables that are not here, the cells here that they replace, and ended runs.
+
+    The last are rows of runs here that were unfinished, in the tables of the schema, with their ends.
 
     A cell is a unit, rule and metric. If a cell has different versions in the two, the newer one counts; with
     `keep`, cells of the same versions are left out. Runs that are not here are numbered after those here.
@@ -252,13 +256,15 @@ def new_rows(here: Tables, others: Tables, *, keep: bool) -> tuple[dict[str, pd.
             hint = " (`sdp-bench import --keep` keeps those here)" if name == "records" and not keep else ""
             raise ValueError(f"{wrong.sum()} {what} differ from those here{hint}: {'; '.join(named)}{more}")
         new[name] = rows.drop(index=rows.index[theirs]).reset_index(drop=True)
-    return new, replaced
+    unfinished = here["runs"]["id"][here["runs"]["finished"].isna()]
+    runs = others["runs"].assign(id=others["runs"]["id"].map(moved))
+    return new, replaced, runs[runs["id"].isin(unfinished) & runs["finished"].notna()]
 
 
 def _runs(tables: Tables) -> Iterator[tuple[int, tuple[object, ...]]]:
-    """Yield the number of each run, and what identifies it: its description and units."""
+    """Yield the number of each run, and what identifies it, finished or not: its description and units."""
     units = tables["members"].groupby("run")["unit"].agg(frozenset)
-    runs = tables["runs"].astype(object)
+    runs = tables["runs"].drop(columns=["finished", "seconds"]).astype(object)
     for number, *described in runs.where(runs.notna(), None).itertuples(index=False, name=None):
         yield number, (*described, units.get(number))
 

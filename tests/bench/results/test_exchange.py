@@ -122,7 +122,7 @@ def test_a_run_that_was_cut_off_before_it_measured_anything_is_not_exported(whol
             pd.testing.assert_frame_equal(kept[name], table)
 
 
-def test_a_run_that_was_cut_off_later_is_exported(file, tmp_path):
+def test_a_run_that_was_cut_off_later_is_exported_and_ends_with_a_later_export(file, tmp_path):
     with Store(file, writing=True) as store:
         plan = make_plan(TINY.but(nets=3))
         number, group = conftest.begin(store, plan), plan.groups[-1]
@@ -135,6 +135,13 @@ def test_a_run_that_was_cut_off_later_is_exported(file, tmp_path):
         assert {name: len(table) for name, table in store.tables().items()} == {
             name: len(table) for name, table in before.items()
         }
+        with Store(file, writing=True) as original:
+            original.finish_run(number, 7.0)
+            exchange.export(original, tmp_path / "out")
+            ended = original.table("runs")
+        assert store.add(exchange.Export(tmp_path / "out").tables()) == 0
+        pd.testing.assert_frame_equal(store.table("runs"), ended)
+        store.verify()
 
 
 TEXTS = ("a\rb", "c\nd", 'e,"f"\r\n\u2028 \x85 \x1c', "ü 𝄞")
