@@ -59,7 +59,7 @@ def check(
     time_limit: float,
     memory_limit: float | None,
 ) -> None:
-    """Compare rules with a baseline; fail if they have changed, are less accurate or slower.
+    """Compare rules with a baseline; fail if their predictions have changed or they are slower.
 
     An oracle that differs from its recorded manifest also fails the check. Your rule runs in a separate
     process. Output files of an earlier check are removed first.
