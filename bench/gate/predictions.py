@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -183,24 +183,6 @@ def common_factor(olds: Sequence[Array], news: Sequence[Array]) -> float | None:
 
 Asked = Propagator | Plugin
 """A rule of the gate."""
-T = TypeVar("T")
-
-
-def ask(rule: Asked, fn: Callable[..., T], /, *args: Any) -> T:
-    """Return the plain data that a function computes of a rule and `args`, for a plug-in in another process.
-
-    An OutsideError is raised if a plug-in fails, ends the process or takes too long.
-    """
-    if not isinstance(rule, Plugin):
-        return fn(rule, *args)
-    with outside():
-        answer: T = apart(_loaded, rule, fn, *args, address=rule.address)
-    return answer
-
-
-def _loaded(plugin: Plugin, fn: Callable[..., T], *args: Any) -> T:
-    with outside():
-        return fn(plugin.load(), *args)
 
 
 def predict(rule: Asked, scope: Scope) -> dict[str, Answer]:
@@ -209,15 +191,18 @@ def predict(rule: Asked, scope: Scope) -> dict[str, Answer]:
     In cells the rule is called twice, and both predictions must agree up to rounding. A rule that fails has
     an error for an answer.
     """
+    if not isinstance(rule, Plugin):
+        return _predict(rule, scope)
     try:
-        found = ask(rule, _predict, scope)
-        with outside():  # a plug-in may return anything
+        with outside():  # a plug-in may raise or return anything
+            found = apart(_predict, rule, scope, address=rule.address)
             return {key: found[key] for key in scope.cases}
     except OutsideError as error:
         return {key: Answer(error=on_one_line(str(error))) for key in scope.cases}
 
 
-def _predict(rule: Propagator, scope: Scope) -> dict[str, Answer]:
+def _predict(asked: Asked, scope: Scope) -> dict[str, Answer]:
+    rule = asked.load() if isinstance(asked, Plugin) else asked
     found: dict[str, Answer] = {}
     for group in scope.groups:
         keys = [subject.key for subject in group.subjects]
