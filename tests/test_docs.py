@@ -45,8 +45,6 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 @dataclass(frozen=True)
 class Example:
-    """A block of code with what it prints, if the page says."""
-
     code: str
     line: int
     output: str | None
@@ -280,8 +278,6 @@ def test_the_citation_file_is_that_of_this_version():
 
 
 class Assets(HTMLParser):
-    """Addresses that a page loads by itself, and the anchors it has."""
-
     def __init__(self):
         super().__init__()
         self.loaded, self.ids = [], set()

@@ -81,7 +81,6 @@ def change(path, statement, values=()):
 
 
 def begin(store, plan):
-    """Register a run as the command does."""
     nets = {group.net.digest: stored(group.net) for group in plan.groups if hasattr(group, "net")}
     request = RunDescription(
         command="sdp-bench run",
@@ -113,6 +112,5 @@ def run_all(path, plan, groups=None, executor=None):
 
 
 def frame_of(path):
-    """Measurements of the newest run of a results file."""
     with Store(path) as store:
         return store.frame(store.run()).assign(key=keys)

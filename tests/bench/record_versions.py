@@ -179,7 +179,6 @@ def _of_metric(name):
 
 
 def version_of(name):
-    """Version of the oracle, a rule or a metric today, as text."""
     kind, _, spec = name.partition(" ")
     if kind == "oracle":
         return str(oracle.ORACLE_VERSION)
@@ -187,12 +186,10 @@ def version_of(name):
 
 
 def today(names=NAMES):
-    """Versions and numbers of today."""
     return {name: {"version": version_of(name), "numbers": numbers_of(name)} for name in names}
 
 
 def recorded():
-    """Versions and numbers that are committed."""
     return json.loads(FILE.read_text()) if FILE.exists() else {}
 
 

@@ -55,7 +55,6 @@ def window(browser):
 
 @pytest.fixture(scope="session")
 def plain_window(browser):
-    """One that runs no JavaScript."""
     return Window(browser, java_script_enabled=False)
 
 
@@ -68,7 +67,6 @@ def _report(folder, **measured):
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory):
-    """A small report on one page."""
     measured = {"depths": (1,), "rules": made_up.FEW, "suites": ("iris-tv",)}
     return _report(tmp_path_factory.mktemp("small"), **measured)
 

@@ -175,7 +175,6 @@ NO_FAILURES = FAILURES.iloc[:0]
 
 
 def meta(data=None):
-    """What a run says of itself."""
     columns = ["network", "activation", "depth", "seed", "net", "accuracy"]
     nets = []
     if data is not None and not data.empty:
@@ -219,7 +218,6 @@ def quick_topics():
 
 
 def description(experiments=None, **more):
-    """What is stored of a run."""
     plain = {"command": "sdp-bench run", "preset": "quick", "left_out": (), "environment": {}}
     return RunDescription(settings=Settings().as_dict(), experiments=experiments or {}, **plain | more)
 
@@ -228,7 +226,6 @@ SECTIONS = [OneReLU(little_on_one_relu) if section.name == "relu" else section f
 
 
 def some(*names):
-    """Sections by name, where the content of the others does not matter."""
     return [section for section in SECTIONS if section.name in names]
 
 
@@ -236,7 +233,6 @@ PLAIN = some("settings", "tables")
 
 
 def results(data, failures=NO_FAILURES, **more):
-    """Results with what a run says of itself."""
     return Results(data, meta(data), failures, **more)
 
 
@@ -252,10 +248,8 @@ def rendered(section, /, **context):
 
 
 def titles(figure):
-    """Titles of a figure's panels."""
     return [axes.get_title(loc="left") for axes in figure.drawing.axes]
 
 
 def written(axes):
-    """Texts in a panel, such as the numbers of a heat map."""
     return [text.get_text() for text in axes.texts]

@@ -44,7 +44,6 @@ def environments(text):
 
 
 def rows_of(text):
-    """Cells of the lines of a table."""
     body = re.search(r"\\begin\{tabular\}\{l(r+)\}\n(.*)\\end\{tabular\}", text, re.DOTALL)
     lines = [line.removesuffix(r" \\") for line in body[2].splitlines() if line.endswith(r"\\")]
     return len(body[1]) + 1, [line.split(" & ") for line in lines if "multicolumn" not in line]

@@ -291,7 +291,6 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
 
 
 def intervals(values):
-    """Measurements of methods on data sets, which have no oracle and no noise."""
     frame = test_intervals.frame(values)
     return frame.reindex(columns=[*COLUMNS, "dataset", "recipe"])
 

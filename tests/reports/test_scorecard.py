@@ -233,7 +233,6 @@ def answer_of(data, use, sigma=1.0):
 
 
 def with_distances(inputs, seconds, **distances):
-    """Made-up measurements of some rules, with these total variations and times."""
     data = own_net(inputs)
     data = data[data.rule.isin(distances)]
     # Equal differences at all inputs would be judged by their signs alone.

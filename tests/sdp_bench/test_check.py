@@ -19,14 +19,12 @@ def small(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path):
-    """Run the command on a baseline in a separate folder."""
     words = ("check", "--baseline", tmp_path / "ci.json", "--no-oracles")
     return lambda *arguments: called([*words, *arguments], seconds=600)
 
 
 @pytest.fixture
 def files(tmp_path):
-    """Files that the command writes, by their kinds."""
     return {kind: tmp_path / "out" / kind for kind in ("json", "junit", "markdown")}
 
 

@@ -37,7 +37,6 @@ TINY = tiny()
 
 
 def command(*words, cwd):
-    """Run the command in a folder: its exit code and what it printed."""
     with contextlib.chdir(cwd):
         return subprocess.CompletedProcess(words, *called(words, seconds=600))
 

@@ -9,14 +9,12 @@ from tests.attacks.calls import called
 
 
 def call(*arguments):
-    """Run the command in this process: exit code and output."""
     code, out, err = called(["oracles", *arguments], seconds=600)
     return code, out + err
 
 
 @pytest.fixture
 def few(monkeypatch):
-    """The first two of the CI cells, as if there were no others."""
     sources = ci_oracles()[:2]
     monkeypatch.setattr(manifests, "ci_oracles", lambda: sources)
     return sources

@@ -58,7 +58,6 @@ net = Net(6)
 
 
 def cell(source, space=None):
-    """Namespace of a notebook after a cell."""
     space = {"__name__": "__main__"} if space is None else space
     with torch.random.fork_rng(devices=[]):
         run_cell(source, space)
@@ -71,7 +70,6 @@ X = torch.tensor([[0.5, -1.0, 2.0, 0.1]])
 
 @pytest.fixture(scope="module")
 def found():
-    """A rule and a net of cells."""
     space = cell(NET, cell(RULE))
     return sdp_bench.validate(
         space["Wide"], net=space["net"], inputs=X, noise=0.1, beside=["sdp", sr.rule("unscented")], **TINY

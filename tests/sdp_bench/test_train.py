@@ -9,7 +9,6 @@ from tests.bench.nets.test_image_training import DATA, TEST
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Run the command on a made-up MNIST: returns exit code, output and errors."""
     sets = {"train": DATA, "test": dataclasses.replace(TEST, split="test")}
     load = ImageClassification.load
 

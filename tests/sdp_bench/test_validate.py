@@ -93,7 +93,6 @@ class Quantiles(Base):
 
 
 def tiny(depth, rules):
-    """The options of a run of seconds."""
     return (
         *("--preset", "smoke", "--depth", depth, "--sigma", "1", "--samples", "20000", "--jobs", "1"),
         *("--w1-points", "100", "--rules", rules, "--database", "v.sqlite", "--output", "card"),
@@ -105,7 +104,6 @@ TINY = tiny(1, "sdp,monte_carlo:samples=10,monte_carlo:samples=100")
 
 @pytest.fixture
 def call(monkeypatch, tmp_path):
-    """Run the command in this process; returns its exit code and what it printed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "theirs.py").write_text(RULES)
     return lambda *words: called(["validate", *words], seconds=600)

@@ -243,7 +243,6 @@ def uci(widths, coverage, component=""):
 
 
 def of_frame(name, frame):
-    """Evidence with measurements of one experiment."""
     own = evidence(made_up.frame(depths=(1,), nets=1, inputs=1))
     own._made[name] = frame
     return own

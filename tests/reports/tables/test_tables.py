@@ -47,7 +47,6 @@ def page_of(frame):
 
 
 def by_net(*values):
-    """The same value for both inputs of each net."""
     return [value for value in values for _ in range(2)]
 
 
@@ -234,7 +233,6 @@ def cauchy(metric, sigma=0.1, values=RULES, **companion):
 
 
 def by_output(metric, steps, values=RULES):
-    """The same by output, each a step on from the values given."""
     parts = [
         cauchy(
             metric, values={rule: [v + step for v in each] for rule, each in values.items()}, component=str(j)

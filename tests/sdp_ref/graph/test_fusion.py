@@ -17,8 +17,6 @@ RULES = ("moment_matching", "marginal_moment_matching", "dvia", "marginal_sdp")
 
 
 class Halves(nn.Module):
-    """Branches of a module's own, one of them in place."""
-
     def __init__(self):
         super().__init__()
         self.act = nn.SiLU()

@@ -57,8 +57,6 @@ def test_steps_share_the_parameters_and_name_their_place():
 
 
 class Constants(nn.Module):
-    """Parameters, buffers, numbers and what is computed from them."""
-
     def __init__(self):
         super().__init__()
         self.log_gain = nn.Parameter(torch.tensor([0.1, -0.2, 0.3, 0.4]))
@@ -72,8 +70,6 @@ class Constants(nn.Module):
 
 
 class Sizes(nn.Module):
-    """A forward pass that reads shapes."""
-
     def forward(self, x):
         b, c, h, w = x.shape
         x = x.reshape(-1, c, h * w)
@@ -83,8 +79,6 @@ class Sizes(nn.Module):
 
 
 class Images(nn.Module):
-    """Functional forms on images."""
-
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(4, 1, 3, 3, generator=torch.Generator().manual_seed(1)))
@@ -228,7 +222,6 @@ def test_what_is_not_understood_is_named(net, words):
 
 
 def counting():
-    """A net that does something else each time."""
     times = itertools.count(1)
     return lambda x: x * (1.5 * next(times))
 
@@ -353,8 +346,6 @@ def test_parts_that_are_folded_into_the_batch_are_parts_of_an_event():
 
 
 class Parts(nn.Module):
-    """An op on the halves of an image."""
-
     def __init__(self, op):
         super().__init__()
         self.op = op

@@ -11,8 +11,6 @@ SMOOTH = (nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus)
 
 
 class Pixels(nn.Module):
-    """An image through convolution, an op in place, pooling, normalisation and softmax."""
-
     def __init__(self):
         super().__init__()
         self.convolution, self.norm, self.last = (

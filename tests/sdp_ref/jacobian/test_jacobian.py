@@ -41,8 +41,6 @@ class Residual(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Shares its layers over steps, and takes a number of them that depends on the values."""
-
     def __init__(self):
         super().__init__()
         self.layer, self.tail = nn.Linear(4, 4), nn.Linear(4, 2)

@@ -33,8 +33,6 @@ def empirical():
 
 
 class Sampled:
-    """Someone's own law."""
-
     mean, variance = MEAN, SCALE.square()
 
     def sample(self, samples, generator):

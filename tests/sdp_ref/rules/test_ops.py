@@ -404,8 +404,6 @@ def test_sums_of_values_of_several_shapes_are_broadcast(rule):
 
 
 class Softsign(nn.Module):
-    """An op of nobody's, with a parameter."""
-
     def __init__(self):
         super().__init__()
         self.gain = nn.Parameter(torch.tensor([0.5, 1.5, -2.0]))
@@ -415,8 +413,6 @@ class Softsign(nn.Module):
 
 
 class Doubled(torch.autograd.Function):
-    """Has no forward derivative."""
-
     @staticmethod
     def forward(ctx, x):
         return 2 * x

@@ -13,7 +13,6 @@ SEEDS = 400
 
 
 def quadratic(inputs, outputs, dtype=torch.float64):
-    """A net of quadratic functions, whose Hessians are not symmetric as they are written."""
     generator = torch.Generator().manual_seed(2)
     forms = torch.randn(outputs, inputs, inputs, generator=generator, dtype=torch.float64).to(dtype)
     slopes = torch.randn(outputs, inputs, generator=generator, dtype=torch.float64).to(dtype)
