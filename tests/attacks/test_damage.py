@@ -120,29 +120,27 @@ def test_check_says_what_it_looked_at_and_what_is_damaged(content, tmp_path):
     path = tmp_path / "r.sqlite"
     path.write_bytes(content)
     done = command("results", "check", "r.sqlite", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.code, done.err) == (0, "")
     with sqlite3.connect(path) as db:
         (count,) = db.execute("SELECT COUNT(*) FROM records").fetchone()
     db.close()
-    assert done.stdout.startswith("r.sqlite is as it was written: 2 nets, ")
-    assert f"{count} records" in done.stdout
+    assert done.out.startswith("r.sqlite is as it was written: 2 nets, ")
+    assert f"{count} records" in done.out
     with sqlite3.connect(path) as db:
         (unit,) = db.execute("SELECT unit FROM records WHERE metric = 'tv_class'").fetchone()
         db.execute("UPDATE records SET value = value + 1e-9 WHERE unit = ? AND metric = 'tv_class'", (unit,))
     db.close()
     for words in (("results", "check", "r.sqlite"), ("diff", "r.sqlite", "r.sqlite")):
         done = command(*words, cwd=tmp_path)
-        assert done.returncode == 3
-        assert (
-            done.stderr == f"Error: r.sqlite is damaged: the records of '{unit}' are not what was written\n"
-        )
+        assert done.code == 3
+        assert done.err == f"Error: r.sqlite is damaged: the records of '{unit}' are not what was written\n"
 
 
 @pytest.fixture(scope="module")
 def export(content, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     (folder / "r.sqlite").write_bytes(content)
-    assert command("export", "--database", "r.sqlite", "-o", "out", cwd=folder).returncode == 0
+    assert command("export", "--database", "r.sqlite", "-o", "out", cwd=folder).code == 0
     return folder / "out"
 
 
@@ -220,8 +218,8 @@ def test_damaged_exports_are_refused_whole(content, export, tmp_path, step):
         DAMAGE[case](folder)
         for database in (new, "r.sqlite"):
             end = command("import", str(folder), "--database", str(database), cwd=tmp_path)
-            assert end.returncode == 2, (case, end.stderr)
-            assert (end.stderr.count("\n"), end.stderr[:7]) == (1, "Error: "), (case, end.stderr)
+            assert end.code == 2, (case, end.err)
+            assert (end.err.count("\n"), end.err[:7]) == (1, "Error: "), (case, end.err)
         assert not new.exists(), case
         assert (tmp_path / "r.sqlite").read_bytes() == content, case
 
