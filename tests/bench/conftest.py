@@ -30,6 +30,8 @@ TINY = Settings().but(
     samples=2048,
     pilot_samples=1024,
     cells=16,
+    bins=3,
+    difference_bins=8,
     w1_points=100,
     sigmas=(1e-3, 10.0),
     rules=("sdp", "monte_carlo:samples=10", "marginal_moment_matching"),

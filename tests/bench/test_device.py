@@ -37,6 +37,7 @@ SMALL = Settings().but(
     w1_points=100,
     certified_points=100,
     cells=64,
+    bins=4,
     sigmas=(0.3,),
     training={"epochs": 50},
 )

@@ -60,7 +60,6 @@ def test_a_density_that_is_none_is_caught():
     assert sr.check_rule(MixedDensity(), only=["law"])["law"].status == "failed"
 
 
-BASIC = ("affine", "zero-variance", "scale", "dtype", "symmetry", "gradients", "inputs-kept", "net-kept")
 SPECS = (
     *sr.rules(),
     *("dvia:means=regular", "dvia:means=regular_covariance", "marginal_moment_matching:precision=1e-5"),
@@ -81,19 +80,6 @@ KNOWN = {
     "cubature:degree=5": {"positive-semidefinite"},
     "cubature:degree=5,scheme=sparse": {"positive-semidefinite"},
 }
-
-
-@pytest.mark.parametrize(
-    ("rule", "checks"),
-    [
-        ("sdp", BASIC),
-        ("moment_matching", ("zero-variance", "scale", "symmetry")),
-        ("monte_carlo", ("dtype", "batch", "determinism", "global-rng")),
-    ],
-)
-def test_rules_of_the_paper_pass_basic_checks(rule, checks):
-    report = sr.check_rule(rule, only=checks)
-    assert report.passed, str(report)
 
 
 @pytest.mark.slow
@@ -369,9 +355,6 @@ def test_a_notebook_shows_errors_and_tolerances_of_checks():
     assert f"{report['affine'].numbers['tolerance']:.3g}" in html
 
 
-ROOT_EXAMPLE = "docs/examples/second_order.py"
-
-
 class OfSdp:
     name = "of-sdp"
 
@@ -413,26 +396,6 @@ def test_a_rejected_case_is_reported_with_its_reason():
     detail = sr.check_rule(Gated(), only="affine")["affine"].detail
     for module in ("Flatten", "Conv2d", "Sequential", "Residual", "BatchNorm1d", "Conv1d", "PixelShuffle"):
         assert f"does not support {module}" in detail
-
-
-def second_order_rule(source):
-    names = {"__name__": "second_order_example"}
-    exec(source, names)
-    return names["SecondOrder"]()
-
-
-@pytest.fixture
-def source(request):
-    return (request.config.rootpath / ROOT_EXAMPLE).read_text(encoding="utf-8")
-
-
-def test_the_tutorials_rule_is_told_from_one_without_its_halves(source):
-    assert sr.check_rule(second_order_rule(source), only="second-order").passed
-    assert source.count(".sum(2) / 2") == source.count("curved, curved) / 2") == 1
-    wrong = source.replace(".sum(2) / 2", ".sum(2)").replace("curved, curved) / 2", "curved, curved)")
-    found = sr.check_rule(second_order_rule(wrong), only="second-order")["second-order"]
-    assert found.status == "failed"
-    assert found.numbers["got"] == pytest.approx(2 * found.numbers["expected"], rel=1e-3)
 
 
 @pytest.mark.parametrize(

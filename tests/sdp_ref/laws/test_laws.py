@@ -1,21 +1,12 @@
 import mpmath
 import pytest
 import torch
-from torch.distributions import (
-    Categorical,
-    Independent,
-    Laplace,
-    LowRankMultivariateNormal,
-    MixtureSameFamily,
-    MultivariateNormal,
-    Normal,
-    StudentT,
-    Uniform,
-)
+from torch import distributions as td
 
 import sdp_ref as sr
 from sdp_bench import oracles
 from sdp_ref.laws import unchecked
+from tests.sdp_ref.common import draw
 
 
 def test_parts_of_a_gaussian():
@@ -84,8 +75,7 @@ def test_bad_laws_are_refused_in_one_line(make, message):
 
 
 def test_rounding_of_float32_products_is_not_taken_for_asymmetry_or_indefiniteness():
-    generator = torch.Generator().manual_seed(0)
-    factor = torch.randn(64, 300, 5, generator=generator)
+    factor = draw(64, 300, 5, dtype=torch.float32)
     sr.Gaussian(torch.zeros(64, 300), factor @ factor.mT)
 
 
@@ -123,9 +113,9 @@ def test_components_without_weight_do_not_count(far):
 
 
 def test_weights_of_another_precision_are_converted():
-    weights = Categorical(torch.tensor([[0.25, 0.75]], dtype=torch.float64))
-    given = MixtureSameFamily(
-        weights, Independent(Normal(torch.tensor([[[0.0], [4.0]]]), torch.ones(1, 2, 1)), 1)
+    weights = td.Categorical(torch.tensor([[0.25, 0.75]], dtype=torch.float64))
+    given = td.MixtureSameFamily(
+        weights, td.Independent(td.Normal(torch.tensor([[[0.0], [4.0]]]), torch.ones(1, 2, 1)), 1)
     )
     law = sr.law_of(given)
     assert law.weights.dtype == torch.float32
@@ -169,9 +159,7 @@ def test_draws_keep_the_relations_between_components(scales, rank, dtype):
 
 def test_thin_directions_that_can_be_stored_are_kept():
     for dtype, thin in ((torch.float32, 3e-3), (torch.float64, 1e-6)):
-        turn = torch.linalg.qr(
-            torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        )[0]
+        turn = torch.linalg.qr(draw(3, 3, seed=1))[0]
         covariance = ((turn * torch.tensor([1.0, 0.1, thin]) ** 2) @ turn.mT)[None].to(dtype)
         factor = sr.Gaussian(torch.zeros(1, 3, dtype=dtype), covariance).factor()[0]
         assert torch.linalg.svdvals(factor)[-1].item() == pytest.approx(thin, rel=1e-2)
@@ -234,18 +222,18 @@ def test_survival_of_gaussian_laws_is_right_however_far(steps):
 def test_variances_that_float32_cannot_store_are_refused(scale):
     mean, deviation = torch.zeros(2, 3), torch.full((2, 3), scale)
     for given in (
-        lambda m, s: Independent(Normal(m, s), 1),
-        lambda m, s: MultivariateNormal(m, scale_tril=torch.diag_embed(s)),
-        lambda m, s: LowRankMultivariateNormal(m, s.unsqueeze(2), s.square() + 1e-300),
+        lambda m, s: td.Independent(td.Normal(m, s), 1),
+        lambda m, s: td.MultivariateNormal(m, scale_tril=torch.diag_embed(s)),
+        lambda m, s: td.LowRankMultivariateNormal(m, s.unsqueeze(2), s.square() + 1e-300),
     ):
         wide = sr.law_of(given(mean.double(), deviation.double()))
         assert wide.variance.min() > 0.9 * scale**2
     for given in (
-        Independent(Normal(mean, deviation), 1),
-        MultivariateNormal(mean, scale_tril=torch.diag_embed(deviation)),
-        Independent(Laplace(mean, deviation), 1),
-        Independent(StudentT(5.0, mean, deviation), 1),
-        Independent(Uniform(mean, deviation), 1),
+        td.Independent(td.Normal(mean, deviation), 1),
+        td.MultivariateNormal(mean, scale_tril=torch.diag_embed(deviation)),
+        td.Independent(td.Laplace(mean, deviation), 1),
+        td.Independent(td.StudentT(5.0, mean, deviation), 1),
+        td.Independent(td.Uniform(mean, deviation), 1),
     ):
         with pytest.raises(ValueError, match=r"too small for .*float32"):
             sr.law_of(given)

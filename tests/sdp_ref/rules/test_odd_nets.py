@@ -45,7 +45,7 @@ def test_buffers_are_left_as_they_were(rule, net):
     assert all(torch.equal(buffer, before[name]) for name, buffer in net.named_buffers())
 
 
-@pytest.mark.parametrize("rule", ["unscented", "divided_difference", "monte_carlo", "control_variate", "sdp"])
+@pytest.mark.parametrize("rule", [*RULES, "divided_difference", "monte_carlo", "control_variate"])
 def test_points_of_a_rule_are_no_batch_to_normalise_by(rule):
     x = sr.DiagonalGaussian(torch.zeros(2, 3), torch.ones(2, 3))
     for norm in (nn.BatchNorm1d(3, track_running_stats=False).eval(), nn.BatchNorm1d(3).train()):

@@ -271,6 +271,7 @@ def own_plan(file, inputs, attribute, sigmas=(0.5,)):
         samples=4096,
         pilot_samples=1024,
         cells=16,
+        bins=3,
         w1_points=100,
         rules=("sdp", "monte_carlo:samples=10", "dvia", "oracle_again"),
         sigmas=sigmas,
