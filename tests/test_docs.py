@@ -13,7 +13,6 @@ import sys
 import tomllib
 import types
 from dataclasses import dataclass
-from html.parser import HTMLParser
 
 import click
 import pytest
@@ -27,6 +26,7 @@ from sdp_bench.cli import cli
 from tests.attacks.calls import leaves, parsed
 from tests.cells import run_cell
 from tests.project import ROOT, python
+from tests.reports.test_page import Outline
 
 DOCS = ROOT / "docs"
 TEXTS = {
@@ -277,18 +277,6 @@ def test_the_citation_file_is_that_of_this_version():
     assert [author["family-names"] for author in paper["authors"]][:2] == ["Petersen", "Mishra"]
 
 
-class Assets(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.loaded, self.ids = [], set()
-
-    def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.ids.add(given.get("id"))
-        if tag != "a":
-            self.loaded += [given[key] for key in ("src", "href", "srcset", "data") if given.get(key)]
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("mkdocs")
@@ -305,10 +293,10 @@ def test_the_site_loads_nothing_from_elsewhere(site):
     assert len(pages) > 15
     for page in pages:
         text = page.read_text(encoding="utf-8")
-        assets = Assets()
+        assets = Outline()
         assets.feed(text)
-        assert assets.loaded or page.name == "ratios.html"  # one file
-        for address in assets.loaded:
+        assert assets.fetched or page.name == "ratios.html"  # one file
+        for address in assets.fetched:
             assert not re.match(r"(?:\w+:)?//", address), f"{page.name} loads {address}"
             if "404" not in page.name and not address.startswith(("data:", "#", ".")) and "/" in address:
                 assert (page.parent / address).exists(), f"{page.name} lacks {address}"
@@ -320,7 +308,7 @@ def test_the_site_loads_nothing_from_elsewhere(site):
 @pytest.mark.slow
 def test_the_api_pages_have_every_public_name(site):
     for package in (sr, oracles):
-        assets = Assets()
+        assets = Outline()
         assets.feed(
             (site / "api" / f"{package.__name__.removeprefix('sdp_bench.')}.html").read_text(encoding="utf-8")
         )

@@ -36,7 +36,7 @@ class Outline(HTMLParser):
         ]
         if tag in ("link", "iframe", "object", "embed"):
             self.fetched.append(attributes.get("href", ""))
-        if tag == "a":
+        if tag == "a" and "href" in attributes:
             self.targets.append(attributes["href"])
 
     def handle_startendtag(self, tag, attributes):

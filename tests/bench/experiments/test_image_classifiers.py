@@ -1,5 +1,4 @@
 import dataclasses
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -8,7 +7,7 @@ from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.experiments import experiment, preset
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.classifiers import TrainedClassifier
-from sdp_bench.bench.nets.net import best_classifier, inputs_of, net_from_bytes, stored
+from sdp_bench.bench.nets.net import best_classifier, inputs_of
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.replay import replay as stored_measurements
 from sdp_bench.bench.results.store import Store
@@ -81,19 +80,6 @@ def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monke
     assert "ResNet-18 on CIFAR-10" in page
     assert "paper 0.00073" in page  # SDP at sigma 0.01 in Table 37
     assert "For image classifiers" in page
-
-
-def test_nets_of_either_kind_survive_as_bytes(net):
-    before = net.to_bytes()
-    again = net_from_bytes(before, "stored")
-    assert again.digest == net.digest
-    assert net.to_bytes() == before  # the digest, once asked for, does not get into the file
-    assert again.source == "stored"
-    with pytest.raises(ValueError, match="not a net of this suite"):
-        net_from_bytes(b"nothing", "stored")
-    kept = stored(again)
-    assert (kept.digest, kept.weights) == (net.digest, net.to_bytes())
-    assert (kept.recipe, kept.recipe_label) == (asdict(net.recipe), net.recipe.label)
 
 
 def test_the_best_of_the_cached_classifiers_is_taken(tmp_path, monkeypatch):

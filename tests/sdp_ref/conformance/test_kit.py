@@ -398,21 +398,6 @@ def test_a_rejected_case_is_reported_with_its_reason():
         assert f"does not support {module}" in detail
 
 
-@pytest.mark.parametrize(
-    ("spec", "status"),
-    [("moment_matching", "passed"), ("unscented", "passed"), ("sdp", "failed"), ("dvia", "skipped")],
-)
-def test_rules_that_do_and_do_not_keep_the_second_order(spec, status):
-    class Claims:
-        name = spec
-        claims = ("second order",)
-
-        def propagate(self, net, x):
-            return sr.propagate(net, x, spec)
-
-    assert sr.check_rule(Claims(), only="second-order")["second-order"].status == status
-
-
 class Exits(OfSdp):
     """Ends the process for kinked nets."""
 

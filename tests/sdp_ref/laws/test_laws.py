@@ -9,37 +9,11 @@ from sdp_ref.laws import unchecked
 from tests.sdp_ref.common import draw
 
 
-def test_parts_of_a_gaussian():
-    covariance = torch.tensor([[[4.0, 1.0], [1.0, 9.0]]])
-    law = sr.Gaussian(torch.tensor([[1.0, 2.0]]), covariance)
-    assert (law.batch, law.dimension, law.event_shape) == (1, 2, (2,))
-    assert law.variance.tolist() == [[4.0, 9.0]]
-    factor = law.factor()
-    assert torch.allclose(factor @ factor.mT, covariance.double(), rtol=1e-14)
-
-
-def test_semi_definite_and_zero_covariances_have_a_factor():
-    for covariance in (torch.ones(1, 3, 3), torch.zeros(1, 3, 3)):
-        factor = sr.Gaussian(torch.zeros(1, 3), covariance).factor()
-        assert torch.allclose(factor @ factor.mT, covariance.double(), atol=1e-14)
-
-
 def test_factor_clips_an_indefinite_covariance_of_a_rule():
     covariance = torch.tensor([[[1.0, 2.0], [2.0, 1.0]]], dtype=torch.float64)  # eigenvalues 3 and -1
     factor = unchecked(sr.Gaussian, torch.zeros(1, 2).double(), covariance).factor()
     expected = torch.tensor([[[1.5, 1.5], [1.5, 1.5]]], dtype=torch.float64)
     assert torch.allclose(factor @ factor.mT, expected, rtol=1e-14)
-
-
-def test_iteration_and_indexing_keep_the_batch_dimension():
-    law = sr.Cauchy(torch.arange(6.0).reshape(3, 2), torch.ones(3, 2))
-    assert [part.location.tolist() for part in law] == [[[0, 1]], [[2, 3]], [[4, 5]]]
-    assert law[-1].location.tolist() == [[4, 5]]
-    stable = sr.SymmetricStable(torch.zeros(3, 2), torch.ones(3, 2), 1.5)
-    assert stable[1].alpha == 1.5
-    assert law[torch.tensor(1)].location.shape == (1, 2)
-    with pytest.raises(IndexError):
-        law[3]
 
 
 Z = torch.zeros(1, 2)
