@@ -24,8 +24,8 @@ from sdp_bench.bench import rules
 from sdp_bench.bench.experiments import chosen, preset
 from sdp_bench.cli import cli
 from tests.attacks.calls import leaves, parsed
-from tests.cells import run_cell
-from tests.project import ROOT, python
+from tests.english import findings
+from tests.project import ROOT, python, run_cell
 from tests.reports.test_page import Outline
 
 DOCS = ROOT / "docs"
@@ -314,3 +314,18 @@ def test_the_api_pages_have_every_public_name(site):
         )
         shown = {anchor.rpartition(".")[2] for anchor in assets.ids if anchor}
         assert set(package.__all__) <= shown
+
+
+def test_phrases_are_found_in_prose_and_not_in_code(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Good.\n```text\nit is none\n```\nA rule `beside` it is none.\n\n    told\nAgain, anew.\n"
+    )
+    assert [line.split(":")[1] for line in findings(page)] == ["5", "8"]
+    assert len(list(findings(page, {8}))) == 1
+
+
+def test_phrases_are_found_in_docstrings(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text('"""Return one.\n\nAs told.\n"""\n\nx = "told"  # told\n')
+    assert [line.split(":")[1] for line in findings(module)] == ["3"]

@@ -12,8 +12,7 @@ from scipy.stats import norm
 from torch import nn
 
 import sdp_ref as sr
-from tests.cells import run_cell
-from tests.project import ROOT, python
+from tests.project import ROOT, python, run_cell
 
 SAMPLES = 200_000
 

@@ -17,8 +17,7 @@ from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.plugins.code import Code
 from sdp_bench.bench.plugins.session import code_of
 from sdp_bench.reports import frames
-from tests.cells import run_cell
-from tests.project import python
+from tests.project import python, run_cell
 
 RULE = """
 import sdp_ref as sr
@@ -136,7 +135,7 @@ SESSION = """
 import sdp_ref as sr, torch
 from torch import nn
 from sdp_bench.bench.plugins.session import code_of
-from tests.cells import run_cell
+from tests.project import run_cell
 from tests.project import python
 space = {"__name__": "__main__"}
 run_cell(RULE, space)
