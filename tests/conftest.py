@@ -17,9 +17,7 @@ hypothesis.settings.load_profile("project")
 
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--sample", type=int, default=1, metavar="N", help="one in N files with slow tests, by date"
-    )
+    parser.addoption("--sample", type=int, default=1, metavar="N", help="one in N files of slow tests, daily")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -236,9 +236,7 @@ def test_commands_named_in_the_text_exist_with_their_options():
             command = cli.commands.get(words[0])
             assert command is not None, f"{page}: {line}"
             known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
-            unknown = [
-                word for word in words if word.startswith("--") and word != "--help" and word not in known
-            ]
+            unknown = [w for w in words if w.startswith("--") and w != "--help" and w not in known]
             assert not unknown, f"{page}: {line}"
 
 
@@ -318,9 +316,7 @@ def test_the_api_pages_have_every_public_name(site):
 
 def test_phrases_are_found_in_prose_and_not_in_code(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(
-        "Good.\n```text\nit is none\n```\nA rule `beside` it is none.\n\n    told\nAgain, anew.\n"
-    )
+    page.write_text("Ok.\n```text\nit is none\n```\nA rule `beside` it is none.\n\n    told\nAgain, anew.\n")
     assert [line.split(":")[1] for line in findings(page)] == ["5", "8"]
     assert len(list(findings(page, {8}))) == 1
 

@@ -164,9 +164,7 @@ def cell(column, value, of=b""):
 
     def change(content):
         header, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
-        next(row for row in rows if not of or of.decode() in row)[header.index(column.decode())] = (
-            value.decode()
-        )
+        next(r for r in rows if not of or of.decode() in r)[header.index(column.decode())] = value.decode()
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\r\n").writerows([header, *rows])
         return text.getvalue().encode()

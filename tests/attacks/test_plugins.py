@@ -64,9 +64,7 @@ QUICK = tuple(ALL)[:2]
 def numbers(database):
     """Stored numbers of a built-in rule."""
     with contextlib.closing(sqlite3.connect(database)) as db:
-        query = (
-            "SELECT unit, metric, component, value, floor FROM records WHERE rule = 'sdp' ORDER BY 1, 2, 3"
-        )
+        query = "SELECT unit, metric, component, value, floor FROM records WHERE rule = 'sdp' ORDER BY 1,2,3"
         return db.execute(query).fetchall()
 
 

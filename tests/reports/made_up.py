@@ -29,12 +29,7 @@ def completed(frame):
     if frame.empty:
         return frame
     noise = {name: next(iter(own_noises(name)), "") for name in frame["experiment"].dropna().unique()}
-    known = {
-        "metric_spec": frame["metric"],
-        "noise": frame["experiment"].map(noise),
-        "samples": 10**6,
-        "run": 1,
-    }
+    known = {"metric_spec": frame.metric, "noise": frame["experiment"].map(noise), "samples": 10**6, "run": 1}
     for name, own in (known | dict.fromkeys(("recipe", "dataset", "objective", "precision"), "")).items():
         frame = frame.assign(**{name: frame[name].astype(object).fillna(own) if name in frame else own})
     names = ["net", "seed", "input", "sigma", "noise", "samples", "recipe", "dataset", "objective"]
@@ -212,9 +207,7 @@ def quick_topics():
         answer = {key: lambda _: Answer.certain(holds=True, found="exactly") for key in COMPUTED}
         return dataclasses.replace(one, rule=answer.get(one.key, one.rule))
 
-    return tuple(
-        dataclasses.replace(topic, statements=tuple(map(quick, topic.statements))) for topic in topics()
-    )
+    return tuple(dataclasses.replace(t, statements=tuple(map(quick, t.statements))) for t in topics())
 
 
 def description(experiments=None, **more):

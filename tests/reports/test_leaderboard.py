@@ -129,18 +129,13 @@ def test_the_same_measurements_in_two_files_are_one_entry_and_others_two(first, 
     again = entry_file(tmp_path / "again.sqlite", plan, RULES)
     assert [entry.name for entry in read([first, again])] == [entry.name for entry in read([first])]
     other = entry_file(tmp_path / "other.sqlite", plan, {"sdp": 0.5})
-    assert {entry.name for entry in read([first, other]) if entry.rule == "sdp"} == {
-        "sdp (first)",
-        "sdp (other)",
-    }
+    assert {e.name for e in read([first, other]) if e.rule == "sdp"} == {"sdp (first)", "sdp (other)"}
 
 
 def test_an_export_is_an_entry(first, tmp_path):
     with Store(first) as store:
         export(store, tmp_path / "first", weights=False)
-    values = [
-        [each.value for each in table(read([path]), WHOLE).standings] for path in (first, tmp_path / "first")
-    ]
+    values = [[e.value for e in table(read([path]), WHOLE).standings] for path in (first, tmp_path / "first")]
     assert values[0] == values[1]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import ROOT
+from tests.project import python
 
 BIG = Path(__file__).parents[2] / "benchmarks" / "big_results.py"
 RECORDS = 100_000
@@ -53,10 +53,7 @@ print(sorted(["relu", "own:net", "tanh"], key=activation_rank), "torch" in sys.m
 
 
 def test_a_report_imports_no_torch_until_a_rule_is_asked():
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    eager, names, order = done.stdout.splitlines()
+    eager, names, order = python("-c", IMPORTED).stdout.splitlines()
     assert eager == "[]"
     assert "'overview'" in names
     assert names.endswith("] 4 Leaky-ReLU (negative_slope=0.2) layers")

@@ -95,9 +95,7 @@ def test_before_anything_is_measured_the_report_is_of_the_committed_results(fini
     code, out, err = command("report", cwd=tmp_path)
     assert (code, out.strip()) == (0, f"committed results: {theirs}")
     assert "no results file" in err
-    alone = {
-        path.name: path.read_text(encoding="utf-8") for path in (tmp_path / theirs).parent.glob("*.html")
-    }
+    alone = {path.name: path.read_text("utf-8") for path in (tmp_path / theirs).parent.glob("*.html")}
     assert 'id="paper"' in alone["paper.html"]
     assert not any('id="here"' in text for text in alone.values())
     shutil.copy(finished / "sdp-bench.sqlite", tmp_path)

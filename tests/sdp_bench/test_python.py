@@ -195,9 +195,7 @@ def test_what_is_defined_now_runs_and_is_described(change):
 def test_a_method_that_its_source_does_not_show_is_rejected():
     linecache.clearcache()
     space = cell(RULE)
-    source, name = next(
-        (lines, key) for key, lines in linecache.cache.items() if "class Wide" in "".join(lines[2])
-    )
+    source, name = next((it, key) for key, it in linecache.cache.items() if "class Wide" in "".join(it[2]))
     linecache.cache[name] = (*source[:2], [line.replace("sdp", "unscented") for line in source[2]], name)
     with pytest.raises(UserError, match=r"Wide: .* run the cell that defines it again"):
         code_of(space["Wide"])

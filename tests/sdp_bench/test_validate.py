@@ -126,9 +126,7 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     first, *details, page, last = out.splitlines()
     assert first == "good"
     assert details[0] == f"  checks: kit {VERSION}, 1 of 1 checks ran: 1 passed, 0 failed, 0 not applicable"
-    assert any(
-        line.startswith("  iris-tv: compared with rules of its kind: SDP better in 0") for line in details
-    )
+    assert any("iris-tv: compared with rules of its kind: SDP better in 0" in line for line in details)
     assert "  iris-tv: worse than SDP in no setting" in details
     assert any(line.startswith("  cost: ") and "for one input" in line for line in details)
     assert page == "scorecard: card/index.html"
@@ -172,9 +170,7 @@ def test_a_failed_check_is_exit_code_1_whatever_else_failed(call, monkeypatch, t
     assert code == 1
     assert "  checks: failed affine: mean[0] is 1, must be 0" in out
     last = out.splitlines()[-1]
-    assert last.startswith(
-        "verdict: raising fails the one check that applies (affine); run sdp-bench check-rule"
-    )
+    assert last.startswith("verdict: raising fails the one check that applies (affine); run sdp-bench check")
     assert f"{last.removeprefix('verdict: ')}." in (tmp_path / "card" / "index.html").read_text()
 
 

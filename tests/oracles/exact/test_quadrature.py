@@ -96,9 +96,7 @@ def test_tv_of_moment_matching_against_mpmath(r):
             for low, high in itertools.pairwise(cuts)
         ]
         expected = float(mp.ncdf(-r) + sum(max(gain, 0) for gain in gains))
-    assert exact_total_variation(normal(r, 1.0).relu(), normal(mean, sd)) == pytest.approx(
-        expected, abs=EXACT
-    )
+    assert exact_total_variation(normal(r, 1).relu(), normal(mean, sd)) == pytest.approx(expected, abs=EXACT)
 
 
 # W1
@@ -184,9 +182,7 @@ def test_infinite_w1_is_refused():
 def test_w1_without_means_can_be_finite():
     """Cauchy tails that agree cancel: here the integral of P(X > x) from -1 to 0."""
     expected = 0.5 + 0.25 - math.log(2) / (2 * math.pi)
-    assert exact_wasserstein(cauchy(0.0, 1.0).relu(), cauchy(1.0, 1.0).relu()) == pytest.approx(
-        expected, abs=EXACT
-    )
+    assert exact_wasserstein(cauchy(0, 1).relu(), cauchy(1, 1).relu()) == pytest.approx(expected, abs=EXACT)
 
 
 # Properties of both
@@ -213,15 +209,6 @@ def test_both_are_metrics(p, q, r):
         assert distance(p, q) >= 0
         assert distance(p, r) <= distance(p, q) + distance(q, r) + EXACT
     assert exact_total_variation(p, q) <= 1
-
-
-@given(m=st.floats(-3, 3), s=st.floats(0.1, 5), unit=st.sampled_from([1e-6, 0.3, 1e6]))
-@settings(max_examples=40, deadline=None)
-def test_units_leave_tv_alone_and_scale_w1(m, s, unit):
-    p, q = normal(0.4, 1.0).relu(), normal(m, s)
-    p_scaled, q_scaled = normal(0.4 * unit, unit).relu(), normal(m * unit, s * unit)
-    assert exact_total_variation(p_scaled, q_scaled) == pytest.approx(exact_total_variation(p, q), abs=EXACT)
-    assert exact_wasserstein(p_scaled, q_scaled) == pytest.approx(unit * exact_wasserstein(p, q), rel=1e-9)
 
 
 # Measures

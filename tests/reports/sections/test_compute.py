@@ -79,9 +79,7 @@ def test_the_table_has_shares_factors_and_passes():
 
 
 def test_the_map_has_the_largest_level_that_is_won():
-    wins, crossings = EqualCompute().build(Results(frame({1: (WIN, WIN, LOSS), 8: (LOSS, LOSS, LOSS)})))[
-        "figures"
-    ]
+    wins, crossings = EqualCompute().build(Results(frame({1: (WIN, WIN, LOSS), 8: (LOSS,) * 3})))["figures"]
     texts = [text.get_text() for axes in crossings.drawing.axes for text in axes.texts]
     assert texts == ["1", "0"]
     assert wins.svg.startswith("<svg")

@@ -105,9 +105,7 @@ def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
     shown = figure(swept, kinds)
     assert made_up.titles(shown) == ["1 ReLU layer", "4 ReLU layers"]
     (legend,) = shown.drawing.legends
-    assert [text.get_text() for text in legend.get_texts()] == [
-        f"σ = {sigma:g}" for sigma in made_up.TV_SIGMAS
-    ]
+    assert [t.get_text() for t in legend.get_texts()] == [f"σ = {sigma:g}" for sigma in made_up.TV_SIGMAS]
     for title in made_up.titles(shown):
         assert f"{title}: 1 − TV over samples. σ = 0.1: " in shown.alt
     many = results(depths=tuple(range(1, MOST + 4)), nets=1, inputs=1, suites=("iris-w1",))

@@ -93,11 +93,7 @@ def test_leader_among_rules_that_do_not_sample():
     _, row, cells = only_row(frame)
     assert row.ranked()[0].rule == "monte_carlo:samples=1000"
     assert row.ranked(sampling=False)[0].rule == "sdp"
-    assert [(cell.best, cell.leads) for cell in cells.values()] == [
-        (False, True),
-        (False, False),
-        (True, False),
-    ]
+    assert [(c.best, c.leads) for c in cells.values()] == [(False, True), (False, False), (True, False)]
 
 
 def test_indistinguishable_measurements_are_counted():
@@ -282,11 +278,7 @@ def test_families_of_noise_are_never_put_together():
     ]
     gaussian, laplace, student = tables.tables(checked(pd.concat(parts, ignore_index=True)), TRAITS)
     assert [table.rows[0].cells[0].mean for table in (gaussian, laplace, student)] == [0.9, 0.5, 0.1]
-    assert [table.under for table in (gaussian, laplace, student)] == [
-        "",
-        "Laplace noise",
-        "Student t(2) noise",
-    ]
+    assert [t.under for t in (gaussian, laplace, student)] == ["", "Laplace noise", "Student t(2) noise"]
     assert [table.scale for table in (gaussian, laplace, student)] == ["σ", "σ", "γ"]
     assert laplace.title == f"{gaussian.title}, Laplace noise"
     assert gaussian.sources

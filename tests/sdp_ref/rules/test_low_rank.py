@@ -261,9 +261,7 @@ def test_what_lies_beyond_the_first_order_is_told(name, at):
         assert bool((found.beyond <= most * share).all())
     assert torch.allclose(found.beyond, share, rtol=0.25)
     assert torch.allclose(found.variance, exact.variance, rtol=1e-9)
-    assert [note.split(" at ")[0].split(" ", 1)[1] for note in found.notes] == [
-        "with covariances of first order"
-    ]
+    assert [n.split(" at ")[0].split(" ", 1)[1] for n in found.notes] == ["with covariances of first order"]
 
 
 def test_of_many_units_what_lies_beyond_the_first_order_is_estimated():
