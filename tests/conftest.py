@@ -1,6 +1,7 @@
 """Settings common to all tests: one thread of BLAS (tests may share cores), no deadlines."""
 
 import datetime
+import gc
 import os
 import sys
 import zlib
@@ -14,12 +15,11 @@ hypothesis.settings.register_profile(
     "project", deadline=None, derandomize=True, max_examples=50, print_blob=True
 )
 hypothesis.settings.load_profile("project")
+gc.disable()  # until the tests are collected, all of which stay
 
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--sample", type=int, default=1, metavar="N", help="one in N files with slow tests, by date"
-    )
+    parser.addoption("--sample", type=int, default=1, metavar="N", help="one in N files of slow tests, daily")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -33,6 +33,10 @@ def pytest_collection_modifyitems(config, items):
     ]
     config.hook.pytest_deselected(items=later)
     items[:] = [item for item in items if item not in set(later)]
+
+
+def pytest_collection_finish():
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,5 +1,7 @@
-"""The project as git knows it, for tests that change or build it."""
+"""The project as git knows it, for tests that change or build it, and ways to run code."""
 
+import itertools
+import linecache
 import os
 import shutil
 import subprocess
@@ -7,6 +9,17 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+_numbers = itertools.count()
+
+
+def run_cell(source, space, page="cell"):
+    """Run code in a namespace as a notebook does: its source is kept, and belongs to no module.
+
+    `page` is where it is from, for tracebacks.
+    """
+    name = f"<{page} {next(_numbers)}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), space)
 
 
 def python(*words, cwd=ROOT, path=ROOT, **environment):

@@ -28,35 +28,16 @@ thread, and no build has kernels for it, so that any op that bypasses the stand-
 """
 
 _COPIES = frozenset({aten._to_copy.default, aten.copy_.default})
-_INDEXED = frozenset(
-    {
-        aten.index.Tensor,
-        aten.index_put.default,
-        aten.index_put_.default,
-        aten._index_put_impl_.default,
-        aten._unsafe_index.Tensor,
-    }
-)
+_INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._unsafe_index.Tensor}
+_INDEXED |= {aten._index_put_impl_.default}
 """Ops whose indices may be on the CPU, since CUDA copies them."""
 _SCALARS = frozenset({aten.where.self, aten.masked_fill.Tensor, aten.masked_fill_.Tensor, aten.fill_.Tensor})
 """Ops that accept CPU scalars, in addition to pointwise and indexing ops."""
 _WAITS = frozenset(
     {
-        "_linalg_check_errors",
-        "_linalg_eigh",
-        "_linalg_svd",
-        "_local_scalar_dense",
-        "_unique2",
-        "allclose",
-        "bincount",
-        "equal",
-        "linalg_eig",
-        "linalg_lstsq",
-        "masked_select",
-        "multinomial",
-        "nonzero",
-        "unique_consecutive",
-        "unique_dim",
+        *("_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "_local_scalar_dense", "_unique2"),
+        *("allclose", "bincount", "equal", "linalg_eig", "linalg_lstsq", "masked_select", "multinomial"),
+        *("nonzero", "unique_consecutive", "unique_dim"),
     }
 )
 """Ops whose results, shapes or errors require the host to wait for the device."""

@@ -13,7 +13,6 @@ import sys
 import tomllib
 import types
 from dataclasses import dataclass
-from html.parser import HTMLParser
 
 import click
 import pytest
@@ -25,8 +24,9 @@ from sdp_bench.bench import rules
 from sdp_bench.bench.experiments import chosen, preset
 from sdp_bench.cli import cli
 from tests.attacks.calls import leaves, parsed
-from tests.cells import run_cell
-from tests.project import ROOT, python
+from tests.english import findings
+from tests.project import ROOT, python, run_cell
+from tests.reports.test_page import Outline
 
 DOCS = ROOT / "docs"
 TEXTS = {
@@ -45,8 +45,6 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 @dataclass(frozen=True)
 class Example:
-    """A block of code with what it prints, if the page says."""
-
     code: str
     line: int
     output: str | None
@@ -238,9 +236,7 @@ def test_commands_named_in_the_text_exist_with_their_options():
             command = cli.commands.get(words[0])
             assert command is not None, f"{page}: {line}"
             known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
-            unknown = [
-                word for word in words if word.startswith("--") and word != "--help" and word not in known
-            ]
+            unknown = [w for w in words if w.startswith("--") and w != "--help" and w not in known]
             assert not unknown, f"{page}: {line}"
 
 
@@ -279,20 +275,6 @@ def test_the_citation_file_is_that_of_this_version():
     assert [author["family-names"] for author in paper["authors"]][:2] == ["Petersen", "Mishra"]
 
 
-class Assets(HTMLParser):
-    """Addresses that a page loads by itself, and the anchors it has."""
-
-    def __init__(self):
-        super().__init__()
-        self.loaded, self.ids = [], set()
-
-    def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.ids.add(given.get("id"))
-        if tag != "a":
-            self.loaded += [given[key] for key in ("src", "href", "srcset", "data") if given.get(key)]
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("mkdocs")
@@ -309,10 +291,10 @@ def test_the_site_loads_nothing_from_elsewhere(site):
     assert len(pages) > 15
     for page in pages:
         text = page.read_text(encoding="utf-8")
-        assets = Assets()
+        assets = Outline()
         assets.feed(text)
-        assert assets.loaded or page.name == "ratios.html"  # one file
-        for address in assets.loaded:
+        assert assets.fetched or page.name == "ratios.html"  # one file
+        for address in assets.fetched:
             assert not re.match(r"(?:\w+:)?//", address), f"{page.name} loads {address}"
             if "404" not in page.name and not address.startswith(("data:", "#", ".")) and "/" in address:
                 assert (page.parent / address).exists(), f"{page.name} lacks {address}"
@@ -324,9 +306,22 @@ def test_the_site_loads_nothing_from_elsewhere(site):
 @pytest.mark.slow
 def test_the_api_pages_have_every_public_name(site):
     for package in (sr, oracles):
-        assets = Assets()
+        assets = Outline()
         assets.feed(
             (site / "api" / f"{package.__name__.removeprefix('sdp_bench.')}.html").read_text(encoding="utf-8")
         )
         shown = {anchor.rpartition(".")[2] for anchor in assets.ids if anchor}
         assert set(package.__all__) <= shown
+
+
+def test_phrases_are_found_in_prose_and_not_in_code(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("Ok.\n```text\nit is none\n```\nA rule `beside` it is none.\n\n    told\nAgain, anew.\n")
+    assert [line.split(":")[1] for line in findings(page)] == ["5", "8"]
+    assert len(list(findings(page, {8}))) == 1
+
+
+def test_phrases_are_found_in_docstrings(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text('"""Return one.\n\nAs told.\n"""\n\nx = "told"  # told\n')
+    assert [line.split(":")[1] for line in findings(module)] == ["3"]

@@ -1,7 +1,10 @@
-"""Scripts of docs/examples that print tables, on laws with known answers."""
+"""Scripts and notebooks of docs/examples: they run, and give the answers that are known or printed."""
 
+import json
+import re
 import runpy
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,7 @@ from scipy.stats import norm
 from torch import nn
 
 import sdp_ref as sr
-from tests.project import ROOT
+from tests.project import ROOT, python, run_cell
 
 SAMPLES = 200_000
 
@@ -68,3 +71,73 @@ def test_of_a_normal_law_the_bound_is_the_overlap(script, ratio):
     # 200 bins lose a little of the difference, and of equal laws the samples' noise is what is left
     noise = np.sqrt(2 / np.pi * script["FINE"] / SAMPLES) / 2
     assert script["most_in_one_output"](values, 2 * ratio) == pytest.approx(overlap(ratio), abs=noise + 0.002)
+
+
+NOTEBOOKS = sorted((ROOT / "docs" / "examples").glob("*.ipynb"))
+
+
+def codes(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_is_small_and_has_no_outputs(path):
+    book = json.loads(path.read_text(encoding="utf-8"))
+    assert path.stat().st_size < 20_000
+    assert book["nbformat"] == 4
+    own = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert own
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in own)
+
+
+@pytest.mark.slow
+def test_the_notebook_of_the_committed_results_does_what_it_says(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mpl, "rcParams", mpl.rcParams.copy())
+    mpl.use("agg")
+    space = {"__name__": "__main__"}
+    with torch.random.fork_rng(devices=[]):
+        for source in codes(ROOT / "docs" / "examples" / "committed.ipynb"):
+            run_cell(source, space)
+    table, exact, found = space["table"], space["exact"], space["found"]
+    assert (table.loc["moment_matching"] > exact).all()
+    assert table.loc["sdp", 1000.0] > table.loc["moment_matching", 1000.0] + 0.1
+    assert len(space["axes"].lines) == len(space["rules"]) + 1
+    assert found.exit_code == 0
+    assert {"wider_sdp", "sdp"} <= set(space["own"]["rule"])
+
+
+SCRIPT = ROOT / "docs" / "examples" / "two_moons.py"
+SOURCE = SCRIPT.read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "learning.md").read_text(encoding="utf-8")
+
+
+def width_and_height(png):
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    return int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
+
+
+def test_the_page_shows_all_of_it():
+    assert f"```python\n{SOURCE}```" in PAGE
+
+
+@pytest.mark.slow
+def test_it_runs_as_printed(tmp_path):
+    picture = tmp_path / "moons.png"
+    done = python(SCRIPT, picture, cwd=tmp_path, OMP_NUM_THREADS="1", MPLBACKEND="Agg")
+    assert done.returncode == 0, done.stderr
+    committed = (ROOT / "docs" / "two_moons.png").read_bytes()
+    # matplotlib versions may lay a pixel out differently
+    assert width_and_height(picture.read_bytes()) == pytest.approx(width_and_height(committed), abs=3)
+
+    (shown,) = re.findall(r"```text\n(Data uncertainty.*?)```", PAGE, re.DOTALL)
+    number = re.compile(r"\d+\.\d+")
+    assert number.sub("#", done.stdout) == number.sub("#", shown)
+    printed, promised = (
+        [tuple(map(float, number.findall(line))) for line in text.splitlines()]
+        for text in (done.stdout, shown)
+    )
+    # Rounding differs between CPUs, and 300 steps of training carry it on.
+    for got, told in zip(printed, promised, strict=True):
+        assert got == pytest.approx(told, abs=0.06)

@@ -21,7 +21,6 @@ SECONDS = 60
 
 
 def leaves(command=cli.cli, path=()):
-    """Commands by their words."""
     if isinstance(command, click.Group):
         for name, each in command.commands.items():
             yield from leaves(each, (*path, name))
@@ -132,7 +131,6 @@ def words_of(path, command, parameter, value):
 
 
 def bad_calls():
-    """Calls with one wrong value each."""
     for path, command in leaves():
         for parameter in command.params:
             if not getattr(parameter, "is_flag", False):
@@ -141,8 +139,6 @@ def bad_calls():
 
 
 class Ended(NamedTuple):
-    """How a call ended."""
-
     code: object
     out: str
     err: str

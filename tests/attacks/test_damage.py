@@ -1,9 +1,10 @@
-"""Damaged results: what is read is what was written, or one line says what is damaged. Nothing is changed."""
+"""Damaged results, baselines and manifests: each is read as it was written, or rejected in one line."""
 
 import csv
 import hashlib
 import io
 import json
+import math
 import os
 import random
 import shutil
@@ -13,9 +14,13 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.manifests import MANIFESTS, load
 from sdp_bench.bench.results.record import Failure
 from sdp_bench.bench.results.store import Store
+from tests.attacks.calls import called, complaint
 from tests.bench.conftest import TINY, make_plan, run_all
+from tests.project import ROOT
 from tests.sdp_bench.test_cli import command
 
 SEED = 7
@@ -95,7 +100,6 @@ def flipped(content, bit):
 
 
 def damaged(content, count):
-    """Files with one flipped bit, cut files, and files with a page of zeros."""
     for bit in random.Random(SEED).sample(range(len(content) * 8), count):
         yield f"bit {bit}", flipped(content, bit)
     for size in (100, PAGE, len(content) // 2, len(content) - 1):
@@ -116,30 +120,27 @@ def test_check_says_what_it_looked_at_and_what_is_damaged(content, tmp_path):
     path = tmp_path / "r.sqlite"
     path.write_bytes(content)
     done = command("results", "check", "r.sqlite", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.code, done.err) == (0, "")
     with sqlite3.connect(path) as db:
         (count,) = db.execute("SELECT COUNT(*) FROM records").fetchone()
     db.close()
-    assert done.stdout.startswith("r.sqlite is as it was written: 2 nets, ")
-    assert f"{count} records" in done.stdout
+    assert done.out.startswith("r.sqlite is as it was written: 2 nets, ")
+    assert f"{count} records" in done.out
     with sqlite3.connect(path) as db:
         (unit,) = db.execute("SELECT unit FROM records WHERE metric = 'tv_class'").fetchone()
         db.execute("UPDATE records SET value = value + 1e-9 WHERE unit = ? AND metric = 'tv_class'", (unit,))
     db.close()
     for words in (("results", "check", "r.sqlite"), ("diff", "r.sqlite", "r.sqlite")):
         done = command(*words, cwd=tmp_path)
-        assert done.returncode == 3
-        assert (
-            done.stderr == f"Error: r.sqlite is damaged: the records of '{unit}' are not what was written\n"
-        )
+        assert done.code == 3
+        assert done.err == f"Error: r.sqlite is damaged: the records of '{unit}' are not what was written\n"
 
 
 @pytest.fixture(scope="module")
 def export(content, tmp_path_factory):
-    """Folder of an export."""
     folder = tmp_path_factory.mktemp("export")
     (folder / "r.sqlite").write_bytes(content)
-    assert command("export", "--database", "r.sqlite", "-o", "out", cwd=folder).returncode == 0
+    assert command("export", "--database", "r.sqlite", "-o", "out", cwd=folder).code == 0
     return folder / "out"
 
 
@@ -163,9 +164,7 @@ def cell(column, value, of=b""):
 
     def change(content):
         header, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
-        next(row for row in rows if not of or of.decode() in row)[header.index(column.decode())] = (
-            value.decode()
-        )
+        next(r for r in rows if not of or of.decode() in r)[header.index(column.decode())] = value.decode()
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\r\n").writerows([header, *rows])
         return text.getvalue().encode()
@@ -182,7 +181,6 @@ def manifest(change):
 
 
 def cut_parquet(folder):
-    """A table as Parquet, cut, with its checksum."""
     path = folder / "records.parquet"
     pd.read_csv(folder / "records.csv").to_parquet(path)
     os.truncate(path, path.stat().st_size // 2)
@@ -218,7 +216,52 @@ def test_damaged_exports_are_refused_whole(content, export, tmp_path, step):
         DAMAGE[case](folder)
         for database in (new, "r.sqlite"):
             end = command("import", str(folder), "--database", str(database), cwd=tmp_path)
-            assert end.returncode == 2, (case, end.stderr)
-            assert (end.stderr.count("\n"), end.stderr[:7]) == (1, "Error: "), (case, end.stderr)
+            assert end.code == 2, (case, end.err)
+            assert (end.err.count("\n"), end.err[:7]) == (1, "Error: "), (case, end.err)
         assert not new.exists(), case
         assert (tmp_path / "r.sqlite").read_bytes() == content, case
+
+
+STRANGE = (math.nan, math.inf, 1e200, "0.5", None, [])
+TEXTS = {
+    "a rule twice": lambda text: text.replace('"rules": {', '"rules": {"sdp": {"predictions": {}},', 1),
+    "brackets": lambda text: "[" * 100_000,
+    "a number of 5000 digits": lambda text: text.replace('"version": 5', '"version": 5' + "0" * 5000),
+    "another version": lambda text: json.dumps(json.loads(text) | {"version": 99}),
+    "no rules": lambda text: json.dumps(json.loads(text) | {"rules": {}}),
+}
+
+
+def first(mapping):
+    return next(iter(mapping.values()))
+
+
+def test_a_damaged_baseline_is_rejected(tmp_path, monkeypatch):
+    scope = Scope.of_ci()
+    monkeypatch.setattr(Scope, "of_ci", lambda: scope)
+    path, plain = tmp_path / "ci.json", json.loads((ROOT / "reports/baselines/ci.json").read_text())
+    text = json.dumps(plain | {"rules": {"sdp": plain["rules"]["sdp"]}}, indent=1)
+    damaged = {name: change(text) for name, change in TEXTS.items()}
+    for value in STRANGE:  # anywhere, since each rule has a digest
+        content = json.loads(text)
+        first(content["rules"]["sdp"]["predictions"])["mean"][0] = value
+        damaged[repr(value)] = json.dumps(content)
+    for name, content in damaged.items():
+        path.write_text(content)
+        ended = called(["check", "--baseline", path, "--rules", "sdp", "--no-oracles", "--no-speed"])
+        assert complaint(*ended, (2,)) == "", name
+        assert str(path) in ended.err, name
+
+
+def test_a_damaged_manifest_is_rejected(tmp_path):
+    content = json.loads(MANIFESTS.read_text())
+    content["oracles"] = content["oracles"][:2]
+    path = tmp_path / "oracles.json"
+    path.write_text(json.dumps(content))
+    load(path)
+    for value in STRANGE:
+        content["oracles"][1]["statistics"]["mean"] = value
+        path.write_text(json.dumps(content))
+        with pytest.raises(UserError) as error:
+            load(path)
+        assert "\n" not in str(error.value)

@@ -66,7 +66,6 @@ def started(path):
 
 
 def processes(driver):
-    """Processes of a run, by their kinds."""
     found = {"driver": [], "fork server": [], "worker": []}
     try:
         above = psutil.Process(driver.pid)

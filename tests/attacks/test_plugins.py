@@ -13,7 +13,7 @@ from tests.attacks.calls import called
 FINE, WRONG, REFUSED, FAILED = 0, 1, 2, 3
 DIED = "the worker process died"
 RUN = "run iris-tv --preset smoke --depth 1 --nets 1 --inputs 1 --sigma 1 --samples 4096 --pilot-samples 4096"
-RUN = [*RUN.split(), "--cells", "64", "--net-source", "committed", "--jobs", "1"]
+RUN = [*RUN.split(), "--cells", "64", "--bins", "4", "--net-source", "committed", "--jobs", "1"]
 OTHER_SDP = """
 kind = type(sdp_ref.rule('sdp'))
 right = kind.prepare
@@ -64,9 +64,7 @@ QUICK = tuple(ALL)[:2]
 def numbers(database):
     """Stored numbers of a built-in rule."""
     with contextlib.closing(sqlite3.connect(database)) as db:
-        query = (
-            "SELECT unit, metric, component, value, floor FROM records WHERE rule = 'sdp' ORDER BY 1, 2, 3"
-        )
+        query = "SELECT unit, metric, component, value, floor FROM records WHERE rule = 'sdp' ORDER BY 1,2,3"
         return db.execute(query).fetchall()
 
 

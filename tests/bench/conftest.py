@@ -23,18 +23,11 @@ from sdp_bench.bench.runs.driver import kinds_of
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings, Size
 
-TINY = Settings().but(
-    depths=(1,),
-    width=8,
-    sizes={"iris-tv": Size(2, 2), "iris-std": Size(2, 2), "iris-w1": Size(2, 1)},
-    samples=2048,
-    pilot_samples=1024,
-    cells=16,
-    w1_points=100,
-    sigmas=(1e-3, 10.0),
-    rules=("sdp", "monte_carlo:samples=10", "marginal_moment_matching"),
-    training={"epochs": 100},
-)
+SIZES = {"iris-tv": Size(2, 2), "iris-std": Size(2, 2), "iris-w1": Size(2, 1)}
+RULES = ("sdp", "monte_carlo:samples=10", "marginal_moment_matching")
+SMALL = Settings().but(depths=(1,), width=8, sizes=SIZES, sigmas=(1e-3, 10.0), training={"epochs": 100})
+TINY = SMALL.but(samples=2048, pilot_samples=1024, cells=16, bins=3, difference_bins=8, w1_points=100)
+TINY = TINY.but(rules=RULES)
 
 
 @pytest.fixture
@@ -81,7 +74,6 @@ def change(path, statement, values=()):
 
 
 def begin(store, plan):
-    """Register a run as the command does."""
     nets = {group.net.digest: stored(group.net) for group in plan.groups if hasattr(group, "net")}
     request = RunDescription(
         command="sdp-bench run",
@@ -113,6 +105,5 @@ def run_all(path, plan, groups=None, executor=None):
 
 
 def frame_of(path):
-    """Measurements of the newest run of a results file."""
     with Store(path) as store:
         return store.frame(store.run()).assign(key=keys)

@@ -39,11 +39,7 @@ VARIANTS = (
 )
 """Parameters that choose other formulas; on the committed nets alone."""
 RULES = tuple(dict.fromkeys((*ci.RULES, *sr.rules(), *VARIANTS)))
-NAMES = (
-    "oracle",
-    *(f"rule {spec}" for spec in (*RULES, *references())),
-    *(f"metric {each}" for each in metrics()),
-)
+NAMES = ("oracle", *(f"rule {r}" for r in (*RULES, *references())), *(f"metric {m}" for m in metrics()))
 
 SAMPLES = 2**11
 PRECISION = 1e-6
@@ -66,15 +62,7 @@ _SETTINGS = {
     "five outputs": ("relu chain, 12 inputs, 5 outputs", "sobol"),
 }
 _HEAVY = {"heavy tails": ("relu chain, Cauchy input", "mc")}
-_NOISE = (
-    "laplace",
-    "uniform",
-    "student_t:5",
-    "cauchy",
-    "stable:1.5",
-    "mixture:0.9*1+0.1*5",
-    "scales:1/0.5/2",
-)
+NOISE = ("laplace", "uniform", "student_t:5", "cauchy", "stable:1.5", "mixture:0.9*1+0.1*5", "scales:1/0.5/2")
 _OPTIONS = {"cells": 32, "pilot_samples": 2**11, "w1_points": 200, "w1_pairs": 4, "certified_points": 200}
 
 
@@ -136,7 +124,7 @@ def _of_oracle(_):
         }.items():
             found[f"{setting}, {purpose}"] = [*samples[:2].flatten().tolist(), *samples[-1].tolist()]
     net = _probes()[_SETTINGS["two outputs"][0]].build().double()
-    for text in _NOISE:
+    for text in NOISE:
         law = noise_of(text).law(torch.ones(1, 3).double(), 0.5)
         samples = sample_outputs(net, law, 64, seed=0)
         found[f"{text} noise, samples"] = [*samples[0].tolist(), *samples[-1].tolist()]
@@ -179,7 +167,6 @@ def _of_metric(name):
 
 
 def version_of(name):
-    """Version of the oracle, a rule or a metric today, as text."""
     kind, _, spec = name.partition(" ")
     if kind == "oracle":
         return str(oracle.ORACLE_VERSION)
@@ -187,12 +174,10 @@ def version_of(name):
 
 
 def today(names=NAMES):
-    """Versions and numbers of today."""
     return {name: {"version": version_of(name), "numbers": numbers_of(name)} for name in names}
 
 
 def recorded():
-    """Versions and numbers that are committed."""
     return json.loads(FILE.read_text()) if FILE.exists() else {}
 
 
@@ -214,9 +199,7 @@ def problems(now, before):
             lines.append(f"{line} and has version {entry['version']}: run `{COMMAND}`")
         else:
             owner, version = _owner(name)
-            lines.append(
-                f"{line}: if the change is intended, raise {owner} to {version + 1} and run `{COMMAND}`"
-            )
+            lines.append(f"{line}: if it is intended, raise {owner} to {version + 1} and run `{COMMAND}`")
     return lines
 
 
@@ -280,19 +263,10 @@ def record(now, before):
 
 def write(entries):
     """Write the file, a line for each list of numbers."""
-
-    def rounded(value):
-        return [float(f"{x:.10g}") for x in value]
-
-    plain = {
-        name: {**entry, "numbers": {what: rounded(value) for what, value in entry["numbers"].items()}}
-        for name, entry in entries.items()
-    }
     lines = []
-    for name, entry in plain.items():
-        inner = ",\n".join(
-            f"   {json.dumps(what)}: {json.dumps(value)}" for what, value in entry["numbers"].items()
-        )
+    for name, entry in entries.items():
+        rounded = {what: [float(f"{x:.10g}") for x in value] for what, value in entry["numbers"].items()}
+        inner = ",\n".join(f"   {json.dumps(what)}: {json.dumps(value)}" for what, value in rounded.items())
         lines.append(
             f' {json.dumps(name)}: {{"version": {json.dumps(entry["version"])}, "numbers": {{\n{inner}\n }}}}'
         )

@@ -27,19 +27,9 @@ from tests.bench.nets.test_image_training import TEST
 from tests.bench.studies import conftest as made
 from tests.stand_in import StandIn
 
-SMALL = Settings().but(
-    depths=(1,),
-    width=8,
-    nets=1,
-    inputs=1,
-    samples=4096,
-    pilot_samples=4096,
-    w1_points=100,
-    certified_points=100,
-    cells=64,
-    sigmas=(0.3,),
-    training={"epochs": 50},
-)
+NETS = Settings().but(depths=(1,), width=8, nets=1, inputs=1, sigmas=(0.3,), training={"epochs": 50})
+DRAWN = NETS.but(samples=4096, pilot_samples=4096, w1_points=100, certified_points=100)
+SMALL = DRAWN.but(cells=64, bins=4)
 PLAIN = frozenset({"iris", "ci"})
 """Kinds of suites with plain nets, whose samples are equal bit for bit; eigenvalues depend on the layout in
 memory. In others the CPU has kernels of its own, so that a sample in a thousand may lie in another cell."""

@@ -27,7 +27,6 @@ from tests.bench.conftest import TINY, change
 
 @pytest.fixture(scope="module")
 def sources():
-    """Two small oracles, of nets with one and four hidden layers."""
     groups = ci.groups(("sdp",), samples=2**14, pilot_samples=2**13, cells=32, inputs=1, sigmas=(0.1,))
     return [each for each in oracles(groups) if each[0].net.architecture.depth != 2]
 

@@ -35,9 +35,7 @@ class Window:
 
 @pytest.fixture(scope="session")
 def browser():
-    driver = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed (the extra browser)"
-    )
+    driver = pytest.importorskip("playwright.sync_api", reason="no playwright (the extra browser)")
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"no browser: none of {', '.join(BROWSERS)}")
@@ -55,7 +53,6 @@ def window(browser):
 
 @pytest.fixture(scope="session")
 def plain_window(browser):
-    """One that runs no JavaScript."""
     return Window(browser, java_script_enabled=False)
 
 
@@ -68,7 +65,6 @@ def _report(folder, **measured):
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory):
-    """A small report on one page."""
     measured = {"depths": (1,), "rules": made_up.FEW, "suites": ("iris-tv",)}
     return _report(tmp_path_factory.mktemp("small"), **measured)
 

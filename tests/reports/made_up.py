@@ -29,12 +29,7 @@ def completed(frame):
     if frame.empty:
         return frame
     noise = {name: next(iter(own_noises(name)), "") for name in frame["experiment"].dropna().unique()}
-    known = {
-        "metric_spec": frame["metric"],
-        "noise": frame["experiment"].map(noise),
-        "samples": 10**6,
-        "run": 1,
-    }
+    known = {"metric_spec": frame.metric, "noise": frame["experiment"].map(noise), "samples": 10**6, "run": 1}
     for name, own in (known | dict.fromkeys(("recipe", "dataset", "objective", "precision"), "")).items():
         frame = frame.assign(**{name: frame[name].astype(object).fillna(own) if name in frame else own})
     names = ["net", "seed", "input", "sigma", "noise", "samples", "recipe", "dataset", "objective"]
@@ -175,7 +170,6 @@ NO_FAILURES = FAILURES.iloc[:0]
 
 
 def meta(data=None):
-    """What a run says of itself."""
     columns = ["network", "activation", "depth", "seed", "net", "accuracy"]
     nets = []
     if data is not None and not data.empty:
@@ -213,13 +207,10 @@ def quick_topics():
         answer = {key: lambda _: Answer.certain(holds=True, found="exactly") for key in COMPUTED}
         return dataclasses.replace(one, rule=answer.get(one.key, one.rule))
 
-    return tuple(
-        dataclasses.replace(topic, statements=tuple(map(quick, topic.statements))) for topic in topics()
-    )
+    return tuple(dataclasses.replace(t, statements=tuple(map(quick, t.statements))) for t in topics())
 
 
 def description(experiments=None, **more):
-    """What is stored of a run."""
     plain = {"command": "sdp-bench run", "preset": "quick", "left_out": (), "environment": {}}
     return RunDescription(settings=Settings().as_dict(), experiments=experiments or {}, **plain | more)
 
@@ -228,7 +219,6 @@ SECTIONS = [OneReLU(little_on_one_relu) if section.name == "relu" else section f
 
 
 def some(*names):
-    """Sections by name, where the content of the others does not matter."""
     return [section for section in SECTIONS if section.name in names]
 
 
@@ -236,7 +226,6 @@ PLAIN = some("settings", "tables")
 
 
 def results(data, failures=NO_FAILURES, **more):
-    """Results with what a run says of itself."""
     return Results(data, meta(data), failures, **more)
 
 
@@ -252,10 +241,8 @@ def rendered(section, /, **context):
 
 
 def titles(figure):
-    """Titles of a figure's panels."""
     return [axes.get_title(loc="left") for axes in figure.drawing.axes]
 
 
 def written(axes):
-    """Texts in a panel, such as the numbers of a heat map."""
     return [text.get_text() for text in axes.texts]

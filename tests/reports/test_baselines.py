@@ -57,9 +57,7 @@ def test_the_nets_learned(committed):
 
 def test_eight_uci_sets_are_there_but_for_an_ensemble_and_three_of_many_samples(committed):
     section = intervals(committed.frame, committed.traits)
-    assert {name: seeds for name, seeds, _ in section["runs"]} == dict.fromkeys(
-        uci.PAPER, uci.EXPERIMENT.paper.nets
-    )
+    assert {name: n for name, n, _ in section["runs"]} == dict.fromkeys(uci.PAPER, uci.EXPERIMENT.paper.nets)
     assert all(recipe.endswith(f"{uci.EPOCHS} epochs") for _, _, recipe in section["runs"])
     missing = {
         (row["dataset"], method)

@@ -123,8 +123,5 @@ def test_a_file_without_measurements_gives_no_rows(tmp_path, file):
 
 def test_the_documentation_has_the_columns():
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    rows = [
-        f"| `{each.Index}` | {each.dtype} | {each.unit} | {each.meaning} |"
-        for each in frames.COLUMNS.itertuples()
-    ]
+    rows = [f"| `{c.Index}` | {c.dtype} | {c.unit} | {c.meaning} |" for c in frames.COLUMNS.itertuples()]
     assert "\n".join(rows) in text

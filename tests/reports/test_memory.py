@@ -1,8 +1,12 @@
+"""What reports cost before they show anything: memory for each record, and imports."""
+
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.project import python
 
 BIG = Path(__file__).parents[2] / "benchmarks" / "big_results.py"
 RECORDS = 100_000
@@ -33,3 +37,24 @@ def test_reading_a_big_file_takes_little_memory_for_each_record(tmp_path):
     rows, grown = map(int, done.stdout.split())
     assert rows > 0.9 * RECORDS
     assert grown < MOST * rows
+
+
+IMPORTED = """
+import sys
+import sdp_bench
+print(dir(sdp_bench) and [name for name in ("torch", "pandas", "numpy", "click") if name in sys.modules])
+sdp_bench.load
+import sdp_bench.reports.drilldown.page, sdp_bench.reports.committed, sdp_bench.reports.page
+from sdp_bench.reports.section import sections
+from sdp_bench.reports.style.names import NetKind, activation_rank
+print([section.name for section in sections()], NetKind("leaky_relu:negative_slope=0.2", 4).label)
+print(sorted(["relu", "own:net", "tanh"], key=activation_rank), "torch" in sys.modules)
+"""
+
+
+def test_a_report_imports_no_torch_until_a_rule_is_asked():
+    eager, names, order = python("-c", IMPORTED).stdout.splitlines()
+    assert eager == "[]"
+    assert "'overview'" in names
+    assert names.endswith("] 4 Leaky-ReLU (negative_slope=0.2) layers")
+    assert order == "['relu', 'tanh', 'own:net'] False"

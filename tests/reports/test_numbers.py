@@ -7,11 +7,10 @@ import pytest
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.replication import page as replication
 from sdp_bench.reports.replication.claims import numbers_of_claims
-from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.statement import Evidence, judged
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, Results, checked, page
-from tests.reports.replication.test_claims import suite
+from tests.reports.replication.test_claims import TABLES, suite
 from tests.reports.sections.test_sections import oracle_frame, sensitivity_frame
 
 
@@ -32,11 +31,11 @@ def linked(text, section):
 def everything():
     tabled = made_up.frame(depths=(1, 2), nets=3, inputs=2, suites=("iris-tv",))
     tabled = tabled[tabled["rule"].isin(made_up.FEW)]
-    claims = suite(3, depths=(4,))
+    claims = suite(3, depths=(4,), inputs=1)
     every = pd.concat([tabled, claims, sensitivity_frame(), oracle_frame()], ignore_index=True)
     frame = checked(every.assign(samples=10**6))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replication, "topics", made_up.quick_topics)
+        patch.setattr(replication, "topics", lambda: (TABLES,))
         some = made_up.some("choice", "tables", "paper", "sensitivity", "oracle")
         text, numbers = page(Results(frame), some)
     return frame, numbers, text
@@ -74,11 +73,10 @@ def test_numbers_that_rest_on_the_same_measurements_share_a_list(everything):
 
 
 def test_effects_of_claims_lead_to_both_rules():
-    frame = checked(suite(3, depths=(4,)))
+    frame = checked(suite(3, depths=(4,), inputs=1))
     there = {number.address for number in numbers_of_claims(frame, TRAITS)}
     effects = 0
-    (tables,) = (topic for topic in topics() if topic.key == "tables")
-    for one in judged(tables, Evidence(Results(frame))).statements:
+    for one in judged(TABLES, Evidence(Results(frame))).statements:
         for answer in filter(None, (one.answer, one.regular)):
             for effect in (e for r in answer.trials if r.effects for e in r.effects):
                 assert effect.sources

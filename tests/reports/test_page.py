@@ -31,12 +31,10 @@ class Outline(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         self.ids += [attributes["id"]] if "id" in attributes else []
-        self.fetched += [
-            attributes[name] for name in ("src", "srcset", "data", "poster") if name in attributes
-        ]
+        self.fetched += [attributes[n] for n in ("src", "srcset", "data", "poster") if n in attributes]
         if tag in ("link", "iframe", "object", "embed"):
             self.fetched.append(attributes.get("href", ""))
-        if tag == "a":
+        if tag == "a" and "href" in attributes:
             self.targets.append(attributes["href"])
 
     def handle_startendtag(self, tag, attributes):
@@ -114,10 +112,7 @@ def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
 
 def test_pages_and_lists_share_style_and_script(site):
     folder, pages = site
-    lists = {
-        f"numbers/{path.name}": path.read_text(encoding="utf-8")
-        for path in (folder / "numbers").glob("*.html")
-    }
+    lists = {f"numbers/{path.name}": path.read_text("utf-8") for path in (folder / "numbers").glob("*.html")}
     for name, text in {**pages, **lists}.items():
         asked = [address for address in outline(text).fetched if not address.startswith("data:")]
         assert [(folder / name).parent.joinpath(address).resolve() for address in asked] == [
@@ -175,18 +170,9 @@ def test_one_page_needs_no_other_file(quick):
     assert {path.name for path in folder.iterdir()} == {"index.html", MARKER}
     page = outline(text)
     assert all(target.startswith("#") for target in page.targets)
-    inside = {target[1:] for target in page.targets}
-    assert {
-        "fidelity",
-        "figures",
-        "iris-tv",
-        "iris-w1",
-        "iris-std",
-        "paper",
-        "failures",
-        "settings",
-    } <= inside
-    assert inside <= set(page.ids)
+    known = {target[1:] for target in page.targets}
+    assert {"fidelity", "figures", "iris-tv", "iris-w1", "iris-std", "paper", "failures", "settings"} <= known
+    assert known <= set(page.ids)
 
 
 def test_page_asks_nothing_of_the_network(quick):
@@ -205,9 +191,7 @@ def test_cells_hold_mean_spread_and_paper(quick):
     overlap = 1 - here[here["rule"] == "dvia"]["value"]
     said = told(text)
     assert re.search(rf"{overlap.mean():.4f} ± {overlap.std():.4f} (tied )?paper 0\.5318", said)
-    w1 = frame[
-        (frame["metric"] == "w1") & (frame["depth"] == 4) & (frame["sigma"] == 1) & (frame["rule"] == "dvia")
-    ]
+    w1 = frame[(frame.metric == "w1") & (frame.depth == 4) & (frame.sigma == 1) & (frame.rule == "dvia")]
     assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (tied )?(≈ ./4 )?paper 6\.4090", said)
 
 
@@ -291,7 +275,6 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
 
 
 def intervals(values):
-    """Measurements of methods on data sets, which have no oracle and no noise."""
     frame = test_intervals.frame(values)
     return frame.reindex(columns=[*COLUMNS, "dataset", "recipe"])
 

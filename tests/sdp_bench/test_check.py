@@ -19,14 +19,12 @@ def small(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path):
-    """Run the command on a baseline in a separate folder."""
     words = ("check", "--baseline", tmp_path / "ci.json", "--no-oracles")
     return lambda *arguments: called([*words, *arguments], seconds=600)
 
 
 @pytest.fixture
 def files(tmp_path):
-    """Files that the command writes, by their kinds."""
     return {kind: tmp_path / "out" / kind for kind in ("json", "junit", "markdown")}
 
 
@@ -102,9 +100,7 @@ def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):
 
 
 def test_a_rule_that_fails_ends_in_three(run, mine):
-    mine.write_text(
-        "class Mine:\n    name = 'mine'\n    def propagate(self, net, x):\n        return 1 / 0\n"
-    )
+    mine.write_text("class Mine:\n    name = 'mine'\n    def propagate(self, net, x):\n        1 / 0\n")
     result = run("--rules", f"{mine}:Mine,sdp", "--no-speed")
     assert result.code == 3
     assert "ZeroDivisionError: division by zero" in result.said

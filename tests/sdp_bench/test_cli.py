@@ -27,7 +27,7 @@ def tiny(**changed):
     """The options of a run of seconds, with those changed or added that are named: each stands but once."""
     options = {
         **{"depth": 1, "width": 8, "nets": 2, "inputs": 1, "epochs": 50, "samples": 2048},
-        **{"pilot-samples": 1024, "cells": 16, "w1-points": 100, "jobs": 1},
+        **{"pilot-samples": 1024, "cells": 16, "bins": 3, "w1-points": 100, "jobs": 1},
         **{"rules": "sdp,monte_carlo:samples=10", **changed},
     }
     return tuple(word for name, value in options.items() for word in (f"--{name}", str(value)))
@@ -37,20 +37,8 @@ TINY = tiny()
 
 
 def command(*words, cwd):
-    """Run the command in a folder: its exit code and what it printed."""
     with contextlib.chdir(cwd):
-        return subprocess.CompletedProcess(words, *called(words, seconds=600))
-
-
-@pytest.fixture
-def invoke(tmp_path):
-    """Run the command in a folder of the test's own; returns its exit code and what it printed."""
-
-    def call(*words):
-        done = command(*words, cwd=tmp_path)
-        return done.returncode, done.stdout, done.stderr
-
-    return call
+        return called(words, seconds=600)
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +46,26 @@ def finished(tmp_path_factory):
     """A folder with the results and report of a tiny run."""
     folder = tmp_path_factory.mktemp("finished")
     ran = command("run", *SUITES, *TINY, "--sigma", "0.1,10", cwd=folder)
-    assert ran.returncode == 0, ran.stderr
-    assert "groups 4/4" in ran.stderr
-    assert "left" in ran.stderr
+    assert ran.code == 0, ran.err
+    assert "groups 4/4" in ran.err
+    assert "left" in ran.err
     return folder
 
 
 @pytest.fixture(scope="module")
 def reported(finished):
     """What its report printed, and the table beside the page."""
-    made = command("report", "--no-committed", cwd=finished)
-    assert made.returncode == 0, made.stderr
-    return made.stdout, pd.read_csv(finished / "reports" / "html" / "results.csv")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sdp_bench.reports.page.every_section", lambda: PLAIN)
+        made = command("report", "--no-committed", cwd=finished)
+    assert made.code == 0, made.err
+    return made.out, pd.read_csv(finished / "reports" / "html" / "results.csv")
 
 
 def test_a_second_run_has_nothing_to_do(finished):
     again = command("run", *SUITES, *TINY, "--sigma", "0.1,10", cwd=finished)
-    assert again.returncode == 0
-    assert "4 of 4 groups are measured already" in again.stderr
+    assert again.code == 0
+    assert "4 of 4 groups are measured already" in again.err
 
 
 def test_report_and_table(finished, reported):
@@ -87,13 +77,12 @@ def test_report_and_table(finished, reported):
     assert set(table.experiment) == {"iris-tv", "iris-w1", "iris-std"}
 
 
-def test_damaged_committed_results_are_one_line_and_the_report_is_written(
-    finished, invoke, monkeypatch, tmp_path
-):
+def test_damaged_committed_results_are_one_line_and_the_report_is_written(finished, monkeypatch, tmp_path):
     monkeypatch.setattr("sdp_bench.reports.results.BASELINES", tmp_path / "nothing")
     monkeypatch.setattr("sdp_bench.reports.page.every_section", lambda: PLAIN)
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    code, out, err = invoke("report", "--database", str(finished / "sdp-bench.sqlite"), "--output", "page")
+    words = ("report", "--database", finished / "sdp-bench.sqlite", "--output", "page")
+    code, out, err = command(*words, cwd=tmp_path)
     assert code == 3
     assert err.splitlines()[-1].startswith("Error: the results that come with the package are damaged")
     assert out.strip() == f"report: {Path('page') / 'index.html'}"
@@ -101,18 +90,16 @@ def test_damaged_committed_results_are_one_line_and_the_report_is_written(
 
 
 @pytest.mark.slow
-def test_before_anything_is_measured_the_report_is_of_the_committed_results(finished, invoke, tmp_path):
+def test_before_anything_is_measured_the_report_is_of_the_committed_results(finished, tmp_path):
     theirs = Path("reports") / "html" / "committed" / "index.html"
-    code, out, err = invoke("report")
+    code, out, err = command("report", cwd=tmp_path)
     assert (code, out.strip()) == (0, f"committed results: {theirs}")
     assert "no results file" in err
-    alone = {
-        path.name: path.read_text(encoding="utf-8") for path in (tmp_path / theirs).parent.glob("*.html")
-    }
+    alone = {path.name: path.read_text("utf-8") for path in (tmp_path / theirs).parent.glob("*.html")}
     assert 'id="paper"' in alone["paper.html"]
     assert not any('id="here"' in text for text in alone.values())
     shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
-    code, out, _ = invoke("report")
+    code, out, _ = command("report", cwd=tmp_path)
     assert code == 0
     assert out.splitlines()[1] == f"committed results, and what was measured here: {theirs}"
     assert out.splitlines()[2].startswith("None of the ")  # nets of 8 units
@@ -130,15 +117,18 @@ def test_before_anything_is_measured_the_report_is_of_the_committed_results(fini
         ("{first}", 3, "no drill-down of {first}: sdp, "),
     ],
 )
-def test_a_page_that_is_asked_for_and_not_made_is_no_success(finished, tmp_path, key, exit_code, message):
+def test_a_page_that_is_asked_for_and_not_made_is_no_success(
+    finished, tmp_path, monkeypatch, key, exit_code, message
+):
+    monkeypatch.setattr("sdp_bench.reports.page.every_section", lambda: PLAIN)
     shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / "sdp-bench.sqlite")) as db:
         parts = db.execute("SELECT unit, rule, metric FROM records WHERE rule = 'sdp'").fetchone()
     change(tmp_path / "sdp-bench.sqlite", "UPDATE records SET fingerprint = 'older'")
     names = {"unit": parts[0], "first": "/".join(parts)}
     done = command("report", "--no-committed", "--drill-down", key.format(**names), cwd=tmp_path)
-    assert done.returncode == exit_code, done.stderr
-    assert message.format(**names) in done.stderr
+    assert done.code == exit_code, done.err
+    assert message.format(**names) in done.err
     assert (tmp_path / "reports").exists() == (exit_code == 3)
 
 
@@ -146,9 +136,9 @@ def test_replay_from_the_table(finished, reported):
     _, table = reported
     key = table[(table.metric == "tv_headline") & (table.rule == "monte_carlo:samples=10")].key.iloc[0]
     done = command("replay", key, cwd=finished)
-    assert done.returncode == 0, done.stderr
-    assert "identical to the last bit" in done.stdout
-    assert "oracle" in done.stdout
+    assert done.code == 0, done.err
+    assert "identical to the last bit" in done.out
+    assert "oracle" in done.out
 
 
 def test_a_replay_that_differs_says_so(finished, tmp_path):
@@ -158,8 +148,8 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
     with contextlib.closing(sqlite3.connect(copy)) as db:
         key = "/".join(db.execute("SELECT unit, rule, metric FROM records LIMIT 1").fetchone())
     done = command("replay", key, "--database", str(copy), cwd=tmp_path)
-    assert done.returncode == 3
-    assert "DIFFERENT" in done.stdout
+    assert done.code == 3
+    assert "DIFFERENT" in done.out
 
 
 @pytest.mark.parametrize(
@@ -184,8 +174,8 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["nonsense"], "No such command"),
     ],
 )
-def test_bad_input_is_exit_2_and_one_line(invoke, words, message, tmp_path):
-    code, _, err = invoke(*words)
+def test_bad_input_is_exit_2_and_one_line(words, message, tmp_path):
+    code, _, err = command(*words, cwd=tmp_path)
     assert code == 2, err
     line = [text for text in err.splitlines() if text.startswith("Error: ")]
     assert len(line) == 1
@@ -245,38 +235,38 @@ def test_shards_merged_exported_imported_and_compared(finished, tmp_path):
         ran = command(
             "run", *SUITES, *TINY, "--sigma", "0.1,10", "--shard", part, "--database", name, cwd=tmp_path
         )
-        assert "groups 2/2" in ran.stderr
-    assert command("merge", "1.sqlite", "2.sqlite", "-o", "all.sqlite", cwd=tmp_path).returncode == 0
+        assert "groups 2/2" in ran.err
+    assert command("merge", "1.sqlite", "2.sqlite", "-o", "all.sqlite", cwd=tmp_path).code == 0
     same = command("diff", "all.sqlite", str(finished / "sdp-bench.sqlite"), cwd=tmp_path)
-    assert same.returncode == 0
-    assert " 0 different, 0 only in" in same.stdout
-    assert command("export", "--database", "all.sqlite", "-o", "out", cwd=tmp_path).returncode == 0
+    assert same.code == 0
+    assert " 0 different, 0 only in" in same.out
+    assert command("export", "--database", "all.sqlite", "-o", "out", cwd=tmp_path).code == 0
     filled = command("import", "out", "--database", "new.sqlite", cwd=tmp_path)
-    assert filled.returncode == 0
-    assert "new measurements" in filled.stdout
-    assert "0 different" in command("diff", "all.sqlite", "new.sqlite", cwd=tmp_path).stdout
+    assert filled.code == 0
+    assert "new measurements" in filled.out
+    assert "0 different" in command("diff", "all.sqlite", "new.sqlite", cwd=tmp_path).out
 
 
-def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
+def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
+    assert "0 net files and 0 pages in" in command("cache", "list", cwd=tmp_path).out
     page = tmp_path / "cache" / "pages" / "0123456789abcdef.zip"
     page.parent.mkdir(parents=True)
     page.write_bytes(bytes(3000))
     net = "iris-relu-1x8-0123abcd-seed0.safetensors"
     storage.write(tmp_path / "cache" / "nets" / net, storage.to_file({}, {"x": "x" * 2000}))
-    listed = invoke("cache", "list")[1]
+    listed = command("cache", "list", cwd=tmp_path).out
     assert f"2 kB  {net}\n       3 kB  0123456789abcdef.zip\n" in listed
-    assert "removed 1 net file and 1 page from" in invoke("cache", "clear")[1]
-    assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
+    assert "removed 1 net file and 1 page from" in command("cache", "clear", cwd=tmp_path).out
+    assert "0 net files and 0 pages in" in command("cache", "list", cwd=tmp_path).out
 
 
 @pytest.mark.parametrize(
     "call", [("run", "iris-tv", "--rules", "sdp", "--rules=dvia"), ("export", "-o", "one", "--output", "two")]
 )
-def test_an_option_given_twice_is_refused(invoke, call):
+def test_an_option_given_twice_is_refused(call, tmp_path):
     """Click would take the last one and drop the other."""
-    code, _, err = invoke(*call)
+    code, _, err = command(*call, cwd=tmp_path)
     assert code == 2
     assert "is given twice" in err
 
@@ -291,8 +281,8 @@ def test_an_option_given_twice_is_refused(invoke, call):
         ("--output", "a", "--committed"),
     ],
 )
-def test_export_refuses_options_that_do_not_go_together(words, invoke, tmp_path):
-    code, _, err = invoke("export", *words)
+def test_export_refuses_options_that_do_not_go_together(words, tmp_path):
+    code, _, err = command("export", *words, cwd=tmp_path)
     assert code == 2
     assert err.splitlines()[-1].startswith("Error: ")
     assert list(tmp_path.iterdir()) == []
@@ -310,6 +300,6 @@ def test_export_refuses_options_that_do_not_go_together(words, invoke, tmp_path)
 )
 def test_an_option_that_nothing_asked_for_takes_is_refused(suites, options, refused, tmp_path):
     done = command("run", *suites.split(), *options.split(), "--preset", "smoke", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"Error: {refused} cannot be used with")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"Error: {refused} cannot be used with")
     assert not list(tmp_path.rglob("*.sqlite"))

@@ -17,8 +17,7 @@ from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.plugins.code import Code
 from sdp_bench.bench.plugins.session import code_of
 from sdp_bench.reports import frames
-from tests.cells import run_cell
-from tests.project import python
+from tests.project import python, run_cell
 
 RULE = """
 import sdp_ref as sr
@@ -58,7 +57,6 @@ net = Net(6)
 
 
 def cell(source, space=None):
-    """Namespace of a notebook after a cell."""
     space = {"__name__": "__main__"} if space is None else space
     with torch.random.fork_rng(devices=[]):
         run_cell(source, space)
@@ -71,7 +69,6 @@ X = torch.tensor([[0.5, -1.0, 2.0, 0.1]])
 
 @pytest.fixture(scope="module")
 def found():
-    """A rule and a net of cells."""
     space = cell(NET, cell(RULE))
     return sdp_bench.validate(
         space["Wide"], net=space["net"], inputs=X, noise=0.1, beside=["sdp", sr.rule("unscented")], **TINY
@@ -138,7 +135,7 @@ SESSION = """
 import sdp_ref as sr, torch
 from torch import nn
 from sdp_bench.bench.plugins.session import code_of
-from tests.cells import run_cell
+from tests.project import run_cell
 from tests.project import python
 space = {"__name__": "__main__"}
 run_cell(RULE, space)
@@ -198,9 +195,7 @@ def test_what_is_defined_now_runs_and_is_described(change):
 def test_a_method_that_its_source_does_not_show_is_rejected():
     linecache.clearcache()
     space = cell(RULE)
-    source, name = next(
-        (lines, key) for key, lines in linecache.cache.items() if "class Wide" in "".join(lines[2])
-    )
+    source, name = next((it, key) for key, it in linecache.cache.items() if "class Wide" in "".join(it[2]))
     linecache.cache[name] = (*source[:2], [line.replace("sdp", "unscented") for line in source[2]], name)
     with pytest.raises(UserError, match=r"Wide: .* run the cell that defines it again"):
         code_of(space["Wide"])

@@ -69,11 +69,11 @@ def test_no_command_runs_stored_code_without_trust(attack):
         marker.unlink(missing_ok=True)
         ended = command(*words, cwd=folder)
         assert not marker.exists(), words
-        assert "Traceback" not in ended.stderr, words
+        assert "Traceback" not in ended.err, words
         refused = keys["marking"] in words
-        assert (ended.returncode == 2) == refused, (words, ended.stderr)
+        assert (ended.code == 2) == refused, (words, ended.err)
         if refused:
-            assert "--trust-code runs it" in ended.stderr
+            assert "--trust-code runs it" in ended.err
 
 
 def test_with_trust_it_runs(attack):
@@ -81,7 +81,7 @@ def test_with_trust_it_runs(attack):
     marker.unlink(missing_ok=True)
     words = ("replay", keys["marking"], "--trust-code", "--database", "theirs.sqlite")
     ended = command(*words, cwd=folder)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.code == 0, ended.err
     assert marker.exists()
 
 
@@ -92,5 +92,5 @@ def test_a_file_cannot_call_itself_trusted(attack):
     assert '"trusted": true' in settings  # what a run stores of itself says nothing to who reads it
     marker.unlink(missing_ok=True)
     ended = command("replay", keys["marking"], "--database", "theirs.sqlite", cwd=folder)
-    assert ended.returncode == 2
+    assert ended.code == 2
     assert not marker.exists()

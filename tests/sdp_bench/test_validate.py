@@ -93,7 +93,6 @@ class Quantiles(Base):
 
 
 def tiny(depth, rules):
-    """The options of a run of seconds."""
     return (
         *("--preset", "smoke", "--depth", depth, "--sigma", "1", "--samples", "20000", "--jobs", "1"),
         *("--w1-points", "100", "--rules", rules, "--database", "v.sqlite", "--output", "card"),
@@ -105,7 +104,6 @@ TINY = tiny(1, "sdp,monte_carlo:samples=10,monte_carlo:samples=100")
 
 @pytest.fixture
 def call(monkeypatch, tmp_path):
-    """Run the command in this process; returns its exit code and what it printed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "theirs.py").write_text(RULES)
     return lambda *words: called(["validate", *words], seconds=600)
@@ -128,9 +126,7 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     first, *details, page, last = out.splitlines()
     assert first == "good"
     assert details[0] == f"  checks: kit {VERSION}, 1 of 1 checks ran: 1 passed, 0 failed, 0 not applicable"
-    assert any(
-        line.startswith("  iris-tv: compared with rules of its kind: SDP better in 0") for line in details
-    )
+    assert any("iris-tv: compared with rules of its kind: SDP better in 0" in line for line in details)
     assert "  iris-tv: worse than SDP in no setting" in details
     assert any(line.startswith("  cost: ") and "for one input" in line for line in details)
     assert page == "scorecard: card/index.html"
@@ -174,9 +170,7 @@ def test_a_failed_check_is_exit_code_1_whatever_else_failed(call, monkeypatch, t
     assert code == 1
     assert "  checks: failed affine: mean[0] is 1, must be 0" in out
     last = out.splitlines()[-1]
-    assert last.startswith(
-        "verdict: raising fails the one check that applies (affine); run sdp-bench check-rule"
-    )
+    assert last.startswith("verdict: raising fails the one check that applies (affine); run sdp-bench check")
     assert f"{last.removeprefix('verdict: ')}." in (tmp_path / "card" / "index.html").read_text()
 
 

@@ -38,7 +38,6 @@ def seeded(net, seed=0):
 
 
 def full_law(event, sd=1.0, batch=1, seed=1):
-    """A correlated law of events of any shape."""
     n = math.prod(event)
     factor = sd * draw(batch, n, n, seed=seed) / math.sqrt(n)
     return sr.Gaussian(draw(batch, *event, seed=seed + 1), factor @ factor.mT)
@@ -57,7 +56,6 @@ def diagonal(batch, n, seed=1):
 
 
 def run(steps, x):
-    """Output of the steps, computed by their own modules."""
     values = [x]
     for step in steps:
         values.append(step.module(*(values[i] for i in step.inputs)))

@@ -173,7 +173,6 @@ def plane(name, m1, m2, s1, s2, rho):
 
 
 def both_units(name, m1, m2, s1, s2, rho):
-    """Covariance and spread."""
     return line(name, m1, m2, s1, s2, rho) if abs(rho) == 1 else plane(name, m1, m2, s1, s2, rho)
 
 

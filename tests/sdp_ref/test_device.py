@@ -42,8 +42,6 @@ def stand_in():
 
 
 class Attentive(nn.Module):
-    """Attention, norms and GELU on two words."""
-
     def __init__(self):
         super().__init__()
         self.embed, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
@@ -54,8 +52,6 @@ class Attentive(nn.Module):
 
 
 class Functional(nn.Module):
-    """No modules for what is not linear: the trace finds products, softmax and a norm."""
-
     def __init__(self):
         super().__init__()
         self.first, self.last, self.norm = nn.Linear(4, 5), nn.Linear(5, 2), nn.LayerNorm(5)
@@ -66,8 +62,6 @@ class Functional(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """An LSTM on two steps."""
-
     def __init__(self):
         super().__init__()
         self.cell, self.head = nn.LSTM(2, 3, batch_first=True), nn.Linear(3, 2)
@@ -110,8 +104,6 @@ def net_of(name):
 
 
 class Sampled:
-    """Someone's own law, which stays where it is."""
-
     def __init__(self, location):
         self.mean, self.variance = location, torch.ones_like(location)
 
@@ -123,7 +115,6 @@ class Sampled:
 
 
 def inputs(shape):
-    """Locations and scales of two laws."""
     generator = torch.Generator().manual_seed(1)
     location = torch.randn(2, *shape, generator=generator, **DOUBLE)
     return location, 0.05 * torch.rand(2, *shape, generator=generator, **DOUBLE) + 0.01

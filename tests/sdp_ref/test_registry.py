@@ -96,9 +96,7 @@ def test_what_a_class_says_of_itself_is_known_before_it_is_imported(package):
 
 
 def test_a_module_that_makes_no_object_is_not_imported(package):
-    package.write(
-        "heavy.py", "LIMIT = 3\n\ndef work():\n    made = work()\n    return made\n\nraise SystemError"
-    )
+    package.write("heavy.py", "LIMIT = 3\n\ndef work():\n    m = work()\n    return m\n\nraise SystemError")
     package.write("pair.py", "from BASE import Thing\none, two = Thing(), Thing()\none.name, two.name = '12'")
     assert list(instances(package.name, package.module("base").Thing)) == ["1", "2"]
 

@@ -57,8 +57,6 @@ def test_one_without_its_data_is_left_out_where_there_is_other_work():
 
 
 class Mistaken(Group):
-    """A group whose own code has a mistake."""
-
     units = members = ()
     cells = (("unit", "sdp", "bures"),)
     title = "mistaken"

@@ -1,12 +1,13 @@
 import dataclasses
-from dataclasses import asdict
 
 import pytest
+import torch
 
 from sdp_bench.bench.datasets.base import ImageClassification
-from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.experiments import experiment, preset
+from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.classifiers import TrainedClassifier
-from sdp_bench.bench.nets.net import best_classifier, inputs_of, net_from_bytes, stored
+from sdp_bench.bench.nets.net import best_classifier, inputs_of
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.replay import replay as stored_measurements
 from sdp_bench.bench.results.store import Store
@@ -81,19 +82,6 @@ def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monke
     assert "For image classifiers" in page
 
 
-def test_nets_of_either_kind_survive_as_bytes(net):
-    before = net.to_bytes()
-    again = net_from_bytes(before, "stored")
-    assert again.digest == net.digest
-    assert net.to_bytes() == before  # the digest, once asked for, does not get into the file
-    assert again.source == "stored"
-    with pytest.raises(ValueError, match="not a net of this suite"):
-        net_from_bytes(b"nothing", "stored")
-    kept = stored(again)
-    assert (kept.digest, kept.weights) == (net.digest, net.to_bytes())
-    assert (kept.recipe, kept.recipe_label) == (asdict(net.recipe), net.recipe.label)
-
-
 def test_the_best_of_the_cached_classifiers_is_taken(tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
     assert best_classifier(RESNET) is None
@@ -106,3 +94,34 @@ def test_the_best_of_the_cached_classifiers_is_taken(tmp_path, monkeypatch):
         assert best_classifier(RESNET).accuracy == 0.7
     (folder / "mnist-resnet18-damaged.safetensors").unlink()
     assert best_classifier(dataclasses.replace(RESNET, width=8)) is None
+
+
+SEQUENCE = experiment("sequence")
+
+
+@pytest.fixture(scope="module")
+def nets():
+    return [best_classifier(each, "committed") for each in SEQUENCE.classifiers]
+
+
+@pytest.fixture(scope="module")
+def sequence_plan(nets):
+    return plan_of([SEQUENCE], preset("smoke", {"samples": 2000, "rules": ("sdp", "dvia")}), nets)
+
+
+def test_a_ratio_is_what_a_direct_computation_gives(sequence_plan, nets):
+    group = sequence_plan.groups[1]
+    records = [
+        each
+        for each in group.measure([c for c in group.cells if c[1] == "sdp" and c[2] == "std_ratio"])
+        if each.metric == "std_ratio"
+    ]
+    net = nets[0].build()
+    x = inputs_of(nets[0]).batch([group.subjects[0].row])
+    oracle = Oracle(net, group.law[0], group.subjects[0].key, group.settings.sampling)
+    jacobian = torch.autograd.functional.jacobian(
+        net.double(), x.double()
+    )  # (1, 10, 1, 8, 2): the noise is independent and equal
+    predicted = group.sigma * jacobian.flatten(2).square().sum(2).sqrt().squeeze()
+    ratios = predicted / oracle.samples.double().std(0)
+    assert torch.tensor([each.value for each in records]).double() == pytest.approx(ratios, rel=2e-3)

@@ -39,7 +39,6 @@ def linear(weight, bias=0.0, dtype=torch.float32):
 
 
 def in_float64(oracle, purpose):
-    """Samples of the oracle's law, all of it in float64."""
     net, law = copy.deepcopy(oracle.net).double(), oracle.law.to(dtype=torch.float64)
     return oracles.sample_outputs(net, law, SAMPLES, seed=oracle.key.seed(purpose))
 

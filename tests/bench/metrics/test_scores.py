@@ -84,9 +84,7 @@ def test_differences_of_log_scores_are_differences_of_divergence():
     law = gaussian()
     truth.samples = law.sample(40_000, torch.Generator().manual_seed(0))[:, 0]
     wide = sr.Gaussian(MEAN, 2 * law.covariance)
-    own, other = (
-        dict(metric("log_score").measure(truth, Prediction(each, truth)))[None] for each in (law, wide)
-    )
+    own, other = (dict(metric("log_score").measure(truth, Prediction(x, truth)))[None] for x in (law, wide))
     assert own.value == pytest.approx(float(law.to_torch().entropy()), abs=4 * own.stderr)
     assert other.value - own.value == pytest.approx(math.log(2) - 0.5, abs=0.02)
 
@@ -104,14 +102,7 @@ def test_tails_are_exact_where_the_law_tells_them():
 
 DRAWS = 200
 ALL = (
-    "coverage",
-    "bures",
-    "energy_score",
-    "crps",
-    "std_ratio",
-    "gaussian_kl",
-    "tv_class",
-    "quantile_mean",
+    *("coverage", "bures", "energy_score", "crps", "std_ratio", "gaussian_kl", "tv_class", "quantile_mean"),
     "interval_width",
 )
 

@@ -48,8 +48,6 @@ def same(first, second):
 
 
 class Clock:
-    """Time as the trainer sees it, which advances one second a step."""
-
     def __init__(self, monkeypatch):
         self.now = 0.0
         monkeypatch.setattr(classifiers.time, "monotonic", lambda: self.now)

@@ -2,7 +2,10 @@ import pytest
 import torch
 from torch import fx
 
-from sdp_bench.bench.nets.architectures import IMAGE_NETWORKS, ImageArchitecture
+from sdp_bench.bench.datasets.download import DataMissingError, local_copy
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.nets.architectures import IMAGE_NETWORKS, ImageArchitecture, architecture_of
+from sdp_bench.bench.nets.net import best_classifier, inputs_of
 
 
 @pytest.mark.parametrize(
@@ -43,3 +46,46 @@ def test_the_seed_alone_decides_the_weights(name):
     again, other = architecture.build(1).state_dict(), architecture.build(2).state_dict()
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not torch.equal(first[next(iter(first))], other[next(iter(first))])
+
+
+ARCHITECTURES = (*experiment("vision").classifiers, *experiment("sequence").classifiers)
+NAMES = [each.label for each in ARCHITECTURES]
+ROWS = slice(0, 500)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=NAMES)
+def test_each_is_there_and_as_accurate_as_it_says(architecture):
+    net = best_classifier(architecture, "committed")
+    assert (net.architecture, net.source) == (architecture, "committed")
+    needs_files = net.recipe.dataset != "rotations"
+    if needs_files and local_copy() is None:
+        pytest.skip("the images are not here")
+    try:
+        data = inputs_of(net)
+    except DataMissingError:
+        pytest.skip("the images are not here")
+    with torch.inference_mode():
+        right = net.build()(data.batch(ROWS)).argmax(1) == data.labels[ROWS]
+    # Five standard errors of a share of 500, at worst .11: a net of other weights has a tenth right.
+    error = (net.accuracy * (1 - net.accuracy) / 500) ** 0.5
+    assert float(right.double().mean()) == pytest.approx(net.accuracy, abs=5 * error + 1e-3)
+
+
+def test_they_go_before_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
+    gru = architecture_of("gru", (8, 2))
+    assert best_classifier(gru).source == "committed"
+    assert best_classifier(gru, "committed").digest == best_classifier(gru).digest
+
+
+def test_a_decoder_does_not_look_ahead_and_a_vit_does():
+    decoder = best_classifier(architecture_of("decoder", (8, 2)), "committed").build()
+    x = torch.randn(1, 8, 2)
+    states = []
+    decoder.blocks.register_forward_hook(lambda *args: states.append(args[-1]))
+    later = x.clone()
+    later[:, 5:] += 1
+    with torch.no_grad():
+        decoder(x), decoder(later)
+    assert torch.allclose(states[0][:, :5], states[1][:, :5], atol=1e-6)
+    assert not torch.allclose(states[0][:, 5:], states[1][:, 5:], atol=1e-2)

@@ -43,9 +43,7 @@ def write(folder, scale=2.0, shift=1.0):
     )
     (folder / "tools" / "__init__.py").write_text("from . import numbers as _\n")
     (folder / "tools" / "numbers.py").write_text(f"SHIFT = {shift}\n")
-    (folder / "tools" / "late.py").write_text(
-        "def shift():\n    from .numbers import SHIFT\n\n    return SHIFT\n"
-    )
+    (folder / "tools" / "late.py").write_text("def shift():\n from .numbers import SHIFT\n return SHIFT\n")
     (folder / "json.py").write_text("1 / 0\n")
     (folder / "torch").mkdir()
     (folder / "unused.py").write_text("1 / 0\n")

@@ -109,9 +109,3 @@ def test_of_several_runs_the_newest_says_what_a_measurement_is(database):
     for name, own in found.groupby("experiment", observed=True):  # in the order of a single run's
         order = own[["depth", "seed", "sigma"]].astype(float).fillna(-1).values.tolist()
         assert order == sorted(order), name
-
-
-def test_a_run_without_records_has_an_empty_frame(tmp_path):
-    with Store(tmp_path / "store.sqlite", writing=True) as store:
-        store.begin_run(DESCRIBED, nets=[], units=[], rules={}, members=[])
-        assert store.frame(store.run()).empty

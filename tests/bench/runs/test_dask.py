@@ -65,7 +65,6 @@ def cluster(scheduler):
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    """The numbers of the plan, measured in this process."""
     return numbers(run_all(tmp_path_factory.mktemp("local") / "local.sqlite", make_plan(TINY)))
 
 

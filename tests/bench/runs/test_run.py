@@ -6,18 +6,19 @@ import pytest
 import torch
 
 import sdp_ref
-from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.errors import NOT_DEFINED, RefusedError, UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import experiment, preset, versions
 from sdp_bench.bench.metrics.distances import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.replay import replay
-from sdp_bench.bench.results.record import Record
+from sdp_bench.bench.results.record import Failure, Record
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import traits_of
+from sdp_bench.bench.runs.reasons import reasons
 from sdp_bench.bench.settings import Size
 from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
 from tests.bench.conftest import TINY, frame_of, make_plan, run_all
@@ -291,3 +292,34 @@ def test_traits_that_are_none_are_left_out_of_a_plan(tmp_path, body):
     names, plugins = resolve((f"{tmp_path / 'odd.py'}:Odd",))
     assert names == ("odd",)
     assert traits_of("odd", plugins) == Traits("odd")
+
+
+LACKS = f"{NOT_DEFINED}a covariance is needed, which a law of quantiles of single outputs has not"
+
+
+def test_what_many_metrics_lack_is_told_once():
+    found = reasons(
+        ("mine", metric, LACKS, place, seconds)
+        for place, seconds in (("here", 1.0), ("there", 2.0))
+        for metric in ("bures", "gaussian_kl")
+    )
+    (one,) = found
+    assert one.line == (
+        "Bures, Gaussian KL: a covariance is needed, which a law of quantiles of single outputs has not"
+    )
+    assert (one.rule, one.places, one.seconds) == ("mine", ("here", "there"), 2.0)
+
+
+def test_other_rules_and_other_errors_stand_alone():
+    told = [
+        ("mine", "bures", LACKS, "", 0.0),
+        ("theirs", "bures", LACKS, "", 0.0),
+        ("mine", "", "ValueError: no", "", 0.0),
+    ]
+    assert [(each.rule, each.line) for each in reasons(told)][2] == ("mine", "ValueError: no")
+    assert len(reasons(told)) == 3
+
+
+def test_a_refusal_is_known_by_its_words():
+    assert Failure("unit", "mine", "bures", str(RefusedError("of no use")), 0.0).refused
+    assert not Failure("unit", "mine", "bures", "ValueError: of no use", 0.0).refused

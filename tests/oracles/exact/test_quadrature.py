@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import math
 
@@ -11,6 +12,7 @@ from scipy import integrate, special
 
 from sdp_bench.oracles.exact.quadrature import Mixed, Piece, exact_total_variation, exact_wasserstein
 from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, stable
+from sdp_bench.oracles.exact.theorem import RATIOS, Candidate, check_theorem
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable, unchecked
 
 EXACT = 1e-10
@@ -79,15 +81,6 @@ def test_tv_of_relu_to_the_input_law_and_to_the_point_mass(r, sigma):
         assert exact_total_variation(x.relu(), Mixed.point(sigma)) == pytest.approx(1, abs=EXACT)
 
 
-def test_tv_of_relu_of_a_standard_normal():
-    """TV, not its complement: .500 for SDP, .5377 for moment matching."""
-    truth = normal(0.0, 1.0).relu()
-    assert exact_total_variation(truth, normal(0.0, 1.0)) == pytest.approx(0.5, abs=EXACT)
-    assert exact_total_variation(truth, Mixed.point(0.0)) == pytest.approx(0.5, abs=EXACT)
-    mean, sd = moment_matched(0.0, 1.0)
-    assert exact_total_variation(truth, normal(mean, sd)) == pytest.approx(0.5377, abs=5e-5)
-
-
 @pytest.mark.parametrize("r", [-3.0, -0.7, 0.0, 0.4, 2.5, 6.0])
 def test_tv_of_moment_matching_against_mpmath(r):
     """TV = p0 + integral of (p - q)+ over x > 0, with the crossings from the quadratic equation."""
@@ -103,9 +96,7 @@ def test_tv_of_moment_matching_against_mpmath(r):
             for low, high in itertools.pairwise(cuts)
         ]
         expected = float(mp.ncdf(-r) + sum(max(gain, 0) for gain in gains))
-    assert exact_total_variation(normal(r, 1.0).relu(), normal(mean, sd)) == pytest.approx(
-        expected, abs=EXACT
-    )
+    assert exact_total_variation(normal(r, 1).relu(), normal(mean, sd)) == pytest.approx(expected, abs=EXACT)
 
 
 # W1
@@ -191,9 +182,7 @@ def test_infinite_w1_is_refused():
 def test_w1_without_means_can_be_finite():
     """Cauchy tails that agree cancel: here the integral of P(X > x) from -1 to 0."""
     expected = 0.5 + 0.25 - math.log(2) / (2 * math.pi)
-    assert exact_wasserstein(cauchy(0.0, 1.0).relu(), cauchy(1.0, 1.0).relu()) == pytest.approx(
-        expected, abs=EXACT
-    )
+    assert exact_wasserstein(cauchy(0, 1).relu(), cauchy(1, 1).relu()) == pytest.approx(expected, abs=EXACT)
 
 
 # Properties of both
@@ -220,15 +209,6 @@ def test_both_are_metrics(p, q, r):
         assert distance(p, q) >= 0
         assert distance(p, r) <= distance(p, q) + distance(q, r) + EXACT
     assert exact_total_variation(p, q) <= 1
-
-
-@given(m=st.floats(-3, 3), s=st.floats(0.1, 5), unit=st.sampled_from([1e-6, 0.3, 1e6]))
-@settings(max_examples=40, deadline=None)
-def test_units_leave_tv_alone_and_scale_w1(m, s, unit):
-    p, q = normal(0.4, 1.0).relu(), normal(m, s)
-    p_scaled, q_scaled = normal(0.4 * unit, unit).relu(), normal(m * unit, s * unit)
-    assert exact_total_variation(p_scaled, q_scaled) == pytest.approx(exact_total_variation(p, q), abs=EXACT)
-    assert exact_wasserstein(p_scaled, q_scaled) == pytest.approx(unit * exact_wasserstein(p, q), rel=1e-9)
 
 
 # Measures
@@ -272,3 +252,52 @@ def test_what_has_no_exact_measure_is_refused():
         normal(math.nan, 1.0)
     with pytest.raises(ValueError, match="negative_slope"):
         normal(0.0, 1.0).leaky_relu(-0.1)
+
+
+def agrees(check):
+    """The verdict, the bounds of the proof, and a search that comes near the bound it cannot pass."""
+    assert check.verdict == ("tie" if check.ratio == 0 else "holds")
+    assert check.theorem.tv == pytest.approx(min(check.atom, 1 - check.atom), abs=1e-10)
+    assert check.point.tv == pytest.approx(1 - check.atom, abs=1e-10)
+    assert (check.point.location, check.point.scale) == (0.0, 0.0)
+    assert check.atom - 1e-10 <= check.density.tv <= check.atom + 1e-8
+    assert check.gap >= -1e-10
+
+
+@pytest.mark.parametrize("family", [NORMAL, CAUCHY, stable(1.5)], ids=lambda family: family.name)
+def test_no_law_is_nearer(family):
+    for check in check_theorem([family], (-1.0, 0.0, 1.0)):
+        agrees(check)
+
+
+@pytest.mark.slow
+def test_no_law_is_nearer_over_the_whole_grid():
+    checks = list(check_theorem())
+    assert len(checks) == 6 * len(RATIOS)
+    for check in checks:
+        agrees(check)
+
+
+@pytest.mark.parametrize("family", [CAUCHY, stable(1.2)], ids=lambda family: family.name)
+def test_the_search_finds_the_law_that_the_theorem_names(family):
+    (check,) = check_theorem([family], [0.8])
+    assert check.density.location == pytest.approx(0.8, abs=1e-6)
+    assert check.density.scale == pytest.approx(1, abs=1e-6)
+    assert check.apart < 1e-6
+
+
+def test_a_wrong_theorem_would_fail():
+    """Had it named moment matching's law, or the point mass for a positive mean, a nearer law is found."""
+    (check,) = check_theorem([NORMAL], [0.5])
+    truth = Mixed.location_scale(NORMAL, 0.5, 1.0).relu()
+    for location, scale in ((0.6978, 0.7439), (0.0, 0.0), (0.5, 1.001)):
+        tv = exact_total_variation(truth, Mixed.location_scale(NORMAL, location, scale))
+        named = Candidate(location, scale, tv)
+        assert dataclasses.replace(check, theorem=named).verdict == "fails"
+
+
+def test_what_cannot_be_checked_is_refused():
+    with pytest.raises(ValueError, match="tolerance must be at least 1e-10"):
+        check_theorem(tolerance=1e-12)
+    with pytest.raises(ValueError, match="ratios must be finite"):
+        check_theorem(ratios=[0.0, math.nan])

@@ -105,7 +105,6 @@ def test_a_point_mass_predicted_as_one_is_exact():
 
 
 def from_moments(mean, covariance):
-    """A sample with exactly these moments."""
     z = np.random.default_rng(1).standard_normal((500, len(mean)))
     z -= z.mean(0)
     root = linalg.sqrtm(covariance)

@@ -9,9 +9,7 @@ def coverage(law, samples, trials):
     generator = np.random.default_rng(1)
     first, second = generator.multinomial(samples, law, size=(2, trials))
     distances = np.abs(first - second).sum(1) / 2 / samples
-    floors = [
-        oracles.total_variation_floor(counts, samples, seed=k).upper95 for k, counts in enumerate(first)
-    ]
+    floors = [oracles.total_variation_floor(row, samples, seed=k).upper95 for k, row in enumerate(first)]
     return float(np.mean(distances <= np.array(floors) + 1e-12))
 
 
@@ -66,9 +64,7 @@ def test_one_cell_that_holds_all_may_share_its_mass_with_others():
 def steady_counts(generator, law, each, scrambles):
     """Counts of points that are spread more evenly than by chance: one in each step of mass."""
     steps = (np.arange(each) + generator.random((scrambles, each))) / each
-    return np.stack(
-        [np.bincount(np.searchsorted(law.cumsum()[:-1], row), minlength=len(law)) for row in steps]
-    )
+    return np.stack([np.bincount(np.searchsorted(law.cumsum()[:-1], s), minlength=len(law)) for s in steps])
 
 
 @pytest.mark.parametrize("cells", [3, 16])

@@ -5,6 +5,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sdp_bench import oracles
+from sdp_bench.oracles.partitions.floors import total_variation_floor
+from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
+from sdp_bench.oracles.partitions.partition import total_variation_of_counts
+from sdp_bench.oracles.partitions.principal import PrincipalCells, floor_of_largest, largest_total_variation
+from sdp_bench.oracles.partitions.tree import EqualMassTree, principal_axes
 
 
 def correlated(samples, seed):
@@ -189,3 +194,134 @@ FLOOR = oracles.Floor(0.0, 0.0)
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def turned(samples, axes, seed):
+    """A Gaussian with principal standard deviations from 1 down to .001."""
+    rotation = np.linalg.qr(np.random.default_rng(axes).standard_normal((axes, axes)))[0]
+    return np.random.default_rng(seed).standard_normal((samples, axes)) * np.logspace(0, -3, axes) @ rotation
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_of_three_axes_the_tree_is_all(axes):
+    pilot, samples = turned(5000, axes, 1), turned(3000, axes, 2)
+    counts = PrincipalCells.from_samples(pilot).counts(samples)
+    assert np.array_equal(counts, EqualMassTree.from_samples(pilot).counts(samples)[None])
+
+
+@pytest.mark.parametrize(("axes", "pairs"), [(4, 6), (20, 190), (30, 180), (200, 200)])
+def test_every_axis_is_in_a_pair_and_no_pair_is_there_twice(axes, pairs):
+    cells = PrincipalCells.from_samples(turned(600, axes, 1), 64)
+    assert len(cells.pairs) == pairs
+    assert len({frozenset(pair) for pair in cells.pairs}) == pairs
+    assert {axis for pair in cells.pairs for axis in pair} == set(range(axes))
+    assert all(one != other for one, other in cells.pairs)
+
+
+def test_an_output_that_is_constant_leaves_axes_on_which_no_edge_is():
+    pilot = turned(1000, 4, 1)
+    pilot[:, 0] = 1.7
+    counts = PrincipalCells.from_samples(pilot, 64).counts(pilot)
+    assert counts.sum(1).tolist() == [len(pilot)] * len(counts)
+
+
+@pytest.mark.rounding
+def test_grids_have_bins_of_equal_mass_and_tails_and_count_as_histogram2d():
+    pilot, samples = turned(14_000, 5, 1), turned(20_001, 5, 2)
+    cells = PrincipalCells.from_samples(pilot, 256)
+    bins = cells.counts(pilot)[1:, :256].reshape(10, 16, 16).sum(2)
+    assert (abs(bins - [140, 860, *[1000] * 12, 860, 140]) <= 1).all()
+    coordinates = (samples - cells.tree.centre) @ cells.tree.axes
+    counts = cells.counts(samples.astype(np.float64))
+    assert (counts.sum(1) == len(samples)).all()
+    for row, pair in zip(counts[1:], cells.pairs, strict=True):
+        bins = [np.r_[-np.inf, cells.edges[axis], np.inf] for axis in pair]
+        expected = np.histogram2d(*coordinates[:, pair].T, bins=bins)[0].ravel()
+        assert np.array_equal(row, np.r_[expected, 0])
+
+
+@pytest.mark.rounding
+def test_no_edge_is_on_an_atom():
+    """There rounding alone would part samples that are equal, as those of dead units are."""
+    samples = np.maximum(turned(40_000, 6, 1) * np.logspace(0, 2, 6) - 0.2, 0) + 0.1
+    cells = PrincipalCells.from_samples(samples[:20_000])
+    counts = cells.counts(samples)
+    for noise in (1e-16, -1e-16):
+        assert np.array_equal(cells.counts(samples * (1 + noise) + noise), counts)
+
+
+def test_the_largest_comes_with_its_own_standard_error():
+    oracle, rule = np.array([[50, 50], [50, 50]]), np.array([[50, 50], [30, 70]])
+    floor = floor_of_largest(oracle, 100)
+    estimate = largest_total_variation(oracle, rule, floor)
+    assert estimate.value == pytest.approx(0.2)
+    assert estimate.stderr == pytest.approx(np.sqrt(0.5 * 0.5 / 100 + 0.3 * 0.7 / 100))
+    assert (estimate.floor, estimate.floor95) == (floor.mean, floor.upper95)
+
+
+ROTATION = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]
+
+
+def flat_cauchy(seed, samples=2**16, scales=(1.0, 0.1, 0.001)):
+    """A nearly flat law with heavy tails and known axes: independent Cauchy variates, rotated.
+
+    As a ReLU net does, it goes another way far out: where the first variate is beyond 100 (0.6 %).
+    """
+    draws = np.random.default_rng(seed).standard_cauchy((samples, 3)) * np.array(scales)
+    draws[:, 2] += np.maximum(np.abs(draws[:, 0]) - 100, 0)
+    return draws @ ROTATION.T
+
+
+def test_central_axes_are_those_of_the_bulk():
+    centre, directions = central_axes(flat_cauchy(1))
+    assert np.abs(directions.T @ directions - np.eye(3)).max() < 1e-12
+    # The thin direction is found to within a fraction of the ratio of the scales.
+    assert np.abs(ROTATION[:, 2] @ directions[:, :2]).max() < 1e-3
+    assert np.linalg.norm(centre) < 0.1
+
+
+def test_axes_of_a_covariance_do_not_see_the_thin_direction_of_a_heavy_tailed_law():
+    """A third scale wrong by two: nearly unseen along the principal axes, as far as it is along its own."""
+    pilot, truth = flat_cauchy(1), flat_cauchy(2)
+    wrong = flat_cauchy(3, scales=(1.0, 0.1, 0.002))
+    shown = {}
+    for axes in (principal_axes, central_axes):
+        tree = oracles.EqualMassTree.from_samples(pilot, 64, axes=axes)
+        shown[axes] = oracles.total_variation(truth, wrong, tree)
+    # Between Cauchy laws of scales 1 and 2: densities meet at +-sqrt(2).
+    exact = 2 / np.pi * (np.arctan(np.sqrt(2)) - np.arctan(np.sqrt(0.5)))
+    # Four cells along the third axis (level 6 of the tree is its second split): most of it is seen.
+    assert 0.8 * exact < shown[central_axes].value < exact + 4 * shown[central_axes].stderr
+    assert shown[principal_axes].value < 0.6 * exact
+
+
+def test_output_bins_have_equal_mass_and_hold_the_tails():
+    bins = OutputBins.from_samples(flat_cauchy(1, 2**18), 20)
+    assert bins.cells == 20
+    counts = bins.counts(flat_cauchy(2))
+    assert counts.shape == (3, 20)
+    assert (counts.sum(1) == 2**16).all()
+    assert np.abs(counts / 2**16 * 20 - 1).max() < 0.1
+    extreme = np.array([[1e300, -1e300, 0.0]])
+    assert bins.counts(extreme).argmax(1)[:2].tolist() == [19, 0]
+
+
+def test_output_bins_show_the_total_variation_of_each_output():
+    """Cauchy laws one scale apart and two scales apart: the distance has a closed form."""
+    generator = np.random.default_rng(4)
+    truth, rule, pilot = (generator.standard_cauchy((200_000, 2)) for _ in range(3))
+    rule = rule * np.array([2.0, 1.0]) + np.array([0.0, 1.0])
+    exact = 2 / np.pi * np.array([np.arctan(np.sqrt(2)) - np.arctan(np.sqrt(0.5)), np.arctan(0.5)])
+    bins = OutputBins.from_samples(pilot, 100)
+    for oracle, other, value in zip(bins.counts(truth), bins.counts(rule), exact, strict=True):
+        floor = total_variation_floor(oracle, 200_000)
+        estimate = total_variation_of_counts(oracle, other, floor)
+        # Bins may lose some (below one per cent of it here), and noise adds some.
+        assert 0.99 * value - 4 * estimate.stderr < estimate.value < value + floor.mean + 4 * estimate.stderr
+
+
+def test_an_output_that_is_constant_has_one_bin():
+    pilot = np.column_stack([np.full(1000, 3.0), np.arange(1000.0)]).astype(np.float32)
+    bins = OutputBins.from_samples(pilot, 5)
+    counts = bins.counts(np.array([[3.0, 0.0], [3.0000002, 0.0], [2.9, 0.0], [3.1, 0.0]]))
+    assert counts[0].tolist() == [1, 2, 1, 0, 0]

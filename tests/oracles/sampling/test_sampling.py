@@ -8,12 +8,13 @@ import torch
 from scipy import stats
 from torch import nn
 
+import sdp_ref as sr
 from sdp_bench import oracles
 from sdp_bench.oracles.exact.stable import stable
 from sdp_bench.oracles.sampling import forward
 from sdp_ref.activations import activation
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable
-from tests.sdp_ref.common import mlp
+from tests.sdp_ref.common import mlp, seeded
 
 MEAN = torch.tensor([[0.3, -1.2, 0.8]])
 
@@ -74,26 +75,17 @@ def test_threads_do_not_change_the_samples(net, sampler):
         torch.testing.assert_close(draw, draws[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU(inplace=True), nn.Tanh(), nn.GELU(), nn.Hardtanh()], ids=str)
-def test_the_fast_path_gives_what_the_network_gives(activation):
-    net = network(3, 30, 7, 2, activation=lambda: activation)
-    assert isinstance(forward.chunked_forward(net, torch.Size([3])), forward.Chain)
-    inputs = oracles.sample_outputs(nn.Identity(), diagonal(), 5000, seed=4)
-    expected = net(inputs.clone()).detach()
-    torch.testing.assert_close(
-        oracles.sample_outputs(net, diagonal(), 5000, seed=4), expected, rtol=1e-5, atol=1e-5
-    )
+INNER = nn.Sequential(nn.ReLU(), nn.Linear(3, 9, bias=False), nn.Identity(), nn.Tanh(), nn.Sigmoid())
+ODD = seeded(nn.Sequential(nn.Flatten(), INNER, nn.Linear(9, 2), nn.ReLU())).float()
+ACTIVATIONS = nn.ReLU(inplace=True), nn.Tanh(), nn.GELU(), nn.Hardtanh()
 
 
-def test_the_fast_path_takes_odd_chains():
-    torch.manual_seed(1)
-    inner = nn.Sequential(nn.ReLU(), nn.Linear(3, 9, bias=False), nn.Identity(), nn.Tanh(), nn.Sigmoid())
-    net = nn.Sequential(nn.Flatten(), inner, nn.Linear(9, 2), nn.ReLU())
+@pytest.mark.parametrize("net", [*(network(3, 30, 7, 2, activation=lambda a=a: a) for a in ACTIVATIONS), ODD])
+def test_the_fast_path_gives_what_the_network_gives(net):
     assert isinstance(forward.chunked_forward(net, torch.Size([3])), forward.Chain)
     inputs = oracles.sample_outputs(nn.Identity(), diagonal(), 5000, seed=4)
-    torch.testing.assert_close(
-        oracles.sample_outputs(net, diagonal(), 5000, seed=4), net(inputs).detach(), rtol=1e-5, atol=1e-6
-    )
+    found = oracles.sample_outputs(net, diagonal(), 5000, seed=4)
+    torch.testing.assert_close(found, net(inputs.clone()).detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_hooks_are_called():
@@ -298,3 +290,97 @@ def test_importing_oracles_does_not_import_the_solvers():
     script = "import sys, oracles; print([m for m in ('ot', 'scipy.stats', 'sklearn') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+TOKENS, WIDTH = 3, 4
+
+
+class Tokens(nn.Module):
+    """An attention layer over tokens, with masks of the user."""
+
+    def __init__(self, padding=None, mask=None, **options):
+        super().__init__()
+        torch.manual_seed(5)
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 6, dropout=0.0, batch_first=True, activation="gelu")
+        self.encoder = nn.TransformerEncoder(layer, 3, **options)
+        self.head = nn.Linear(WIDTH * TOKENS, 2)
+        self.register_buffer("padding", padding)
+        self.register_buffer("mask", mask)
+
+    def forward(self, x):
+        padding = None if self.padding is None else self.padding.expand(len(x), -1)
+        return self.head(self.encoder(x, mask=self.mask, src_key_padding_mask=padding).flatten(1))
+
+
+LAST = torch.tensor([[False, False, True]])
+BIAS = torch.tensor([[0.3, -1.0, 0.0]])
+
+
+def law(sigma=0.0):
+    torch.manual_seed(2)
+    mean = torch.randn(1, TOKENS, WIDTH)
+    return sr.DiagonalGaussian(mean, torch.full_like(mean, sigma**2))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own about nested tensors
+@pytest.mark.parametrize(
+    "net", [Tokens(LAST), Tokens(BIAS), Tokens(mask=BIAS.expand(TOKENS, -1))], ids=["hidden", "bias", "mask"]
+)
+def test_attention_is_one_function_or_refused(net):
+    net.eval()
+    x = law()
+    right = net(x.mean).detach()  # with gradients, as in training
+    with torch.no_grad():
+        for rule in ("sdp", "unscented", "monte_carlo"):
+            torch.testing.assert_close(sr.propagate(net, x, rule).mean, right)
+    with pytest.raises(ValueError, match=r"without gradients.*set_fastpath_enabled"):
+        oracles.sample_outputs(net, x, 20, seed=0)
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        samples = oracles.sample_outputs(net, x, 20, seed=0)
+        assert not torch.backends.mha.get_fastpath_enabled()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+    torch.testing.assert_close(samples, right.expand(20, -1))
+
+
+@pytest.mark.parametrize("location", [0.7, 1e6])
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda v: v * v.mean(0),
+        lambda v: v.cumsum(0),
+        lambda v: v - v.flip(0),
+        lambda v: torch.softmax(v, 0),
+        lambda v: v / v.norm(),
+    ],
+    ids=["mean", "cumsum", "flip", "softmax", "norm"],
+)
+def test_nets_that_couple_rows_are_refused(net, location):
+    x = sr.DiagonalGaussian(
+        torch.full((1, 2), location, dtype=torch.float64), torch.ones(1, 2, dtype=torch.float64)
+    )
+    with pytest.raises(ValueError, match="depends on the other rows"):
+        oracles.sample_outputs(net, x, 100, seed=0)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_functions_of_the_mode_of_gradients_are_refused(scale):
+    net = lambda v: scale * v * (2.0 if torch.is_grad_enabled() else 3.0)  # noqa: E731
+    x = sr.Cauchy(torch.ones(1, 2), torch.ones(1, 2))
+    with pytest.raises(ValueError, match="without gradients"):
+        oracles.sample_outputs(net, x, 100, seed=0)
+
+
+def test_chaotic_nets_whose_rounding_depends_on_the_batch_are_served():
+    torch.manual_seed(3)
+    layers = [nn.Linear(50, 50) for _ in range(15)]
+    for layer in layers:
+        nn.init.normal_(layer.weight, 0, 6 / 50**0.5)
+    net = nn.Sequential(*[part for layer in layers for part in (layer, nn.Tanh())], nn.Linear(50, 3))
+    for sigma in (1e-6, 0.1):
+        mean = torch.linspace(-1, 1, 50)[None]
+        samples = oracles.sample_outputs(
+            net, sr.DiagonalGaussian(mean, torch.full_like(mean, sigma**2)), 50, seed=0
+        )
+        assert samples.isfinite().all()

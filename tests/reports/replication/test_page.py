@@ -13,7 +13,6 @@ from tests.reports.test_page import outline, told
 
 @pytest.fixture(scope="module")
 def made():
-    """The page of made-up measurements."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page, "topics", made_up.quick_topics)
         places = {"iris-tv": "suite-iris-tv.html", "choice": "choice.html"}

@@ -85,10 +85,7 @@ def test_the_best_rule_depends_on_sigma():
         {"sdp": (0.1, 0.3, 0.6), "moment_matching": (0.2, 0.2, 0.3)}, sigmas=(0.1, 1.0, 10.0), noise=0.001
     )
     (band,) = bands_of(choice(frame, TRAITS))
-    assert [condition.answers[-1].best.leader for condition in band.conditions] == [
-        "sdp",
-        *["moment_matching"] * 2,
-    ]
+    assert [c.answers[-1].best.leader for c in band.conditions] == ["sdp", *["moment_matching"] * 2]
     counts = how_often_best([band])
     assert counts.attrs == {"fully connected": 3}
     assert counts["best"].to_dict() == {"moment_matching": 2, "sdp": 1}
@@ -133,12 +130,8 @@ def test_a_time_below_the_overhead_costs_no_sample():
 @pytest.mark.parametrize(
     ("score", "expected"),
     [
-        (0.5, ("<", 5)),
-        (0.4, ("", 5)),
-        (0.35, ("", math.sqrt(5 * 10))),
-        (0.3, ("", 10)),
-        (0.2, ("", 100)),
-        (0.19, (">", 100)),
+        *((0.5, ("<", 5)), (0.4, ("", 5)), (0.35, ("", math.sqrt(5 * 10))), (0.3, ("", 10))),
+        *((0.2, ("", 100)), (0.19, (">", 100))),
     ],
 )
 def test_samples_that_are_as_accurate(score, expected):
@@ -194,9 +187,7 @@ def test_inputs_are_replicates_where_nets_are_too_few():
 
 def test_depths_with_few_nets_are_judged_together_and_others_alone():
     rules = {"sdp": 0.2, "dvia": 0.4}
-    parts = [
-        measured(rules, nets=count, depth=depth) for depth, count in ((1, 1), (2, 2), (4, 5), (6, 1), (9, 2))
-    ]
+    parts = [measured(rules, nets=n, depth=depth) for depth, n in ((1, 1), (2, 2), (4, 5), (6, 1), (9, 2))]
     bands = bands_of(choice(pd.concat(parts, ignore_index=True), TRAITS))
     assert [band.depths for band in bands] == [(1, 2), (4,), (6, 9)]
     assert [band.title for band in bands] == ["1 and 2 ReLU layers", "4 ReLU layers", "6 and 9 ReLU layers"]

@@ -29,10 +29,7 @@ def test_scales_within_half_a_point_are_level():
 
 def test_rows_have_the_best_scale_and_both_ends():
     section = introduction(frame((10.0, 0.1), seeds=2))
-    assert [(row["layer"], row["low"], row["high"]) for row in section["rows"]] == [
-        (0, 10.0, 10.0),
-        (1, 0.1, 0.1),
-    ]
+    assert [(r["layer"], r["low"], r["high"]) for r in section["rows"]] == [(0, 10.0, 10.0), (1, 0.1, 0.1)]
     first = section["rows"][0]
     assert (first["best"], first["first"], first["last"]) == pytest.approx((90.5, 60.5, 80.5))
     assert section["runs"] == 2

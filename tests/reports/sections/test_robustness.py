@@ -38,7 +38,6 @@ def frame(*parts):
 
 @pytest.fixture(scope="module")
 def found(whole):
-    """Its only set."""
     (only,) = robustness(whole)["sets"]
     return only
 

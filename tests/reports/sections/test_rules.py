@@ -1,8 +1,11 @@
 import pytest
 
+import sdp_ref
 from sdp_bench.reports.page import build
+from sdp_bench.reports.rule_facts import ask, descriptions, facts
 from sdp_bench.reports.sections.choice import bands_of, choices
 from sdp_bench.reports.sections.rules import Rules
+from sdp_ref.conformance.report import VERSION
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 from tests.reports.test_page import outline, told
@@ -61,3 +64,21 @@ def test_a_rule_of_a_users_is_named_and_no_more(tmp_path):
     assert "The conformance kit was not run" in told(text)
     assert "<b>:k" not in text
     outline(text)
+
+
+def test_what_is_kept_of_docstrings_is_what_they_say():
+    assert facts()["described"] == descriptions()
+    assert set(facts()["described"]) == set(sdp_ref.rules())
+
+
+def test_verdicts_are_of_this_kit():
+    assert {kit["version"] for kit in facts()["kit"].values()} == {VERSION}
+    assert {"sdp", "dvia", "unscented", "monte_carlo:samples=100"} <= set(facts()["kit"])
+
+
+@pytest.mark.slow
+def test_the_kit_is_asked_and_what_it_says_is_told():
+    said = []
+    (answer,) = ask(["marginal_sdp"], said.append).values()
+    assert said == [f"marginal_sdp {answer['verdict']}"]
+    assert answer == facts()["kit"]["marginal_sdp"]

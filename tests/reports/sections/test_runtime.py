@@ -19,6 +19,7 @@ ROWS = [
     row("cnn3", "training_step", "sdp"),
     row("resnet18", "training_step", "distprop", 15.0),
 ]
+MADE = pd.DataFrame([dict.fromkeys(COLUMNS, 0.0) | {"experiment": "iris-tv", "rule": "sdp", "metric": "w1"}])
 
 
 def test_each_net_and_phase_is_a_block_with_the_papers_ratios_at_training():
@@ -39,10 +40,7 @@ def test_the_page_shows_what_was_timed_and_nothing_where_nothing_was(tmp_path):
     save(ROWS, tmp_path / "runtime.csv")
     nothing = Results(pd.DataFrame(columns=list(COLUMNS)))
     assert 'id="runtime"' not in made_up.page(nothing, [Runtime()])[0]
-    made = pd.DataFrame(
-        [dict.fromkeys(COLUMNS, 0.0) | {"experiment": "iris-tv", "rule": "sdp", "metric": "w1"}]
-    )
-    text, _ = made_up.page(Results(made, runtime=tuple(load(tmp_path / "runtime.csv"))), [Runtime()])
+    text, _ = made_up.page(Results(MADE, runtime=tuple(load(tmp_path / "runtime.csv"))), [Runtime()])
     assert "11.00 to 13.00" in text
     assert f"{20.8 / 6.29:.2f}" in text
 
@@ -56,15 +54,9 @@ def test_nets_of_different_sizes_stand_in_a_table_of_their_own():
     ]
     found = scan(rows)
     assert found["methods"] == ("SDP",)
-    assert [(net.inputs, net.outputs, timed.ratio) for net, (timed,) in found["rows"]] == [
-        (784, 10, 9.5),
-        (3, 100, 20.25),
-    ]
+    assert [(n.inputs, n.outputs, t.ratio) for n, (t,) in found["rows"]] == [(784, 10, 9.5), (3, 100, 20.25)]
     assert scan(ROWS) is None
-    made = pd.DataFrame(
-        [dict.fromkeys(COLUMNS, 0.0) | {"experiment": "iris-tv", "rule": "sdp", "metric": "w1"}]
-    )
-    text, _ = made_up.page(Results(made, runtime=tuple(rows)), [Runtime()])
+    text, _ = made_up.page(Results(MADE, runtime=tuple(rows)), [Runtime()])
     assert "20.25" in text
     assert "Three-layer CNN with 64 channels on 1 × 28 × 28, forward" in text
     assert "mlp-" not in text

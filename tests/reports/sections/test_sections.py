@@ -1,12 +1,16 @@
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.reports.paper import printed
 from sdp_bench.reports.sections.fidelity import fidelity
+from sdp_bench.reports.sections.here import agreement
 from sdp_bench.reports.sections.oracle import oracle_errors, precision
+from sdp_bench.reports.sections.relu.relu import SIGMA, nearer, wasserstein_over_mean
 from sdp_bench.reports.sections.sensitivity import sensitivity
 from tests.reports import made_up
 from tests.reports.made_up import checked
@@ -126,3 +130,64 @@ def test_the_page_shows_them():
     for anchor in ('id="sensitivity"', 'id="oracle"', 'id="fidelity"'):
         assert anchor in text
     assert "iris-sensitivity-relu" not in text  # no table by sigma and rule
+
+
+def measured(**more):
+    """Measurements of two experiments that share one of their three."""
+    rows = [("iris-tv", "sdp", 0.25), ("iris-tv", "dvia", 0.5), ("iris-std", "sdp", 0.25)]
+    frame = made_up.table(
+        "experiment rule value", rows, unit="u", metric_spec="tv", component="", stderr=0.01
+    )
+    return frame.assign(component="", stderr=0.01).assign(**more)
+
+
+def test_what_is_equal_but_for_rounding_agrees():
+    whole, (tv, std) = agreement(measured(value=[0.25 + 1e-13, 0.5 + 9e-5, 0.25]), measured())
+    assert (whole.measured, whole.compared, whole.equal) == (2, 2, 2)
+    assert (tv.measured, tv.equal, std.measured, std.equal) == (2, 2, 1, 1)
+    assert "All 2 measurements" in whole.sentence
+
+
+def test_what_differs_is_listed_the_farthest_first():
+    whole, _ = agreement(measured(value=[0.27, 0.45, 0.27]), measured())
+    assert whole.apart["rule"].tolist() == ["dvia", "sdp"]
+    assert whole.apart["gap"].tolist() == pytest.approx([5, 2])
+    assert "2 of the 2 measurements" in whole.sentence
+    assert "0 agree" in whole.sentence
+
+
+def test_what_has_no_counterpart_is_counted_and_not_compared():
+    other = measured(unit=["v", "u", "v"])
+    whole, _ = agreement(measured(), other)
+    assert (whole.measured, whole.compared, whole.equal) == (2, 1, 1)
+    assert "1 has no counterpart" in whole.sentence
+    nothing, _ = agreement(measured(), measured(unit="w"))
+    assert nothing.sentence.startswith("None of the 2 measurements")
+
+
+@pytest.fixture(scope="module")
+def figure():
+    return wasserstein_over_mean()
+
+
+def test_sdp_is_off_by_the_mean_of_what_relu_moves(figure):
+    sdp = figure[figure["rule"] == "sdp"]
+    r = np.abs(sdp["mean"] / 0.1)
+    expected = 0.1 * (stats.norm.pdf(r) - r * stats.norm.sf(r))
+    np.testing.assert_allclose(sdp["w1"], expected, atol=1e-11)
+
+
+def test_the_unit_does_not_matter(figure):
+    scaled = wasserstein_over_mean(figure["mean"].unique() * 50, sigma=5.0)
+    np.testing.assert_allclose(scaled["w1"] / 50, figure["w1"], rtol=1e-6, atol=1e-11)
+
+
+def test_moment_matching_is_nearer_only_about_zero():
+    """The paper's claim: SDP has the smaller W1 except for means very near 0."""
+    ((low, high),) = nearer()
+    assert -0.5 < low < 0 < high < 0.5
+    for end in (low, high):
+        ours, theirs = wasserstein_over_mean([end * SIGMA])["w1"]
+        assert ours == pytest.approx(theirs, rel=1e-5)
+    rest = nearer("sdp", "marginal_moment_matching")
+    assert rest == [(-5, pytest.approx(low)), (pytest.approx(high), 5)]

@@ -60,11 +60,7 @@ def test_methods_that_are_tied_with_the_best_are_best_too_unless_all_are():
     noise = np.array([0.01, -0.01, 0.02, -0.02, 0.01, -0.01])
 
     def best(*means):
-        names = (
-            ("softmax", "softmax_entropy"),
-            ("softmax", "pairwise_gaussian"),
-            ("softmax", "pairwise_cauchy"),
-        )
+        names = [("softmax", score) for score in ("softmax_entropy", "pairwise_gaussian", "pairwise_cauchy")]
         shifts = (noise, np.roll(noise, 1), np.roll(noise, 2))
         parts = [rows(*name, mean + shift) for name, mean, shift in zip(names, means, shifts, strict=False)]
         (half,) = selective(frame(*parts), made_up.TRAITS)["halves"]

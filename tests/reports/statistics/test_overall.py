@@ -2,10 +2,13 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from sdp_bench.reports.statistics.ranking import Overall
+from sdp_bench.bench.metrics import recorded_metric
+from sdp_bench.reports.statistics.ranking import Overall, Replicates, rank
+from sdp_bench.reports.style.names import RuleTraits
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 
@@ -110,3 +113,16 @@ def test_one_rule_is_nothing_to_compare():
     assert Overall.measured(frame((1.0, "net", 0, "sdp", 0.1)), own, TRAITS) is None
     references = frame((1.0, "net", 0, "oracle_moments", 0.1), (1.0, "net", 0, "oracle_again", 0.1))
     assert Overall.measured(references, own, TRAITS) is None
+
+
+def test_without_a_known_standard_error_a_single_pair_is_tied():
+    row = pd.DataFrame({"net": "a", "input": 0.0, "rule": ["sdp", "dvia"], "value": [0.1, 0.11]})
+    row = row.assign(floor=0.0, stderr=0.001)
+    for spec, tied in (
+        ("tv_paper:bin_range=quantiles", False),
+        ("tv_paper:bin_range=minmax", False),
+        ("tv_paper:bin_range=joint", True),
+        ("tv_single", True),
+    ):
+        best = rank(Replicates.of(recorded_metric(spec), row, RuleTraits()), ("sdp", "dvia")).best
+        assert best == (("sdp", "dvia") if tied else ("sdp",)), spec

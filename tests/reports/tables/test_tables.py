@@ -3,8 +3,13 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from sdp_bench.bench.results.queries import keys
+from sdp_bench.bench.results.tables import filled
 from sdp_bench.reports.tables import tables
+from sdp_bench.reports.tables.frame import by_kind, csv_lines
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, Results, checked
 
@@ -47,7 +52,6 @@ def page_of(frame):
 
 
 def by_net(*values):
-    """The same value for both inputs of each net."""
     return [value for value in values for _ in range(2)]
 
 
@@ -89,11 +93,7 @@ def test_leader_among_rules_that_do_not_sample():
     _, row, cells = only_row(frame)
     assert row.ranked()[0].rule == "monte_carlo:samples=1000"
     assert row.ranked(sampling=False)[0].rule == "sdp"
-    assert [(cell.best, cell.leads) for cell in cells.values()] == [
-        (False, True),
-        (False, False),
-        (True, False),
-    ]
+    assert [(c.best, c.leads) for c in cells.values()] == [(False, True), (False, False), (True, False)]
 
 
 def test_indistinguishable_measurements_are_counted():
@@ -234,7 +234,6 @@ def cauchy(metric, sigma=0.1, values=RULES, **companion):
 
 
 def by_output(metric, steps, values=RULES):
-    """The same by output, each a step on from the values given."""
     parts = [
         cauchy(
             metric, values={rule: [v + step for v in each] for rule, each in values.items()}, component=str(j)
@@ -279,11 +278,7 @@ def test_families_of_noise_are_never_put_together():
     ]
     gaussian, laplace, student = tables.tables(checked(pd.concat(parts, ignore_index=True)), TRAITS)
     assert [table.rows[0].cells[0].mean for table in (gaussian, laplace, student)] == [0.9, 0.5, 0.1]
-    assert [table.under for table in (gaussian, laplace, student)] == [
-        "",
-        "Laplace noise",
-        "Student t(2) noise",
-    ]
+    assert [t.under for t in (gaussian, laplace, student)] == ["", "Laplace noise", "Student t(2) noise"]
     assert [table.scale for table in (gaussian, laplace, student)] == ["σ", "σ", "γ"]
     assert laplace.title == f"{gaussian.title}, Laplace noise"
     assert gaussian.sources
@@ -313,3 +308,21 @@ def test_order_in_w1_is_that_of_the_four_layer_table():
     (order,) = tables.orders(list(tables.tables(checked(measured(values, "w1", 0.1)), TRAITS)))
     assert order.paper.cell.rule == "dvia"
     assert order.agrees
+
+
+def test_the_table_says_what_each_measurement_is_called_by():
+    frame = checked(made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",)).assign(unit="u"))
+    named = frame.assign(key="u/" + frame["rule"].astype(str) + "/" + frame["metric_spec"].astype(str))
+    assert keys(frame).tolist() == named["key"].tolist()
+    assert b"".join(csv_lines(frame)).decode() == named.to_csv(index=False, lineterminator="\n")
+
+
+@settings(max_examples=20)
+@given(st.lists(st.one_of(st.none(), st.text(max_size=3))), st.lists(st.text(max_size=3), min_size=1))
+def test_categories_are_the_texts_in_their_order(some, others):
+    for texts in (some, others, [*some, *others]):
+        column = filled(pd.Series(texts, dtype=object))
+        assert column.tolist() == [text or "" for text in texts]
+        assert list(column.cat.categories) == sorted({*filter(None, texts), ""})
+    assert by_kind(column, len).tolist() == [len(text) for text in column]
+    assert by_kind(column, str.upper).astype(str).tolist() == [text.upper() for text in column]

@@ -5,6 +5,7 @@ from torch import nn
 import sdp_ref as sr
 from sdp_ref.activations import activation
 from sdp_ref.activations.base import SHORT
+from sdp_ref.activations.numerics.normal import repeated_integrals
 
 KINDS = [
     activation("relu"),
@@ -84,3 +85,10 @@ def test_the_option_changes_what_has_short_formulas_alone():
     finer = sr.propagate(nn.ReLU(), x, "marginal_moment_matching:precision=1e-6")
     assert torch.equal(finer.variance, sr.propagate(nn.ReLU(), x, "marginal_moment_matching").variance)
     assert sr.rule(sr.rule(SPEC).spec) == sr.rule(SPEC)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_repeated_integrals_differentiate_twice(order):
+    h = torch.tensor([-6.0, -3.0, -1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: repeated_integrals(x)[order], h)
+    assert torch.autograd.gradgradcheck(lambda x: repeated_integrals(x)[order], h)

@@ -5,11 +5,13 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import sdp_ref as sr
 from sdp_ref.conformance import CHECKS, ConformanceReport
 from sdp_ref.conformance.report import VERSION
 from sdp_ref.laws import unchecked
+from sdp_ref.testing import conformance_tests
 from tests.sdp_ref.conformance.mutants import MUTANTS, SOUND, Gated, Marginal, Matched, MixedDensity, Sampled
 
 NAMES = [check.name for check in CHECKS]
@@ -59,7 +61,6 @@ def test_a_density_that_is_none_is_caught():
     assert sr.check_rule(MixedDensity(), only=["law"])["law"].status == "failed"
 
 
-BASIC = ("affine", "zero-variance", "scale", "dtype", "symmetry", "gradients", "inputs-kept", "net-kept")
 SPECS = (
     *sr.rules(),
     *("dvia:means=regular", "dvia:means=regular_covariance", "marginal_moment_matching:precision=1e-5"),
@@ -80,19 +81,6 @@ KNOWN = {
     "cubature:degree=5": {"positive-semidefinite"},
     "cubature:degree=5,scheme=sparse": {"positive-semidefinite"},
 }
-
-
-@pytest.mark.parametrize(
-    ("rule", "checks"),
-    [
-        ("sdp", BASIC),
-        ("moment_matching", ("zero-variance", "scale", "symmetry")),
-        ("monte_carlo", ("dtype", "batch", "determinism", "global-rng")),
-    ],
-)
-def test_rules_of_the_paper_pass_basic_checks(rule, checks):
-    report = sr.check_rule(rule, only=checks)
-    assert report.passed, str(report)
 
 
 @pytest.mark.slow
@@ -174,8 +162,6 @@ class SpreadLeft(Gated):
 
 
 class WeightLeft(Gated):
-    """The weights' gradient is halved."""
-
     name = "weight-left"
     graph = True
 
@@ -215,8 +201,6 @@ def test_a_gradient_that_is_not_finite_is_named():
 
 
 class WiderInCompany(Matched):
-    """Adds to the variance of each of several outputs."""
-
     name = "wider-in-company"
 
     def law(self, mean, covariance):
@@ -370,3 +354,121 @@ def test_a_notebook_shows_errors_and_tolerances_of_checks():
     html = report._repr_html_()
     assert f"{report['affine'].numbers['error']:.3g}" in html
     assert f"{report['affine'].numbers['tolerance']:.3g}" in html
+
+
+class OfSdp:
+    name = "of-sdp"
+
+    def propagate(self, net, x):
+        return sr.propagate(net, x, "sdp")
+
+
+class BlocksOf(Gated):
+    """Laws beyond the first few get the covariance of the first."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def law(self, mean, covariance):
+        rows = torch.arange(len(mean))
+        return super().law(mean, covariance[torch.where(rows < self.size, rows, 0)])
+
+
+class BranchAlone(OfSdp):
+    def propagate(self, net, x):
+        if isinstance(net, nn.Sequential):
+            net = nn.Sequential(*(getattr(m, "branch", m) for m in net))
+        return super().propagate(net, x)
+
+
+@pytest.mark.parametrize(
+    ("rule", "checks"), [(BranchAlone(), {"affine", "small-noise"}), (BlocksOf(16), {"batch"})]
+)
+def test_a_wrong_rule_fails_where_it_must(rule, checks):
+    report = sr.check_rule(rule, only=["affine", "small-noise", "batch"])
+    assert {result.name for result in report.failed} == checks
+    for result in report.failed:
+        names = {"rule": rule}
+        exec(result.example, names)
+        assert isinstance(names["net"], nn.Module)
+
+
+def test_a_rejected_case_is_reported_with_its_reason():
+    detail = sr.check_rule(Gated(), only="affine")["affine"].detail
+    for module in ("Flatten", "Conv2d", "Sequential", "Residual", "BatchNorm1d", "Conv1d", "PixelShuffle"):
+        assert f"does not support {module}" in detail
+
+
+class Exits(OfSdp):
+    """Ends the process for kinked nets."""
+
+    name = "exits"
+
+    def propagate(self, net, x):
+        if any(isinstance(module, nn.ReLU) for module in net.modules()):
+            raise SystemExit(7)
+        return super().propagate(net, x)
+
+
+def test_a_rule_that_ends_the_process_fails_instead():
+    report = sr.check_rule(Exits(), only=["affine", "scale"])
+    assert report["affine"].status == "passed"
+    assert report["scale"].status == "failed"
+    assert "SystemExit" in report["scale"].detail
+    assert "nn.ReLU()" in report["scale"].example
+
+
+pytest_plugins = ["pytester"]
+
+MODULE = """
+from sdp_ref.testing import conformance_tests
+from tests.sdp_ref.conformance.mutants import Gated, MUTANTS
+from tests.sdp_ref.conformance.test_kit import SupportsNothing
+
+class Known(Gated):
+    known_faults = {{"affine": "never was"}}
+
+test_rule = conformance_tests({rule}, only={only})
+"""
+
+
+@pytest.fixture
+def run(pytester, monkeypatch, request):
+    monkeypatch.syspath_prepend(str(request.config.rootpath))
+
+    def session(rule, only):
+        pytester.makepyfile(MODULE.format(rule=rule, only=only))
+        return pytester.runpytest_inprocess("-rsxf", "-p", "no:cacheprovider", "-p", "no:benchmark")
+
+    return session
+
+
+def test_each_check_is_a_test_and_a_skip_has_its_reason(run):
+    result = run("Gated()", ["affine", "moments"])
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(['*it does not claim "moments"*'])
+
+
+def test_a_failure_shows_the_example(run):
+    result = run("MUTANTS['affine']()", ["affine"])
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*FAILED*affine*mean*", "*net = nn.Sequential(nn.Linear(1, 1))*"])
+
+
+def test_a_known_fault_is_an_expected_failure(run):
+    result = run("'dvia'", ["diagonal"])
+    result.assert_outcomes(xfailed=1, passed=1)
+    result.stdout.fnmatch_lines(["*known: *82 %*"])
+
+
+def test_green_cannot_mean_that_nothing_ran(run):
+    result = run("SupportsNothing()", ["affine", "dtype"])
+    result.assert_outcomes(skipped=2, failed=1)
+    result.stdout.fnmatch_lines(["*no check ran*"])
+
+
+def test_a_bad_rule_is_told_at_once():
+    with pytest.raises(ValueError, match="not found"):
+        conformance_tests("spd")
+    with pytest.raises(ValueError, match="not found"):
+        conformance_tests("sdp", only=["afine"])

@@ -17,8 +17,6 @@ RULES = ("moment_matching", "marginal_moment_matching", "dvia", "marginal_sdp")
 
 
 class Halves(nn.Module):
-    """Branches of a module's own, one of them in place."""
-
     def __init__(self):
         super().__init__()
         self.act = nn.SiLU()
@@ -122,11 +120,8 @@ def test_a_function_that_bends_without_end_is_refused():
 @pytest.mark.parametrize(
     "net",
     [
-        lambda x: x.floor(),
-        lambda x: x.round(decimals=1) + 1,
-        lambda x: x.int().to(x.dtype),
-        lambda x: x % 1 + 2,
-        lambda x: torch.where(x > 0, x.frac() + 3, x),
+        *(lambda x: x.floor(), lambda x: x.round(decimals=1) + 1, lambda x: x.int().to(x.dtype)),
+        *(lambda x: x % 1 + 2, lambda x: torch.where(x > 0, x.frac() + 3, x)),
         lambda x: torch.copysign(torch.ones_like(x), x - 2),
         lambda x: torch.where(x > 3.06, 1 / (x - 3.06), x),
     ],

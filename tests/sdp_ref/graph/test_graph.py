@@ -28,16 +28,8 @@ class Spelled(nn.Module):
     "net",
     [
         nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Sequential(nn.Linear(3, 2), nn.Tanh())),
-        Spelled(),
-        nn.ReLU(),
-        nn.Linear(4, 2),
-        torch.relu,
-        F.silu,
-        F.rrelu,
-        lambda x: torch.tanh(x) + x,
-        lambda x: x + x,
-        lambda x: F.gelu(torch.flatten(x, 1)),
-        nn.Sequential(),
+        *(Spelled(), nn.ReLU(), nn.Linear(4, 2), nn.Sequential(), torch.relu, F.silu, F.rrelu),
+        *(lambda x: torch.tanh(x) + x, lambda x: x + x, lambda x: F.gelu(torch.flatten(x, 1))),
     ],
 )
 def test_steps_compute_what_the_net_computes(net):
@@ -57,8 +49,6 @@ def test_steps_share_the_parameters_and_name_their_place():
 
 
 class Constants(nn.Module):
-    """Parameters, buffers, numbers and what is computed from them."""
-
     def __init__(self):
         super().__init__()
         self.log_gain = nn.Parameter(torch.tensor([0.1, -0.2, 0.3, 0.4]))
@@ -72,8 +62,6 @@ class Constants(nn.Module):
 
 
 class Sizes(nn.Module):
-    """A forward pass that reads shapes."""
-
     def forward(self, x):
         b, c, h, w = x.shape
         x = x.reshape(-1, c, h * w)
@@ -83,8 +71,6 @@ class Sizes(nn.Module):
 
 
 class Images(nn.Module):
-    """Functional forms on images."""
-
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(4, 1, 3, 3, generator=torch.Generator().manual_seed(1)))
@@ -184,18 +170,9 @@ def test_tracing_leaves_parameters_as_they_are():
     assert torch.equal(run(steps, torch.zeros(1, 4)), torch.full((1, 4), -2.0))
 
 
-class Drawing(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(4))
-
-    def forward(self, x):
-        return x * F.dropout(self.weight)
-
-
 def test_draws_are_no_constants():
     state = torch.get_rng_state()
-    steps = trace.trace(Drawing(), X)
+    steps = trace.trace(lambda x: x * F.dropout(torch.ones(4)), X)
     assert torch.equal(torch.get_rng_state(), state)
     assert any(isinstance(step.module, ops.Unknown) for step in steps)
 
@@ -228,7 +205,6 @@ def test_what_is_not_understood_is_named(net, words):
 
 
 def counting():
-    """A net that does something else each time."""
     times = itertools.count(1)
     return lambda x: x * (1.5 * next(times))
 
@@ -353,8 +329,6 @@ def test_parts_that_are_folded_into_the_batch_are_parts_of_an_event():
 
 
 class Parts(nn.Module):
-    """An op on the halves of an image."""
-
     def __init__(self, op):
         super().__init__()
         self.op = op

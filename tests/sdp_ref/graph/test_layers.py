@@ -36,7 +36,6 @@ def dense(net, event):
 
 
 def predict(net, x, rule):
-    """As ``sr.propagate``, of a net or of its steps."""
     return sr.rule(rule).prepare_steps(net)(x) if isinstance(net, list) else sr.propagate(net, x, rule)
 
 
@@ -179,7 +178,6 @@ def test_affine_ops_are_exact(net, event):
 
 
 def one_step(module):
-    """A net of one op, which need not be one of torch's."""
     return [Step(module, (0,), "op")]
 
 

@@ -11,15 +11,10 @@ SMOOTH = (nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus)
 
 
 class Pixels(nn.Module):
-    """An image through convolution, an op in place, pooling, normalisation and softmax."""
-
     def __init__(self):
         super().__init__()
-        self.convolution, self.norm, self.last = (
-            nn.Conv2d(1, 2, 3, padding=1),
-            nn.LayerNorm(8),
-            nn.Linear(8, 3),
-        )
+        self.convolution, self.norm = nn.Conv2d(1, 2, 3, padding=1), nn.LayerNorm(8)
+        self.last = nn.Linear(8, 3)
 
     def forward(self, x):
         x = F.avg_pool2d(F.silu(self.convolution(x)).add_(1.0), 2)
@@ -77,20 +72,9 @@ def test_products_are_those_of_the_hessians(name, gradients):
 
 
 KINKED = (
-    nn.ReLU(),
-    nn.ReLU(inplace=True),
-    nn.ReLU6(),
-    nn.LeakyReLU(),
-    nn.PReLU(),
-    nn.SELU(),
-    nn.Hardtanh(),
-    nn.Threshold(0.1, 0.0),
-    nn.AdaptiveMaxPool1d(2),
-    nn.MaxPool1d(2),
-    nn.MaxPool1d(2, return_indices=True),
-    torch.relu,
-    torch.Tensor.relu,
-    lambda v: v.clone().relu_(),
+    *(nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), nn.LeakyReLU(), nn.PReLU(), nn.SELU(), nn.Hardtanh()),
+    *(nn.Threshold(0.1, 0.0), nn.AdaptiveMaxPool1d(2), nn.MaxPool1d(2), nn.MaxPool1d(2, return_indices=True)),
+    *(torch.relu, torch.Tensor.relu, lambda v: v.clone().relu_()),
 )
 
 

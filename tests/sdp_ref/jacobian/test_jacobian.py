@@ -10,14 +10,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdp_ref as sr
 from sdp_ref.jacobian.jacobian import jacobian_of
-from tests.sdp_ref.common import jacobians, seeded
+from tests.sdp_ref.common import draw, jacobians, seeded
 
 DOUBLE = torch.float64
 
 
 def images(batch=3, channels=2, size=8, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(batch, channels, size, size, generator=generator, dtype=DOUBLE)
+    return draw(batch, channels, size, size, seed=seed)
 
 
 def by_torch(net, x):
@@ -41,8 +40,6 @@ class Residual(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Shares its layers over steps, and takes a number of them that depends on the values."""
-
     def __init__(self):
         super().__init__()
         self.layer, self.tail = nn.Linear(4, 4), nn.Linear(4, 2)
@@ -209,15 +206,11 @@ def test_the_derivative_at_a_kink_is_the_one_from_the_right(outputs, inplace):
     x = torch.zeros(2, 5, dtype=DOUBLE)
     spread = torch.ones(5, outputs, dtype=DOUBLE)
     forms = [nn.ReLU(inplace), nn.LeakyReLU(0.1, inplace), lambda v: F.relu(v, inplace)]
-    forms += [torch.relu_, Tensor_relu_] if inplace else [torch.relu, lambda v: v.relu()]
+    forms += [torch.relu_, torch.Tensor.relu_] if inplace else [torch.relu, lambda v: v.relu()]
     for form in forms:
         _, found = jacobian_of(lambda v, form=form: form(1 * v) @ spread, x)
         assert found.shape == (2, outputs, 5)
         assert found.eq(1).all()
-
-
-def Tensor_relu_(v):  # noqa: N802
-    return v.relu_()
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.integers(1, 10**9))
@@ -317,9 +310,8 @@ def test_gradients_of_the_jacobian_are_torchs_own(name):
     net = seeded(NETS[name])
     x = images(batch=2).requires_grad_()
     parameters = [x, *net.parameters()]
-    generator = torch.Generator().manual_seed(3)
     _, found = jacobian_of(net, x, create_graph=True)
-    weight = torch.randn(found.shape, generator=generator, dtype=DOUBLE)
+    weight = draw(*found.shape, seed=3)
     gradients = torch.autograd.grad((found * weight).sum(), parameters, materialize_grads=True)
     value = net(x)
     rows = [torch.autograd.grad(value[:, k].sum(), x, create_graph=True)[0] for k in range(value.shape[1])]

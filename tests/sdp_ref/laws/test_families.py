@@ -33,8 +33,6 @@ def empirical():
 
 
 class Sampled:
-    """Someone's own law."""
-
     mean, variance = MEAN, SCALE.square()
 
     def sample(self, samples, generator):
@@ -88,7 +86,8 @@ def test_a_row_is_a_law_of_its_own_and_rows_make_the_batch_again(name):
     again = joined(rows)
     torch.testing.assert_close(again.mean, law.mean)
     torch.testing.assert_close(again.variance, law.variance)
-    torch.testing.assert_close(rows[1].mean, law.mean[1:])
+    for row in (rows[1], law[-1], law[torch.tensor(1)]):
+        torch.testing.assert_close(row.mean, law.mean[1:])
     assert law.to(torch.float32).sample(3).dtype == torch.float32
     with pytest.raises(IndexError, match="law 2 of a batch of 2"):
         law[2]

@@ -11,10 +11,7 @@ from sklearn.metrics import mean_pinball_loss
 
 import sdp_ref as sr
 from sdp_ref import losses
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from tests.sdp_ref.common import draw as random
 
 
 def concentrations_by_hand(mean, variance, c1, c2):

@@ -15,7 +15,6 @@ FULL = ("moment_matching", "dvia")
 
 
 def assert_sampling_agrees(net, x, samples=200_000):
-    """Moment matching is exact, by sampling."""
     with torch.no_grad():
         points = x.mean.flatten(1) + draw(samples, x.dimension, seed=7) @ x.factor()[0].mT
         outputs = net(points.reshape(samples, *x.event_shape)).flatten(1)
@@ -37,8 +36,6 @@ def test_a_convolutional_net_with_one_hidden_nonlinearity_by_sampling(act):
 
 
 class Residual(nn.Module):
-    """x + W2 f(W1 x)."""
-
     def __init__(self, n, m, act):
         super().__init__()
         self.first, self.act, self.second = nn.Linear(n, m), act, nn.Linear(m, n)
@@ -63,8 +60,6 @@ def test_a_residual_branch_by_block_algebra(rule):
 
 
 class Branches(nn.Module):
-    """Branches with one non-linearity, of different depths, that meet again."""
-
     def __init__(self, act):
         super().__init__()
         self.a, self.b = nn.Linear(3, 4), nn.Linear(3, 4)
@@ -82,8 +77,6 @@ def test_branches_with_one_nonlinearity_by_sampling(act):
 
 
 class Wired(nn.Module):
-    """Affine ops wired at random: each step reads values made before it."""
-
     def __init__(self, wiring, n=3):
         super().__init__()
         self.wiring = wiring

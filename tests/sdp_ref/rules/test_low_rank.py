@@ -40,7 +40,6 @@ def _first_order(_rule, module):
 
 @FirstOrder.prepares(Multiply, MatrixProduct)
 def _first_order_product(_rule, module):
-    """A product whose covariances are those of its linear part; its variances are exact."""
     step = product_step(module)
     exact = step.completed
 
@@ -53,8 +52,6 @@ def _first_order_product(_rule, module):
 
 
 class Residual(nn.Module):
-    """A small residual net with an overlapping max-pooling."""
-
     def __init__(self):
         super().__init__()
         self.stem, self.down = nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(3, 4, 3, stride=2)
@@ -68,8 +65,6 @@ class Residual(nn.Module):
 
 
 class Gated(nn.Module):
-    """Products of values, and values that are read twice."""
-
     def __init__(self):
         super().__init__()
         self.first, self.gate, self.last = nn.Linear(4, 6), nn.Linear(4, 6), nn.Linear(12, 3)
@@ -197,8 +192,6 @@ def test_ops_on_independent_components_are_linearised_as_by_moment_matching(net)
 
 
 class Ending(nn.Module):
-    """An affine map of the input, and one op that is not."""
-
     def __init__(self, op):
         super().__init__()
         self.left, self.right, self.op = nn.Linear(5, 12), nn.Linear(5, 12), op
@@ -240,8 +233,6 @@ EVEN = {
 
 
 class Hidden(nn.Module):
-    """One layer and a function of its units."""
-
     def __init__(self, function, units=32):
         super().__init__()
         self.layer, self.function = nn.Linear(8, units, bias=False), function
@@ -270,9 +261,7 @@ def test_what_lies_beyond_the_first_order_is_told(name, at):
         assert bool((found.beyond <= most * share).all())
     assert torch.allclose(found.beyond, share, rtol=0.25)
     assert torch.allclose(found.variance, exact.variance, rtol=1e-9)
-    assert [note.split(" at ")[0].split(" ", 1)[1] for note in found.notes] == [
-        "with covariances of first order"
-    ]
+    assert [n.split(" at ")[0].split(" ", 1)[1] for n in found.notes] == ["with covariances of first order"]
 
 
 def test_of_many_units_what_lies_beyond_the_first_order_is_estimated():

@@ -239,15 +239,8 @@ OPS = LINEARISED | SOFTMAX | NORMS | PRODUCTS | MAXIMA | LENGTHS
 @pytest.mark.parametrize(
     "name",
     [
-        *LINEARISED,
-        *SOFTMAX,
-        *NORMS,
-        "length",
-        "length over all",
-        "maximum",
-        "maximum that is broadcast",
-        "maximum of one value",
-        *("two values", "a square", "matrices"),
+        *(*LINEARISED, *SOFTMAX, *NORMS, "length", "length over all", "maximum", "maximum that is broadcast"),
+        *("maximum of one value", "two values", "a square", "matrices"),
     ],
 )
 def test_marginal_sdp_takes_each_component_by_its_row_of_the_jacobian(name):
@@ -404,8 +397,6 @@ def test_sums_of_values_of_several_shapes_are_broadcast(rule):
 
 
 class Softsign(nn.Module):
-    """An op of nobody's, with a parameter."""
-
     def __init__(self):
         super().__init__()
         self.gain = nn.Parameter(torch.tensor([0.5, 1.5, -2.0]))
@@ -415,8 +406,6 @@ class Softsign(nn.Module):
 
 
 class Doubled(torch.autograd.Function):
-    """Has no forward derivative."""
-
     @staticmethod
     def forward(ctx, x):
         return 2 * x

@@ -57,8 +57,6 @@ class Low(LowRank):
 
 
 class Without(MomentMatching):
-    """A handler that returns a law of another family."""
-
     name = "without"
 
 
@@ -74,7 +72,6 @@ def _without(rule, module, law):
 
 
 def residual():
-    """x + sin x, where x is read later."""
     return [Step(Bend(), (0,), "op"), Step(ops.Add(), (0, 1), "sum")]
 
 

@@ -26,8 +26,6 @@ def law(*shape, variance=4.0, seed=0):
 
 
 class Seen:
-    """A base that keeps what it is given and says nothing new of it."""
-
     name = "seen"
 
     def __init__(self):

@@ -51,9 +51,7 @@ def test_cubes_of_quadratic_forms_have_their_exact_mean():
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, nn.Tanh])
 def test_one_hidden_layer_has_the_moments_of_moment_matching(activation):
     net = random_net(6, 1, activation, 2)
-    x = sr.DiagonalGaussian(
-        torch.linspace(-1, 1, 12).double().reshape(2, 6), torch.full((2, 6), 0.5).double()
-    )
+    x = sr.DiagonalGaussian(torch.linspace(-1, 1, 12).double().view(2, 6), torch.full((2, 6), 0.5).double())
     ours, reference = (sr.propagate(net, x, rule) for rule in ("third_cumulants", "moment_matching"))
     torch.testing.assert_close(ours.mean, reference.mean)
     torch.testing.assert_close(ours.covariance, reference.covariance)
