@@ -322,7 +322,6 @@ device = click.option("--device", type=word, default="cpu", help="Device: cpu, c
 inputs = functools.partial(
     click.option,
     "--inputs",
-    "inputs_file",
     type=file_,
     help="Inputs of the net: x.csv (one row per input), x.npy, shape (B, *event), or several in x.npz.",
 )

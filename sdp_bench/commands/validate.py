@@ -19,7 +19,6 @@ GROUP_LIMIT = 1800.0  # s
 @click.argument("rules", type=options.word, nargs=-1, metavar="RULE...")
 @click.option(
     "--net",
-    "net_address",
     type=options.word,
     metavar="FILE.py:build",
     help="Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
@@ -30,7 +29,6 @@ GROUP_LIMIT = 1800.0  # s
 @options.rows
 @click.option(
     "--sigma",
-    "sigmas",
     type=options.sigmas_,
     help="Noise levels: 0.1,1 (required with --net; 1 with scales, a covariance or residuals).",
 )
@@ -64,24 +62,7 @@ GROUP_LIMIT = 1800.0  # s
 @click.option("--database", type=options.file_, default=DATABASE, help="Results file.")
 @click.option("--output", type=options.folder_, default=SCORECARD, help="Folder for the scorecard.")
 @options.config()
-def validate(
-    rules: tuple[str, ...],
-    net_address: str | None,
-    inputs_file: Path | None,
-    rows: int | None,
-    net_input: str | None,
-    net_output: str | None,
-    conformance: bool,
-    kit_limit: float,
-    jobs: int | None,
-    group_limit: float,
-    database: Path,
-    output: Path,
-    experiments: tuple[str, ...],
-    preset: str,
-    beside: tuple[str, ...] | None,
-    **given: Any,
-) -> None:
+def validate(rules: tuple[str, ...], jobs: int | None, output: Path, **given: Any) -> None:
     """Check RULE..., compare it with the built-in rules, and write a scorecard.
 
     RULE is path/to/my_rule.py:MyRule, package.module:MyRule, an installed entry point, or a built-in rule.
@@ -95,39 +76,12 @@ def validate(
     Exit code, first match: 2 for bad input; 1 if a rule fails a check that it does not declare as a known
     fault, or no check could run; 3 if something failed to run or a rule was not measured; 0 otherwise.
     """
-    from functools import partial
+    from sdp_bench import python
+    from sdp_bench.reports.site import PAGE
 
-    from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.nets.own.net import find
-    from sdp_bench.commands.progress import Screen, command_line
-    from sdp_bench.reports.scorecard.page import build
-    from sdp_bench.reports.scorecard.validation import Question, validated
-
-    net = None
-    if net_address is None:
-        if any(each is not None for each in (inputs_file, rows, net_input, net_output)):
-            raise UserError("--inputs, --rows, --net-input and --net-output go with --net")
-    elif inputs_file is None:
-        raise UserError("--net needs --inputs: x.csv with one row per input, or x.npy of shape (B, *event)")
-    else:
-        net = partial(find, net_address, inputs_file, rows, net_input, net_output)
-    question = Question(
-        rules=rules,
-        net=net,
-        experiments=experiments,
-        preset=preset,
-        beside=beside or (),
-        options={name: value for name, value in given.items() if value is not None},
-        conformance=conformance,
-        kit_limit=kit_limit,
-        group_limit=group_limit,
-        jobs=options.at_most_cores(jobs),
-        command=command_line(),
-    )
-    found = validated(question, database, Screen(), output)
-    for verdict in found.verdicts:
+    scorecard = python.validate(rules, jobs=options.at_most_cores(jobs), output=output, **given)
+    for verdict in scorecard.verdicts:
         echo(verdict.details)
-    echo(f"scorecard: {build(found, output)}")
-    for verdict in found.verdicts:
-        echo(verdict.last)
-    raise SystemExit(found.exit_code)
+    echo(f"scorecard: {output / PAGE}")
+    echo(scorecard.verdict)
+    raise SystemExit(scorecard.exit_code)
