@@ -226,10 +226,10 @@ def _replay_share(
     from sdp_bench.bench.executors.local import Limits, begin_server
     from sdp_bench.bench.replay.replay import replay_share
     from sdp_bench.bench.results.exchange import opened
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     begin_server()
-    with opened(entry) as store, meter("groups") as bar:
+    with opened(entry) as store, Screen().meter("groups") as bar:
         found = replay_share(
             store, share, seed, trusted=trusted, limits=Limits(time_limit, memory_limit), on_group=bar.done
         )

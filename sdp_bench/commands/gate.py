@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -46,18 +47,13 @@ _manifests = click.option(
 def check(
     baseline: Path,
     update: bool,
-    rules: tuple[str, ...] | None,
-    seed: int | None,
-    accuracy: bool,
-    speed: bool,
-    oracles: bool,
-    allow_new: bool,
     json_file: Path | None,
     junit_file: Path | None,
     markdown_file: Path | None,
     badge_files: tuple[Path, ...],
     time_limit: float,
     memory_limit: float | None,
+    **chosen: Any,
 ) -> None:
     """Compare rules with a baseline; fail if they have changed, are less accurate or slower.
 
@@ -77,18 +73,18 @@ def check(
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.check import update as write
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     most = Limits(time_limit, memory_limit)
-    if not (accuracy or speed or oracles):
+    wanted = Options(**chosen)
+    if not (wanted.accuracy or wanted.speed or wanted.oracles):
         raise UserError("--no-accuracy, --no-speed and --no-oracles leave nothing to check")
-    wanted = Options(rules, seed, accuracy, speed, oracles, allow_new=allow_new)
     outputs = [path for path in (json_file, junit_file, markdown_file, *badge_files) if path]
     if update and outputs:
         raise UserError("--update compares nothing; leave out --json, --junit, --markdown and --badge")
     if update:
         files.check_writable(baseline)
-        with meter("check") as bar, limited(most):
+        with Screen().meter("check") as bar, limited(most):
             names = write(baseline, wanted, step=bar.done)
         echo(f"{baseline} has the current {', '.join(names)}")
         return
@@ -99,8 +95,8 @@ def check(
     for path in outputs:
         files.check_writable(path)
         files.remove_old(path)
-    known = read(baseline, rules or ())
-    with meter("check") as bar, limited(most):
+    known = read(baseline, wanted.rules or ())
+    with Screen().meter("check") as bar, limited(most):
         outcome = compare(known, wanted, file=baseline, step=bar.done)
     echo(report.text(outcome))
     contents: dict[Path | None, str | bytes] = {
@@ -136,9 +132,9 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
     from sdp_bench.bench.gate.check import of_oracles
     from sdp_bench.bench.gate.verdict import exit_code
     from sdp_bench.bench.manifests import MANIFESTS
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
-    with meter("oracles") as bar:
+    with Screen().meter("oracles") as bar:
         verdict = of_oracles(manifests or MANIFESTS, shard, step=bar.done)
     for finding in verdict.findings:
         if finding.stops:
@@ -153,12 +149,12 @@ def record_(manifests: Path | None) -> None:
     """Record manifests of the oracles of all CI cells."""
     from sdp_bench.bench import files
     from sdp_bench.bench import manifests as library
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     path = manifests or library.MANIFESTS
     files.check_writable(path)
     made, sources = [], library.ci_oracles()
-    with meter("oracles") as bar:
+    with Screen().meter("oracles") as bar:
         for done, source in enumerate(sources, 1):
             made.append(library.record(*source))
             bar.done(done, len(sources), library.title_of(made[-1]))

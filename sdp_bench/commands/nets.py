@@ -69,7 +69,7 @@ def train(
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.nets import classifiers, storage
     from sdp_bench.bench.nets.architectures import architecture_of, network_of
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -87,7 +87,7 @@ def train(
     echo(f"{architecture.label}: {recipe.label}", err=True)
     echo(f"on {data.description}", err=True)
     echo(f"checkpoint {classifiers.checkpoint_path(architecture, recipe)}", err=True)
-    with meter("steps") as bar:
+    with Screen().meter("steps") as bar:
         net = classifiers.get_classifier(
             architecture,
             recipe,
@@ -112,13 +112,13 @@ def recipes(output: Path, seeds: int) -> None:
     from sdp_bench.bench.nets.fully_connected import get_nets
     from sdp_bench.bench.nets.recipes import attempt
     from sdp_bench.bench.text import table
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     files.check_writable(output)
     paper = PRESETS["paper"]
     kinds = list(dict.fromkeys(kind for each in experiments().values() for kind, _ in each.kinds(paper)))
     trials = []
-    with meter("recipes") as bar:
+    with Screen().meter("recipes") as bar:
         for count, kind in enumerate(kinds):
 
             def accuracies(recipe: Recipe, kind: Architecture = kind) -> list[float]:

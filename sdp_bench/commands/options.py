@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -94,6 +94,9 @@ class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         return text
 
 
+word = Word()
+
+
 class Finite(click.FloatRange):
     """Finite number in a range."""
 
@@ -104,23 +107,35 @@ class Finite(click.FloatRange):
         return number
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Numbers separated by commas, each of the type `each`; or a list of their texts."""
+class Listed(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """Values of the type `each`, separated by commas; or a list of their texts."""
 
-    def __init__(self, each: click.IntRange | click.FloatRange) -> None:
-        self.each, self.name = each, "numbers"
+    each: click.ParamType  # type: ignore[type-arg]
+
+    def split(self, text: str) -> Iterable[str]:
+        """Return the texts of the values in a text; a ValueError if it has none."""
+        return text.split(",")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
             return value
+        texts = [word.convert(text, param, ctx) for text in (value if isinstance(value, list) else [value])]
         try:
-            texts = value if isinstance(value, list) else str(value).split(",")
-            return tuple(self.each(item, param, ctx) for item in texts)
+            return tuple(self.each(item, param, ctx) for text in texts for item in self.split(text))
         except click.BadParameter as error:
-            what = "whole numbers" if isinstance(self.each, click.IntRange) else "numbers"
-            shown = ",".join(value) if isinstance(value, list) else value
-            message = f"'{shown}' is not a list of {what} separated by commas: {error.message}"
-            self.fail(message, param, ctx)
+            message = f"'{','.join(texts)}' is not a list of {self.name} separated by commas: {error.message}"
+        except ValueError as error:
+            message = str(error)
+        self.fail(message, param, ctx)
+
+
+class Numbers(Listed):
+    """Numbers separated by commas."""
+
+    name = "numbers"
+
+    def __init__(self, each: click.IntRange | click.FloatRange) -> None:
+        self.each = each
 
 
 def at_most_cores(jobs: int | None) -> int | None:
@@ -212,20 +227,13 @@ def _expanded(spec: str) -> list[str]:
     ]
 
 
-class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Specs separated by commas, as :func:`specs_of` reads them; or a list."""
+class Rules(Listed):
+    """Specs separated by commas, as :func:`specs_of` reads them."""
 
-    name = "rules"
-    each: click.ParamType = Word()  # type: ignore[type-arg]
+    name, each = "rules", word
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        texts = value if isinstance(value, list) else [value]
-        try:
-            return tuple(spec for text in texts for spec in specs_of(word.convert(text, param, ctx)))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    def split(self, text: str) -> Iterable[str]:
+        return specs_of(text)
 
 
 class Place(click.Path):
@@ -264,7 +272,6 @@ class BadgeFile(Place):
         return path
 
 
-word = Word()
 file_ = Place(dir_okay=False)
 stream = Place(dir_okay=False, streams=True)
 """A file to write, or an existing terminal or pipe."""
@@ -279,9 +286,8 @@ sigmas_ = Numbers(Finite(max=1e18))  # their squares fit into float32
 depths_ = Numbers(click.IntRange(max=1000))
 
 
-def at_most(number: int) -> click.IntRange:
-    """Integer that the machine can represent; the lower limit is checked where it is used."""
-    return click.IntRange(max=number)
+at_most = functools.partial(click.IntRange, None)
+"""Integer that the machine can represent; the lower limit is checked where it is used."""
 
 
 database = click.option("--database", type=file_, default=DATABASE, help="Results file.")

@@ -78,7 +78,7 @@ def report(
     from sdp_bench.bench.errors import RunFailedError
     from sdp_bench.bench.files import check_writable
     from sdp_bench.bench.results.store import Store
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
     from sdp_bench.reports.committed import committed as kept
     from sdp_bench.reports.drilldown import page
     from sdp_bench.reports.folder import check
@@ -118,7 +118,7 @@ def report(
         results = results_of(store, store.runs() if all_runs else numbers or (), timed)
         keys = page.chosen(wanted, results.frame)
         if keys:
-            with meter("drill-downs") as progress:
+            with Screen().meter("drill-downs") as progress:
                 made = page.make(store, keys, output, progress, trusted=trust_code)
             missing = len(keys) - len(made)
             echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")

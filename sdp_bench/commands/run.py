@@ -67,17 +67,17 @@ def _listed(preset: str) -> Iterator[str]:
 @options.command(
     example="sdp-bench run iris-tv --rules sdp,dvia --sigma 0.1,1 --depth 4", sections=options.SECTIONS
 )
-@click.argument("names", type=options.word, nargs=-1, metavar="EXPERIMENT...")
+@click.argument("experiments", type=options.word, nargs=-1, metavar="EXPERIMENT...")
 @click.option("--all", "every", is_flag=True, help="Run all experiments that the preset includes.")
 @options.preset
-@options.config(arguments={"experiments": "names"}, either=[("every", "names")])
+@options.config(either=[("every", "experiments")])
 @options.settings
 @options.jobs
 @click.option(
     "--executor",
-    type=options.word,
+    type=click.Choice(["local", "dask"]),
     default="local",
-    help="Executor: local (processes) or dask (a Dask cluster).",
+    help="Local processes, or a Dask cluster.",
 )
 @click.option(
     "--scheduler",
@@ -89,7 +89,7 @@ def _listed(preset: str) -> Iterator[str]:
 @click.option("--memory-limit", type=options.gibibytes, help="Memory limit per worker in GiB (resident).")
 @options.database
 def run(
-    names: tuple[str, ...],
+    experiments: tuple[str, ...],
     every: bool,
     preset: str,
     jobs: int | None,
@@ -108,20 +108,23 @@ def run(
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.executors.local import Limits, limited
-    from sdp_bench.bench.experiments import chosen, experiments
+    from sdp_bench.bench.experiments import chosen
+    from sdp_bench.bench.experiments import experiments as known_experiments
     from sdp_bench.bench.experiments import preset as preset_of
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request
     from sdp_bench.bench.runs.driver import run as run_all
     from sdp_bench.commands.progress import Screen, command_line
 
-    if every == bool(names):
-        raise UserError(f"name experiments to run, or --all; experiments: {', '.join(experiments())}")
+    known = known_experiments()
+    if every == bool(experiments):
+        raise UserError(f"name experiments to run, or --all; experiments: {', '.join(known)}")
     click.get_current_context().with_resource(limited(Limits(group_limit, memory_limit)))
     given = {k: v for k, v in overrides.items() if v is not None}
     settings = preset_of(preset, given)
-    known = experiments().values()
-    requested = [each for each in known if not each.size(settings).on_request] if every else chosen(names)
+    requested = chosen(experiments)
+    if every:
+        requested = [each for each in known.values() if not each.size(settings).on_request]
     _check_options(requested, given)
     for experiment in requested:
         experiment.check(settings)
@@ -145,8 +148,6 @@ def _executor(
     """Factory of executors with given numbers of workers and threads per worker."""
     from sdp_bench.bench.errors import UserError
 
-    if where not in ("local", "dask"):
-        raise UserError(f"unknown executor '{where}'; choose from local, dask")
     if scheduler and where != "dask":
         raise UserError("--scheduler goes with --executor dask")
     if where == "local":
