@@ -123,10 +123,10 @@ class Listed(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         try:
             return tuple(self.each(item, param, ctx) for text in texts for item in self.split(text))
         except click.BadParameter as error:
-            message = f"'{','.join(texts)}' is not a list of {self.name} separated by commas: {error.message}"
+            text = f"'{','.join(texts)}' is not a list of {self.name} separated by commas"
+            self.fail(f"{text}: {error.message}", param, ctx)
         except ValueError as error:
-            message = str(error)
-        self.fail(message, param, ctx)
+            self.fail(str(error), param, ctx)
 
 
 class Numbers(Listed):
