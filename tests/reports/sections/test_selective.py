@@ -7,7 +7,6 @@ from sdp_bench.bench.studies.selective.group import POINTS
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.reports.sections.selective import READINGS, SelectivePrediction
 from tests.reports import made_up
-from tests.reports.made_up import Results
 from tests.reports.test_page import outline, told
 
 COLUMNS = "experiment objective rule metric component seed value recipe sigma"
@@ -102,9 +101,7 @@ def test_the_readings_closest_to_the_text_are_first_and_no_other_is_lost(whole):
 
 
 def test_nothing_measured_is_no_section():
-    other = frame([("iris-tv", "4-100-3", "sdp", "tv_headline", "", 0, 0.1, "", 0.1)])
-    for nothing in (frame(), other):
-        assert SelectivePrediction().build(Results(nothing)) is None
+    assert SelectivePrediction().build(made_up.real.Results(frame())) is None
     only_accuracy = [(EXPERIMENT.name, "MNIST softmax", "softmax_entropy", "accuracy", "", 0, 0.9, "", None)]
     assert SelectivePrediction().content(frame(only_accuracy), made_up.TRAITS) is None
 
