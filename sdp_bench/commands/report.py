@@ -82,7 +82,7 @@ def report(
     from sdp_bench.reports.committed import committed as kept
     from sdp_bench.reports.drilldown import page
     from sdp_bench.reports.folder import check
-    from sdp_bench.reports.page import COMMITTED, DATA, SHARED, build, build_single
+    from sdp_bench.reports.page import COMMITTED, DATA, SHARED, build
     from sdp_bench.reports.results import results_of
     from sdp_bench.reports.site import PAGE
 
@@ -130,8 +130,7 @@ def report(
             say(f"Error: {error}")
             missing += 1
     said: list[str] = []
-    write = build_single if single_file else build
-    echo(f"report: {write(results, output, say=said.append)}")
+    echo(f"report: {build(results, output, say=said.append, alone=single_file)}")
     if results.committed is not None and not single_file:
         echo(f"committed results, and what was measured here: {output / COMMITTED / PAGE}")
     for line in said:

@@ -12,7 +12,7 @@ from sdp_bench.bench.studies.introduction import EXPERIMENT
 from sdp_bench.reports.section import Context, Study
 from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import Figure, Line, draw_over_scale, look, panels
+from sdp_bench.reports.style.figure import Figure, Line, over_scale
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import LIGHT, Style, shade
 
@@ -85,21 +85,21 @@ def _finding(rows: Sequence[Context], scales: tuple[float, float], runs: int) ->
     return f"{text} (One run, so no spread is known.)" if runs == 1 else text
 
 
-@look()
 def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
     lines = []
     for layer in means.columns:
         colour, marker = _LOOKS[int(layer) % len(_LOOKS)]
         style = Style(f"k = {layer}", shade(colour, LIGHT), marker)
         lines.append(Line(style, means[layer].dropna(), spreads.get(layer)))
-    drawing, (axes,) = panels(["MNIST"], [line.style for line in lines], width=4.6, height=2.6)
-    draw_over_scale(axes, lines)
-    return Figure(
+    return over_scale(
         "figure-introduction",
         "Accuracy over the scale of the law",
         "Test accuracy, mean over runs, with bars of one standard deviation. k layers come before "
         "the law; at k = 5 it is that of the scores.",
-        drawing,
+        {"MNIST": lines},
+        [line.style for line in lines],
+        width=4.6,
+        height=2.6,
     )
 
 

@@ -14,7 +14,7 @@ from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOI
 from sdp_bench.reports.section import Context, Study
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import DASHED, DOTTED, Figure, Line, draw_over_scale, look, panels
+from sdp_bench.reports.style.figure import DASHED, DOTTED, Figure, Line, over_scale
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import INK, LIGHT, Style, shade
@@ -174,7 +174,7 @@ def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) 
         if any(line.style.dashes for line in lines):
             drawn[title] = lines
     if drawn:
-        yield _figure(
+        yield over_scale(
             f"figure-robustness-{name}",
             f"{SETS[name]}: accuracy and robust accuracy",
             "Solid: test accuracy. Dashed: accuracy under noise or attack; of PGD, on the model’s own loss, "
@@ -193,7 +193,7 @@ def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) 
     }
     drawn = {title: lines for title, lines in drawn.items() if lines}
     if drawn:
-        yield _figure(
+        yield over_scale(
             f"figure-attacks-{name}",
             f"{SETS[name]}: accuracy under each attack",
             f"Accuracy within {radius} of the images: attacks on the loss that a model "
@@ -202,16 +202,6 @@ def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) 
             drawn,
             [style for _, _, style in _ATTACKS],
         )
-
-
-@look()
-def _figure(
-    anchor: str, title: str, caption: str, drawn: Mapping[str, list[Line]], legend: Iterable[Style]
-) -> Figure:
-    drawing, every = panels(list(drawn), legend)
-    for axes, lines in zip(every, drawn.values(), strict=True):
-        draw_over_scale(axes, lines)
-    return Figure(anchor, title, caption, drawing)
 
 
 _RADIUS = f"{RADII['mnist'][-1]}/255"
