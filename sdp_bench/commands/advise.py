@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import option
 
 
 @options.command(example="sdp-bench advise my_net.py:build --inputs x.npy --sigma 0.1,1")
@@ -15,11 +16,7 @@ from sdp_bench.commands import echo, options
 @options.net_input
 @options.net_output
 @options.rows
-@click.option(
-    "--sigma",
-    type=options.sigmas_,
-    help="Noise levels: 0.1,1 (1 by default with scales or a covariance).",
-)
+@option("--sigma", "Noise levels: 0.1,1 (1 by default with scales or a covariance).", options.sigmas_)
 @options.noise
 def advise(**given: Any) -> None:
     """Advise whether linearisation (the rule sdp) is accurate for NET, within seconds and without an oracle.

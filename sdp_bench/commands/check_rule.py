@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import option
 
 if TYPE_CHECKING:
     from sdp_bench.bench.badge import Badge
@@ -17,15 +18,11 @@ if TYPE_CHECKING:
 
 @options.command("check-rule", example="sdp-bench check-rule path/to/my_rule.py:MyRule --json report.json")
 @click.argument("rule", type=options.word, required=False)
-@click.option(
-    "--only", type=options.word, multiple=True, metavar="CHECK", help="Run only this check; may be repeated."
-)
-@click.option("--list", "listed", is_flag=True, help="List the checks with their questions.")
-@click.option(
-    "--json", "json_file", type=options.stream, help="JSON file of the report; - for standard output."
-)
+@option("--only", "Run only this check; may be repeated.", multiple=True, metavar="CHECK")
+@option("--list", "List the checks with their questions.", bool, "listed")
+@option("--json", "JSON file of the report; - for standard output.", options.stream, "json_file")
 @options.badge
-@click.option("--seed", type=options.seed_, default=0, help="Random seed of the test cases.")
+@option("--seed", "Random seed of the test cases.", options.seed_, default=0)
 @options.limits
 def check_rule(
     rule: str | None,

@@ -9,6 +9,7 @@ import click
 
 from sdp_bench.bench.text import printable
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import option
 from sdp_bench.commands.validate import DATABASE as VALIDATED
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @options.command(example="sdp-bench merge part1.sqlite part2.sqlite --output all.sqlite")
 @click.argument("sources", nargs=-1, required=True, type=options.file_, metavar="FILE...")
-@click.option("-o", "--output", type=options.file_, required=True, help="Results file to create.")
+@option("-o", "Results file to create.", options.file_, "--output", required=True)
 def merge(sources: tuple[Path, ...], output: Path) -> None:
     """Merge the results of FILE... into a new file.
 
@@ -35,19 +36,17 @@ def _tell_replaced(count: int) -> None:
 
 @options.command("export", example="sdp-bench export --output tables --format parquet")
 @options.database
-@click.option("-o", "--output", type=options.folder_, help="Folder for the tables.")
-@click.option(
-    "--format", "fmt", type=options.word, default="csv", help="Format of the tables: csv or parquet."
-)
-@click.option("--weights/--no-weights", default=True, help="Include or omit the weights of the nets.")
-@click.option(
+@option("-o", "Folder for the tables.", options.folder_, "--output")
+@option("--format", "Format of the tables: csv or parquet.", None, "fmt", default="csv")
+@option("--weights/--no-weights", "Include or omit the weights of the nets.")
+@option(
     "--digits",
-    type=click.IntRange(min=3, max=17),
-    help="Significant digits of standard errors and seconds, for example 4; values and floors then have ten "
+    "Significant digits of standard errors and seconds, for example 4; values and floors then have ten "
     "(default: all digits).",
+    click.IntRange(min=3, max=17),
 )
-@click.option("--paper", type=options.folder_, help="Folder for the tables, figures and text of a paper.")
-@click.option("--committed", is_flag=True, help="Use the results that come with the package (with --paper).")
+@option("--paper", "Folder for the tables, figures and text of a paper.", options.folder_)
+@option("--committed", "Use the results that come with the package (with --paper).", bool)
 @options.runs
 def export_(
     database: Path,
@@ -102,11 +101,7 @@ def export_(
 
 @options.command("import", example="sdp-bench import tables --database all.sqlite")
 @click.argument("folder", type=options.folder_)
-@click.option(
-    "--keep",
-    is_flag=True,
-    help="Keep a stored measurement unless FOLDER has one of newer versions.",
-)
+@option("--keep", "Keep a stored measurement unless FOLDER has one of newer versions.", bool)
 @options.database
 def import_(folder: Path, keep: bool, database: Path) -> None:
     """Add the exported tables in FOLDER to a results file; newer versions replace older ones.
@@ -168,13 +163,9 @@ def check(file: Path) -> None:
 
 @options.command(example="sdp-bench replay entries/sdp-bench-1 --share 2%")
 @click.argument("key", type=options.word, metavar="KEY|ENTRY")
-@click.option(
-    "--share", type=options.Share(), help="Share of the results file or export ENTRY to measure again: 2%."
-)
-@click.option("--seed", type=options.seed_, default=0, help="Random seed that chooses the share.")
-@click.option(
-    "--trust-code", is_flag=True, help="Allow running the code of plug-in rules stored with the results."
-)
+@option("--share", "Share of the results file or export ENTRY to measure again: 2%.", options.Share())
+@option("--seed", "Random seed that chooses the share.", options.seed_, default=0)
+@option("--trust-code", "Allow running the code of plug-in rules stored with the results.", bool)
 @options.limits
 @options.database
 def replay(

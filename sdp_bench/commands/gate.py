@@ -8,39 +8,29 @@ from typing import Any
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import Rules, Shard, file_, option, stream
 
-_manifests = click.option(
-    "--manifests", type=options.file_, help="File of manifests (default: the committed one of the CI cells)."
-)
+_manifests = option("--manifests", "File of manifests (default: the committed one of the CI cells).", file_)
 
 
 @options.command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
-@click.option(
-    "--baseline",
-    type=options.file_,
-    required=True,
-    help="Baseline: the accepted predictions and times of rules, JSON.",
+@option("--baseline", "Baseline: the accepted predictions and times of rules, JSON.", file_, required=True)
+@option(
+    "--update", "Accept the current rules (or only --rules): write the baseline instead of checking.", bool
 )
-@click.option(
-    "--update",
-    is_flag=True,
-    help="Accept the current rules (or only --rules): write the baseline instead of checking.",
-)
-@click.option(
+@option(
     "--rules",
-    type=options.Rules(),
-    help="Rules to check, instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule.",
+    "Rules to check, instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule.",
+    Rules(),
 )
-@click.option("--seed", type=options.seed_, help="Seed of the fresh oracles; random by default.")
-@click.option("--accuracy/--no-accuracy", default=True, help="Compare predictions, or skip this check.")
-@click.option("--speed/--no-speed", default=True, help="Compare times, or skip this check.")
-@click.option(
-    "--oracles/--no-oracles", default=True, help="Draw a quarter of the recorded oracles again, or skip this."
-)
-@click.option("--allow-new", is_flag=True, help="Skip rules without predictions or times in the baseline.")
-@click.option("--json", "json_file", type=options.stream, help="JSON file of all findings.")
-@click.option("--junit", "junit_file", type=options.stream, help="JUnit XML file for the CI system.")
-@click.option("--markdown", "markdown_file", type=options.stream, help="Markdown summary for a pull request.")
+@option("--seed", "Seed of the fresh oracles; random by default.", options.seed_)
+@option("--accuracy/--no-accuracy", "Compare predictions, or skip this check.")
+@option("--speed/--no-speed", "Compare times, or skip this check.")
+@option("--oracles/--no-oracles", "Draw a quarter of the recorded oracles again, or skip this.")
+@option("--allow-new", "Skip rules without predictions or times in the baseline.", bool)
+@option("--json", "JSON file of all findings.", stream, "json_file")
+@option("--junit", "JUnit XML file for the CI system.", stream, "junit_file")
+@option("--markdown", "Markdown summary for a pull request.", stream, "markdown_file")
 @options.badge
 @options.limits
 @options.config()
@@ -118,11 +108,7 @@ def oracles() -> None:
 
 @oracles.command(example="sdp-bench oracles verify --shard 1/4")
 @_manifests
-@click.option(
-    "--shard",
-    type=options.Shard(),
-    help="Part i of n to verify, written i/n (default: one of four parts by turns).",
-)
+@option("--shard", "Part i of n to verify, written i/n (default: one of four parts by turns).", Shard())
 def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
     """Draw a part of the recorded oracles again; exit code 1 if one differs by more than rounding.
 
@@ -164,7 +150,7 @@ def record_(manifests: Path | None) -> None:
 
 @oracles.command(example="sdp-bench oracles show 1f")
 @click.argument("key", type=options.word)
-@click.option("--database", type=options.file_, help="Results file that contains the oracle.")
+@option("--database", "Results file that contains the oracle.", file_)
 @_manifests
 def show(key: str, database: Path | None, manifests: Path | None) -> None:
     """Show the manifest of the oracle whose key begins with KEY, as JSON.

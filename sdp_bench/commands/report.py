@@ -7,49 +7,41 @@ from pathlib import Path
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import folder_, option
 
 HTML = Path("reports/html")
 
 
 @options.command(example="sdp-bench report --database sdp-bench.sqlite --output reports/html")
 @click.argument("entries", type=options.word, nargs=-1, metavar="[ENTRY...]")
-@click.option(
+@option(
     "--leaderboard",
-    is_flag=True,
-    help="Write the leaderboard of ENTRY... instead: results files or exports of `sdp-bench run sdp-bench-1` "
+    "Write the leaderboard of ENTRY... instead: results files or exports of `sdp-bench run sdp-bench-1` "
     f"(default folder: {HTML / 'leaderboard'}).",
+    bool,
 )
 @options.database
 @options.runs
-@click.option(
-    "--committed/--no-committed",
-    default=True,
-    help="Include or omit the report of the results that come with the package.",
-)
-@click.option(
+@option("--committed/--no-committed", "Include or omit the report of the results that come with the package.")
+@option(
     "--single-file",
-    is_flag=True,
-    help="Write one self-contained page, index.html, without the lists of measurements and without the "
+    "Write one self-contained page, index.html, without the lists of measurements and without the "
     "committed results.",
+    bool,
 )
-@click.option(
-    "--output",
-    type=options.folder_,
-    default=HTML,
-    help="Folder of the pages and of results.csv (up to 250,000 measurements).",
+@option(
+    "--output", "Folder of the pages and of results.csv (up to 250,000 measurements).", folder_, default=HTML
 )
-@click.option(
+@option(
     "--drill-down",
+    "Measurements to show layer by layer, up to half a minute per measurement. Existing pages of other "
+    "measurements are kept.",
+    None,
     "wanted",
-    type=options.word,
     default="none",
     metavar="worst:N|KEY,...|none",
-    help="Measurements to show layer by layer, up to half a minute per measurement. Existing pages of other "
-    "measurements are kept.",
 )
-@click.option(
-    "--trust-code", is_flag=True, help="Allow a drill-down to run the stored code of plug-in rules."
-)
+@option("--trust-code", "Allow a drill-down to run the stored code of plug-in rules.", bool)
 @options.runtime_table
 @options.config(either=[("numbers", "all_runs")])
 def report(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
 
 
 @options.command("list", example="sdp-bench list --preset quick")
-@click.option(
-    "--preset",
-    default="paper",
-    type=click.Choice(["smoke", "quick", "paper"]),
-    help="Preset of the sizes shown.",
-)
+@option("--preset", "Preset of the sizes shown.", click.Choice(["smoke", "quick", "paper"]), default="paper")
 def list_(preset: str) -> None:
     """List the experiments, presets, metrics, data sets and rules."""
     echo("\n".join([*_listed(preset)]))  # everything, or only an error
@@ -68,25 +64,16 @@ def _listed(preset: str) -> Iterator[str]:
     example="sdp-bench run iris-tv --rules sdp,dvia --sigma 0.1,1 --depth 4", sections=options.SECTIONS
 )
 @click.argument("experiments", type=options.word, nargs=-1, metavar="EXPERIMENT...")
-@click.option("--all", "every", is_flag=True, help="Run all experiments that the preset includes.")
+@option("--all", "Run all experiments that the preset includes.", bool, "every")
 @options.preset
 @options.config(either=[("every", "experiments")])
 @options.settings
 @options.jobs
-@click.option(
-    "--executor",
-    type=click.Choice(["local", "dask"]),
-    default="local",
-    help="Local processes, or a Dask cluster.",
-)
-@click.option(
-    "--scheduler",
-    type=options.word,
-    help="Address of a Dask scheduler; by default --executor dask starts a local cluster.",
-)
-@click.option("--shard", type=options.Shard(), help="Part i of n of the groups, written i/n.")
-@click.option("--group-limit", type=options.seconds, help="Time limit per group in seconds.")
-@click.option("--memory-limit", type=options.gibibytes, help="Memory limit per worker in GiB (resident).")
+@option("--executor", "Local processes, or a Dask cluster.", click.Choice(["local", "dask"]), default="local")
+@option("--scheduler", "Address of a Dask scheduler; by default --executor dask starts a local cluster.")
+@option("--shard", "Part i of n of the groups, written i/n.", options.Shard())
+@option("--group-limit", "Time limit per group in seconds.", options.seconds)
+@option("--memory-limit", "Memory limit per worker in GiB (resident).", options.gibibytes)
 @options.database
 def run(
     experiments: tuple[str, ...],
@@ -177,15 +164,14 @@ def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) 
 
 
 @options.command(example="sdp-bench runtime --preset smoke")
-@click.option(
+@option(
     "--preset",
-    type=options.word,
-    default="quick",
-    help="What to time: smoke, quick or paper (batches of 128); dimensions (inputs and outputs); dvia (the "
+    "What to time: smoke, quick or paper (batches of 128); dimensions (inputs and outputs); dvia (the "
     "MNIST CNN).",
+    default="quick",
 )
 @options.device
-@click.option("--threads", type=options.workers, default=1, help="Number of CPU threads of torch.")
+@option("--threads", "Number of CPU threads of torch.", options.workers, default=1)
 @options.runtime_table
 def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None:
     """Time the rules on image nets, relative to a regular forward pass (paper: Table 6).

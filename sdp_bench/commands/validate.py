@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import Rules, at_most, depths_, file_, folder_, option, seconds, sigmas_
 
 SCORECARD = Path("reports/html/scorecard")
 DATABASE = Path("validate.sqlite")
@@ -17,50 +18,39 @@ GROUP_LIMIT = 1800.0  # s
 
 @options.command(example="sdp-bench validate path/to/my_rule.py:MyRule --preset smoke")
 @click.argument("rules", type=options.word, nargs=-1, metavar="RULE...")
-@click.option(
+@option(
     "--net",
-    type=options.word,
+    "Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
     metavar="FILE.py:build",
-    help="Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
 )
 @options.inputs()
 @options.net_input
 @options.net_output
 @options.rows
-@click.option(
-    "--sigma",
-    type=options.sigmas_,
-    help="Noise levels: 0.1,1 (required with --net; 1 with scales, a covariance or residuals).",
+@option(
+    "--sigma", "Noise levels: 0.1,1 (required with --net; 1 with scales, a covariance or residuals).", sigmas_
 )
 @options.noise
-@click.option(
+@option(
     "--experiment",
+    "Experiment to run, instead of the default cells; may be repeated.",
+    None,
     "experiments",
-    type=options.word,
     multiple=True,
-    help="Experiment to run, instead of the default cells; may be repeated.",
 )
 @options.preset
-@click.option("--depth", "depths", type=options.depths_, help="Numbers of hidden layers [default: 1,2,4].")
-@click.option("--activation", type=options.word, help="Activation of the nets: relu, gelu, tanh, ...")
-@click.option("--nets", type=click.IntRange(1, 10_000), help="Nets per depth [default: 3; smoke: 1].")
-@click.option(
-    "--rules", "beside", type=options.Rules(), help="Rules to compare with, instead of all built-in ones."
-)
-@click.option("--samples", type=options.at_most(10**8), help="Samples per oracle and per prediction.")
-@click.option("--w1-points", type=options.at_most(20_000), help="Points per side of W1.")
-@click.option(
-    "--conformance/--no-conformance", default=True, help="Run the conformance kit first, or skip it."
-)
-@click.option(
-    "--kit-limit", type=options.seconds, default=KIT_LIMIT, help="Time limit of the kit in seconds."
-)
-@click.option(
-    "--group-limit", type=options.seconds, default=GROUP_LIMIT, help="Time limit per group in seconds."
-)
+@option("--depth", "Numbers of hidden layers [default: 1,2,4].", depths_, "depths")
+@option("--activation", "Activation of the nets: relu, gelu, tanh, ...")
+@option("--nets", "Nets per depth [default: 3; smoke: 1].", click.IntRange(1, 10_000))
+@option("--rules", "Rules to compare with, instead of all built-in ones.", Rules(), "beside")
+@option("--samples", "Samples per oracle and per prediction.", at_most(10**8))
+@option("--w1-points", "Points per side of W1.", at_most(20_000))
+@option("--conformance/--no-conformance", "Run the conformance kit first, or skip it.")
+@option("--kit-limit", "Time limit of the kit in seconds.", seconds, default=KIT_LIMIT)
+@option("--group-limit", "Time limit per group in seconds.", seconds, default=GROUP_LIMIT)
 @options.jobs
-@click.option("--database", type=options.file_, default=DATABASE, help="Results file.")
-@click.option("--output", type=options.folder_, default=SCORECARD, help="Folder for the scorecard.")
+@option("--database", "Results file.", file_, default=DATABASE)
+@option("--output", "Folder for the scorecard.", folder_, default=SCORECARD)
 @options.config()
 def validate(rules: tuple[str, ...], jobs: int | None, output: Path, **given: Any) -> None:
     """Check RULE..., compare it with the built-in rules, and write a scorecard.
