@@ -208,9 +208,7 @@ def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> C
     if isinstance(net, str | PathLike):
         return partial(own_nets.find, _option("net", net), arrays, *taken)
     if not callable(net):
-        raise UserError(
-            f"net must be an nn.Module, a function that makes one, or text, got {type(net).__name__}"
-        )
+        raise UserError(f"net must be an nn.Module, a function that makes one, or text, got {shown(net)}")
     if isinstance(net, nn.Module) and any(not t.is_cpu for t in (*net.parameters(), *net.buffers())):
         net = copy.deepcopy(net).cpu()
     return partial(own_nets.find, session.code_of(net), arrays, *taken)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -173,9 +173,8 @@ def replay(
     share: float | None,
     seed: int,
     trust_code: bool,
-    time_limit: float,
-    memory_limit: float | None,
     database: Path,
+    **limits: Any,
 ) -> None:
     """Measure stored results again and compare: one measurement, or a share of a results file.
 
@@ -188,7 +187,7 @@ def replay(
     if share is not None:
         if options.given("database"):
             raise click.UsageError("--share takes the path of a results file or export, without --database")
-        _replay_share(Path(key), share, seed, trust_code, time_limit, memory_limit)
+        _replay_share(Path(key), share, seed, trusted=trust_code, **limits)
         return
     if options.given("seed", "time_limit", "memory_limit"):
         raise click.UsageError("--seed, --time-limit and --memory-limit go with --share")
@@ -211,7 +210,7 @@ def replay(
 
 
 def _replay_share(
-    entry: Path, share: float, seed: int, trusted: bool, time_limit: float, memory_limit: float | None
+    entry: Path, share: float, seed: int, *, trusted: bool, time_limit: float, memory_limit: float | None
 ) -> None:
     """Measure a share of an entry again and print the differences; exit with 1 if there are any."""
     from sdp_bench.bench.executors.local import Limits, begin_server

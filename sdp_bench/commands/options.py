@@ -28,7 +28,6 @@ DATABASE = Path("sdp-bench.sqlite")
 RUNTIME = Path("runtime.csv")
 BAD_VERDICT = 1
 """Exit code of a bad verdict."""
-TIME_LIMIT = 600.0  # s
 FAILED = 3
 """Exit code if something failed to run."""
 
@@ -43,13 +42,9 @@ class Command(click.Command):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        example: str,
-        sections: Mapping[str, str] | None = None,
-        **attributes: Any,
+        self, *args: Any, example: str, sections: Mapping[str, str] | None = None, **more: Any
     ) -> None:
-        super().__init__(*args, **attributes)
+        super().__init__(*args, **more)
         self.epilog, self.sections = f"\b\nExample:\n  {example}", sections or {}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -141,12 +136,12 @@ class Numbers(Listed):
 def at_most_cores(jobs: int | None) -> int | None:
     """Limit worker processes to the number of cores, and print a note if that reduces them."""
     from sdp_bench.bench.environment import cores
+    from sdp_bench.reports.style.labels import plural
 
-    if jobs is None or jobs <= cores():
-        return jobs
     number = cores()
-    there = f"{number} core" + "s" * (number > 1)
-    echo(f"--jobs {jobs}: this machine has {there}; using {number}", err=True)
+    if jobs is None or jobs <= number:
+        return jobs
+    echo(f"--jobs {jobs}: this machine has {plural(number, 'core')}; using {number}", err=True)
     return number
 
 
@@ -374,7 +369,7 @@ badge = option(
 
 
 limits = together(
-    option("--time-limit", "Time limit of your rule in seconds.", seconds, default=TIME_LIMIT),
+    option("--time-limit", "Time limit of your rule in seconds.", seconds, default=600.0),
     option("--memory-limit", "Memory limit of your rule in GiB (resident).", gibibytes),
 )
 """The limits of a rule that runs in a separate process."""

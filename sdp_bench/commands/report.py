@@ -36,8 +36,6 @@ HTML = Path("reports/html")
     "--drill-down",
     "Measurements to show layer by layer, up to half a minute per measurement. Existing pages of other "
     "measurements are kept.",
-    None,
-    "wanted",
     default="none",
     metavar="worst:N|KEY,...|none",
 )
@@ -53,7 +51,7 @@ def report(
     committed: bool,
     single_file: bool,
     output: Path,
-    wanted: str,
+    drill_down: str,
     trust_code: bool,
     runtime_table: Path,
 ) -> None:
@@ -96,7 +94,7 @@ def report(
         check(output / COMMITTED, (PAGE,))
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
-    asked = options.given("database", "numbers", "all_runs", "wanted")
+    asked = options.given("database", "numbers", "all_runs", "drill_down")
     if committed and not asked and not database.exists():
         place = output if single_file else output / COMMITTED
         check_writable(place / PAGE)
@@ -108,7 +106,7 @@ def report(
     missing = 0
     with Store(database) as store:
         results = results_of(store, store.runs() if all_runs else numbers or (), timed)
-        keys = page.chosen(wanted, results.frame)
+        keys = page.chosen(drill_down, results.frame)
         if keys:
             with Screen().meter("drill-downs") as progress:
                 made = page.make(store, keys, output, progress, trusted=trust_code)
