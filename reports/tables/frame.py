@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.laws import LawExperiment
@@ -56,21 +55,9 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
     return pd.Series(values.array.take(codes), index=column.index)
 
 
-def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], NDArray[np.intp]]]:
-    """Yield the distinct values of some columns, sorted, each with the ascending positions of its rows.
-
-    For small frames this is twice as fast as pandas; a report has thousands of tables.
-    """
-    if frame.empty:
-        return
-    columns = [frame[name] for name in names]
-    codes = np.array(
-        [own.cat.codes if own.dtype == "category" else pd.factorize(own, sort=True)[0] for own in columns]
-    )
-    order = np.lexsort(codes[::-1])
-    changes = np.flatnonzero((np.diff(codes[:, order]) != 0).any(0)) + 1
-    for rows in np.split(order, changes):
-        yield tuple(own.array[rows[0]] for own in columns), rows
+def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+    """Yield the distinct values of several columns, sorted, each with the ascending positions of its rows."""
+    yield from sorted(frame.groupby(list(names), observed=True).indices.items())
 
 
 def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
