@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.experiments import experiments
@@ -69,9 +68,7 @@ def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
     measurement = ["experiment", "network", "activation", "depth", "net", "input", "noise", "sigma"]
     measurement += ["rule", "metric_spec"]
     largest = several.loc[several.groupby(measurement)["value"].idxmax()]
-    components = frame["component"].array
-    nothing = np.full(len(largest), components.categories.get_loc(""))
-    largest = largest.assign(component=pd.Categorical.from_codes(nothing, dtype=components.dtype))
+    largest = largest.assign(component=pd.Series("", largest.index).astype(frame["component"].dtype))
     return pd.concat([frame[~largest_only], largest], ignore_index=True)
 
 

@@ -260,13 +260,13 @@ def _table(
 ) -> Table:
     experiment, network, family = (str(chosen[name].iloc[0]) for name in ("experiment", "network", "noise"))
     rules = tuple(traits.in_order(chosen["rule"].unique()))
-    found = dict(places(chosen, _PLACE))
     statistics_of = _statistics(metric, chosen, companions)
     compared = metric.published and not noise_words(family)  # with the paper
     ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
     rows = []
-    for place, scores in zip(found, Scores.of_rows(metric, chosen, rules, list(found.values())), strict=True):
+    for place, at in places(chosen, _PLACE):
         sigma, component = place
+        scores = Scores.measured(metric, chosen.iloc[at], rules)
         replicates = Replicates.of_scores(metric, scores, traits)
         best = replicates.contest(ranked)
         leads = replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)])
