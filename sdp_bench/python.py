@@ -9,7 +9,7 @@ from functools import partial
 from numbers import Real
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -101,7 +101,7 @@ def validate(
     """
     given = {"samples": samples, "depths": depths, "nets": nets, "w1_points": w1_points}
     options = {name: _option(name, value) for name, value in (given | {"activation": activation}).items()}
-    options |= {"noise": _noise(noise), "sigmas": _sigmas(noise, sigma)}
+    options["noise"], options["sigmas"] = _noise(noise, sigma)
     folder, kept = _option("output", output), _option("database", database)
     with tempfile.TemporaryDirectory() as place, main_hidden():
         question = Question(
@@ -140,8 +140,8 @@ def advise(
     the columns of :func:`sdp_bench.bench.advice.advice.advise` and `sigma`; ``attrs["net"]`` is the name of
     the net. A UserError is raised for invalid arguments, and for noise that is not Gaussian.
     """
-    family, sigmas = _noise(noise) or GAUSSIAN, _sigmas(noise, sigma)
-    family = noise_of(family) if isinstance(family, str) else family
+    given, sigmas = _noise(noise, sigma)
+    family = noise_of(given) if isinstance(given, str) else given or GAUSSIAN
     if sigmas is None and family.values is None:
         raise UserError("sigma is required, for example 0.1,1")
     with main_hidden():
@@ -225,14 +225,15 @@ def _array(given: Any) -> np.ndarray:
         raise UserError(f"inputs must be an array of shape (B, *event): {error}") from error
 
 
-def _noise(given: Any) -> Noise | str | None:
-    """Noise family, if one is given."""
-    if given is None or _is_scale(given):
-        return None
-    if isinstance(given, Noise):
-        return given
-    if isinstance(given, str):
-        return str(_option("noise", given))
+def _noise(given: Any, sigma: Any) -> tuple[Noise | str | None, tuple[float, ...] | None]:
+    """Noise family and noise levels, as far as they are given; a number or several are levels."""
+    if all(isinstance(each, Real) and not isinstance(each, bool) for each in _list(given)):
+        if sigma is not None:
+            raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")
+        return None, _option("sigma", given)
+    sigmas = _option("sigma", sigma)
+    if given is None or isinstance(given, Noise | str):
+        return _option("noise", given) if isinstance(given, str) else given, sigmas
     if isinstance(given, Empirical) and given.weights is not None:
         raise UserError("residuals are drawn alike; an Empirical law with weights cannot be noise")
     if not isinstance(given, Gaussian | DiagonalGaussian | Empirical):
@@ -252,18 +253,4 @@ def _noise(given: Any) -> Noise | str | None:
         kind, values = "scales", given.variance[0].sqrt()
     else:
         kind, values = "residuals", given.samples[0]
-    return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy())
-
-
-def _is_scale(noise: Any) -> bool:
-    """Whether `noise` is a number or several, the scales of Gaussian noise."""
-    return all(isinstance(each, Real) and not isinstance(each, bool) for each in _list(noise))
-
-
-def _sigmas(noise: Any, sigma: Any) -> tuple[float, ...] | None:
-    is_scale = _is_scale(noise)
-    if is_scale and sigma is not None:
-        raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")
-    if (given := noise if is_scale else sigma) is not None:
-        return cast("tuple[float, ...]", _option("sigma", given))
-    return None if noise is None or isinstance(noise, Noise | str) else (1.0,)
+    return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy()), sigmas or (1.0,)

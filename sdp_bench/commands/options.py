@@ -326,7 +326,6 @@ runs = together(
 )
 """The options `numbers` and `all_runs`, which select runs of a results file."""
 
-
 runtime_table = option("--runtime", "CSV table of timings.", file_, "runtime_table", default=RUNTIME)
 preset = option("--preset", "Size of the experiments: smoke, quick or paper.", default="quick")
 device = option("--device", "Device: cpu, cuda, cuda:1, ...", default="cpu")
@@ -346,7 +345,6 @@ noise = option(
     metavar="FAMILY",
 )
 
-
 config = functools.partial(
     option,
     "--config",
@@ -358,7 +356,6 @@ config = functools.partial(
 )
 """Adds the option, with the arguments of :class:`Config`."""
 
-
 badge = option(
     "--badge",
     "Write the verdict as a badge: FILE.svg, or FILE.json for shields.io; may be repeated.",
@@ -367,13 +364,11 @@ badge = option(
     multiple=True,
 )
 
-
 limits = together(
     option("--time-limit", "Time limit of your rule in seconds.", seconds, default=600.0),
     option("--memory-limit", "Memory limit of your rule in GiB (resident).", gibibytes),
 )
 """The limits of a rule that runs in a separate process."""
-
 
 settings = together(
     option(
@@ -411,7 +406,6 @@ settings = together(
     option("--device", "Device: cpu, cuda, cuda:1, ..."),
 )
 """The options for the settings of a run."""
-
 
 SECTIONS = {
     "--all": "Experiments",

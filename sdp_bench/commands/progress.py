@@ -20,7 +20,6 @@ from sdp_bench.commands import echo
 if TYPE_CHECKING:
     from sdp_bench.bench.runs.driver import Meter
 
-
 _INTERVAL = 5.0  # s between plain lines
 
 
