@@ -48,10 +48,8 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
 
     If the values are texts, the result has sorted categories.
     """
-    codes, known = pd.factorize(column)
-    values = pd.Series([value(text) for text in known], dtype=None if len(known) else object)
-    values = filled(values) if values.dtype in (object, "str") else values
-    return pd.Series(values.array.take(codes), index=column.index)
+    values = column.astype(object).map({text: value(text) for text in column.unique()})
+    return filled(values) if values.dtype in (object, "str") else values
 
 
 def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Any, Any]]:
