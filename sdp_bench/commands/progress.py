@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sdp_bench.bench.text import printable, public
 from sdp_bench.commands import echo
+from sdp_bench.commands.options import Command
 
 if TYPE_CHECKING:
     from sdp_bench.bench.runs.driver import Meter
@@ -75,7 +76,8 @@ class Screen:
 
 def command_line() -> str:
     """Command of this process for the record: one line, without local paths."""
-    if click.get_current_context(silent=True) is None:
+    context = click.get_current_context(silent=True)
+    if context is None or not isinstance(context.command, Command):
         return "sdp_bench.validate"
     return printable(public(shlex.join(["sdp-bench", *sys.argv[1:]]))).replace("\n", " ")
 
