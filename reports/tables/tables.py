@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.metrics import Metric, recorded_metric
@@ -299,39 +300,52 @@ def _table(
     )
 
 
-_AGGREGATES = {
-    **{"mean": "mean", "sd": "std", "lowest": "min", "count": "size"},
-    **dict.fromkeys(("indistinguishable", "infinite", "negative"), "sum"),
-    **{"corrected": "mean", "bracket": "max", "floor": "mean", "floor95": "mean"},
-}
-"""Statistics of a cell, and how they summarise its measurements."""
-
-
 def _statistics(
     metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame | None
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Statistics of each cell and its mean floors, by sigma, component and rule."""
-    value, floor, floor95 = (chosen[name].to_numpy() for name in ("value", "floor", "floor95"))
+    """Statistics of each cell and its mean floors, by sigma, component and rule, for all cells at once."""
+    cells = list(places(chosen, _CELL))
+    order, counts = np.concatenate([rows for _, rows in cells]), np.array([len(rows) for _, rows in cells])
+    starts = np.cumsum(counts) - counts
+    names = ("value", "floor", "floor95", "bracket", "row")
+    value, floor, floor95, bracket, row = (chosen[name].to_numpy()[order] for name in names)
     shown = metric.shown(value)
-    columns = chosen.assign(
-        **dict.fromkeys(("mean", "sd", "lowest", "count"), shown),
-        indistinguishable=metric.indistinguishable(value, floor, floor95) & metric.has_floor,
-        infinite=np.isinf(shown),
-        negative=shown < -_ROUNDING,
-        corrected=np.sqrt(np.clip(value**2 - floor**2, 0, None)) if metric.corrects_floor else math.nan,
-    )
-    cells = columns.groupby(_CELL, observed=True).agg(_AGGREGATES)
-    infinite = cells["infinite"] > 0
-    cells = cells.assign(mean=cells["mean"].mask(infinite, math.inf), sd=cells["sd"].mask(infinite))
-    known: list[dict[str, Any]] = cells.to_dict("records")  # type: ignore[assignment]
+
+    def count(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.asarray(np.add.reduceat(condition.astype(int), starts))
+
+    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        known = ~np.isnan(values)
+        return np.asarray(np.add.reduceat(np.where(known, values, 0.0), starts) / count(known))
+
+    infinite = count(np.isinf(shown))
+    with np.errstate(invalid="ignore", divide="ignore"):  # of infinite ones, single ones, and missing floors
+        average = mean(shown)
+        squares = np.add.reduceat((shown - np.repeat(average, counts)) ** 2, starts)
+        corrected = np.sqrt(np.clip(value**2 - floor**2, 0, None))
+        columns = {
+            "mean": np.where(infinite, math.inf, average),
+            "sd": np.where(infinite, math.nan, np.sqrt(squares / (counts - 1))),
+            "count": counts,
+            "lowest": np.minimum.reduceat(shown, starts),
+            "indistinguishable": count(metric.indistinguishable(value, floor, floor95)) * metric.has_floor,
+            "infinite": infinite,
+            "negative": count(shown < -_ROUNDING),
+            "corrected": mean(corrected) if metric.corrects_floor else np.full(len(cells), math.nan),
+            "bracket": np.fmax.reduceat(bracket, starts),
+            "floor": mean(floor),
+            "floor95": mean(floor95),
+        }
     beside = {}
     if companions is not None:
-        companions = companions.assign(value=metric.shown(companions["value"].to_numpy()))
-        beside = companions.groupby(_CELL, observed=True)["value"].mean().to_dict()
-    rows = chosen["row"].to_numpy()
+        values = metric.shown(companions["value"].to_numpy())
+        beside = {key: float(values[own].mean()) for key, own in places(companions, _CELL)}
+    numbers = zip(*(column.tolist() for column in columns.values()), strict=True)
+    labelled = np.split(row, starts[1:])
     return {
-        key: statistics | {"rows": labels_of(rows[own]), "companion": beside.get(key, math.nan)}
-        for (key, own), statistics in zip(places(chosen, _CELL), known, strict=True)
+        key: dict(zip(columns, own, strict=True))
+        | {"rows": labels_of(rows), "companion": beside.get(key, math.nan)}
+        for (key, _), own, rows in zip(cells, numbers, labelled, strict=True)
     }
 
 
