@@ -228,7 +228,11 @@ def check_writable(path: Path) -> None:
 
 
 def remove_old(path: Path) -> None:
-    """Remove an old output file, so that it is not mistaken for the result of a failed run."""
+    """Remove an old output file, so that it is not mistaken for the result of a failed run.
+
+    Raises a RunFailedError like `check_writable`.
+    """
+    check_writable(path)
     with writing(path):
         if path.is_file():
             path.unlink()

@@ -103,56 +103,50 @@ def build(
     folder: Path,
     sections: Sequence[Section] | None = None,
     say: Callable[[str], object] = lambda _: None,
+    *,
+    alone: bool = False,
 ) -> Path:
     """Write the report of a run, and that of the committed results if given; return the first page.
 
     `folder` is created if it does not exist. Each file is replaced atomically. ``results.csv`` is not written
     above `MOST_MEASUREMENTS` measurements; the pages then show the command that exports them. `sections` are
     those of the report (default: all), and `say` receives the lines that sections print on the terminal.
-    Raises RunFailedError if the folder is not writable.
+    If `alone`, the report is a single page without other files and without links to lists of measurements;
+    other files in `folder` stay. Raises RunFailedError if the folder is not writable.
     """
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
-        write_beside(folder, beside)
-        links: tuple[tuple[str, str], ...] = ()
-        if results.committed is not None:
-            here = [part for part in made if part.beside]
-            results.committed.show(inside(folder, COMMITTED), here, [(f"../{PAGE}", "This run")])
-            links = ((f"{COMMITTED}/{PAGE}", COMMITTED_TITLE),)
-        elif (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
-            clear(inside(folder, COMMITTED))
-        drilled = drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame)
-        drilled = {key: escape(f"../{drilldown.FOLDER}/{name}") for key, name in drilled.items()}
-        command = drilldown.command("KEY", results.database, folder) if results.database else ""
-        table = _write_table(results, folder)
-        pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
-        write_pages(inside(folder, FOLDER), pages_of_lists, FOLDER)
-        write_pages(folder, pages(made, cover(results.title, results.meta, table, links)), KIND)
+        if alone:
+            export = Data("", len(results.frame), _export(results)) if results.database else Data("")
+            write(folder / PAGE, single(made, cover(results.title, results.meta, export)))
+        else:
+            _write_folder(results, folder, made, numbers, beside)
     for line in (line for part in made for line in part.said):
         say(line)
+    if alone and (old := pages_of(folder, KIND) - {folder / PAGE}):
+        count = plural(len(old), "page")
+        say(f"{folder} still has {count} of an older report, to which this page does not lead")
     return folder / PAGE
 
 
-def build_single(
-    results: Results,
-    folder: Path,
-    sections: Sequence[Section] | None = None,
-    say: Callable[[str], object] = lambda _: None,
-) -> Path:
-    """Write the report as a single page without other files, and return its path.
-
-    Its numbers do not link to lists. The arguments are those of :func:`build`; other files in `folder` stay.
-    """
-    with writing(folder):
-        made, _, _ = parts(results, every_section() if sections is None else sections)
-        export = Data("", len(results.frame), _export(results)) if results.database else Data("")
-        page = write(folder / PAGE, single(made, cover(results.title, results.meta, export)))
-    for line in (line for part in made for line in part.said):
-        say(line)
-    if old := pages_of(folder, KIND) - {page}:
-        count = plural(len(old), "page")
-        say(f"{folder} still has {count} of an older report, to which this page does not lead")
-    return page
+def _write_folder(
+    results: Results, folder: Path, made: Sequence[Part], numbers: Sequence[Number], beside: Mapping[str, str]
+) -> None:
+    write_beside(folder, beside)
+    links: tuple[tuple[str, str], ...] = ()
+    if results.committed is not None:
+        here = [part for part in made if part.beside]
+        results.committed.show(inside(folder, COMMITTED), here, [(f"../{PAGE}", "This run")])
+        links = ((f"{COMMITTED}/{PAGE}", COMMITTED_TITLE),)
+    elif (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
+        clear(inside(folder, COMMITTED))
+    drilled = drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame)
+    drilled = {key: escape(f"../{drilldown.FOLDER}/{name}") for key, name in drilled.items()}
+    command = drilldown.command("KEY", results.database, folder) if results.database else ""
+    table = _write_table(results, folder)
+    pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
+    write_pages(inside(folder, FOLDER), pages_of_lists, FOLDER)
+    write_pages(folder, pages(made, cover(results.title, results.meta, table, links)), KIND)
 
 
 def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], dict[str, str]]:

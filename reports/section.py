@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pandas as pd
+
 from sdp_bench.reports.numbers import Number
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.site import SitePage, suite
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_ref.registry import RegistryError, installed, loaded, members
 
 GROUP = "sdp_bench.sections"
@@ -78,6 +81,18 @@ class Section:
     @property
     def template(self) -> Path:
         return Path(inspect.getfile(type(self))).with_name("template.html")
+
+
+class Study(Section):
+    """A section on the measurements of its :attr:`experiments`; it is omitted if there are none."""
+
+    def build(self, results: Results) -> Context | None:
+        own = results.frame[results.frame["experiment"].isin(self.experiments)]
+        return None if own.empty else self.content(own, results.traits)
+
+    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context | None:
+        """Return the template's variables from at least one measurement, or None to omit the section."""
+        raise NotImplementedError
 
 
 def sections() -> list[Section]:

@@ -9,7 +9,7 @@ from functools import partial
 from numbers import Real
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -26,7 +26,7 @@ from sdp_bench.bench.plugins import plugin, session
 from sdp_bench.bench.rules import built_in
 from sdp_bench.bench.text import shown
 from sdp_bench.commands.config import converted
-from sdp_bench.commands.progress import Screen
+from sdp_bench.commands.progress import Screen, command_line
 from sdp_bench.commands.validate import GROUP_LIMIT, KIT_LIMIT
 from sdp_bench.commands.validate import validate as command
 from sdp_bench.reports.scorecard.page import Scorecard, build
@@ -101,25 +101,21 @@ def validate(
     """
     given = {"samples": samples, "depths": depths, "nets": nets, "w1_points": w1_points}
     options = {name: _option(name, value) for name, value in (given | {"activation": activation}).items()}
-    options |= {"noise": _noise(noise), "sigmas": _sigmas(noise, sigma)}
-    options = {name: value for name, value in options.items() if value is not None}
+    options["noise"], options["sigmas"] = _noise(noise, sigma)
     folder, kept = _option("output", output), _option("database", database)
     with tempfile.TemporaryDirectory() as place, main_hidden():
-        own = _net(net, inputs, rows, net_input, net_output)
-        if own and (experiments or options.keys() & {"depths", "activation", "nets"}):
-            raise UserError("experiments, depths, activation and nets are for the experiments' own nets")
         question = Question(
             rules=tuple(map(_rule, () if rule is None else _list(rule))),
-            net=own,
+            net=_net(net, inputs, rows, net_input, net_output),
             experiments=_option("experiments", experiments or None) or (),
             preset=_option("preset", preset),
             beside=() if beside is None else tuple(map(_rule, _list(beside))),
-            options=options,
+            options={name: value for name, value in options.items() if value is not None},
             conformance=_option("conformance", conformance),
             kit_limit=_option("kit_limit", kit_limit),
             group_limit=_option("group_limit", group_limit),
             jobs=_option("jobs", jobs),
-            command="sdp_bench.validate",
+            command=command_line(),
         )
         screen = Screen(quiet=not progress)
         found = validated(question, kept or Path(place, "validate.sqlite"), screen, folder)
@@ -141,21 +137,22 @@ def advise(
     """Advise whether linearisation is accurate for a net, without an oracle, as ``sdp-bench advise`` does.
 
     Arguments are those of :func:`validate`. The result has a row for each noise level, input and use, with
-    the columns of :func:`sdp_bench.bench.advice.advice.advise` and `sigma`. A UserError is raised for invalid
-    arguments, and for noise that is not Gaussian.
+    the columns of :func:`sdp_bench.bench.advice.advice.advise` and `sigma`; ``attrs["net"]`` is the name of
+    the net. A UserError is raised for invalid arguments, and for noise that is not Gaussian.
     """
-    family, sigmas = _noise(noise) or GAUSSIAN, _sigmas(noise, sigma)
-    family = noise_of(family) if isinstance(family, str) else family
+    given, sigmas = _noise(noise, sigma)
+    family = noise_of(given) if isinstance(given, str) else given or GAUSSIAN
     if sigmas is None and family.values is None:
-        raise UserError("sigma is required")
+        raise UserError("sigma is required, for example 0.1,1")
     with main_hidden():
-        own = None if net is None else _net(net, inputs, rows, net_input, net_output)
-        if own is None:
+        find = _net(net, inputs, rows, net_input, net_output)
+        if find is None:
             raise UserError("net is required: an nn.Module, a function that makes one, or text")
-        found = own()
-        return pd.DataFrame(
-            apart(advise_on, found, family, sigmas or (1.0,), address=found.architecture.name)
-        )
+        own = find()
+        name = own.architecture.name
+        table = pd.DataFrame(apart(advise_on, own, family, sigmas or (1.0,), address=name))
+    table.attrs["net"] = name
+    return table
 
 
 def _option(name: str, given: Any) -> Any:
@@ -191,13 +188,15 @@ def _rule(given: Any) -> str | Plugin:
 def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> Callable[[], OwnNet] | None:
     if net is None:
         if any(given is not None for given in (inputs, rows, net_input, net_output)):
-            raise UserError("inputs, rows, net_input and net_output go with net")
+            raise UserError("inputs, rows, net input and net output go with a net: --net FILE.py:build")
         return None
     if inputs is None:
-        raise UserError("net needs inputs: an array of shape (B, *event)")
+        raise UserError(
+            "a net needs inputs: an array of shape (B, *event), or --inputs x.npy, or x.csv with one row each"
+        )
     arrays: Inputs
     if isinstance(inputs, str | PathLike):
-        arrays = _option("inputs_file", inputs)
+        arrays = _option("inputs", inputs)
     else:
         named = inputs if isinstance(inputs, Mapping) else {"0": inputs}
         arrays = {str(name): _array(values) for name, values in named.items()}
@@ -207,11 +206,9 @@ def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> C
     }
     taken = (_option("rows", rows), *ports.values())
     if isinstance(net, str | PathLike):
-        return partial(own_nets.find, _option("net_address", net), arrays, *taken)
+        return partial(own_nets.find, _option("net", net), arrays, *taken)
     if not callable(net):
-        raise UserError(
-            f"net must be an nn.Module, a function that makes one, or text, got {type(net).__name__}"
-        )
+        raise UserError(f"net must be an nn.Module, a function that makes one, or text, got {shown(net)}")
     if isinstance(net, nn.Module) and any(not t.is_cpu for t in (*net.parameters(), *net.buffers())):
         net = copy.deepcopy(net).cpu()
     return partial(own_nets.find, session.code_of(net), arrays, *taken)
@@ -228,14 +225,15 @@ def _array(given: Any) -> np.ndarray:
         raise UserError(f"inputs must be an array of shape (B, *event): {error}") from error
 
 
-def _noise(given: Any) -> Noise | str | None:
-    """Noise family, if one is given."""
-    if given is None or _is_scale(given):
-        return None
-    if isinstance(given, Noise):
-        return given
-    if isinstance(given, str):
-        return str(_option("noise", given))
+def _noise(given: Any, sigma: Any) -> tuple[Noise | str | None, tuple[float, ...] | None]:
+    """Noise family and noise levels, as far as they are given; a number or several are levels."""
+    if all(isinstance(each, Real) and not isinstance(each, bool) for each in _list(given)):
+        if sigma is not None:
+            raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")
+        return None, _option("sigma", given)
+    sigmas = _option("sigma", sigma)
+    if given is None or isinstance(given, Noise | str):
+        return _option("noise", given) if isinstance(given, str) else given, sigmas
     if isinstance(given, Empirical) and given.weights is not None:
         raise UserError("residuals are drawn alike; an Empirical law with weights cannot be noise")
     if not isinstance(given, Gaussian | DiagonalGaussian | Empirical):
@@ -255,18 +253,4 @@ def _noise(given: Any) -> Noise | str | None:
         kind, values = "scales", given.variance[0].sqrt()
     else:
         kind, values = "residuals", given.samples[0]
-    return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy())
-
-
-def _is_scale(noise: Any) -> bool:
-    """Whether `noise` is a number or several, the scales of Gaussian noise."""
-    return all(isinstance(each, Real) and not isinstance(each, bool) for each in _list(noise))
-
-
-def _sigmas(noise: Any, sigma: Any) -> tuple[float, ...] | None:
-    is_scale = _is_scale(noise)
-    if is_scale and sigma is not None:
-        raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")
-    if (given := noise if is_scale else sigma) is not None:
-        return cast("tuple[float, ...]", _option("sigmas", given))
-    return None if noise is None or isinstance(noise, Noise | str) else (1.0,)
+    return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy()), sigmas or (1.0,)

@@ -89,7 +89,7 @@ def outcome_of(use: str, index: float) -> Outcome:
     return "accurate" if index <= low else "inaccurate" if high < index < math.inf else "undecided"
 
 
-def outcomes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def outcomes(rows: Sequence[Mapping[Any, Any]]) -> pd.DataFrame:
     """Return the advice by use and noise level: the mean index over inputs, its outcome, and most samples.
 
     `alike` of the `inputs` have the same outcome by themselves.
@@ -103,7 +103,7 @@ def outcomes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["use", "sigma", "index", "samples", "alike", "inputs", "outcome"])
 
 
-def sentences(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
     """Advice in words, from rows with `sigma`: a line for each use and noise level, and the verdict last."""
     inputs = len({row["input"] for row in rows})
     lines = [f"advice for {name}, mean over {inputs} input{'s' if inputs > 1 else ''}, {PASSES} passes each"]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -32,7 +32,7 @@ from sdp_bench.reports.section import Part
 from sdp_bench.reports.sections import introduction, robustness, selective, two_moons, uci
 from sdp_bench.reports.sections.robustness import SETS
 from sdp_bench.reports.site import PAPER, address
-from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, Statement, Topic, Trial, judged
+from sdp_bench.reports.statement import Effect, Evidence, Rule, Statement, Topic, Trial, judged
 from sdp_bench.reports.statistics.verdicts import Outcome
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
@@ -298,8 +298,6 @@ def _trained(evidence: Evidence, experiment: Experiment) -> str:
 
 TABLE, LATEX = "paper.csv", "paper.tex"
 
-LeadingT = TypeVar("LeadingT", Answer, Counterpart)
-
 _TEMPLATE = Path(__file__).with_name("template.html")
 _ORDER = 0
 _CONVENTIONS, _UNREACHED = 12, 12  # rows of tables that are shown
@@ -407,26 +405,23 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
     `places` are files of the report by anchor; links to other places are removed.
     """
     results, evidence = rulings.results, Evidence(rulings.results)
-    topics = [_led(topic, places) for topic in rulings.topics]
+    topics = rulings.topics
     nearest = nearness(results.frame)
     dvia_table = table_28(results.frame)
     variables = {
         "topics": topics,
         "forests": {one.key: forest(one) for topic in topics for one in topic.statements},
         "main": main_forest(topics),
-        "main_claim": rulings.main_claim,
-        "counts": rulings.tally,
-        "summary": rulings.summary,
+        "rulings": rulings,
         "nearness": nearest,
-        "dvia": rulings.about_dvia,
-        "dvia_outcomes": rulings.outcomes_of_dvia,
         "dvia_table": dvia_table,
         "nearer": nearer(results.frame),
         "columns": columns(results.frame),
         "names": METRICS,
         "shown_conventions": _CONVENTIONS,
         "shown_unreached": _UNREACHED,
-        "counterparts": [_to(places, one) for one in counterparts(evidence)],
+        "counterparts": counterparts(evidence),
+        "linked": {f"#{anchor}" for anchor in places},
         "finished": results.meta.get("finished") or "",
         "table": TABLE,
         "latex": LATEX,
@@ -438,18 +433,6 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
     navigation.append(("counterparts", "Tables and figures"))
     part = Part(PAPER, _ORDER, tuple(navigation), html)
     return part, {TABLE: _csv(topics, places), LATEX: _latex(topics)}
-
-
-def _led(topic: Topic, places: Mapping[str, str]) -> Topic:
-    statements = (
-        replace(one, answer=_to(places, one.answer), regular=one.regular and _to(places, one.regular))
-        for one in topic.statements
-    )
-    return replace(topic, statements=tuple(statements))
-
-
-def _to(places: Mapping[str, str], one: LeadingT) -> LeadingT:
-    return one if one.address.removeprefix("#") in (*places, "") else replace(one, address="")
 
 
 def _rows(topics: Sequence[Topic]) -> Iterator[dict[str, str]]:
@@ -474,7 +457,8 @@ def _rows(topics: Sequence[Topic]) -> Iterator[dict[str, str]]:
 
 def _csv(topics: Sequence[Topic], places: Mapping[str, str]) -> str:
     frame = pd.DataFrame(_rows(topics))
-    frame["address"] = [anchor and address(anchor.removeprefix("#"), places) for anchor in frame["address"]]
+    anchors = frame["address"].str.removeprefix("#")
+    frame["address"] = [address(anchor, places) if anchor in places else "" for anchor in anchors]
     return frame.to_csv(index=False, lineterminator="\n")
 
 

@@ -163,7 +163,7 @@ def _condition(
     level = f"{noise_symbol(noise)}\u00a0=\u00a0{first['sigma']:g}"
     own = part[part["rule"] == rule]
     names = tuple(traits.in_order(part["rule"]))
-    (scores,) = Scores.of_rows(metric, part, names, [np.arange(len(part))])
+    scores = Scores.measured(metric, part, names)
     means = {name: mean for name, mean in scores.means.items() if not traits.is_reference(name)}
     value, floor, floor95 = (
         float(metric.shown(numbers.dropna().to_numpy()).mean()) if numbers.notna().any() else math.nan

@@ -165,20 +165,15 @@ def build(card: Scorecard, folder: Path) -> Path:
 
 
 def page(card: Scorecard) -> str:
-    results, judged = card.results, card.judged
-    variables = {
+    results = card.results
+    variables = vars(card) | {
         "ratios": RATIOS,
         "ordinal": ordinal,
         "meta": {"command": "", "finished": "", "seconds": 0} | dict(results.meta),
-        "title": ", ".join(each.label for each in judged) or "Which rule for this net",
-        "judged": judged,
-        "notes": card.notes,
+        "title": ", ".join(each.label for each in card.judged) or "Which rule for this net",
         "measured": _measured(results.frame),
         "few": _few(results.frame),
-        "answers": card.answers,
-        "choice": card.choice,
         "recommended": results.traits.recommended,
-        "costs": card.costs,
         "figures": _figures(results),
         "styles": results.styles,
         "tables": results.tables,

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -263,16 +263,29 @@ class Line:
     spread: pd.Series | None = None
 
 
-def draw_over_scale(axes: Axes, lines: Iterable[Line]) -> None:
-    for line in lines:
-        values = line.values.sort_index()
-        if list(values.index) == [0.0]:
-            axes.axhline(values.iloc[0], **line.style.line | {"marker": ""})
-        else:
-            axes.plot(values.index, values, **line.style.line | {"markersize": 3})
-            if line.spread is not None:
-                spread = line.spread.reindex(values.index)
-                ends = values.index, values - spread, values + spread
-                axes.vlines(*ends, color=line.style.colour, linewidth=0.9, alpha=0.6)
-    log_scale(axes.xaxis)
-    axes.set(xlabel="scale in training", ylabel="accuracy (%)", ylim=(0, 100))
+@look()
+def over_scale(
+    anchor: str,
+    title: str,
+    caption: str,
+    drawn: Mapping[str, Iterable[Line]],
+    legend: Iterable[Style],
+    width: float = 2.45,
+    height: float = 1.85,
+) -> Figure:
+    """Accuracies over the scale in training, in a panel for each title."""
+    drawing, every = panels(list(drawn), legend, width=width, height=height)
+    for axes, lines in zip(every, drawn.values(), strict=True):
+        for line in lines:
+            values = line.values.sort_index()
+            if list(values.index) == [0.0]:
+                axes.axhline(values.iloc[0], **line.style.line | {"marker": ""})
+            else:
+                axes.plot(values.index, values, **line.style.line | {"markersize": 3})
+                if line.spread is not None:
+                    spread = line.spread.reindex(values.index)
+                    ends = values.index, values - spread, values + spread
+                    axes.vlines(*ends, color=line.style.colour, linewidth=0.9, alpha=0.6)
+        log_scale(axes.xaxis)
+        axes.set(xlabel="scale in training", ylabel="accuracy (%)", ylim=(0, 100))
+    return Figure(anchor, title, caption, drawing)

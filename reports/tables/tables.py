@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -225,34 +225,29 @@ def tables(
         own = with_brackets(with_largest(own.assign(row=own.index)))
         for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
             several = kind["recipe"].nunique() > 1
-            under: dict[tuple[str, str], dict[str, NDArray[np.intp]]] = {}
-            for (recipe, family, spec), rows in places(kind, ("recipe", "noise", "metric_spec")):
-                under.setdefault((recipe, family), {})[spec] = rows
             found = [
-                replace(table, recipe=recipe) if several else table
-                for (recipe, _), rows_of in under.items()
-                for table in _tables(kind, rows_of, companions, traits)
+                replace(table, recipe=str(recipe)) if several else table
+                for (recipe, _), own_nets in kind.groupby(["recipe", "noise"], observed=True)
+                for table in _tables(own_nets, companions, traits)
             ]
             # families of noise next to each other
             yield from sorted(found, key=lambda table: (table.recipe, table.metric.rank, table.metric.name))
 
 
-def _tables(
-    kind: pd.DataFrame, rows_of: Mapping[str, NDArray[np.intp]], companions: set[str], traits: RuleTraits
-) -> Iterator[Table]:
-    """Tables of nets of one kind and recipe under one noise family, from rows by metric spec."""
+def _tables(own: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iterator[Table]:
+    """Tables of nets of one kind and recipe under one noise family."""
+    by_spec = {str(spec): rows for spec, rows in own.groupby("metric_spec", sort=False, observed=True)}
     by_name: dict[str, list[str]] = {}
-    for spec in sorted(rows_of, key=lambda spec: rows_of[spec][0]):  # in order of appearance
-        by_name.setdefault(str(kind["metric"].iloc[rows_of[spec][0]]), []).append(spec)
-    specs = {name: variants(own) for name, own in by_name.items()}
-    nets = NetKind(str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0]))
+    for spec, rows in by_spec.items():
+        by_name.setdefault(str(rows["metric"].iloc[0]), []).append(spec)
+    specs = {name: variants(own_specs) for name, own_specs in by_name.items()}
+    nets = NetKind(str(own["activation"].iloc[0]), int(own["depth"].iloc[0]))
     for name in sorted(specs.keys() - companions, key=lambda name: (recorded_metric(name).rank, name)):
         for spec, variant in specs[name].items():
             metric = displayed(spec if variant else name, nets)
             # Only the first variant of a companion is shown: a cell has room for one.
-            companion = next(iter(specs.get(metric.companion, ())), "")
-            beside = kind.iloc[rows_of[companion]] if companion else None
-            yield replace(_table(metric, nets, kind.iloc[rows_of[spec]], beside, traits), variant=variant)
+            beside = by_spec.get(next(iter(specs.get(metric.companion, ())), ""))
+            yield replace(_table(metric, nets, by_spec[spec], beside, traits), variant=variant)
 
 
 def _table(
@@ -260,13 +255,13 @@ def _table(
 ) -> Table:
     experiment, network, family = (str(chosen[name].iloc[0]) for name in ("experiment", "network", "noise"))
     rules = tuple(traits.in_order(chosen["rule"].unique()))
-    found = dict(places(chosen, _PLACE))
     statistics_of = _statistics(metric, chosen, companions)
     compared = metric.published and not noise_words(family)  # with the paper
     ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
     rows = []
-    for place, scores in zip(found, Scores.of_rows(metric, chosen, rules, list(found.values())), strict=True):
+    for place, at in places(chosen, _PLACE):
         sigma, component = place
+        scores = Scores.measured(metric, chosen.iloc[at], rules)
         replicates = Replicates.of_scores(metric, scores, traits)
         best = replicates.contest(ranked)
         leads = replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)])

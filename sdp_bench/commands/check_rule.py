@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import option
 
 if TYPE_CHECKING:
     from sdp_bench.bench.badge import Badge
     from sdp_bench.bench.executors.local import Limits
-    from sdp_ref.conformance import CheckResult, ConformanceReport
+    from sdp_ref.conformance import ConformanceReport
 
 
 @options.command("check-rule", example="sdp-bench check-rule path/to/my_rule.py:MyRule --json report.json")
 @click.argument("rule", type=options.word, required=False)
-@click.option(
-    "--only", type=options.word, multiple=True, metavar="CHECK", help="Run only this check; may be repeated."
-)
-@click.option("--list", "listed", is_flag=True, help="List the checks with their questions.")
-@click.option(
-    "--json", "json_file", type=options.stream, help="JSON file of the report; - for standard output."
-)
+@option("--only", "Run only this check; may be repeated.", multiple=True, metavar="CHECK")
+@option("--list", "List the checks with their questions.", bool, "listed")
+@option("--json", "JSON file of the report; - for standard output.", options.stream, "json_file")
 @options.badge
-@click.option("--seed", type=options.seed_, default=0, help="Random seed of the test cases.")
+@option("--seed", "Random seed of the test cases.", options.seed_, default=0)
 @options.limits
 def check_rule(
     rule: str | None,
@@ -61,7 +59,6 @@ def check_rule(
         raise UserError("name a rule, for example sdp or path/to/rule.py:MyRule; --list shows the checks")
     quiet = json_file == Path("-")
     for path in filter(None, (None if quiet else json_file, *badge_files)):
-        files.check_writable(path)
         files.remove_old(path)
     report = _report(rule, only or None, seed, Limits(time_limit, memory_limit), quiet=quiet)
     echo(report.conclusion, err=quiet)
@@ -98,13 +95,7 @@ def _report(
     from sdp_bench.bench.runs.conformance import conformance
     from sdp_ref.conformance.kit import named_checks
 
-    heading: list[str] = []
-
-    def told(result: CheckResult) -> None:
-        if heading:  # with the first result, so that an invalid rule is reported alone
-            echo(heading.pop(), err=quiet)
-        echo(str(result), err=quiet)
-
+    say = functools.partial(echo, err=quiet)
     begin_server()
     try:
         named_checks(only)  # report invalid checks and rules at once
@@ -113,8 +104,8 @@ def _report(
         if len(names) > 1:
             raise UserError(f"'{rule}' stands for several rules; choose one of {', '.join(names)}")
         (name,) = canonical_rules(names, plugins)
-        heading.append(f"rule '{name}'")
-        return conformance(name, plugins, most, only=only, seed=seed, told=told)
+        say(f"rule '{name}'")
+        return conformance(name, plugins, most, only=only, seed=seed, told=say)
     except WorkerError as error:
         raise RunFailedError(f"{rule}: {error}") from error
     except ValueError as error:

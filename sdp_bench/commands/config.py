@@ -27,26 +27,20 @@ _MOST = 2**16  # bytes; parsing can take quadratic time
 class Config(click.Option):
     """The option that names the file; its values become the defaults of the call.
 
-    `arguments` maps keys of the file to parameters that are not options. Of the parameters in a tuple of
-    `either` a call has only one: if the command line has it, the others in the file are ignored.
+    Keys are the names of options and, if no option has this name, of arguments. Of the parameters in a tuple
+    of `either` a call has only one: if the command line has it, the others in the file are ignored.
     """
 
-    def __init__(
-        self,
-        *declared: Any,
-        arguments: Mapping[str, str] | None = None,
-        either: Sequence[tuple[str, ...]] = (),
-        **attributes: Any,
-    ) -> None:
+    def __init__(self, *declared: Any, either: Sequence[tuple[str, ...]] = (), **attributes: Any) -> None:
         super().__init__(*declared, **attributes)
-        self.arguments, self.either = arguments or {}, either
+        self.either = either
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
         # Click processes the given parameters before the others, and arguments after all options.
         if (file := opts.get(str(self.name))) and not ctx.resilient_parsing:
-            arguments = self.arguments.values()
+            arguments = {each.name for each in ctx.command.params if isinstance(each, click.Argument)}
             # An argument is always among them; the value of a missing one differs between versions of click.
             given = {
                 name
@@ -62,13 +56,11 @@ class Config(click.Option):
 
     def _values(self, ctx: click.Context, path: Path) -> dict[str, Any]:
         """Values by parameter; a UserError if the file is not TOML, or has an invalid key or value."""
-        options = {
-            max(option.opts, key=len).removeprefix("--"): option
-            for option in ctx.command.params
-            if isinstance(option, click.Option) and option is not self and option.name != _TRUST
+        known = {  # options last
+            max(param.opts, key=len).removeprefix("--"): param
+            for param in sorted(ctx.command.params, key=lambda param: isinstance(param, click.Option))
+            if param is not self and param.name != _TRUST
         }
-        named = {param.name: param for param in ctx.command.params}
-        known = options | {key: named[name] for key, name in self.arguments.items()}
         values = {}
         for key, value in _read(path).items():
             if key.replace("-", "_") == _TRUST:

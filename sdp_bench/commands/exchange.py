@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sdp_bench.bench.text import printable
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import option
 from sdp_bench.commands.validate import DATABASE as VALIDATED
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @options.command(example="sdp-bench merge part1.sqlite part2.sqlite --output all.sqlite")
 @click.argument("sources", nargs=-1, required=True, type=options.file_, metavar="FILE...")
-@click.option("-o", "--output", type=options.file_, required=True, help="Results file to create.")
+@option("-o", "Results file to create.", options.file_, "--output", required=True)
 def merge(sources: tuple[Path, ...], output: Path) -> None:
     """Merge the results of FILE... into a new file.
 
@@ -35,19 +36,17 @@ def _tell_replaced(count: int) -> None:
 
 @options.command("export", example="sdp-bench export --output tables --format parquet")
 @options.database
-@click.option("-o", "--output", type=options.folder_, help="Folder for the tables.")
-@click.option(
-    "--format", "fmt", type=options.word, default="csv", help="Format of the tables: csv or parquet."
-)
-@click.option("--weights/--no-weights", default=True, help="Include or omit the weights of the nets.")
-@click.option(
+@option("-o", "Folder for the tables.", options.folder_, "--output")
+@option("--format", "Format of the tables: csv or parquet.", None, "fmt", default="csv")
+@option("--weights/--no-weights", "Include or omit the weights of the nets.")
+@option(
     "--digits",
-    type=click.IntRange(min=3, max=17),
-    help="Significant digits of standard errors and seconds, for example 4; values and floors then have ten "
+    "Significant digits of standard errors and seconds, for example 4; values and floors then have ten "
     "(default: all digits).",
+    click.IntRange(min=3, max=17),
 )
-@click.option("--paper", type=options.folder_, help="Folder for the tables, figures and text of a paper.")
-@click.option("--committed", is_flag=True, help="Use the results that come with the package (with --paper).")
+@option("--paper", "Folder for the tables, figures and text of a paper.", options.folder_)
+@option("--committed", "Use the results that come with the package (with --paper).", bool)
 @options.runs
 def export_(
     database: Path,
@@ -102,11 +101,7 @@ def export_(
 
 @options.command("import", example="sdp-bench import tables --database all.sqlite")
 @click.argument("folder", type=options.folder_)
-@click.option(
-    "--keep",
-    is_flag=True,
-    help="Keep a stored measurement unless FOLDER has one of newer versions.",
-)
+@option("--keep", "Keep a stored measurement unless FOLDER has one of newer versions.", bool)
 @options.database
 def import_(folder: Path, keep: bool, database: Path) -> None:
     """Add the exported tables in FOLDER to a results file; newer versions replace older ones.
@@ -168,13 +163,9 @@ def check(file: Path) -> None:
 
 @options.command(example="sdp-bench replay entries/sdp-bench-1 --share 2%")
 @click.argument("key", type=options.word, metavar="KEY|ENTRY")
-@click.option(
-    "--share", type=options.Share(), help="Share of the results file or export ENTRY to measure again: 2%."
-)
-@click.option("--seed", type=options.seed_, default=0, help="Random seed that chooses the share.")
-@click.option(
-    "--trust-code", is_flag=True, help="Allow running the code of plug-in rules stored with the results."
-)
+@option("--share", "Share of the results file or export ENTRY to measure again: 2%.", options.Share())
+@option("--seed", "Random seed that chooses the share.", options.seed_, default=0)
+@option("--trust-code", "Allow running the code of plug-in rules stored with the results.", bool)
 @options.limits
 @options.database
 def replay(
@@ -182,9 +173,8 @@ def replay(
     share: float | None,
     seed: int,
     trust_code: bool,
-    time_limit: float,
-    memory_limit: float | None,
     database: Path,
+    **limits: Any,
 ) -> None:
     """Measure stored results again and compare: one measurement, or a share of a results file.
 
@@ -197,7 +187,7 @@ def replay(
     if share is not None:
         if options.given("database"):
             raise click.UsageError("--share takes the path of a results file or export, without --database")
-        _replay_share(Path(key), share, seed, trust_code, time_limit, memory_limit)
+        _replay_share(Path(key), share, seed, trusted=trust_code, **limits)
         return
     if options.given("seed", "time_limit", "memory_limit"):
         raise click.UsageError("--seed, --time-limit and --memory-limit go with --share")
@@ -220,16 +210,16 @@ def replay(
 
 
 def _replay_share(
-    entry: Path, share: float, seed: int, trusted: bool, time_limit: float, memory_limit: float | None
+    entry: Path, share: float, seed: int, *, trusted: bool, time_limit: float, memory_limit: float | None
 ) -> None:
     """Measure a share of an entry again and print the differences; exit with 1 if there are any."""
     from sdp_bench.bench.executors.local import Limits, begin_server
     from sdp_bench.bench.replay.replay import replay_share
     from sdp_bench.bench.results.exchange import opened
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     begin_server()
-    with opened(entry) as store, meter("groups") as bar:
+    with opened(entry) as store, Screen().meter("groups") as bar:
         found = replay_share(
             store, share, seed, trusted=trusted, limits=Limits(time_limit, memory_limit), on_group=bar.done
         )

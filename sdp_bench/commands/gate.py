@@ -3,61 +3,47 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import Rules, Shard, file_, option, stream
 
-_manifests = click.option(
-    "--manifests", type=options.file_, help="File of manifests (default: the committed one of the CI cells)."
-)
+_manifests = option("--manifests", "File of manifests (default: the committed one of the CI cells).", file_)
 
 
 @options.command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
-@click.option(
-    "--baseline",
-    type=options.file_,
-    required=True,
-    help="Baseline: the accepted predictions and times of rules, JSON.",
+@option("--baseline", "Baseline: the accepted predictions and times of rules, JSON.", file_, required=True)
+@option(
+    "--update", "Accept the current rules (or only --rules): write the baseline instead of checking.", bool
 )
-@click.option(
-    "--update",
-    is_flag=True,
-    help="Accept the current rules (or only --rules): write the baseline instead of checking.",
-)
-@click.option(
+@option(
     "--rules",
-    type=options.Rules(),
-    help="Rules to check, instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule.",
+    "Rules to check, instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule.",
+    Rules(),
 )
-@click.option("--seed", type=options.seed_, help="Seed of the fresh oracles; random by default.")
-@click.option("--accuracy/--no-accuracy", default=True, help="Compare predictions, or skip this check.")
-@click.option("--speed/--no-speed", default=True, help="Compare times, or skip this check.")
-@click.option(
-    "--oracles/--no-oracles", default=True, help="Draw a quarter of the recorded oracles again, or skip this."
-)
-@click.option("--allow-new", is_flag=True, help="Skip rules without predictions or times in the baseline.")
-@click.option("--json", "json_file", type=options.stream, help="JSON file of all findings.")
-@click.option("--junit", "junit_file", type=options.stream, help="JUnit XML file for the CI system.")
-@click.option("--markdown", "markdown_file", type=options.stream, help="Markdown summary for a pull request.")
+@option("--seed", "Seed of the fresh oracles; random by default.", options.seed_)
+@option("--accuracy/--no-accuracy", "Compare predictions, or skip this check.")
+@option("--speed/--no-speed", "Compare times, or skip this check.")
+@option("--oracles/--no-oracles", "Draw a quarter of the recorded oracles again, or skip this.")
+@option("--allow-new", "Skip rules without predictions or times in the baseline.", bool)
+@option("--json", "JSON file of all findings.", stream, "json_file")
+@option("--junit", "JUnit XML file for the CI system.", stream, "junit_file")
+@option("--markdown", "Markdown summary for a pull request.", stream, "markdown_file")
 @options.badge
 @options.limits
 @options.config()
 def check(
     baseline: Path,
     update: bool,
-    rules: tuple[str, ...] | None,
-    seed: int | None,
-    accuracy: bool,
-    speed: bool,
-    oracles: bool,
-    allow_new: bool,
     json_file: Path | None,
     junit_file: Path | None,
     markdown_file: Path | None,
     badge_files: tuple[Path, ...],
     time_limit: float,
     memory_limit: float | None,
+    **chosen: Any,
 ) -> None:
     """Compare rules with a baseline; fail if their predictions have changed or they are slower.
 
@@ -77,18 +63,18 @@ def check(
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.check import update as write
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     most = Limits(time_limit, memory_limit)
-    if not (accuracy or speed or oracles):
+    wanted = Options(**chosen)
+    if not (wanted.accuracy or wanted.speed or wanted.oracles):
         raise UserError("--no-accuracy, --no-speed and --no-oracles leave nothing to check")
-    wanted = Options(rules, seed, accuracy, speed, oracles, allow_new=allow_new)
     outputs = [path for path in (json_file, junit_file, markdown_file, *badge_files) if path]
     if update and outputs:
         raise UserError("--update compares nothing; leave out --json, --junit, --markdown and --badge")
     if update:
         files.check_writable(baseline)
-        with meter("check") as bar, limited(most):
+        with Screen().meter("check") as bar, limited(most):
             names = write(baseline, wanted, step=bar.done)
         echo(f"{baseline} has the current {', '.join(names)}")
         return
@@ -97,10 +83,9 @@ def check(
             f"{baseline} is the baseline, which only --update may write; choose another output file"
         )
     for path in outputs:
-        files.check_writable(path)
         files.remove_old(path)
-    known = read(baseline, rules or ())
-    with meter("check") as bar, limited(most):
+    known = read(baseline, wanted.rules or ())
+    with Screen().meter("check") as bar, limited(most):
         outcome = compare(known, wanted, file=baseline, step=bar.done)
     echo(report.text(outcome))
     contents: dict[Path | None, str | bytes] = {
@@ -122,11 +107,7 @@ def oracles() -> None:
 
 @oracles.command(example="sdp-bench oracles verify --shard 1/4")
 @_manifests
-@click.option(
-    "--shard",
-    type=options.Shard(),
-    help="Part i of n to verify, written i/n (default: one of four parts by turns).",
-)
+@option("--shard", "Part i of n to verify, written i/n (default: one of four parts by turns).", Shard())
 def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
     """Draw a part of the recorded oracles again; exit code 1 if one differs by more than rounding.
 
@@ -136,9 +117,9 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
     from sdp_bench.bench.gate.check import of_oracles
     from sdp_bench.bench.gate.verdict import exit_code
     from sdp_bench.bench.manifests import MANIFESTS
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
-    with meter("oracles") as bar:
+    with Screen().meter("oracles") as bar:
         verdict = of_oracles(manifests or MANIFESTS, shard, step=bar.done)
     for finding in verdict.findings:
         if finding.stops:
@@ -153,12 +134,12 @@ def record_(manifests: Path | None) -> None:
     """Record manifests of the oracles of all CI cells."""
     from sdp_bench.bench import files
     from sdp_bench.bench import manifests as library
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     path = manifests or library.MANIFESTS
     files.check_writable(path)
     made, sources = [], library.ci_oracles()
-    with meter("oracles") as bar:
+    with Screen().meter("oracles") as bar:
         for done, source in enumerate(sources, 1):
             made.append(library.record(*source))
             bar.done(done, len(sources), library.title_of(made[-1]))
@@ -168,7 +149,7 @@ def record_(manifests: Path | None) -> None:
 
 @oracles.command(example="sdp-bench oracles show 1f")
 @click.argument("key", type=options.word)
-@click.option("--database", type=options.file_, help="Results file that contains the oracle.")
+@option("--database", "Results file that contains the oracle.", file_)
 @_manifests
 def show(key: str, database: Path | None, manifests: Path | None) -> None:
     """Show the manifest of the oracle whose key begins with KEY, as JSON.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import option
 
 if TYPE_CHECKING:
     from sdp_bench.bench.nets.architectures import Architecture
@@ -16,31 +17,17 @@ if TYPE_CHECKING:
 
 @options.command(example="sdp-bench train resnet8 --dataset mnist --short")
 @click.argument("network", type=options.word)
-@click.option("--dataset", type=options.word, default="cifar10", help="Data set: cifar10, mnist, ...")
-@click.option(
-    "--short", is_flag=True, help="Use the short recipe (minutes on a CPU) instead of the full one."
-)
-@click.option("--epochs", type=options.count, help="Number of epochs, instead of the recipe's.")
-@click.option("--batch-size", type=options.count, help="Batch size, instead of the recipe's.")
-@click.option(
-    "--learning-rate", type=options.Finite(0, min_open=True), help="Learning rate, instead of the recipe's."
-)
-@click.option(
-    "--precision", type=click.Choice(["float32", "bfloat16"]), help="Precision, instead of the recipe's."
-)
-@click.option("--seed", type=options.seed_, default=0, help="Random seed of weights and batches.")
-@click.option(
-    "--parts",
-    type=options.word,
-    help="Files of the training set, separated by commas (default: all available ones).",
-)
+@option("--dataset", "Data set: cifar10, mnist, ...", default="cifar10")
+@option("--short", "Use the short recipe (minutes on a CPU) instead of the full one.", bool)
+@option("--epochs", "Number of epochs, instead of the recipe's.", options.count)
+@option("--batch-size", "Batch size, instead of the recipe's.", options.count)
+@option("--learning-rate", "Learning rate, instead of the recipe's.", options.Finite(0, min_open=True))
+@option("--precision", "Precision, instead of the recipe's.", click.Choice(["float32", "bfloat16"]))
+@option("--seed", "Random seed of weights and batches.", options.seed_, default=0)
+@option("--parts", "Files of the training set, separated by commas (default: all available ones).")
 @options.device
-@click.option("--threads", type=options.workers, help="Number of CPU threads (default: chosen by torch).")
-@click.option(
-    "--minutes",
-    type=options.Finite(0, 1e8),
-    help="Time budget in minutes; the same command resumes the training.",
-)
+@option("--threads", "Number of CPU threads (default: chosen by torch).", options.workers)
+@option("--minutes", "Time budget in minutes; the same command resumes the training.", options.Finite(0, 1e8))
 def train(
     network: str,
     dataset: str,
@@ -69,7 +56,7 @@ def train(
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.nets import classifiers, storage
     from sdp_bench.bench.nets.architectures import architecture_of, network_of
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -87,7 +74,7 @@ def train(
     echo(f"{architecture.label}: {recipe.label}", err=True)
     echo(f"on {data.description}", err=True)
     echo(f"checkpoint {classifiers.checkpoint_path(architecture, recipe)}", err=True)
-    with meter("steps") as bar:
+    with Screen().meter("steps") as bar:
         net = classifiers.get_classifier(
             architecture,
             recipe,
@@ -101,8 +88,8 @@ def train(
 
 
 @options.command(example="sdp-bench recipes --output recipes.csv --seeds 3")
-@click.option("-o", "--output", type=options.file_, required=True, help="CSV table of the trials.")
-@click.option("--seeds", type=click.IntRange(1, 1000), default=10, help="Seeds per architecture.")
+@option("-o", "CSV table of the trials.", options.file_, "--output", required=True)
+@option("--seeds", "Seeds per architecture.", click.IntRange(1, 1000), default=10)
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
     import pandas as pd
@@ -112,13 +99,13 @@ def recipes(output: Path, seeds: int) -> None:
     from sdp_bench.bench.nets.fully_connected import get_nets
     from sdp_bench.bench.nets.recipes import attempt
     from sdp_bench.bench.text import table
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
 
     files.check_writable(output)
     paper = PRESETS["paper"]
     kinds = list(dict.fromkeys(kind for each in experiments().values() for kind, _ in each.kinds(paper)))
     trials = []
-    with meter("recipes") as bar:
+    with Screen().meter("recipes") as bar:
         for count, kind in enumerate(kinds):
 
             def accuracies(recipe: Recipe, kind: Architecture = kind) -> list[float]:

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +28,6 @@ DATABASE = Path("sdp-bench.sqlite")
 RUNTIME = Path("runtime.csv")
 BAD_VERDICT = 1
 """Exit code of a bad verdict."""
-TIME_LIMIT = 600.0  # s
 FAILED = 3
 """Exit code if something failed to run."""
 
@@ -43,13 +42,9 @@ class Command(click.Command):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        example: str,
-        sections: Mapping[str, str] | None = None,
-        **attributes: Any,
+        self, *args: Any, example: str, sections: Mapping[str, str] | None = None, **more: Any
     ) -> None:
-        super().__init__(*args, **attributes)
+        super().__init__(*args, **more)
         self.epilog, self.sections = f"\b\nExample:\n  {example}", sections or {}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -94,6 +89,9 @@ class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         return text
 
 
+word = Word()
+
+
 class Finite(click.FloatRange):
     """Finite number in a range."""
 
@@ -104,34 +102,46 @@ class Finite(click.FloatRange):
         return number
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Numbers separated by commas, each of the type `each`; or a list of their texts."""
+class Listed(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """Values of the type `each`, separated by commas; or a list of their texts."""
 
-    def __init__(self, each: click.IntRange | click.FloatRange) -> None:
-        self.each, self.name = each, "numbers"
+    each: click.ParamType  # type: ignore[type-arg]
+
+    def split(self, text: str) -> Iterable[str]:
+        """Return the texts of the values in a text; a ValueError if it has none."""
+        return text.split(",")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
             return value
+        texts = [word.convert(text, param, ctx) for text in (value if isinstance(value, list) else [value])]
         try:
-            texts = value if isinstance(value, list) else str(value).split(",")
-            return tuple(self.each(item, param, ctx) for item in texts)
+            return tuple(self.each(item, param, ctx) for text in texts for item in self.split(text))
         except click.BadParameter as error:
-            what = "whole numbers" if isinstance(self.each, click.IntRange) else "numbers"
-            shown = ",".join(value) if isinstance(value, list) else value
-            message = f"'{shown}' is not a list of {what} separated by commas: {error.message}"
-            self.fail(message, param, ctx)
+            text = f"'{','.join(texts)}' is not a list of {self.name} separated by commas"
+            self.fail(f"{text}: {error.message}", param, ctx)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Numbers(Listed):
+    """Numbers separated by commas."""
+
+    name = "numbers"
+
+    def __init__(self, each: click.IntRange | click.FloatRange) -> None:
+        self.each = each
 
 
 def at_most_cores(jobs: int | None) -> int | None:
     """Limit worker processes to the number of cores, and print a note if that reduces them."""
     from sdp_bench.bench.environment import cores
+    from sdp_bench.reports.style.labels import plural
 
-    if jobs is None or jobs <= cores():
-        return jobs
     number = cores()
-    there = f"{number} core" + "s" * (number > 1)
-    echo(f"--jobs {jobs}: this machine has {there}; using {number}", err=True)
+    if jobs is None or jobs <= number:
+        return jobs
+    echo(f"--jobs {jobs}: this machine has {plural(number, 'core')}; using {number}", err=True)
     return number
 
 
@@ -212,20 +222,13 @@ def _expanded(spec: str) -> list[str]:
     ]
 
 
-class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Specs separated by commas, as :func:`specs_of` reads them; or a list."""
+class Rules(Listed):
+    """Specs separated by commas, as :func:`specs_of` reads them."""
 
-    name = "rules"
-    each: click.ParamType = Word()  # type: ignore[type-arg]
+    name, each = "rules", word
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        texts = value if isinstance(value, list) else [value]
-        try:
-            return tuple(spec for text in texts for spec in specs_of(word.convert(text, param, ctx)))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    def split(self, text: str) -> Iterable[str]:
+        return specs_of(text)
 
 
 class Place(click.Path):
@@ -264,7 +267,6 @@ class BadgeFile(Place):
         return path
 
 
-word = Word()
 file_ = Place(dir_okay=False)
 stream = Place(dir_okay=False, streams=True)
 """A file to write, or an existing terminal or pipe."""
@@ -279,13 +281,26 @@ sigmas_ = Numbers(Finite(max=1e18))  # their squares fit into float32
 depths_ = Numbers(click.IntRange(max=1000))
 
 
-def at_most(number: int) -> click.IntRange:
-    """Integer that the machine can represent; the lower limit is checked where it is used."""
-    return click.IntRange(max=number)
+at_most = functools.partial(click.IntRange, None)
+"""Integer that the machine can represent; the lower limit is checked where it is used."""
 
 
-database = click.option("--database", type=file_, default=DATABASE, help="Results file.")
-jobs = click.option("--jobs", type=workers, help="Number of worker processes (default: one per core).")
+def option(
+    flag: str, about: str, kind: Any = None, *names: str, **attributes: Any
+) -> Callable[[CommandT], CommandT]:
+    """Return a decorator that adds an option: a text, or of the type `kind`; bool is a flag.
+
+    A flag ``--on/--off`` is on by default. `about` is the help, and `names` are other spellings and the name
+    of the parameter.
+    """
+    if "/" in flag:
+        kind = bool
+        attributes.setdefault("default", True)
+    return click.option(flag, *names, type=kind or word, is_flag=kind is bool, help=about, **attributes)
+
+
+database = option("--database", "Results file.", file_, default=DATABASE)
+jobs = option("--jobs", "Number of worker processes (default: one per core).", workers)
 """The number of worker processes; :func:`at_most_cores` limits it."""
 
 
@@ -301,130 +316,96 @@ def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], C
 
 
 runs = together(
-    click.option(
+    option(
         "--run",
+        "Numbers of the runs to combine, separated by commas (default: the newest).",
+        Numbers(click.IntRange(1, 2**63 - 1)),
         "numbers",
-        type=Numbers(click.IntRange(1, 2**63 - 1)),
-        help="Numbers of the runs to combine, separated by commas (default: the newest).",
     ),
-    click.option("--all-runs", is_flag=True, help="Combine all runs of the file."),
+    option("--all-runs", "Combine all runs of the file.", bool),
 )
 """The options `numbers` and `all_runs`, which select runs of a results file."""
 
-
-runtime_table = click.option(
-    "--runtime", "runtime_table", type=file_, default=RUNTIME, help="CSV table of timings."
-)
-preset = click.option(
-    "--preset", type=word, default="quick", help="Size of the experiments: smoke, quick or paper."
-)
-device = click.option("--device", type=word, default="cpu", help="Device: cpu, cuda, cuda:1, ...")
+runtime_table = option("--runtime", "CSV table of timings.", file_, "runtime_table", default=RUNTIME)
+preset = option("--preset", "Size of the experiments: smoke, quick or paper.", default="quick")
+device = option("--device", "Device: cpu, cuda, cuda:1, ...", default="cpu")
 inputs = functools.partial(
-    click.option,
+    option,
     "--inputs",
-    "inputs_file",
-    type=file_,
-    help="Inputs of the net: x.csv (one row per input), x.npy, shape (B, *event), or several in x.npz.",
+    "Inputs of the net: x.csv (one row per input), x.npy, shape (B, *event), or several in x.npz.",
+    file_,
 )
-net_input = click.option(
-    "--net-input", type=word, metavar="NAME", help="Name or position (0, 1, ...) of the noisy input."
-)
-net_output = click.option(
-    "--net-output", type=word, metavar="NAME", help="Key, field or position of the output: logits, 0, ..."
-)
-rows = click.option("--rows", type=count, help="Use only this many inputs, from the start of the file.")
-noise = click.option(
+net_input = option("--net-input", "Name or position (0, 1, ...) of the noisy input.", metavar="NAME")
+net_output = option("--net-output", "Key, field or position of the output: logits, 0, ...", metavar="NAME")
+rows = option("--rows", "Use only this many inputs, from the start of the file.", count)
+noise = option(
     "--noise",
-    type=word,
-    metavar="FAMILY",
-    help="Noise family, instead of the default: gaussian, laplace, uniform, student_t:5, cauchy, stable:1.5, "
+    "Noise family, instead of the default: gaussian, laplace, uniform, student_t:5, cauchy, stable:1.5, "
     "mixture:0.9*1+0.1*5, scales:1/0.5/2 (or FILE), covariance:FILE, residuals:FILE (.csv or .npy).",
+    metavar="FAMILY",
 )
-
 
 config = functools.partial(
-    click.option,
+    option,
     "--config",
+    "TOML file with values of these options; the command line takes precedence.",
+    file_,
     cls=Config,
-    type=file_,
     expose_value=False,
     metavar="FILE.toml",
-    help="TOML file with values of these options; the command line takes precedence.",
 )
 """Adds the option, with the arguments of :class:`Config`."""
 
-
-badge = click.option(
+badge = option(
     "--badge",
+    "Write the verdict as a badge: FILE.svg, or FILE.json for shields.io; may be repeated.",
+    BadgeFile(dir_okay=False),
     "badge_files",
-    type=BadgeFile(dir_okay=False),
     multiple=True,
-    help="Write the verdict as a badge: FILE.svg, or FILE.json for shields.io; may be repeated.",
 )
 
-
 limits = together(
-    click.option(
-        "--time-limit", type=seconds, default=TIME_LIMIT, help="Time limit of your rule in seconds."
-    ),
-    click.option("--memory-limit", type=gibibytes, help="Memory limit of your rule in GiB (resident)."),
+    option("--time-limit", "Time limit of your rule in seconds.", seconds, default=600.0),
+    option("--memory-limit", "Memory limit of your rule in GiB (resident).", gibibytes),
 )
 """The limits of a rule that runs in a separate process."""
 
-
 settings = together(
-    click.option(
+    option(
         "--rules",
-        type=Rules(),
-        help="Rules, instead of the default: sdp,monte_carlo:samples={10,100},my_rule.py:MyRule; `peers` "
+        "Rules, instead of the default: sdp,monte_carlo:samples={10,100},my_rule.py:MyRule; `peers` "
         "stands for all installed packages with an adapter.",
+        Rules(),
     ),
-    click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels, instead of the default: 0.1,1,10."),
+    option("--sigma", "Noise levels, instead of the default: 0.1,1,10.", sigmas_, "sigmas"),
     noise,
-    click.option(
-        "--activation", type=word, help="Activation: relu, leaky_relu, sigmoid, silu, gelu or tanh."
-    ),
-    click.option("--depth", "depths", type=depths_, help="Numbers of hidden layers: 1,2,4."),
-    click.option("--width", type=at_most(10_000), help="Units per hidden layer."),
-    click.option(
-        "--nets", type=at_most(10_000), help="Nets per architecture (seeds 0, 1, ...), or seeds of a study."
-    ),
-    click.option(
-        "--net-source",
-        type=word,
-        help="Source of the nets: trained (and cached), or committed with the package.",
-    ),
-    click.option("--inputs", type=at_most(10**6), help="Inputs per net (flowers, images)."),
-    click.option(
-        "--slow-rules/--no-slow-rules", default=None, help="Include or skip rules that take seconds per net."
-    ),
-    click.option("--samples", type=at_most(10**8), help="Samples per oracle and per prediction."),
-    click.option(
-        "--pilot-samples", type=at_most(10**8), help="Samples of the pilot, which fixes bins and cells."
-    ),
-    click.option("--sampler", type=word, help="Sampler: mc (plain Monte Carlo) or sobol (scrambled)."),
-    click.option("--bins", type=at_most(254), help="Bins per axis of the paper-like histogram."),
-    click.option(
-        "--bin-range", type=word, help="Range of these bins: quantiles (of the pilot), minmax or joint."
-    ),
-    click.option("--cells", type=at_most(10**6), help="Equal-mass cells of the headline total variation."),
-    click.option("--difference-bins", type=at_most(10_000), help="Bins per pairwise score difference."),
-    click.option("--output-bins", type=at_most(10**5), help="Bins per single output, under Cauchy noise."),
-    click.option(
-        "--margin-bins", type=at_most(10_000), help="Bins of the margins, pairs and slices of ten logits."
-    ),
-    click.option("--w1-points", type=at_most(20_000), help="Points per side of W1."),
-    click.option("--w1-pairs", type=at_most(1000), help="Pairs of oracles for the floor of W1."),
-    click.option("--certified-points", type=at_most(10**6), help="Points per side of the certified W1."),
-    click.option("--optimizer", type=word, help="Optimizer of the training: sgd or adam."),
-    click.option("--learning-rate", type=Finite(0, min_open=True), help="Learning rate of the training."),
-    click.option("--epochs", type=at_most(10**7), help="Epochs of the training."),
-    click.option("--datasets", type=Rules(), help="Data sets of the experiment uci: yacht,boston."),
-    click.option("--features", type=word, help="Scaling of the nets' inputs: raw or standardised."),
-    click.option("--device", type=word, help="Device: cpu, cuda, cuda:1, ..."),
+    option("--activation", "Activation: relu, leaky_relu, sigmoid, silu, gelu or tanh."),
+    option("--depth", "Numbers of hidden layers: 1,2,4.", depths_, "depths"),
+    option("--width", "Units per hidden layer.", at_most(10_000)),
+    option("--nets", "Nets per architecture (seeds 0, 1, ...), or seeds of a study.", at_most(10_000)),
+    option("--net-source", "Source of the nets: trained (and cached), or committed with the package."),
+    option("--inputs", "Inputs per net (flowers, images).", at_most(10**6)),
+    option("--slow-rules/--no-slow-rules", "Include or skip rules that take seconds per net.", default=None),
+    option("--samples", "Samples per oracle and per prediction.", at_most(10**8)),
+    option("--pilot-samples", "Samples of the pilot, which fixes bins and cells.", at_most(10**8)),
+    option("--sampler", "Sampler: mc (plain Monte Carlo) or sobol (scrambled)."),
+    option("--bins", "Bins per axis of the paper-like histogram.", at_most(254)),
+    option("--bin-range", "Range of these bins: quantiles (of the pilot), minmax or joint."),
+    option("--cells", "Equal-mass cells of the headline total variation.", at_most(10**6)),
+    option("--difference-bins", "Bins per pairwise score difference.", at_most(10_000)),
+    option("--output-bins", "Bins per single output, under Cauchy noise.", at_most(10**5)),
+    option("--margin-bins", "Bins of the margins, pairs and slices of ten logits.", at_most(10_000)),
+    option("--w1-points", "Points per side of W1.", at_most(20_000)),
+    option("--w1-pairs", "Pairs of oracles for the floor of W1.", at_most(1000)),
+    option("--certified-points", "Points per side of the certified W1.", at_most(10**6)),
+    option("--optimizer", "Optimizer of the training: sgd or adam."),
+    option("--learning-rate", "Learning rate of the training.", Finite(0, min_open=True)),
+    option("--epochs", "Epochs of the training.", at_most(10**7)),
+    option("--datasets", "Data sets of the experiment uci: yacht,boston.", Rules()),
+    option("--features", "Scaling of the nets' inputs: raw or standardised."),
+    option("--device", "Device: cpu, cuda, cuda:1, ..."),
 )
 """The options for the settings of a run."""
-
 
 SECTIONS = {
     "--all": "Experiments",

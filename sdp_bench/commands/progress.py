@@ -6,18 +6,20 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sdp_bench.bench.text import printable, public
 from sdp_bench.commands import echo
+from sdp_bench.commands.options import Command
 
 if TYPE_CHECKING:
     from sdp_bench.bench.runs.driver import Meter
-
 
 _INTERVAL = 5.0  # s between plain lines
 
@@ -38,8 +40,8 @@ class _Meter:
         self._bar.update(self._task, completed=total * share, total=total, text=text, rate=rate, steps=steps)
         if self._bar.disable and share and (count >= total or elapsed - self._said >= _INTERVAL):
             self._said = elapsed
-            left = max(0.0, elapsed * (1 - share) / share)
-            self.note(f"{self._title} {steps} ({rate}, {_duration(left)} left) {text}".rstrip())
+            left = timedelta(seconds=round(max(0.0, elapsed * (1 - share) / share)))
+            self.note(f"{self._title} {steps} ({rate}, {left} left) {text}".rstrip())
 
     def note(self, text: str) -> None:
         self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
@@ -55,40 +57,31 @@ class Screen:
         if not self._quiet:
             echo(text, err=True)
 
-    def meter(self, title: str) -> AbstractContextManager[Meter]:
-        return meter(title, quiet=self._quiet)
+    @contextmanager
+    def meter(self, title: str) -> Iterator[Meter]:
+        """Show the progress of a loop until the block ends."""
+        console = Console(stderr=True, quiet=self._quiet)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[steps]}"),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TextColumn("{task.fields[text]}", style="dim"),
+        )
+        bar = Progress(*columns, console=console, disable=self._quiet or not console.is_terminal)
+        with nullcontext() if bar.disable else bar:
+            yield _Meter(bar, title)
 
 
 def command_line() -> str:
     """Command of this process for the record: one line, without local paths."""
+    context = click.get_current_context(silent=True)
+    if context is None or not isinstance(context.command, Command):
+        return "sdp_bench.validate"
     return printable(public(shlex.join(["sdp-bench", *sys.argv[1:]]))).replace("\n", " ")
-
-
-@contextmanager
-def meter(title: str, *, quiet: bool = False) -> Iterator[Meter]:
-    """Show the progress of a loop on standard error until the block ends."""
-    console = Console(stderr=True, quiet=quiet)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[steps]}"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-        TextColumn("{task.fields[text]}", style="dim"),
-    )
-    bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
-    with nullcontext() if bar.disable else bar:
-        yield _Meter(bar, title)
 
 
 def _rate(count: int, seconds: float) -> str:
     per_second = count / seconds if seconds > 0 else 0.0
     return f"{per_second:.1f}/s" if per_second >= 1 else f"{60 * per_second:.1f}/min"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -7,49 +7,39 @@ from pathlib import Path
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import folder_, option
 
 HTML = Path("reports/html")
 
 
 @options.command(example="sdp-bench report --database sdp-bench.sqlite --output reports/html")
 @click.argument("entries", type=options.word, nargs=-1, metavar="[ENTRY...]")
-@click.option(
+@option(
     "--leaderboard",
-    is_flag=True,
-    help="Write the leaderboard of ENTRY... instead: results files or exports of `sdp-bench run sdp-bench-1` "
+    "Write the leaderboard of ENTRY... instead: results files or exports of `sdp-bench run sdp-bench-1` "
     f"(default folder: {HTML / 'leaderboard'}).",
+    bool,
 )
 @options.database
 @options.runs
-@click.option(
-    "--committed/--no-committed",
-    default=True,
-    help="Include or omit the report of the results that come with the package.",
-)
-@click.option(
+@option("--committed/--no-committed", "Include or omit the report of the results that come with the package.")
+@option(
     "--single-file",
-    is_flag=True,
-    help="Write one self-contained page, index.html, without the lists of measurements and without the "
+    "Write one self-contained page, index.html, without the lists of measurements and without the "
     "committed results.",
+    bool,
 )
-@click.option(
-    "--output",
-    type=options.folder_,
-    default=HTML,
-    help="Folder of the pages and of results.csv (up to 250,000 measurements).",
+@option(
+    "--output", "Folder of the pages and of results.csv (up to 250,000 measurements).", folder_, default=HTML
 )
-@click.option(
+@option(
     "--drill-down",
-    "wanted",
-    type=options.word,
+    "Measurements to show layer by layer, up to half a minute per measurement. Existing pages of other "
+    "measurements are kept.",
     default="none",
     metavar="worst:N|KEY,...|none",
-    help="Measurements to show layer by layer, up to half a minute per measurement. Existing pages of other "
-    "measurements are kept.",
 )
-@click.option(
-    "--trust-code", is_flag=True, help="Allow a drill-down to run the stored code of plug-in rules."
-)
+@option("--trust-code", "Allow a drill-down to run the stored code of plug-in rules.", bool)
 @options.runtime_table
 @options.config(either=[("numbers", "all_runs")])
 def report(
@@ -61,7 +51,7 @@ def report(
     committed: bool,
     single_file: bool,
     output: Path,
-    wanted: str,
+    drill_down: str,
     trust_code: bool,
     runtime_table: Path,
 ) -> None:
@@ -78,11 +68,11 @@ def report(
     from sdp_bench.bench.errors import RunFailedError
     from sdp_bench.bench.files import check_writable
     from sdp_bench.bench.results.store import Store
-    from sdp_bench.commands.progress import meter
+    from sdp_bench.commands.progress import Screen
     from sdp_bench.reports.committed import committed as kept
     from sdp_bench.reports.drilldown import page
     from sdp_bench.reports.folder import check
-    from sdp_bench.reports.page import COMMITTED, DATA, SHARED, build, build_single
+    from sdp_bench.reports.page import COMMITTED, DATA, SHARED, build
     from sdp_bench.reports.results import results_of
     from sdp_bench.reports.site import PAGE
 
@@ -104,7 +94,7 @@ def report(
         check(output / COMMITTED, (PAGE,))
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
-    asked = options.given("database", "numbers", "all_runs", "wanted")
+    asked = options.given("database", "numbers", "all_runs", "drill_down")
     if committed and not asked and not database.exists():
         place = output if single_file else output / COMMITTED
         check_writable(place / PAGE)
@@ -116,9 +106,9 @@ def report(
     missing = 0
     with Store(database) as store:
         results = results_of(store, store.runs() if all_runs else numbers or (), timed)
-        keys = page.chosen(wanted, results.frame)
+        keys = page.chosen(drill_down, results.frame)
         if keys:
-            with meter("drill-downs") as progress:
+            with Screen().meter("drill-downs") as progress:
                 made = page.make(store, keys, output, progress, trusted=trust_code)
             missing = len(keys) - len(made)
             echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
@@ -130,8 +120,7 @@ def report(
             say(f"Error: {error}")
             missing += 1
     said: list[str] = []
-    write = build_single if single_file else build
-    echo(f"report: {write(results, output, say=said.append)}")
+    echo(f"report: {build(results, output, say=said.append, alone=single_file)}")
     if results.committed is not None and not single_file:
         echo(f"committed results, and what was measured here: {output / COMMITTED / PAGE}")
     for line in said:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
 
 
 @options.command("list", example="sdp-bench list --preset quick")
-@click.option(
-    "--preset",
-    default="paper",
-    type=click.Choice(["smoke", "quick", "paper"]),
-    help="Preset of the sizes shown.",
-)
+@option("--preset", "Preset of the sizes shown.", click.Choice(["smoke", "quick", "paper"]), default="paper")
 def list_(preset: str) -> None:
     """List the experiments, presets, metrics, data sets and rules."""
     echo("\n".join([*_listed(preset)]))  # everything, or only an error
@@ -67,29 +63,20 @@ def _listed(preset: str) -> Iterator[str]:
 @options.command(
     example="sdp-bench run iris-tv --rules sdp,dvia --sigma 0.1,1 --depth 4", sections=options.SECTIONS
 )
-@click.argument("names", type=options.word, nargs=-1, metavar="EXPERIMENT...")
-@click.option("--all", "every", is_flag=True, help="Run all experiments that the preset includes.")
+@click.argument("experiments", type=options.word, nargs=-1, metavar="EXPERIMENT...")
+@option("--all", "Run all experiments that the preset includes.", bool, "every")
 @options.preset
-@options.config(arguments={"experiments": "names"}, either=[("every", "names")])
+@options.config(either=[("every", "experiments")])
 @options.settings
 @options.jobs
-@click.option(
-    "--executor",
-    type=options.word,
-    default="local",
-    help="Executor: local (processes) or dask (a Dask cluster).",
-)
-@click.option(
-    "--scheduler",
-    type=options.word,
-    help="Address of a Dask scheduler; by default --executor dask starts a local cluster.",
-)
-@click.option("--shard", type=options.Shard(), help="Part i of n of the groups, written i/n.")
-@click.option("--group-limit", type=options.seconds, help="Time limit per group in seconds.")
-@click.option("--memory-limit", type=options.gibibytes, help="Memory limit per worker in GiB (resident).")
+@option("--executor", "Local processes, or a Dask cluster.", click.Choice(["local", "dask"]), default="local")
+@option("--scheduler", "Address of a Dask scheduler; by default --executor dask starts a local cluster.")
+@option("--shard", "Part i of n of the groups, written i/n.", options.Shard())
+@option("--group-limit", "Time limit per group in seconds.", options.seconds)
+@option("--memory-limit", "Memory limit per worker in GiB (resident).", options.gibibytes)
 @options.database
 def run(
-    names: tuple[str, ...],
+    experiments: tuple[str, ...],
     every: bool,
     preset: str,
     jobs: int | None,
@@ -108,20 +95,23 @@ def run(
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.executors.local import Limits, limited
-    from sdp_bench.bench.experiments import chosen, experiments
+    from sdp_bench.bench.experiments import chosen
+    from sdp_bench.bench.experiments import experiments as known_experiments
     from sdp_bench.bench.experiments import preset as preset_of
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request
     from sdp_bench.bench.runs.driver import run as run_all
     from sdp_bench.commands.progress import Screen, command_line
 
-    if every == bool(names):
-        raise UserError(f"name experiments to run, or --all; experiments: {', '.join(experiments())}")
+    known = known_experiments()
+    if every == bool(experiments):
+        raise UserError(f"name experiments to run, or --all; experiments: {', '.join(known)}")
     click.get_current_context().with_resource(limited(Limits(group_limit, memory_limit)))
     given = {k: v for k, v in overrides.items() if v is not None}
     settings = preset_of(preset, given)
-    known = experiments().values()
-    requested = [each for each in known if not each.size(settings).on_request] if every else chosen(names)
+    requested = chosen(experiments)
+    if every:
+        requested = [each for each in known.values() if not each.size(settings).on_request]
     _check_options(requested, given)
     for experiment in requested:
         experiment.check(settings)
@@ -145,8 +135,6 @@ def _executor(
     """Factory of executors with given numbers of workers and threads per worker."""
     from sdp_bench.bench.errors import UserError
 
-    if where not in ("local", "dask"):
-        raise UserError(f"unknown executor '{where}'; choose from local, dask")
     if scheduler and where != "dask":
         raise UserError("--scheduler goes with --executor dask")
     if where == "local":
@@ -176,15 +164,14 @@ def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) 
 
 
 @options.command(example="sdp-bench runtime --preset smoke")
-@click.option(
+@option(
     "--preset",
-    type=options.word,
-    default="quick",
-    help="What to time: smoke, quick or paper (batches of 128); dimensions (inputs and outputs); dvia (the "
+    "What to time: smoke, quick or paper (batches of 128); dimensions (inputs and outputs); dvia (the "
     "MNIST CNN).",
+    default="quick",
 )
 @options.device
-@click.option("--threads", type=options.workers, default=1, help="Number of CPU threads of torch.")
+@option("--threads", "Number of CPU threads of torch.", options.workers, default=1)
 @options.runtime_table
 def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None:
     """Time the rules on image nets, relative to a regular forward pass (paper: Table 6).

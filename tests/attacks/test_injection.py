@@ -92,7 +92,7 @@ def test_a_summary_for_a_pull_request_shows_texts_and_makes_nothing_of_them(host
 def test_a_terminal_obeys_none(hostile, capsys):
     echo(hostile)
     echo(report.text(outcome(hostile)))
-    with progress.meter(hostile) as meter:
+    with progress.Screen().meter(hostile) as meter:
         meter.done(1, 1, hostile)
         meter.note(hostile)
     shown = capsys.readouterr()

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from sdp_bench.reports.page import build, build_single
+from sdp_bench.reports.page import build
 from sdp_bench.reports.writing import environment
 from tests.reports import made_up
 
@@ -60,7 +60,7 @@ def _report(folder, **measured):
     """All of a report on one page, beside the report."""
     results = made_up.results(made_up.frame(**measured), failures=made_up.FAILURES)
     build(results, folder, made_up.SECTIONS)
-    return build_single(results, folder / "whole", made_up.SECTIONS)
+    return build(results, folder / "whole", made_up.SECTIONS, alone=True)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from sdp_bench.reports.replication.page import Rulings, topics
 from sdp_bench.reports.results import BASELINES, POOR_ACCURACY, Results, committed_results
 from sdp_bench.reports.results_page import results_page
 from sdp_bench.reports.sections.fidelity import fidelity
-from sdp_bench.reports.sections.uci import intervals, label
+from sdp_bench.reports.sections.uci import PredictionIntervals, label
 from sdp_bench.reports.statement import Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome
 from sdp_bench.reports.style.names import NetKind
@@ -56,7 +56,7 @@ def test_the_nets_learned(committed):
 
 
 def test_eight_uci_sets_are_there_but_for_an_ensemble_and_three_of_many_samples(committed):
-    section = intervals(committed.frame, committed.traits)
+    section = PredictionIntervals().build(committed)
     assert {name: n for name, n, _ in section["runs"]} == dict.fromkeys(uci.PAPER, uci.EXPERIMENT.paper.nets)
     assert all(recipe.endswith(f"{uci.EPOCHS} epochs") for _, _, recipe in section["runs"])
     missing = {

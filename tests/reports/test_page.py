@@ -9,7 +9,7 @@ import pytest
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.reports.committed import COMMITTED_DATA, keep
 from sdp_bench.reports.folder import MARKER
-from sdp_bench.reports.page import SHARED, build, build_single
+from sdp_bench.reports.page import SHARED, build
 from sdp_bench.reports.results import COMMITTED_TITLE
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
@@ -65,7 +65,7 @@ def told(text):
 
 def built(folder, frame, failures=made_up.NO_FAILURES, meta=None, sections=made_up.SECTIONS):
     results = Results(frame, made_up.meta(frame) if meta is None else meta, failures)
-    path = build_single(results, folder, sections)
+    path = build(results, folder, sections, alone=True)
     return path.read_text(encoding="utf-8")
 
 

@@ -77,7 +77,7 @@ def test_a_net_without_gradients_is_an_error_of_one_line(advised):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "--sigma is required"),
+        ([], "sigma is required"),
         (["--sigma", "1", "--noise", "cauchy"], "calibrated for Gaussian noise, not for cauchy"),
         (["--sigma", "0"], "must be positive, got 0"),
         (["--sigma", "1", "--net-output", "logits"], "logits"),

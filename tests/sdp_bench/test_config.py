@@ -1,4 +1,3 @@
-import click
 import pytest
 
 from sdp_bench import cli
@@ -47,15 +46,15 @@ def test_a_file_says_what_the_command_line_says(name, words, text, file):
 def test_the_command_line_wins(file):
     path = file('experiments = ["iris-tv"]\nsigma = [1, 2]\nsamples = 10\nslow-rules = true')
     found = parsed(["run", "iris-w1", "--config", path, "--sigma", "3", "--no-slow-rules"]).params
-    assert found["names"] == ("iris-w1",)
+    assert found["experiments"] == ("iris-w1",)
     assert (found["sigmas"], found["samples"], found["slow_rules"]) == ((3.0,), 10, False)
 
 
 @pytest.mark.parametrize(
     ("name", "words", "text", "left"),
     [
-        ("run", ["--all"], 'experiments = ["iris-tv"]', {"every": True, "names": ()}),
-        ("run", ["iris-tv"], "all = true", {"every": False, "names": ("iris-tv",)}),
+        ("run", ["--all"], 'experiments = ["iris-tv"]', {"every": True, "experiments": ()}),
+        ("run", ["iris-tv"], "all = true", {"every": False, "experiments": ("iris-tv",)}),
         ("report", ["--run", "3"], "all-runs = true", {"numbers": (3,), "all_runs": False}),
         ("report", ["--all-runs"], "run = 3", {"numbers": None, "all_runs": True}),
     ],
@@ -68,10 +67,8 @@ def test_it_wins_over_what_goes_with_it_in_no_call(name, words, text, left, file
 @pytest.mark.parametrize("value", ["[[1]]", "{a = 1}", "2020-01-01", '""', "nan"])
 @pytest.mark.parametrize("name", CONFIGURED)
 def test_a_value_of_the_wrong_kind_is_told_with_its_file_and_key_whatever_the_key(name, value, file):
-    option = next(param for param in CONFIGURED[name].params if isinstance(param, Config))
-    others = [param for param in CONFIGURED[name].params if isinstance(param, click.Option)]
-    keys = [max(param.opts, key=len).removeprefix("--") for param in others if param is not option]
-    for key in [*keys, *option.arguments]:
+    parameters = [param for param in CONFIGURED[name].params if not isinstance(param, Config)]
+    for key in (max(param.opts, key=len).removeprefix("--") for param in parameters):
         path = file(f"{key} = {value}")
         with pytest.raises(UserError) as error:
             parsed([name, "--config", path])

@@ -310,8 +310,8 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         (NETLESS | {"noise": 1, "depths": [1]}, "for the experiments' own nets"),
         (NETLESS | {"noise": "gausian", "sigma": 1}, "unknown noise 'gausian'"),
         (NETLESS | {"noise": 0.1, "sigma": 1}, "give one of them"),
-        (NETLESS | {"noise": float("nan")}, "sigmas: .*not a finite number"),
-        (NETLESS | {"sigma": []}, "sigmas: the array is empty"),
+        (NETLESS | {"noise": float("nan")}, "sigma: .*not a finite number"),
+        (NETLESS | {"sigma": []}, "sigma: the array is empty"),
         (NETLESS | {"noise": sr.DiagonalGaussian(X, X**2)}, "one row and mean 0"),
         (NETLESS | {"noise": 1, "inputs": [[1, 2], [3]]}, "inputs must be an array"),
         (NETLESS | {"noise": 1, "inputs": X.long()}, "are whole numbers"),
@@ -332,12 +332,13 @@ def test_bad_input_is_told_in_one_line(arguments, line, monkeypatch, tmp_path):
 def test_a_law_is_taken_as_noise():
     from sdp_bench.python import _noise
 
+    x = X[:, :2].double()
     covariance = torch.tensor([[[2.0, 0.5], [0.5, 1.0]]])
     zeros = torch.zeros(1, 2)
-    made = _noise(sr.Gaussian(zeros, covariance)).law(X[:, :2].double(), 1.0)
+    made = _noise(sr.Gaussian(zeros, covariance), None)[0].law(x, 1.0)
     assert torch.allclose(made.covariance, covariance.double())
-    assert torch.allclose(made.mean, X[:, :2].double())
-    made = _noise(sr.DiagonalGaussian(zeros, torch.tensor([[4.0, 9.0]]))).law(X[:, :2].double(), 0.5)
+    assert torch.allclose(made.mean, x)
+    made = _noise(sr.DiagonalGaussian(zeros, torch.tensor([[4.0, 9.0]])), None)[0].law(x, 0.5)
     assert torch.allclose(made.variance, torch.tensor([[1.0, 2.25]], dtype=torch.float64))
-    made = _noise(sr.Empirical(torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]]))).law(X[:, :2].double(), 1.0)
+    made = _noise(sr.Empirical(torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]])), None)[0].law(x, 1.0)
     assert torch.allclose(made.variance, torch.tensor([[1.0, 0.0]], dtype=torch.float64))

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.studies.introduction import EXPERIMENT
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.section import Context, Study
 from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import Figure, Line, draw_over_scale, look, panels
+from sdp_bench.reports.style.figure import Figure, Line, over_scale
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import LIGHT, Style, shade
 
 _LOOKS = (
@@ -35,34 +35,37 @@ def optimum(accuracies: pd.Series) -> tuple[float, float]:
     return float(min(level)), float(max(level))
 
 
-def introduction(frame: pd.DataFrame) -> Context | None:
-    """Content of the section, from measurements of all experiments; None if it was not run.
+class LayerOfIntroduction(Study):
+    name = "introduction"
+    title = "Layer of introduction"
+    order = 114
+    experiments = (EXPERIMENT.name,)
 
-    A row has the `best` accuracy of a layer (per cent), the scales tied with it, `low` to `high`, and the
-    accuracies at the `first` and `last` scale.
-    """
-    own = frame[frame["experiment"] == EXPERIMENT.name]
-    if own.empty:
-        return None
-    own = own.assign(layer=own["objective"].astype(str).map(layer_of))
-    means = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="mean", observed=True)
-    spreads = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="std", observed=True)
-    rows = []
-    for layer in means.columns.tolist():
-        curve = means[layer].dropna().sort_index()
-        low, high = optimum(curve)
-        row = {"layer": int(layer), "best": float(curve.max()), "low": low, "high": high}
-        rows.append(row | {"first": float(curve.iloc[0]), "last": float(curve.iloc[-1])})
-    scales = float(means.index.min()), float(means.index.max())
-    runs = int(own["seed"].nunique())
-    return {
-        "rows": rows,
-        "scales": scales,
-        "finding": _finding(rows, scales, runs),
-        "figure": _figure(means, spreads),
-        "runs": runs,
-        "recipe": own.sort_values(["layer", "sigma"])["recipe"].iloc[0],
-    }
+    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context:  # noqa: ARG002
+        """Return the template's variables.
+
+        A row has the `best` accuracy of a layer (per cent), the scales tied with it, `low` to `high`, and the
+        accuracies at the `first` and `last` scale.
+        """
+        own = own.assign(layer=own["objective"].astype(str).map(layer_of))
+        means = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="mean", observed=True)
+        spreads = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="std", observed=True)
+        rows = []
+        for layer in means.columns.tolist():
+            curve = means[layer].dropna().sort_index()
+            low, high = optimum(curve)
+            row = {"layer": int(layer), "best": float(curve.max()), "low": low, "high": high}
+            rows.append(row | {"first": float(curve.iloc[0]), "last": float(curve.iloc[-1])})
+        scales = float(means.index.min()), float(means.index.max())
+        runs = int(own["seed"].nunique())
+        return {
+            "rows": rows,
+            "scales": scales,
+            "finding": _finding(rows, scales, runs),
+            "figure": _figure(means, spreads),
+            "runs": runs,
+            "recipe": own.sort_values(["layer", "sigma"])["recipe"].iloc[0],
+        }
 
 
 def _finding(rows: Sequence[Context], scales: tuple[float, float], runs: int) -> str:
@@ -82,33 +85,22 @@ def _finding(rows: Sequence[Context], scales: tuple[float, float], runs: int) ->
     return f"{text} (One run, so no spread is known.)" if runs == 1 else text
 
 
-@look()
 def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
     lines = []
     for layer in means.columns:
         colour, marker = _LOOKS[int(layer) % len(_LOOKS)]
         style = Style(f"k = {layer}", shade(colour, LIGHT), marker)
         lines.append(Line(style, means[layer].dropna(), spreads.get(layer)))
-    drawing, (axes,) = panels(["MNIST"], [line.style for line in lines], width=4.6, height=2.6)
-    draw_over_scale(axes, lines)
-    return Figure(
+    return over_scale(
         "figure-introduction",
         "Accuracy over the scale of the law",
         "Test accuracy, mean over runs, with bars of one standard deviation. k layers come before "
         "the law; at k = 5 it is that of the scores.",
-        drawing,
+        {"MNIST": lines},
+        [line.style for line in lines],
+        width=4.6,
+        height=2.6,
     )
-
-
-class LayerOfIntroduction(Section):
-    name = "introduction"
-    title = "Layer of introduction"
-    order = 114
-    experiments = (EXPERIMENT.name,)
-
-    def build(self, results: Results) -> Context | None:
-        section = introduction(results.frame)
-        return {"section": section} if section else None
 
 
 _FEWEST = 3

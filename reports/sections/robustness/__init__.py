@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE, RADII
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.section import Context, Study
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import DASHED, DOTTED, Figure, Line, draw_over_scale, look, panels
+from sdp_bench.reports.style.figure import DASHED, DOTTED, Figure, Line, over_scale
 from sdp_bench.reports.style.labels import number
+from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.style.theme import INK, LIGHT, Style, shade
 
 SETS = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
@@ -52,15 +52,17 @@ def attacked(objective: str) -> str:
     return "pgd_ce" if objective == "softmax" else "pgd_own"
 
 
-def robustness(frame: pd.DataFrame) -> Context | None:
-    """Content of the section, from measurements of all experiments; None if it was not run."""
-    own = frame[(frame["experiment"] == EXPERIMENT.name) & frame["rule"].isin(METHODS)]
-    if own.empty:
-        return None
-    own = own.assign(scale=own["sigma"].astype(float).fillna(0.0))
-    there = own["dataset"].unique()
-    sets = [_set_of(name, own[own["dataset"] == name]) for name in RADII if name in there]
-    return {"sets": sets, "noise": NOISE}
+class Robustness(Study):
+    name = "robustness"
+    title = "Robustness"
+    order = 112
+    experiments = (EXPERIMENT.name,)
+
+    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context:  # noqa: ARG002
+        own = own[own["rule"].isin(METHODS)].assign(scale=own["sigma"].astype(float).fillna(0.0))
+        there = own["dataset"].unique()
+        sets = [_set_of(name, own[own["dataset"] == name]) for name in RADII if name in there]
+        return {"sets": sets, "noise": NOISE}
 
 
 def _set_of(name: str, own: pd.DataFrame) -> Context:
@@ -172,7 +174,7 @@ def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) 
         if any(line.style.dashes for line in lines):
             drawn[title] = lines
     if drawn:
-        yield _figure(
+        yield over_scale(
             f"figure-robustness-{name}",
             f"{SETS[name]}: accuracy and robust accuracy",
             "Solid: test accuracy. Dashed: accuracy under noise or attack; of PGD, on the model’s own loss, "
@@ -191,7 +193,7 @@ def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) 
     }
     drawn = {title: lines for title, lines in drawn.items() if lines}
     if drawn:
-        yield _figure(
+        yield over_scale(
             f"figure-attacks-{name}",
             f"{SETS[name]}: accuracy under each attack",
             f"Accuracy within {radius} of the images: attacks on the loss that a model "
@@ -200,27 +202,6 @@ def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) 
             drawn,
             [style for _, _, style in _ATTACKS],
         )
-
-
-@look()
-def _figure(
-    anchor: str, title: str, caption: str, drawn: Mapping[str, list[Line]], legend: Iterable[Style]
-) -> Figure:
-    drawing, every = panels(list(drawn), legend)
-    for axes, lines in zip(every, drawn.values(), strict=True):
-        draw_over_scale(axes, lines)
-    return Figure(anchor, title, caption, drawing)
-
-
-class Robustness(Section):
-    name = "robustness"
-    title = "Robustness"
-    order = 112
-    experiments = (EXPERIMENT.name,)
-
-    def build(self, results: Results) -> Context | None:
-        section = robustness(results.frame)
-        return {"section": section} if section else None
 
 
 _RADIUS = f"{RADII['mnist'][-1]}/255"

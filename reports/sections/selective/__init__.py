@@ -15,8 +15,7 @@ from sdp_bench.bench.studies import selective as study
 from sdp_bench.bench.studies.selective import EXPERIMENT, OTHER_SCALES, SCALE, SCORES
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.reports.paper import experiment
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.section import Context, Study
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.statistics.ranking import best_of
 from sdp_bench.reports.style import labels
@@ -127,39 +126,41 @@ _RULES = {"dirichlet": "marginal_sdp", "pairwise_marginal": "marginal_sdp", "pai
 _PERFECT = Style("perfect", GREY)
 
 
-def selective(frame: pd.DataFrame, traits: RuleTraits) -> Context | None:
-    """Content of the section, from measurements of all experiments; None if it was not run."""
-    every = frame[frame["experiment"] == EXPERIMENT.name]
-    own = every[every["sigma"].isna()]  # at the scales of the objectives
-    if own.empty:
-        return None
-    halves: list[dict[str, Any]] = []
-    for title, part, objectives in _HALVES:
-        lines = [_Line(objective, score) for objective in objectives for score in SCORES[objective]]
-        rows = [row for line in lines if (row := _row(_of_line(own, line), line, traits))]
-        best = best_of({str(place): row["areas"] for place, row in enumerate(rows)})
-        rows = [row | {"best": str(place) in best} for place, row in enumerate(rows)]
-        halves += [{"title": title, "part": part, "rows": rows}] if rows else []
-    if not halves:
-        return None
-    trained = {objective: own[own["objective"] == objective] for objective in SCORES}
-    return {
-        "halves": halves,
-        "runs": [
-            {
-                "objective": MODELS[objective][0],
-                "seeds": int(models["seed"].nunique()),
-                "accuracy": _accuracy(models),
-                "recipe": "; ".join(dict.fromkeys(models["recipe"])),
-            }
-            for objective, models in trained.items()
-            if len(models)
-        ],
-        "scales": _by_scale(every),
-        "finding": _finding([row for half in halves for row in half["rows"]]),
-        "figure": _figure({f"{half['part']} {half['title']}".strip(): half["rows"] for half in halves}),
-        "perfect": PERFECT,
-    }
+class SelectivePrediction(Study):
+    name = "selective"
+    title = "Selective prediction"
+    order = 110
+    experiments = (EXPERIMENT.name,)
+
+    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context | None:
+        every, own = own, own[own["sigma"].isna()]  # at the scales of the objectives
+        halves: list[dict[str, Any]] = []
+        for title, part, objectives in _HALVES:
+            lines = [_Line(objective, score) for objective in objectives for score in SCORES[objective]]
+            rows = [row for line in lines if (row := _row(_of_line(own, line), line, traits))]
+            best = best_of({str(place): row["areas"] for place, row in enumerate(rows)})
+            rows = [row | {"best": str(place) in best} for place, row in enumerate(rows)]
+            halves += [{"title": title, "part": part, "rows": rows}] if rows else []
+        if not halves:
+            return None
+        trained = {objective: own[own["objective"] == objective] for objective in SCORES}
+        return {
+            "halves": halves,
+            "runs": [
+                {
+                    "objective": MODELS[objective][0],
+                    "seeds": int(models["seed"].nunique()),
+                    "accuracy": _accuracy(models),
+                    "recipe": "; ".join(dict.fromkeys(models["recipe"])),
+                }
+                for objective, models in trained.items()
+                if len(models)
+            ],
+            "scales": _by_scale(every),
+            "finding": _finding([row for half in halves for row in half["rows"]]),
+            "figure": _figure({f"{half['part']} {half['title']}".strip(): half["rows"] for half in halves}),
+            "perfect": PERFECT,
+        }
 
 
 def _row(own: pd.DataFrame, line: _Line, traits: RuleTraits) -> dict[str, Any] | None:
@@ -253,17 +254,6 @@ def _figure(halves: Mapping[str, Sequence[Context]]) -> Figure | None:
         "the order of the areas below the curves, the largest first.",
         drawing,
     )
-
-
-class SelectivePrediction(Section):
-    name = "selective"
-    title = "Selective prediction"
-    order = 110
-    experiments = (EXPERIMENT.name,)
-
-    def build(self, results: Results) -> Context | None:
-        section = selective(results.frame, results.traits)
-        return {"section": section} if section else None
 
 
 def _words(line: _Line) -> str:

@@ -7,54 +7,46 @@ from collections.abc import Mapping
 import pandas as pd
 
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.section import Context, Study
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.names import RuleTraits
 
 
-class TwoMoons(Section):
+class TwoMoons(Study):
     name = "two-moons"
     title = "Two moons"
     order = 116
     experiments = (EXPERIMENT.name,)
 
-    def build(self, results: Results) -> Context | None:
-        section = moons(results.frame)
-        return {"section": section} if section else None
+    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context:  # noqa: ARG002
+        """Return the template's variables.
 
+        Rows have the label of a recipe, and the mean, smallest and largest value over seeds of each metric.
+        """
+        from sdp_bench.bench.studies.two_moons.group import RECIPES  # imports torch
 
-def moons(frame: pd.DataFrame) -> Context | None:
-    """Content of the section, from measurements of all experiments; None if it was not run.
-
-    Rows have the label of a recipe, and the mean, smallest and largest value over seeds of each metric.
-    """
-    from sdp_bench.bench.studies.two_moons.group import RECIPES  # imports torch
-
-    own = frame[frame["experiment"] == EXPERIMENT.name]
-    if own.empty:
-        return None
-    own = of_one_design(own)
-    rows = []
-    above: dict[bool, list[str]] = {True: [], False: []}
-    for name, recipe in RECIPES.items():
-        part = own[own["objective"] == name]
-        if len(part):
-            values = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
-            rows.append((recipe.label, [(float(v.mean()), float(v.min()), float(v.max())) for v in values]))
-            if values[0].min() > 0.5:
-                above[recipe.propagated].append(recipe.how)
-    told = {
-        propagated: f"with {' and with '.join(names)}" if names else "with none of these nets"
-        for propagated, names in above.items()
-    }
-    finding = (
-        "A far point is more uncertain than a seen one more often than not, with every seed: after training "
-        f"with propagation {told[True]}; after training as usual {told[False]}."
-    )
-    recipes = own.loc[own["objective"] == "pairwise", "recipe"]
-    recipe_of = str((recipes if len(recipes) else own["recipe"]).iloc[0])
-    return {"rows": rows, "finding": finding, "seeds": int(own["seed"].nunique()), "recipe": recipe_of}
+        own = of_one_design(own)
+        rows = []
+        above: dict[bool, list[str]] = {True: [], False: []}
+        for name, recipe in RECIPES.items():
+            part = own[own["objective"] == name]
+            if len(part):
+                values = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
+                rows.append((recipe.label, [tuple(v.agg(["mean", "min", "max"])) for v in values]))
+                if values[0].min() > 0.5:
+                    above[recipe.propagated].append(recipe.how)
+        told = {
+            propagated: f"with {' and with '.join(names)}" if names else "with none of these nets"
+            for propagated, names in above.items()
+        }
+        finding = (
+            "A far point is more uncertain than a seen one more often than not, with every seed: after "
+            f"training with propagation {told[True]}; after training as usual {told[False]}."
+        )
+        recipes = own.loc[own["objective"] == "pairwise", "recipe"]
+        recipe_of = str((recipes if len(recipes) else own["recipe"]).iloc[0])
+        return {"rows": rows, "finding": finding, "seeds": int(own["seed"].nunique()), "recipe": recipe_of}
 
 
 def of_one_design(own: pd.DataFrame) -> pd.DataFrame:

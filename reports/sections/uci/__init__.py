@@ -12,8 +12,7 @@ import pandas as pd
 from sdp_bench.bench.studies import uci
 from sdp_bench.bench.studies.uci import EXPERIMENT
 from sdp_bench.reports.paper import experiment
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.section import Context, Study
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.statistics.ranking import best_of
 from sdp_bench.reports.style import labels
@@ -60,55 +59,47 @@ Measured = dict[tuple[str, str, str], pd.Series]
 """Values by seed, of each set, method and metric."""
 
 
-class PredictionIntervals(Section):
+class PredictionIntervals(Study):
     name = "uci"
     title = "UCI intervals"
     order = 100
     experiments = (EXPERIMENT.name,)
 
-    def build(self, results: Results) -> Context | None:
-        section = intervals(results.frame, results.traits)
-        return {"section": section} if section else None
-
-
-def intervals(frame: pd.DataFrame, traits: RuleTraits) -> Context | None:
-    """Content of the section, from measurements of all experiments; None if it was not run."""
-    measurements = frame[frame["experiment"] == EXPERIMENT.name]
-    if measurements.empty:
-        return None
-    # A set that was run in several ways has a letter for each.
-    ways = measurements.groupby("dataset")["recipe"].unique()
-    names = {
-        (name, recipe): f"{name} ({letter})" if len(recipes) > 1 else str(name)
-        for name, recipes in ways.items()
-        for letter, recipe in zip(ascii_lowercase, recipes, strict=False)
-    }
-    pairs = zip(measurements["dataset"], measurements["recipe"], strict=True)
-    measurements = measurements.assign(dataset=[names[pair] for pair in pairs])
-    components = set(measurements["component"])
-    readings = [reading for reading in READINGS if reading in components]
-    by_reading = {reading: by_seed(of_reading(measurements, reading)) for reading in readings}
-    measured = by_reading[readings[0]]
-    sets = sorted(names.values(), key=lambda name: (SETS.index(name.partition(" ")[0]), name))
-    run = {rule for _, rule, _ in measured}
-    printed = _printed(run)
-    made = []
-    for title, paper, asked, metrics in _TABLES:
-        rules = [rule for rule in asked if rule in run or rule not in _OURS]
-        rows = [{"dataset": name, "cells": _row(name, rules, metrics, measured, printed)} for name in sets]
-        methods = tuple(label(rule, traits) for rule in rules)
-        made.append({"title": title, "paper": paper, "methods": methods, "rows": rows})
-    return {
-        "tables": made,
-        "scanned": _scanned(sets, by_reading, traits) if len(readings) > 1 else None,
-        "reading": READINGS[readings[0]],
-        "runs": [
-            (name, int(part["seed"].nunique()), "; ".join(part["recipe"].unique()))
-            for name in sets
-            for part in [measurements[measurements["dataset"] == name]]
-        ],
-        "sentences": (*_sentences(sets, measured, traits), *_selection_effect(by_reading)),
-    }
+    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context:
+        # A set that was run in several ways has a letter for each.
+        ways = own.groupby("dataset")["recipe"].unique()
+        names = {
+            (name, recipe): f"{name} ({letter})" if len(recipes) > 1 else str(name)
+            for name, recipes in ways.items()
+            for letter, recipe in zip(ascii_lowercase, recipes, strict=False)
+        }
+        pairs = zip(own["dataset"], own["recipe"], strict=True)
+        own = own.assign(dataset=[names[pair] for pair in pairs])
+        components = set(own["component"])
+        readings = [reading for reading in READINGS if reading in components]
+        by_reading = {reading: by_seed(of_reading(own, reading)) for reading in readings}
+        measured = by_reading[readings[0]]
+        sets = sorted(names.values(), key=lambda name: (SETS.index(name.partition(" ")[0]), name))
+        run = {rule for _, rule, _ in measured}
+        printed = _printed(run)
+        made = []
+        for title, paper, asked, metrics in _TABLES:
+            rules = [rule for rule in asked if rule in run or rule not in _OURS]
+            cells = {name: _row(name, rules, metrics, measured, printed) for name in sets}
+            rows = [{"dataset": name, "cells": own} for name, own in cells.items()]
+            methods = tuple(label(rule, traits) for rule in rules)
+            made.append({"title": title, "paper": paper, "methods": methods, "rows": rows})
+        return {
+            "tables": made,
+            "scanned": _scanned(sets, by_reading, traits) if len(readings) > 1 else None,
+            "reading": READINGS[readings[0]],
+            "runs": [
+                (name, int(part["seed"].nunique()), "; ".join(part["recipe"].unique()))
+                for name in sets
+                for part in [own[own["dataset"] == name]]
+            ],
+            "sentences": (*_sentences(sets, measured, traits), *_selection_effect(by_reading)),
+        }
 
 
 def of_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:

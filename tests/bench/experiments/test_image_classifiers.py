@@ -13,7 +13,7 @@ from sdp_bench.bench.replay import replay as stored_measurements
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.reports.page import build_single
+from sdp_bench.reports.page import build
 from tests.bench.conftest import run_all
 from tests.bench.nets.test_image_training import RECIPE, RESNET, TEST
 from tests.reports.made_up import Results
@@ -76,7 +76,7 @@ def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monke
         assert "resnet18 1x8x8 to 3" in said[0]
         run = store.run()
         results = Results(frame, {"nets": store.nets(run)}, store.failures(run))
-        page = build_single(results, tmp_path / "page").read_text("utf-8")
+        page = build(results, tmp_path / "page", alone=True).read_text("utf-8")
     assert "ResNet-18 on CIFAR-10" in page
     assert "paper 0.00073" in page  # SDP at sigma 0.01 in Table 37
     assert "For image classifiers" in page

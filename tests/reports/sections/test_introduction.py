@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.studies.introduction import EXPERIMENT
-from sdp_bench.reports.sections.introduction import LayerOfIntroduction, introduction, optimum
+from sdp_bench.reports.sections.introduction import LayerOfIntroduction, optimum
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -28,7 +28,7 @@ def test_scales_within_half_a_point_are_level():
 
 
 def test_rows_have_the_best_scale_and_both_ends():
-    section = introduction(frame((10.0, 0.1), seeds=2))
+    section = LayerOfIntroduction().content(frame((10.0, 0.1), seeds=2), made_up.TRAITS)
     assert [(r["layer"], r["low"], r["high"]) for r in section["rows"]] == [(0, 10.0, 10.0), (1, 0.1, 0.1)]
     first = section["rows"][0]
     assert (first["best"], first["first"], first["last"]) == pytest.approx((90.5, 60.5, 80.5))
@@ -36,8 +36,8 @@ def test_rows_have_the_best_scale_and_both_ends():
 
 
 def test_what_the_section_says():
-    section = introduction(frame((10.0, 1.0, 0.1)))
-    text = made_up.rendered(LayerOfIntroduction(), section=section)
+    section = LayerOfIntroduction().content(frame((10.0, 1.0, 0.1)), made_up.TRAITS)
+    text = made_up.rendered(LayerOfIntroduction(), **section)
     outline(text)
     assert "0 90.00 10.0 60.00 80.00" in told(text)
     assert "MNIST: accuracy (%) over scale in training. k = 0: " in section["figure"].alt

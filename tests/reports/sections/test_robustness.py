@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.studies.robustness import EXPERIMENT, METRICS, NOISE
-from sdp_bench.reports.sections.robustness import Robustness, robustness
+from sdp_bench.reports.sections.robustness import Robustness
 from tests.reports import made_up
+from tests.reports.made_up import Results
 from tests.reports.test_page import outline, told
 
 COLUMNS = ["experiment", "dataset", "objective", "sigma", "seed", "rule", "metric", "component"]
@@ -38,7 +39,7 @@ def frame(*parts):
 
 @pytest.fixture(scope="module")
 def found(whole):
-    (only,) = robustness(whole)["sets"]
+    (only,) = Robustness().content(whole, made_up.TRAITS)["sets"]
     return only
 
 
@@ -76,23 +77,24 @@ def test_a_row_has_every_attack_in_the_larger_ball_and_the_weakest_of_them(found
 
 def test_each_set_has_its_own_radii_and_no_number_of_the_papers_mnist():
     cifar = rows("pairwise_gaussian", 1.0, 0.3, 0.3, dataset="cifar10", radii=("3/255", "4/255"))
-    both = robustness(frame(cifar, rows("softmax", math.nan, 0.2, 0.2)))
+    both = Robustness().content(frame(cifar, rows("softmax", math.nan, 0.2, 0.2)), made_up.TRAITS)
     assert [one["title"] for one in both["sets"]] == ["MNIST", "CIFAR-10"]
     assert both["sets"][1]["radius"] == "4/255"
     assert "the paper: 85" not in both["sets"][1]["finding"]
 
 
 def test_what_was_not_measured_is_a_dash_and_no_section_stands_without_measurements(whole):
-    assert robustness(frame()) is None
+    assert Robustness().build(Results(frame())) is None
     only_clean = whole[whole["rule"] == "clean"]
-    section = robustness(only_clean[only_clean["objective"] == "softmax"])
+    softmax = only_clean[only_clean["objective"] == "softmax"]
+    section = Robustness().content(softmax, made_up.TRAITS)
     assert all(math.isnan(row["weakest"]) for row in section["sets"][0]["rows"])
     assert section["sets"][0]["finding"] == ""
-    text = made_up.rendered(Robustness(), section=section)
+    text = made_up.rendered(Robustness(), **section)
     outline(text)
 
 
 def test_what_the_section_says(found):
-    text = made_up.rendered(Robustness(), section={"sets": [found], "noise": NOISE})
+    text = made_up.rendered(Robustness(), sets=[found], noise=NOISE)
     outline(text)
     assert "PD Gauss, SDP 1.00 90.00 80.00 80.00 80.00 60.00 50.00 70.00 75.00 10.00 10.00 1" in told(text)

@@ -5,7 +5,7 @@ from sdp_bench.bench.studies.selective import EXPERIMENT, SCORES
 from sdp_bench.bench.studies.selective import READINGS as RECORDED
 from sdp_bench.bench.studies.selective.group import POINTS
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
-from sdp_bench.reports.sections.selective import READINGS, SelectivePrediction, selective
+from sdp_bench.reports.sections.selective import READINGS, SelectivePrediction
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -44,7 +44,7 @@ def whole():
 
 
 def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
-    section = selective(whole, made_up.TRAITS)
+    section = SelectivePrediction().content(whole, made_up.TRAITS)
     assert [half["part"] for half in section["halves"]] == ["(a)", "(b)", ""]
     lines = [line for half in section["halves"] for line in half["rows"]]
     shown = {(line["objective"], line["method"], line["score"]): line["paper"] for line in lines}
@@ -63,7 +63,7 @@ def test_methods_that_are_tied_with_the_best_are_best_too_unless_all_are():
         names = [("softmax", score) for score in ("softmax_entropy", "pairwise_gaussian", "pairwise_cauchy")]
         shifts = (noise, np.roll(noise, 1), np.roll(noise, 2))
         parts = [rows(*name, mean + shift) for name, mean, shift in zip(names, means, shifts, strict=False)]
-        (half,) = selective(frame(*parts), made_up.TRAITS)["halves"]
+        (half,) = SelectivePrediction().content(frame(*parts), made_up.TRAITS)["halves"]
         return [line["best"] for line in half["rows"]]
 
     assert best(0.2, 0.201, 0.3) == [True, True, False]
@@ -72,7 +72,7 @@ def test_methods_that_are_tied_with_the_best_are_best_too_unless_all_are():
 
 
 def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
-    line = selective(whole, made_up.TRAITS)["halves"][0]["rows"][1]
+    line = SelectivePrediction().content(whole, made_up.TRAITS)["halves"][0]["rows"][1]
     assert line["seeds"] == 2
     assert line["area"]["name"] == "100 certificates"
     assert line["area"]["mean"] == pytest.approx(30.0)
@@ -86,7 +86,7 @@ def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
 def test_the_readings_closest_to_the_text_are_first_and_no_other_is_lost(whole):
     first = {
         line["score"]: line["area"]["name"]
-        for half in selective(whole, made_up.TRAITS)["halves"]
+        for half in SelectivePrediction().content(whole, made_up.TRAITS)["halves"]
         for line in half["rows"]
     }
     assert first["Dirichlet"] == "entropy of its mean"
@@ -97,17 +97,13 @@ def test_the_readings_closest_to_the_text_are_first_and_no_other_is_lost(whole):
 
 
 def test_nothing_measured_is_no_section():
-    assert selective(frame(), made_up.TRAITS) is None
-    assert (
-        selective(frame([("iris-tv", "4-100-3", "sdp", "tv_headline", "", 0, 0.1, "", 0.1)]), made_up.TRAITS)
-        is None
-    )
+    assert SelectivePrediction().build(made_up.real.Results(frame())) is None
     only_accuracy = [(EXPERIMENT.name, "MNIST softmax", "softmax_entropy", "accuracy", "", 0, 0.9, "", None)]
-    assert selective(frame(only_accuracy), made_up.TRAITS) is None
+    assert SelectivePrediction().content(frame(only_accuracy), made_up.TRAITS) is None
 
 
 def test_what_the_section_says(whole):
-    text = made_up.rendered(SelectivePrediction(), section=selective(whole, made_up.TRAITS))
+    text = made_up.rendered(SelectivePrediction(), **SelectivePrediction().content(whole, made_up.TRAITS))
     outline(text)
     assert "12.5 % is perfect" in told(text)
     assert "letters A-S" in told(text)

@@ -5,7 +5,7 @@ import pytest
 
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
 from sdp_bench.bench.studies.two_moons.group import RECIPES
-from sdp_bench.reports.sections.two_moons import RULES, TwoMoons, moons
+from sdp_bench.reports.sections.two_moons import RULES, TwoMoons
 from sdp_bench.reports.statement import Evidence
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
@@ -30,7 +30,7 @@ CHANCES = dict(zip(RECIPES, (0.2, 0.9, 0.3, 0.4, 0.1, 0.6), strict=True))
 
 
 def test_each_recipe_has_its_numbers_over_seeds():
-    section = moons(frame(CHANCES))
+    section = TwoMoons().content(frame(CHANCES), made_up.TRAITS)
     assert [label for label, _ in section["rows"]] == [recipe.label for recipe in RECIPES.values()]
     assert section["rows"][1][1][0] == pytest.approx((0.915, 0.9, 0.93))
     assert section["rows"][1][1][1:] == [(0.25, 0.25, 0.25)] * 3
@@ -40,7 +40,7 @@ def test_each_recipe_has_its_numbers_over_seeds():
         "with GELU, Cauchy noise and with GELU, Gaussian noise; after training as usual with none"
         in (section["finding"])
     )
-    assert moons(frame(CHANCES).assign(experiment="iris-tv")) is None
+    assert TwoMoons().build(Results(frame(CHANCES).assign(experiment="iris-tv"))) is None
 
 
 def test_the_page_shows_them():
@@ -64,7 +64,8 @@ def test_the_statement_is_ruled_under_each_net_and_noise():
 def test_nets_that_were_trained_otherwise_are_not_mixed_in():
     short = frame(dict.fromkeys(CHANCES, 0.5), seeds=2).assign(recipe=lambda own: own["recipe"] + ", 5 steps")
     both = pd.concat([short, frame(CHANCES)], ignore_index=True)
-    assert moons(both) == moons(frame(CHANCES))
+    mixed, own = (TwoMoons().content(each, made_up.TRAITS) for each in (both, frame(CHANCES)))
+    assert mixed == own
     found = RULES["regularize"](Evidence(Results(both)))
     (trial,) = (trial for trial in found.trials if trial.name == "ReLU, Cauchy noise")
     assert len(trial.effects[0].values) == 4
