@@ -1,17 +1,15 @@
-"""The asv suite: rates of the oracle and of the certified Wasserstein distance, on one thread."""
+"""The asv suite: the rate of the oracle, on one thread."""
 
 from __future__ import annotations
 
 import statistics
-from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 import sdp_ref as sr
 
 from . import shown
-from .timing import Ratio, by_turns, clock, sized
+from .timing import Ratio, by_turns, sized
 from .workloads import mlp
 
 NET, SAMPLES, GEMM, ROUNDS = "mlp-4x100", 2**19, 2048, 5
@@ -48,33 +46,3 @@ class Oracle:
     @shown("time of the oracle relative to that of sgemm for as many operations", "ratio")
     def track_ratio_to_sgemm(self, costs: tuple[float, float]) -> float:
         return costs[1]
-
-
-class CertifiedW1:
-    """Bounds of the 1-Wasserstein distance between two samples in three dimensions."""
-
-    param_names: ClassVar = ["points"]
-    params: ClassVar = [[1000, 8000]]
-    timeout = 300
-
-    def setup(self, points: int) -> None:
-        """Draw both samples; NotImplementedError skips commits without this distance."""
-        try:
-            from sdp_bench.oracles.transport import certified
-        except ImportError as error:
-            raise NotImplementedError("no certified W1 in this version") from error
-        torch.set_num_threads(1)
-        self.bracket: Any = certified.certified_wasserstein
-        self.samples = np.random.default_rng(0).standard_normal((2, points, 3))
-
-    timer = staticmethod(clock)
-    number, warmup_time = 1, 0
-
-    @shown("certified W1")
-    def time_bracket(self, _points: int) -> None:
-        self.bracket(*self.samples, seconds=300)
-
-    @shown("width of the bracket of W1", "share of its upper end")
-    def track_width(self, _points: int) -> float:
-        bracket = self.bracket(*self.samples, seconds=300)
-        return float(1 - bracket.lower / bracket.upper)
