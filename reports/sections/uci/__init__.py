@@ -212,15 +212,18 @@ def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> l
     """Sets on which a deterministic method is the narrowest, among methods that qualify for every seed."""
     methods = dict.fromkeys(rule for _, rule, _ in measured)
     rules = [rule for rule in methods if not traits.is_sampling(rule)]
-    wins: dict[str, list[str]] = {}
+    wins: dict[tuple[str, ...], list[str]] = {}
     for name in sets:
         measured_rules = [rule for rule in rules if (name, rule, "mpiw") in measured]
         qualified = [rule for rule in measured_rules if (measured[name, rule, "qualified"] > 0).all()]
         widths = {rule: measured[name, rule, "mpiw"].mean() for rule in qualified}
         if widths:
-            wins.setdefault(min(widths, key=lambda rule: widths[rule]), []).append(name)
+            shown = {rule: f"{width:.3g}" for rule, width in widths.items()}  # as in the table
+            narrowest = shown[min(widths, key=lambda rule: widths[rule])]
+            wins.setdefault(tuple(rule for rule in widths if shown[rule] == narrowest), []).append(name)
     parts = "; ".join(
-        f"those of {label(rule, traits)} on {labels.listed(names)}" for rule, names in wins.items()
+        f"those of {labels.listed([label(rule, traits) for rule in rules])} on {labels.listed(names)}"
+        for rules, names in wins.items()
     )
     among = (
         "Among the methods that do not sample and for which every seed qualified, the narrowest intervals are"
