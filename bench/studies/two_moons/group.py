@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -148,22 +149,12 @@ _STEP, _PROPAGATED = 0.002, 0.012  # s, one thread
 _FIXED = 0.2  # s, for the uncertainties
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TwoMoonsGroup(ReplicateGroup):
-    """A recipe and a seed; `objective` is a key of `sdp_bench.bench.studies.two_moons.group.RECIPES`."""
-
-    steps: int
-
-    @property
-    def seconds(self) -> float:
-        return _FIXED + self.steps * (_PROPAGATED if RECIPES[self.objective].propagated else _STEP)
-
-    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
-        recipe, data = RECIPES[self.objective], Moons(*(part.to(self.device) for part in moons(seed)))
-        found = numbers(recipe, train(recipe, data, self.steps, seed), data)
-        for method in methods:
-            for metric, value in found.items():
-                yield method, metric, value, None
+def score(steps: int, group: ReplicateGroup, seed: int, methods: Sequence[str]) -> Iterator[Number]:
+    recipe, data = RECIPES[group.objective], Moons(*(part.to(group.device) for part in moons(seed)))
+    found = numbers(recipe, train(recipe, data, steps, seed), data)
+    for method in methods:
+        for metric, value in found.items():
+            yield method, metric, value, None
 
 
 def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
@@ -176,17 +167,16 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
     for name, recipe in RECIPES.items():
         network = recipe.architecture.label
         groups += experiment.by_seed(
-            TwoMoonsGroup,
             scope.settings,
+            partial(score, steps),
             label=f"two moons {network}",
             design=f"{POINTS} points; {network}, {recipe.label}; noise of scale {SCALE}; "
             f"adam {LEARNING_RATE:g}, {steps} steps of all points",
             identity=digest(name, steps)[:16],
             versions=of_method(experiment.version, rule=sr.rule("sdp")),  # which gives the uncertainties
-            methods=experiment.rules,
             dataset="two moons",
             objective=name,
             sigma=SCALE,
-            steps=steps,
+            seconds=_FIXED + steps * (_PROPAGATED if recipe.propagated else _STEP),
         )
     return Expansion(groups)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -16,19 +16,19 @@ from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
-from sdp_bench.bench.errors import UserError, outside
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.replicates import ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
 from sdp_bench.bench.identity import digest
-from sdp_bench.bench.results.record import Record, Unit
 from sdp_bench.bench.studies.uci import EPOCHS, LEVELS, METHODS, Method
 from sdp_bench.bench.studies.uci.stacked import (
     BATCH,
     OBJECTIVES,
     VERSION,
     Nets,
+    Objective,
     Problem,
     Setting,
     get_nets,
@@ -345,50 +345,37 @@ _BOTH_ENDS = 1.7  # time factor of two quantile levels per row
 _SAMPLE = 4e-9  # s per net, row, input variance and sample
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class UciGroup(ReplicateGroup):
-    """All seeds and settings of one data set under one objective, which are trained together."""
+def members_of(methods: Sequence[str]) -> int:
+    """Return the number of nets for each seed and setting that some methods need."""
+    return max(METHODS[name].members for name in methods)
 
-    epochs: int
-    rows: int  # of the data set
 
-    def unit(self, seed: int) -> Unit:
-        """Return the unit of one seed, which methods of all objectives share."""
-        return replace(super().unit(seed), objective=None)
+def seconds_of(objective: Objective, methods: Sequence[str], rows: int, seeds: int, epochs: int) -> float:
+    """Estimate the time (s) of a group on a data set of `rows` rows."""
+    train, validation = 0.72 * rows, 0.18 * rows
+    steps = members_of(methods) * epochs * -(-train // BATCH)
+    factor = _PROPAGATED if objective.propagated else _BOTH_ENDS if objective.fixed else 1.0
+    samples = sum(METHODS[name].samples for name in methods)
+    scanned = len(DECADES) + 2 * len(REFINEMENT) - 1
+    return 1.0 + seeds * len(GRID) * (factor * steps * _STEP + validation * scanned * samples * _SAMPLE)
 
-    @property
-    def seconds(self) -> float:
-        nets = len(self.seeds) * len(GRID)
-        train, validation = 0.72 * self.rows, 0.18 * self.rows
-        steps = self._members(self.methods) * self.epochs * -(-train // BATCH)
-        objective = OBJECTIVES[self.objective]
-        factor = _PROPAGATED if objective.propagated else _BOTH_ENDS if objective.fixed else 1.0
-        samples = sum(METHODS[name].samples for name in self.methods)
-        scanned = len(DECADES) + 2 * len(REFINEMENT) - 1
-        return 1.0 + nets * (factor * steps * _STEP + validation * scanned * samples * _SAMPLE)
 
-    @staticmethod
-    def _members(methods: Sequence[str]) -> int:
-        """Return the number of nets for each seed and setting that some methods need."""
-        return max(METHODS[name].members for name in methods)
-
-    def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        with outside():
-            parts = splits(dataset(self.dataset, TabularRegression).load(), self.seeds, device=self.device)
-            problems = (
-                Problem(parts.features["train"], parts.targets["train"], self.seeds, member)
-                for member in range(self._members(methods))
-            )
-            training = OBJECTIVES[self.objective], GRID, self.epochs
-            stacks = [get_nets(self.dataset, problem, *training) for problem in problems]
-        for method in methods:
-            with outside(), torch.no_grad():
-                own = stacks[: METHODS[method].members]
-                found = evaluate(method, own, parts, GRID, self.seeds)
-            for reading, selected in found.items():
-                for seed, numbers in zip(self.seeds, selected, strict=True):
-                    for metric, value in numbers.items():
-                        yield self.record(seed, method, metric, value, reading)
+def score(epochs: int, group: ReplicateGroup, methods: Sequence[str]) -> Iterator[tuple[int, list[Number]]]:
+    """Train all seeds and settings of a data set together, and score each method."""
+    parts = splits(dataset(group.dataset, TabularRegression).load(), group.seeds, device=group.device)
+    problems = (
+        Problem(parts.features["train"], parts.targets["train"], group.seeds, member)
+        for member in range(members_of(methods))
+    )
+    stacks = [
+        get_nets(group.dataset, problem, OBJECTIVES[group.objective], GRID, epochs) for problem in problems
+    ]
+    for method in methods:
+        with torch.no_grad():
+            found = evaluate(method, stacks[: METHODS[method].members], parts, GRID, group.seeds)
+        for reading, selected in found.items():
+            for seed, numbers in zip(group.seeds, selected, strict=True):
+                yield seed, [(method, metric, value, reading) for metric, value in numbers.items()]
 
 
 def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
@@ -403,20 +390,19 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
         for objective in dict.fromkeys(METHODS[rule].objective for rule in experiment.rules):
             methods = tuple(rule for rule in experiment.rules if METHODS[rule].objective == objective)
             groups.append(
-                UciGroup(
-                    name=experiment.name,
-                    metrics=experiment.metrics,
+                experiment.group(
+                    scope.settings,
+                    partial(score, epochs),
+                    seeds,
                     versions=of_method(experiment.version, VERSION),
                     label=f"{name} {features}-64",
                     design=f"{data.description}; {len(GRID)} settings, {epochs} epochs",
                     identity=identity,
                     methods=methods,
-                    seeds=seeds,
-                    device=scope.settings.sampling.device,
                     dataset=name,
                     objective=objective,
-                    epochs=epochs,
-                    rows=rows,
+                    is_shared=True,
+                    seconds=seconds_of(OBJECTIVES[objective], methods, rows, len(seeds), epochs),
                 )
             )
     return Expansion(groups)

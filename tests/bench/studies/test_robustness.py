@@ -8,7 +8,7 @@ import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.bench.studies.classifiers import Model, Objective, Trainer, TrainingImages
+from sdp_bench.bench.studies.classifiers import Images, Model, Objective, Trainer, TrainingImages
 from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE
 from sdp_bench.bench.studies.robustness.group import OBJECTIVES, evaluate
 from tests.bench.studies.conftest import TEST, TRAIN
@@ -26,7 +26,8 @@ def at(name, scale):
 
 
 def measured(model, objective, methods, pixels=TEST.kept, labels=TEST.labels, radii=(8, 16), steps=2):
-    numbers = evaluate(model, objective, methods, pixels, labels, radii, steps, SEEDS)
+    images = Images(PROBLEM, pixels, labels, "made up")
+    numbers = evaluate(model, objective, images, methods, SEEDS, radii=radii, steps=steps)
     return {(method, metric, component): value for method, metric, value, component in numbers}
 
 
