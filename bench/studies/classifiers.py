@@ -19,7 +19,7 @@ from sdp_bench.bench.experiments.versions import of_method
 from sdp_bench.bench.identity import SeedRoot, digest
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
-from sdp_bench.bench.nets.training import Minibatches, numerics, packed, trained, unpack
+from sdp_bench.bench.nets.training import Minibatches, numerics, trained
 from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_ref import losses
 from sdp_ref.rules import SDP, MarginalSDP, Rule
@@ -155,6 +155,8 @@ class Trainer(Minibatches):
     same net and use the same batches.
     """
 
+    net: nn.Sequential
+
     def __init__(
         self, images: TrainingImages, objective: Objective, seed: int, epochs: int, device: str = "cpu"
     ) -> None:
@@ -163,6 +165,7 @@ class Trainer(Minibatches):
         self.pixels, self.labels = images.pixels.to(device), images.labels.to(device)
         self.net = images.build(seed).to(device)
         self.raw = nn.Parameter(torch.full((2,), START, device=device))
+        self.extra = {"raw": self.raw}
         self.optimizer = torch.optim.Adam([*self.net.parameters(), self.raw], lr=objective.learning_rate)
 
     def run(self) -> Iterator[bool]:
@@ -174,35 +177,18 @@ class Trainer(Minibatches):
         if not all(bool(tensor.isfinite().all()) for tensor in self.net.state_dict().values()):
             raise RunFailedError(f"training on images diverged ({self.objective.name}, seed {self.seed})")
 
-    def take(self, rows: Tensor) -> None:
+    def loss(self, rows: Tensor) -> Tensor:
+        offset, slope = F.softplus(self.raw)
+        pixels, labels = self.pixels[rows].float() / 255, self.labels[rows]
         try:
-            loss = self.loss(self.pixels[rows].float() / 255, self.labels[rows])
+            return self.objective.assess(self.net, pixels, labels, (offset, slope), "mean")[1]
         except ValueError as error:  # the law is not finite
             raise RunFailedError(f"training diverged at step {self.step} ({error})") from error
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-
-    def loss(self, pixels: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of images in [0, 1]."""
-        offset, slope = F.softplus(self.raw)
-        return self.objective.assess(self.net, pixels, labels, (offset, slope), "mean")[1]
 
     @property
     def model(self) -> Model:
         offset, slope = F.softplus(self.raw.detach().double()).tolist()
         return Model(self.net.eval(), offset, slope)
-
-    def to_bytes(self) -> bytes:
-        tensors = packed(self.net, self.optimizer) | {"raw": self.raw}
-        return storage.to_file(tensors, {"step": self.step})
-
-    def restore(self, content: bytes) -> None:
-        tensors, about = storage.from_file(content)
-        unpack(tensors, self.net, self.optimizer)
-        with torch.no_grad():
-            self.raw.copy_(tensors["raw"])
-        self.step = int(about["step"])
 
 
 VERSION = 1
