@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench import identity
@@ -160,8 +160,14 @@ def get_classifier(
 ) -> TrainedClassifier:
     """Return the classifier of a recipe, from the cache, or trained on the recipe's parts and cached.
 
-    Training stops after `budget` seconds with an UnfinishedError, and the next call resumes it. `report` is
-    called with the progress. Missing images raise a DataMissingError, divergence a RunFailedError.
+    Training resumes from the checkpoint if there is one; a damaged one is renamed. It stops after `budget`
+    seconds with an UnfinishedError, and the next call resumes it. `report` is called with the progress. Too
+    many classes for the architecture raise a ValueError, missing images a DataMissingError, and divergence a
+    RunFailedError.
+
+    The checkpoint is written after every epoch, every two minutes, and when the time is up. On one machine
+    with a fixed number of threads, an interrupted run gives bitwise equal weights (on a GPU only if its
+    kernels are deterministic).
     """
     path = storage.cache_folder() / file_name(architecture, recipe)
     kind = architecture, recipe, recipe.seed
@@ -169,60 +175,32 @@ def get_classifier(
         return found
     images = dataset(recipe.dataset, SplitClassification)
     data, test = images.load("train", recipe.parts), images.load("test")
-    checkpoint = checkpoint_path(architecture, recipe)
-    net = train(architecture, recipe, data, test, checkpoint, device=device, budget=budget, report=report)
-    storage.write(path, net.to_bytes())
-    checkpoint.unlink()
-    return net
-
-
-def train(
-    architecture: ClassifierArchitecture,
-    recipe: ImageRecipe,
-    data: LabelledExamples,
-    test: LabelledExamples,
-    checkpoint: Path,
-    *,
-    device: str = "cpu",
-    budget: float = math.inf,
-    report: Report = lambda *_: None,
-) -> TrainedClassifier:
-    """Train a classifier, resuming from the checkpoint if there is one; a damaged one is renamed.
-
-    `data` consists of the recipe's parts, and accuracy is measured on `test`. Too many classes for the
-    architecture raise a ValueError; other arguments and errors are those of `get_classifier`.
-
-    The checkpoint is written after every epoch, every two minutes, and when the time is up; it remains at the
-    end. On one machine with a fixed number of threads, an interrupted run gives bitwise equal weights (on a
-    GPU only if its kernels are deterministic).
-    """
     if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
         raise ValueError(f"{architecture.label} has too few classes for {data.title}")
 
+    checkpoint = checkpoint_path(architecture, recipe)
     with numerics(tf32=True):
         run = resumed(
             checkpoint,
             lambda: _Run(architecture, recipe, data, device),
             lambda run: run.go(budget, report, checkpoint),
         )
-        score = accuracy(run.net, test, device)
-    return TrainedClassifier(
+        model = run.net.eval()
+        accuracy = accuracy_of(
+            lambda kept: model(test.scaled(kept).to(device)).cpu(), test.kept, test.labels, TEST_BATCH
+        )
+    net = TrainedClassifier(
         architecture=architecture,
         recipe=recipe,
-        accuracy=score,
-        state={name: tensor.detach().cpu().contiguous() for name, tensor in run.net.state_dict().items()},
+        accuracy=accuracy,
+        state={name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()},
         trained_on=data.description,
         tested_on=test.description,
         seconds=run.seconds,
     )
-
-
-def accuracy(net: nn.Module, data: LabelledExamples, device: str = "cpu") -> float:
-    """Return the share of images classified correctly; `net` is left in evaluation mode."""
-    net.eval()
-    return accuracy_of(
-        lambda kept: net(data.scaled(kept).to(device)).cpu(), data.kept, data.labels, TEST_BATCH
-    )
+    storage.write(path, net.to_bytes())
+    checkpoint.unlink()
+    return net
 
 
 def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
