@@ -28,17 +28,17 @@ class ReplicateExperiment(Experiment):
 
     `study`: module that measures it, imported when there is work to plan; its function ``expand(experiment,
     scope)`` returns the groups. `version`: raised with every change that changes scores. Where trained models
-    are cached, their training has a separate version. `options`: supported settings, in addition to `nets`
-    (the number of seeds) and `device`.
+    are cached, their training has a separate version. `options`: supported settings; `nets` is the number of
+    seeds.
     """
 
     study: str = ""
     version: int = 1
-    options: frozenset[str] = frozenset()
+    options: frozenset[str]
     has_oracle: ClassVar[bool] = False
 
     def takes(self, option: str) -> bool:
-        return option in {"nets", "device", *self.options}
+        return option in self.options
 
     def size(self, settings: Settings) -> Size:
         """Return the size; without an oracle, the user's number of samples is the number of images."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
@@ -273,9 +274,10 @@ def seconds_of(objective: Objective, images: Images, balls: int, steps: int, epo
 
 
 def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
-    experiment.check(scope.settings)
     size, design = experiment.size(scope.settings), (NOISE, RADII, QUERIES, RESTARTS)
     epochs, steps = size.epochs or 1, size.steps or 0
+    if unknown := [name for name in size.datasets or () if name not in RADII]:
+        raise UserError(f"{experiment.name} attacks images of {', '.join(RADII)}, not of '{unknown[0]}'")
     groups: list[ReplicateGroup] = []
     for objective, images, load, fields in crossed(experiment, scope, OBJECTIVES, design):
         radii = RADII[fields["dataset"]]
