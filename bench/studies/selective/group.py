@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -114,14 +113,10 @@ def evaluate(
         known = torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in parts])
         # The first k of the largest set are equal to a fit of k certificates.
         certificates = losses.OrthonormalCertificates.fit(known, min(study.CERTIFICATES[-1], known.shape[1]))
-    classes: list[Tensor] = []
-    scores = defaultdict[tuple[str, str], list[Tensor]](list)
-    for rows in pixels.split(_ROWS):
-        location, found = _scores(model, objective, names, rows.to(device).float() / 255, certificates)
-        classes.append(location.argmax(1).cpu())
-        for key, values in found.items():
-            scores[key].append(values.cpu())
-    return torch.cat(classes), {key: torch.cat(values) for key, values in scores.items()}
+    images = (rows.to(device).float() / 255 for rows in pixels.split(_ROWS))
+    scored = [_scores(model, objective, names, rows, certificates) for rows in images]
+    classes = torch.cat([location.argmax(1).cpu() for location, _ in scored])
+    return classes, {key: torch.cat([own[key].cpu() for _, own in scored]) for key in scored[0][1]}
 
 
 OBJECTIVES = {

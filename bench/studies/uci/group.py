@@ -28,7 +28,6 @@ from sdp_bench.bench.studies.uci.stacked import (
     OBJECTIVES,
     VERSION,
     Nets,
-    Objective,
     Problem,
     Setting,
     get_nets,
@@ -339,25 +338,13 @@ def _sampled(
     return Intervals.of_gaussians(torch.stack(means), torch.stack(variances))
 
 
-_STEP = 2e-5  # s per net and step, one thread
-_PROPAGATED = 2.0  # time factor of the likelihood of the propagated law
-_BOTH_ENDS = 1.7  # time factor of two quantile levels per row
-_SAMPLE = 4e-9  # s per net, row, input variance and sample
+_STEP = 2.5e-5  # s per net and step on one thread, about equal for all objectives
+_SAMPLE = 2e-8  # s per net, row of the data set and Monte Carlo sample, for all input variances
 
 
 def members_of(methods: Sequence[str]) -> int:
     """Return the number of nets for each seed and setting that some methods need."""
     return max(METHODS[name].members for name in methods)
-
-
-def seconds_of(objective: Objective, methods: Sequence[str], rows: int, seeds: int, epochs: int) -> float:
-    """Estimate the time (s) of a group on a data set of `rows` rows."""
-    train, validation = 0.72 * rows, 0.18 * rows
-    steps = members_of(methods) * epochs * -(-train // BATCH)
-    factor = _PROPAGATED if objective.propagated else _BOTH_ENDS if objective.fixed else 1.0
-    samples = sum(METHODS[name].samples for name in methods)
-    scanned = len(DECADES) + 2 * len(REFINEMENT) - 1
-    return 1.0 + seeds * len(GRID) * (factor * steps * _STEP + validation * scanned * samples * _SAMPLE)
 
 
 def score(epochs: int, group: ReplicateGroup, methods: Sequence[str]) -> Iterator[tuple[int, list[Number]]]:
@@ -389,6 +376,8 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
         identity = digest(data.features, data.targets, epochs, [setting._asdict() for setting in GRID])[:16]
         for objective in dict.fromkeys(METHODS[rule].objective for rule in experiment.rules):
             methods = tuple(rule for rule in experiment.rules if METHODS[rule].objective == objective)
+            steps = members_of(methods) * epochs * rows / BATCH
+            samples = sum(METHODS[name].samples for name in methods)
             groups.append(
                 experiment.group(
                     scope.settings,
@@ -402,7 +391,7 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
                     dataset=name,
                     objective=objective,
                     is_shared=True,
-                    seconds=seconds_of(OBJECTIVES[objective], methods, rows, len(seeds), epochs),
+                    seconds=1.0 + len(seeds) * len(GRID) * (steps * _STEP + rows * samples * _SAMPLE),
                 )
             )
     return Expansion(groups)
