@@ -39,16 +39,16 @@ DATA, TEST = images(40), images(30, seed=1)
 
 @pytest.fixture
 def squares(tmp_path, monkeypatch):
-    """The squares as a set of the catalogue, and an empty cache; returns what was asked for."""
-    asked = []
+    """The squares as a set of the catalogue, and an empty cache; returns the requests."""
+    requests = []
 
     def load(_self, split, parts=None):
-        asked.append((split, parts))
+        requests.append((split, parts))
         return DATA if split == "train" else TEST
 
     monkeypatch.setattr(ImageClassification, "load", load)
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
-    return asked
+    return requests
 
 
 def same(first, second):
