@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +14,7 @@ from sdp_bench.bench.errors import OutsideError, outside
 from sdp_bench.bench.experiments.base import Expansion, Experiment, Group
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
-from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.bench.settings import Settings
 
 if TYPE_CHECKING:
     from sdp_bench.bench.experiments.predict import Scope
@@ -39,11 +39,6 @@ class ReplicateExperiment(Experiment):
 
     def takes(self, option: str) -> bool:
         return option in self.options
-
-    def size(self, settings: Settings) -> Size:
-        """Return the size; without an oracle, the user's number of samples is the number of images."""
-        own = super().size(settings)
-        return replace(own, samples=settings.design.samples or own.samples)
 
     def extent(self, settings: Settings) -> str:
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
