@@ -26,8 +26,8 @@ class ReplicateExperiment(Experiment):
 
     The first of its metrics is recorded for every seed and method, the others only if they are defined.
 
-    `study`: module that measures it, imported when there is work to plan; its function ``expand(experiment,
-    scope)`` returns the groups. `version`: raised with every change that changes scores. Where trained models
+    `study`: module that measures it, imported when there is work to plan; its function ``groups(experiment,
+    scope)`` yields the groups. `version`: raised with every change that changes scores. Where trained models
     are cached, their training has a separate version. `options`: supported settings; `nets` is the number of
     seeds.
     """
@@ -44,8 +44,7 @@ class ReplicateExperiment(Experiment):
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
 
     def expand(self, scope: Scope) -> Expansion:
-        expansion: Expansion = importlib.import_module(self.study).expand(self, scope)
-        return expansion
+        return Expansion(list(importlib.import_module(self.study).groups(self, scope)))
 
     def group(self, settings: Settings, score: Score, seeds: Sequence[int], **fields: Any) -> ReplicateGroup:
         """Return a group of some seeds; `fields` are the other fields of the group."""

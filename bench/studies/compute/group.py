@@ -21,7 +21,6 @@ import sdp_ref as sr
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import SplitClassification
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope, prepared
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
@@ -321,8 +320,8 @@ def score(
         yield method, "operations", count, None
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
-    """Return a group for each net, by increasing size.
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
+    """Yield a group for each net, by increasing size.
 
     A DataMissingError is raised without MNIST, a UserError for another activation.
     """
@@ -335,7 +334,6 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
         images(split)
     depths = design.depths or size.depths or ()
     nets = itertools.product(range(size.nets or 1), kinds, TRAININGS, depths, widths)
-    groups = []
     for seed, activation, training, depth, width in sorted(
         nets, key=lambda net: (net[3] * net[4] ** 2, net[0])
     ):
@@ -344,7 +342,7 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
         hidden = f"{'-'.join([str(width)] * min(depth, 3))}{'...' if depth > 3 else ''}"
         methods = tuple(method for method in experiment.rules if method not in excluded)
         is_trained = training == "trained"
-        groups += experiment.by_seed(
+        yield from experiment.by_seed(
             scope.settings,
             partial(score, width, samples, is_trained),
             [seed],
@@ -361,4 +359,3 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
             depth=depth,
             seconds=seconds_of(depth, width, samples, methods, is_trained=is_trained),
         )
-    return Expansion(groups)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.identity import SeedRoot
@@ -44,11 +43,9 @@ def measure(
         yield method, "accuracy", share, None
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
-    groups: list[ReplicateGroup] = []
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
     epochs = experiment.size(scope.settings).epochs or 1
     for objective, images, load, fields in crossed(experiment, scope, OBJECTIVES, network="mlp"):
         numbers = partial(measured, load, objective, epochs, measure)
         seconds = _FIXED + _STEP * batches(images, epochs)
-        groups += experiment.by_seed(scope.settings, numbers, seconds=seconds, **fields)
-    return Expansion(groups)
+        yield from experiment.by_seed(scope.settings, numbers, seconds=seconds, **fields)

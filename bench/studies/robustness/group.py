@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.identity import SeedRoot
@@ -273,22 +272,20 @@ def seconds_of(objective: Objective, images: Images, balls: int, steps: int, epo
     return batches(images, epochs) * step + attacked * (by_gradients + QUERIES * scores)
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
     size, design = experiment.size(scope.settings), (NOISE, RADII, QUERIES, RESTARTS)
     epochs, steps = size.epochs or 1, size.steps or 0
     if unknown := [name for name in size.datasets or () if name not in RADII]:
         raise UserError(f"{experiment.name} attacks images of {', '.join(RADII)}, not of '{unknown[0]}'")
-    groups: list[ReplicateGroup] = []
     for objective, images, load, fields in crossed(experiment, scope, OBJECTIVES, design):
         radii = RADII[fields["dataset"]]
         # Cross-entropy is the model's own loss without a rule, so it is attacked once.
         methods = tuple(name for name in experiment.rules if objective.rule or name != "pgd_own")
         measure = partial(evaluate, radii=radii, steps=steps)
-        groups += experiment.by_seed(
+        yield from experiment.by_seed(
             scope.settings,
             partial(measured, load, objective, epochs, measure),
             methods=methods,
             seconds=seconds_of(objective, images, len(radii), steps, epochs),
             **fields,
         )
-    return Expansion(groups)

@@ -12,7 +12,6 @@ from torch.distributions import Dirichlet
 
 import sdp_ref as sr
 from sdp_bench.bench.datasets.sets import EMNIST_LETTERS
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.identity import SeedRoot, digest
@@ -188,13 +187,12 @@ def measure(
         yield name, "accuracy", accuracy, None
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
     size = experiment.size(scope.settings)
     epochs, limit = size.epochs or study.EPOCHS, size.samples
     reader = partial(load, limit)
     images = reader()
     data = images.train.pixels, images.train.labels, images.pixels, images.labels
-    groups: list[ReplicateGroup] = []
     for objective in models():
         name, scale = objective.name, f"{objective.noise.parameter} {objective.sigma:g}"
         noise = f", {objective.rule.spec} at {scale}" if objective.rule else ""
@@ -204,7 +202,7 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
             *(SIGMA, list(study.CERTIFICATES), CERTIFIED),
         )
         fit = _FIT if "orthonormal_certificates" in study.SCORES[name] else 0.0
-        groups += experiment.by_seed(
+        yield from experiment.by_seed(
             scope.settings,
             partial(measured, reader, objective, epochs, measure),
             objective=name,
@@ -220,4 +218,3 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
             sigma=None if objective in OBJECTIVES.values() else objective.sigma,
             seconds=batches(images, epochs) * step_seconds(objective) + len(images.labels) * _LAWS + fit,
         )
-    return Expansion(groups)

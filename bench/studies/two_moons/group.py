@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
@@ -157,16 +156,15 @@ def score(steps: int, group: ReplicateGroup, seed: int, methods: Sequence[str]) 
             yield method, metric, value, None
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
-    """Return the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
+    """Yield the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
     size = experiment.size(scope.settings)
     seeds, steps = size.nets or 1, size.epochs or 1
     if seeds > TESTED:
         raise UserError(f"{experiment.name} has points for {TESTED} seeds, got {seeds}")
-    groups: list[ReplicateGroup] = []
     for name, recipe in RECIPES.items():
         network = recipe.architecture.label
-        groups += experiment.by_seed(
+        yield from experiment.by_seed(
             scope.settings,
             partial(score, steps),
             label=f"two moons {network}",
@@ -179,4 +177,3 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
             sigma=SCALE,
             seconds=_FIXED + steps * (_PROPAGATED if recipe.propagated else _STEP),
         )
-    return Expansion(groups)

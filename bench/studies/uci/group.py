@@ -17,7 +17,6 @@ from torch.nn import functional as F  # noqa: N812
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
@@ -365,10 +364,9 @@ def score(epochs: int, group: ReplicateGroup, methods: Sequence[str]) -> Iterato
                 yield seed, [(method, metric, value, reading) for metric, value in numbers.items()]
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
     size = experiment.size(scope.settings)
     seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
-    groups = []
     for name in size.datasets or ():
         data = dataset(name, TabularRegression).load()
         rows, features = data.features.shape
@@ -378,20 +376,17 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
             methods = tuple(rule for rule in experiment.rules if METHODS[rule].objective == objective)
             steps = members_of(methods) * epochs * rows / BATCH
             samples = sum(METHODS[name].samples for name in methods)
-            groups.append(
-                experiment.group(
-                    scope.settings,
-                    partial(score, epochs),
-                    seeds,
-                    versions=of_method(experiment.version, VERSION),
-                    label=f"{name} {features}-64",
-                    design=f"{data.description}; {len(GRID)} settings, {epochs} epochs",
-                    identity=identity,
-                    methods=methods,
-                    dataset=name,
-                    objective=objective,
-                    is_shared=True,
-                    seconds=1.0 + len(seeds) * len(GRID) * (steps * _STEP + rows * samples * _SAMPLE),
-                )
+            yield experiment.group(
+                scope.settings,
+                partial(score, epochs),
+                seeds,
+                versions=of_method(experiment.version, VERSION),
+                label=f"{name} {features}-64",
+                design=f"{data.description}; {len(GRID)} settings, {epochs} epochs",
+                identity=identity,
+                methods=methods,
+                dataset=name,
+                objective=objective,
+                is_shared=True,
+                seconds=1.0 + len(seeds) * len(GRID) * (steps * _STEP + rows * samples * _SAMPLE),
             )
-    return Expansion(groups)
