@@ -29,19 +29,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-_NAMES = {
-    "gaussian": "Gaussian",
-    "cauchy": "Cauchy",
-    "laplace": "Laplace",
-    "uniform": "uniform",
-    "stable": "{}-stable",
-    "student_t": "Student t({})",
-    "mixture": "mixture {}",
-    "scales": "scaled Gaussian {}",
-    "covariance": "correlated Gaussian {}",
-    "residuals": "residual {}",
+_FAMILIES = {
+    "gaussian": ("gaussian", "Gaussian"),
+    "laplace": ("laplace", "Laplace"),
+    "uniform": ("uniform", "uniform"),
+    "student_t": ("student_t:DF", "Student t({})"),
+    "cauchy": ("cauchy", "Cauchy"),
+    "stable": ("stable:ALPHA", "{}-stable"),
+    "mixture": ("mixture:0.9*1+0.1*5", "mixture {}"),
+    "scales": ("scales:1/0.5/2 or FILE", "scaled Gaussian {}"),
+    "covariance": ("covariance:FILE", "correlated Gaussian {}"),
+    "residuals": ("residuals:FILE", "residual {}"),
 }
-
+"""The form in which users write a family, and its display name."""
+FORMS = tuple(form for form, _ in _FAMILIES.values())
+"""The forms in which users write noise; FILE is a .npy or .csv file."""
 
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 _WHOLE = re.compile(r"\.0(?![0-9])")
@@ -54,7 +56,8 @@ def name_of(family: str) -> str:
     if _DIGEST.fullmatch(value):
         value = value[:8]
     value = _WHOLE.sub("", value)
-    return _NAMES.get(kind, family).format(value)
+    _, name = _FAMILIES.get(kind, ("", family))
+    return name.format(value)
 
 
 def parameter_of(family: str) -> str:
@@ -223,13 +226,6 @@ _LAPLACE = Noise("laplace:", functools.partial(_shaped, shape=laws.Shape("laplac
 _UNIFORM = Noise("uniform:", functools.partial(_shaped, shape=laws.Shape("uniform")), "uniform")
 _PLAIN = {noise.text: noise for noise in (GAUSSIAN, _LAPLACE, _UNIFORM, CAUCHY)}
 
-FORMS = (
-    *("gaussian", "laplace", "uniform", "student_t:DF", "cauchy", "stable:ALPHA"),
-    *("mixture:0.9*1+0.1*5", "scales:1/0.5/2 or FILE", "covariance:FILE", "residuals:FILE"),
-)
-"""The forms in which users write noise; FILE is a .npy or .csv file."""
-
-
 _MOST = 2**20
 """Most numbers in a file: they are sent to every worker, stored in results, and repeated for each input."""
 _MOST_PARTS = 100
@@ -249,7 +245,7 @@ def noise_of(text: str, values: Array | None = None) -> Noise:
     UserError.
     """
     kind, colon, rest = text.strip().partition(":")
-    kind = spelled(kind, (*_PLAIN, *_NUMBERED, *_FILLED))
+    kind = spelled(kind, _FAMILIES)
     try:
         if kind in _PLAIN and not colon:
             return _PLAIN[kind]
@@ -372,12 +368,13 @@ def _filled(kind: str, rest: str, values: Array | None) -> Noise:
         laws.Gaussian(torch.zeros(1, len(values), dtype=torch.float64), torch.from_numpy(values)[None])
     elif values.ndim < 2:
         raise ValueError(f"residuals have shape (N, *event), got {values.shape}")
-    event = {"scales": values.shape, "covariance": values.shape[:1], "residuals": values.shape[1:]}[kind]
-    return Noise(f"{kind}:{name},", functools.partial(_FILLED[kind], values=values), text, values, event)
+    law, axes = _FILLED[kind]
+    return Noise(f"{kind}:{name},", functools.partial(law, values=values), text, values, values.shape[axes])
 
 
-_FILLED: Mapping[str, Callable[..., Law]] = {
-    "scales": _scaled,
-    "covariance": _correlated,
-    "residuals": _drawn,
+_FILLED: Mapping[str, tuple[Callable[..., Law], slice]] = {
+    "scales": (_scaled, slice(None)),
+    "covariance": (_correlated, slice(1)),
+    "residuals": (_drawn, slice(1, None)),
 }
+"""Law by family, and the axes of the array that have the shape of an input."""

@@ -75,22 +75,24 @@ class Design:
     training: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("nets", "inputs", "width"):
+        for name in ("nets", "inputs", "width", "depths"):
             value = getattr(self, name)
-            _require(value is None or value >= 1, f"{name} must be positive, got {value}")
+            least = value if isinstance(value, int | None) else min(value, default=0)
+            if least is not None and least < 1:
+                raise UserError(f"{name} must be positive, got {value}")
         try:
             replace(Recipe(), **self.training)
         except ValueError as error:
             raise UserError(str(error)) from error
-        _require(
-            self.depths is None or (bool(self.depths) and min(self.depths) >= 1),
-            f"depths must be positive, got {self.depths}",
-        )
-        if self.activation is not None:
-            _one_of("activation", self.activation, tuple(ACTIVATIONS))
-        _one_of("net source", self.net_source, NET_SOURCES)
+        for kind, choice, choices in (
+            ("activation", self.activation or "relu", tuple(ACTIVATIONS)),
+            ("net source", self.net_source, NET_SOURCES),
+        ):
+            if choice not in choices:
+                raise UserError(f"unknown {kind} '{choice}'; choose from {', '.join(choices)}")
         for sigma in self.sigmas or ():
-            _require(sigma > 0 and math.isfinite(sigma), f"sigma must be positive and finite, got {sigma}")
+            if not 0 < sigma < math.inf:
+                raise UserError(f"sigma must be positive and finite, got {sigma}")
         if isinstance(self.noise, str):
             object.__setattr__(self, "noise", noise_of(self.noise))
         if self.sigmas is None and self.noise is not None and self.noise.values is not None:
@@ -215,12 +217,3 @@ def _names(part: Any) -> frozenset[str]:
 def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values as before JSON, which has lists for tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise UserError(message)
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    _require(value in choices, f"unknown {name} '{value}'; choose from {', '.join(choices)}")

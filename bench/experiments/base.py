@@ -122,7 +122,7 @@ class Experiment(ABC):
         return Size(
             design.nets or given.nets or self.paper.nets,
             design.inputs or given.inputs or self.paper.inputs,
-            given.samples or self.paper.samples,
+            design.samples or given.samples or self.paper.samples,
             design.training.get("epochs") or given.epochs or self.paper.epochs,
             design.datasets or given.datasets or self.paper.datasets,
             given.on_request or self.paper.on_request,

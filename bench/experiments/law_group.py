@@ -32,18 +32,13 @@ _IMAGES = 10
 """Images per group, the unit of resumption: ResNet-18 takes seconds per image."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The metrics and rules of one experiment for a subject."""
-
-    experiment: str
-    metrics: tuple[str, ...]
-    rules: tuple[str, ...]
+Asked = tuple[str, str, str]
+"""An experiment, one of its metrics and one of its rules."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One input of a net under one noise, with its oracle's key and the experiments that measure it."""
+    """One input of a net under one noise, with its oracle's key and what experiments measure on it."""
 
     key: OracleKey
     row: int
@@ -52,18 +47,15 @@ class Subject:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Distinct pairs of metric and rule; experiments may share pairs."""
-        return tuple(
-            dict.fromkeys((m, rule) for each in self.asked for m in each.metrics for rule in each.rules)
-        )
+        return tuple(dict.fromkeys((metric, rule) for _, metric, rule in self.asked))
 
     def only(self, rules: Collection[str]) -> Subject:
         """Return a copy with some of the rules only."""
-        kept = [(each, tuple(rule for rule in each.rules if rule in rules)) for each in self.asked]
-        return replace(self, asked=tuple(replace(each, rules=own) for each, own in kept if own))
+        return replace(self, asked=tuple(asked for asked in self.asked if asked[2] in rules))
 
     @property
     def rules(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(rule for each in self.asked for rule in each.rules))
+        return tuple(dict.fromkeys(rule for _, _, rule in self.asked))
 
 
 def oracle_key(net: Net, x: Tensor, noise: str, sampler: str, samples: int) -> OracleKey:
@@ -90,14 +82,15 @@ class LawGroup(Group):
         scale: float,
         rows: Sequence[int],
         locations: Tensor,
-        asked: Asked,
+        asked: Iterable[Asked],
         samples: int,
         settings: Settings,
     ) -> LawGroup:
         """Return the group of one experiment, with oracles of `samples` samples at some rows' inputs."""
         label, sampler = noise.label(scale), settings.sampling.sampler
         keys = (oracle_key(net, x, label, sampler, samples) for x in locations)
-        subjects = tuple(Subject(key, row, (asked,)) for key, row in zip(keys, rows, strict=True))
+        asked = tuple(asked)
+        subjects = tuple(Subject(key, row, asked) for key, row in zip(keys, rows, strict=True))
         return cls(net, scale, subjects, locations, settings, noise)
 
     @property
@@ -115,7 +108,7 @@ class LawGroup(Group):
 
     @property
     def members(self) -> tuple[tuple[str, str], ...]:
-        return tuple(dict.fromkeys((each.experiment, s.key.hex) for s in self.subjects for each in s.asked))
+        return tuple(dict.fromkeys((asked[0], s.key.hex) for s in self.subjects for asked in s.asked))
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import sdp_ref
@@ -137,8 +138,6 @@ class LawExperiment(Experiment):
             noise.check(event, scales, settings.sampling.sampler, inputs)
 
     def expand(self, scope: Scope) -> Expansion:
-        from sdp_bench.bench.experiments.law_group import Asked
-
         settings = scope.settings
         self.check(settings)
         rules = canonical_rules(settings.rules or self.rules, settings.plugins)
@@ -157,11 +156,11 @@ class LawExperiment(Experiment):
                         left_out[LeftOut(None, f"{each.title} ({noise.name} noise)", reason)] = None
                 metrics = tuple(each.spec for each, reason in undefined.items() if not reason)
                 if usable and metrics:
-                    asked = Asked(self.name, metrics, usable)
+                    asked = product([self.name], metrics, usable)
                     groups += self._groups(net, noise, asked, settings)
         return Expansion(groups, tuple(left_out))
 
-    def _groups(self, net: Net, noise: Noise, asked: Asked, settings: Settings) -> list[LawGroup]:
+    def _groups(self, net: Net, noise: Noise, asked: Iterable[Asked], settings: Settings) -> list[LawGroup]:
         """Return the groups of one net under one family of noise, one per scale."""
         from sdp_bench.bench.experiments.law_group import LawGroup
         from sdp_bench.bench.nets.net import inputs_of
@@ -172,7 +171,7 @@ class LawExperiment(Experiment):
         rows = stratified_rows(data.labels, inputs, net.seed + 1 if self.own_inputs else 0)
         locations = data.batch(list(rows))  # a tuple would index several axes
         self.check_noise(tuple(locations.shape[1:]), settings, len(data.labels))
-        scales = settings.design.sigmas or self.sigmas
+        scales, asked = settings.design.sigmas or self.sigmas, tuple(asked)
         return [LawGroup.of(net, noise, scale, rows, locations, asked, samples, settings) for scale in scales]
 
 

@@ -11,6 +11,7 @@ import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,7 +122,7 @@ class ProblemExperiment(Experiment):
 
     def expand(self, scope: Scope) -> Expansion:
         """Return a group for each setting, with the rules that support its net and noise."""
-        from sdp_bench.bench.experiments.law_group import Asked, LawGroup
+        from sdp_bench.bench.experiments.law_group import LawGroup
         from sdp_bench.bench.experiments.predict import Scope
 
         # An entry is measured in full: rules that are slow on some nets are not skipped.
@@ -137,7 +138,7 @@ class ProblemExperiment(Experiment):
             left_out |= reasons
             if not usable:
                 continue
-            asked, device = Asked(self.name, setting.metrics, usable), settings.sampling.device
+            asked, device = product([self.name], setting.metrics, usable), settings.sampling.device
             sampling = Sampling(setting.samples, setting.pilot_samples, setting.sampler, device)
             own = replace(settings, sampling=sampling)
             groups.append(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sdp_bench.bench.environment import threads
@@ -13,7 +14,7 @@ from sdp_bench.bench.errors import OutsideError, outside
 from sdp_bench.bench.experiments.base import Expansion, Experiment, Group
 from sdp_bench.bench.identity import digest
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
-from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.bench.settings import Settings
 
 if TYPE_CHECKING:
     from sdp_bench.bench.experiments.predict import Scope
@@ -25,40 +26,52 @@ class ReplicateExperiment(Experiment):
 
     The first of its metrics is recorded for every seed and method, the others only if they are defined.
 
-    `study`: module that measures it, imported when there is work to plan; its function ``expand(experiment,
-    scope)`` returns the groups. `version`: raised with every change that changes scores. Where trained models
-    are cached, their training has a separate version. `options`: supported settings, in addition to `nets`
-    (the number of seeds) and `device`.
+    `study`: module that measures it, imported when there is work to plan; its function ``groups(experiment,
+    scope)`` yields the groups. `version`: raised with every change that changes scores. Where trained models
+    are cached, their training has a separate version. `options`: supported settings; `nets` is the number of
+    seeds.
     """
 
     study: str = ""
     version: int = 1
-    options: frozenset[str] = frozenset()
+    options: frozenset[str]
     has_oracle: ClassVar[bool] = False
 
     def takes(self, option: str) -> bool:
-        return option in {"nets", "device", *self.options}
-
-    def size(self, settings: Settings) -> Size:
-        """Return the size; without an oracle, the user's number of samples is the number of images."""
-        own = super().size(settings)
-        return replace(own, samples=settings.design.samples or own.samples)
+        return option in self.options
 
     def extent(self, settings: Settings) -> str:
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
 
     def expand(self, scope: Scope) -> Expansion:
-        expansion: Expansion = importlib.import_module(self.study).expand(self, scope)
-        return expansion
+        return Expansion(list(importlib.import_module(self.study).groups(self, scope)))
 
-    def by_seed(self, kind: type[ReplicateGroup], settings: Settings, **fields: Any) -> list[ReplicateGroup]:
-        """Return a group for each seed; `fields` are those of its kind."""
-        fields |= {"name": self.name, "metrics": self.metrics, "device": settings.sampling.device}
-        return [kind(seeds=(seed,), **fields) for seed in range(self.size(settings).nets or 0)]
+    def group(self, settings: Settings, score: Score, seeds: Sequence[int], **fields: Any) -> ReplicateGroup:
+        """Return a group of some seeds; `fields` are the other fields of the group."""
+        fields = {"methods": self.rules, "device": settings.sampling.device, **fields}
+        return ReplicateGroup(name=self.name, metrics=self.metrics, score=score, seeds=tuple(seeds), **fields)
+
+    def by_seed(
+        self, settings: Settings, numbers: Numbers, seeds: Iterable[int] | None = None, **fields: Any
+    ) -> list[ReplicateGroup]:
+        """Return a group for each seed (by default all), which is scored by itself."""
+        seeds = range(self.size(settings).nets or 0) if seeds is None else seeds
+        return [self.group(settings, partial(_of_seed, numbers), [seed], **fields) for seed in seeds]
 
 
 Number = tuple[str, str, float, str | None]
 """Method, metric, value and component of a measurement."""
+Score = Callable[["ReplicateGroup", Sequence[str]], Iterator[tuple[int, list[Number]]]]
+"""Trains, and yields numbers of some methods of a group by seed; numbers yielded before an error are kept."""
+Numbers = Callable[["ReplicateGroup", int, Sequence[str]], Iterable[Number]]
+"""Trains, and returns the numbers of some methods of a group for one seed."""
+
+
+def _of_seed(
+    numbers: Numbers, group: ReplicateGroup, methods: Sequence[str]
+) -> Iterator[tuple[int, list[Number]]]:
+    for seed in group.seeds:
+        yield seed, list(numbers(group, seed, methods))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,6 +82,7 @@ class ReplicateGroup(Group):
     experiment, training and rule, as records have them. `dataset`, `objective`, `sigma`: see `Unit`. `label`:
     data and net. `design`: description: data sets, epochs, omissions. `identity`: hash of everything that
     determines the numbers except the seed, the descriptions and the code. `activation`, `depth`: of the nets.
+    `score`: the measurement. `is_shared`: whether groups of other objectives have the same units.
     """
 
     name: str
@@ -85,6 +99,9 @@ class ReplicateGroup(Group):
     sigma: float | None = None
     activation: str = "relu"
     depth: int = 1
+    score: Score = field(repr=False)
+    seconds: float = 1.0
+    is_shared: bool = False
 
     def key(self, seed: int) -> str:
         """Return the key of one seed's unit, 16 hexadecimal digits.
@@ -102,7 +119,7 @@ class ReplicateGroup(Group):
             self.key(seed),
             sigma=self.sigma,
             dataset=self.dataset,
-            objective=self.objective,
+            objective=None if self.is_shared else self.objective,
             seed=seed,
             design=self.design,
         )
@@ -113,15 +130,15 @@ class ReplicateGroup(Group):
         seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"{self.name} {self.dataset} {self.objective}{scale} {seeds}"
 
-    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
-        """Train, and yield the scores of some methods for a seed, if seeds are trained one by one."""
-        raise NotImplementedError
-
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """Train, and yield scores of some methods for all seeds in order; errors become OutsideError."""
-        for seed in self.seeds:
+        """Yield the records of some methods; errors become OutsideError."""
+        scores = self.score(self, methods)
+        while True:
             with outside():
-                numbers = list(self.numbers(seed, methods))
+                scored = next(scores, None)
+            if scored is None:
+                return
+            seed, numbers = scored
             yield from (self.record(seed, *number) for number in numbers)
 
     @property

@@ -13,10 +13,10 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.base import Measurements, Metric
 from sdp_ref.errors import not_found
-from sdp_ref.registry import installed, members, spelled
+from sdp_ref.registry import RegistryError, installed, loaded, members, spelled
 
 if TYPE_CHECKING:
     from sdp_bench.bench.metrics.oracle import Oracle, Prediction
@@ -89,13 +89,11 @@ def _kind(name: str) -> type[Metric]:
     others = installed(ENTRY_POINTS, metrics())
     if name not in others:
         raise UserError(not_found("metric", name, (*metrics(), *others)))
-    place = others[name].value
     try:
-        kind = others[name].load()
-    except Exception as error:
-        raise UserError(f"cannot load the metric '{name}' from {place}: {one_line(error)}") from error
-    if not (isinstance(kind, type) and issubclass(kind, Metric)):
-        raise UserError(f"{place} is not a metric: it is not a subclass of sdp_bench.bench.metrics.Metric")
-    if getattr(kind, "name", "") != name:  # records store this name, and it must resolve to this metric again
-        raise UserError(f"the metric {place} must have the name of its entry point, '{name}'")
+        kind = loaded(others[name], type)
+    except RegistryError as error:
+        raise UserError(str(error)) from error
+    # Records store the name, which must resolve to this metric again.
+    if not issubclass(kind, Metric) or getattr(kind, "name", "") != name:
+        raise UserError(f"{others[name].value} is not a subclass of Metric with the name '{name}'")
     return kind

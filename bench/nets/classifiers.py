@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench import identity
@@ -34,9 +34,7 @@ from sdp_bench.bench.nets.training import (
     accuracy_of,
     generator,
     numerics,
-    packed,
     resumed,
-    unpack,
 )
 
 
@@ -103,14 +101,6 @@ def default_recipe(network: str, images: str, parts: tuple[str, ...], *, short: 
     )
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """Mean loss and accuracy of one epoch, over its (augmented) images during training."""
-
-    loss: float
-    accuracy: float
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainedClassifier(storage.SavedNet):
     """A trained classifier; `accuracy` is that on `tested_on`."""
@@ -120,7 +110,6 @@ class TrainedClassifier(storage.SavedNet):
     # descriptions of the images
     trained_on: str
     tested_on: str
-    history: tuple[Epoch, ...]
     seconds: float  # training time, over all calls
 
     @property
@@ -130,11 +119,11 @@ class TrainedClassifier(storage.SavedNet):
     @classmethod
     def parsed(cls, about: dict[str, Any]) -> dict[str, Any]:
         recipe, architecture = about["recipe"], about["architecture"]
+        about.pop("history", None)  # which older files have
         kind = SequenceArchitecture if "length" in architecture else ImageArchitecture
         return about | {
             "architecture": kind(**architecture),
             "recipe": ImageRecipe(**recipe | {"parts": tuple(recipe["parts"])}),
-            "history": tuple(Epoch(**epoch) for epoch in about["history"]),
         }
 
 
@@ -171,8 +160,14 @@ def get_classifier(
 ) -> TrainedClassifier:
     """Return the classifier of a recipe, from the cache, or trained on the recipe's parts and cached.
 
-    Training stops after `budget` seconds with an UnfinishedError, and the next call resumes it. `report` is
-    called with the progress. Missing images raise a DataMissingError, divergence a RunFailedError.
+    Training resumes from the checkpoint if there is one; a damaged one is renamed. It stops after `budget`
+    seconds with an UnfinishedError, and the next call resumes it. `report` is called with the progress. Too
+    many classes for the architecture raise a ValueError, missing images a DataMissingError, and divergence a
+    RunFailedError.
+
+    The checkpoint is written after every epoch, every two minutes, and when the time is up. On one machine
+    with a fixed number of threads, an interrupted run gives bitwise equal weights (on a GPU only if its
+    kernels are deterministic).
     """
     path = storage.cache_folder() / file_name(architecture, recipe)
     kind = architecture, recipe, recipe.seed
@@ -180,61 +175,32 @@ def get_classifier(
         return found
     images = dataset(recipe.dataset, SplitClassification)
     data, test = images.load("train", recipe.parts), images.load("test")
-    checkpoint = checkpoint_path(architecture, recipe)
-    net = train(architecture, recipe, data, test, checkpoint, device=device, budget=budget, report=report)
-    storage.write(path, net.to_bytes())
-    checkpoint.unlink()
-    return net
-
-
-def train(
-    architecture: ClassifierArchitecture,
-    recipe: ImageRecipe,
-    data: LabelledExamples,
-    test: LabelledExamples,
-    checkpoint: Path,
-    *,
-    device: str = "cpu",
-    budget: float = math.inf,
-    report: Report = lambda *_: None,
-) -> TrainedClassifier:
-    """Train a classifier, resuming from the checkpoint if there is one; a damaged one is renamed.
-
-    `data` consists of the recipe's parts, and accuracy is measured on `test`. Too many classes for the
-    architecture raise a ValueError; other arguments and errors are those of `get_classifier`.
-
-    The checkpoint is written after every epoch, every two minutes, and when the time is up; it remains at the
-    end. On one machine with a fixed number of threads, an interrupted run gives bitwise equal weights (on a
-    GPU only if its kernels are deterministic).
-    """
     if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
         raise ValueError(f"{architecture.label} has too few classes for {data.title}")
 
+    checkpoint = checkpoint_path(architecture, recipe)
     with numerics(tf32=True):
         run = resumed(
             checkpoint,
             lambda: _Run(architecture, recipe, data, device),
             lambda run: run.go(budget, report, checkpoint),
         )
-        score = accuracy(run.net, test, device)
-    return TrainedClassifier(
+        model = run.net.eval()
+        accuracy = accuracy_of(
+            lambda kept: model(test.scaled(kept).to(device)).cpu(), test.kept, test.labels, TEST_BATCH
+        )
+    net = TrainedClassifier(
         architecture=architecture,
         recipe=recipe,
-        accuracy=score,
-        state={name: tensor.detach().cpu().contiguous() for name, tensor in run.net.state_dict().items()},
+        accuracy=accuracy,
+        state={name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()},
         trained_on=data.description,
         tested_on=test.description,
-        history=tuple(run.history),
         seconds=run.seconds,
     )
-
-
-def accuracy(net: nn.Module, data: LabelledExamples, device: str = "cpu") -> float:
-    """Return the share of images classified correctly; `net` is left in evaluation mode."""
-    net.eval()
-    return accuracy_of(
-        lambda kept: net(data.scaled(kept).to(device)).cpu(), data.kept, data.labels, TEST_BATCH
-    )
+    storage.write(path, net.to_bytes())
+    checkpoint.unlink()
+    return net
 
 
 def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
@@ -285,10 +251,9 @@ class _Run(Minibatches):
             options["momentum"] = recipe.momentum
         self.optimizer = OPTIMIZERS[recipe.optimizer](self.net.parameters(), **options)
         self.kept, self.labels = data.kept.to(device), data.labels.to(device)
-        self.seconds = 0.0
-        self.history: list[Epoch] = []
         # Sum of losses, correct predictions and images of this epoch; float64 counts exactly.
         self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+        self.extra = {"sums": self.sums}
 
     def go(self, budget: float, report: Report, checkpoint: Path) -> Iterator[bool]:
         """Train to the last step, or for `budget` seconds; yields whether to save a checkpoint."""
@@ -311,16 +276,14 @@ class _Run(Minibatches):
                 loss, correct, count = self.sums.tolist()
                 if not math.isfinite(loss):
                     raise RunFailedError(f"training diverged at step {self.step}; lower the learning rate")
-                means = Epoch(loss / count, correct / count)
                 epoch = f"epoch {math.ceil(self.step / self.steps_an_epoch)}/{self.recipe.epochs}"
-                text = f"{epoch}: loss {means.loss:.3f}, accuracy {means.accuracy:.3f}"
+                text = f"{epoch}: loss {loss / count:.3f}, accuracy {correct / count:.3f}"
                 report(self.step - first, self.steps - first, text)
             if ended:
-                self.history.append(means)
                 self.sums.zero_()
             yield ended
 
-    def take(self, rows: Tensor) -> None:
+    def loss(self, rows: Tensor) -> Tensor:
         inputs, labels = self.kept[rows], self.labels[rows]
         if self.recipe.augmentation == "crop_flip":
             inputs = augment(inputs, generator(self.recipe.seed, _STREAM, 2, self.step))
@@ -330,24 +293,7 @@ class _Run(Minibatches):
         with torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=mixed):
             scores = self.net(self.scaled(inputs))
         loss = F.cross_entropy(scores.float(), labels)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
         right = (scores.detach().argmax(1) == labels).sum()
         count = torch.full_like(right, len(labels))
         self.sums += torch.stack([loss.detach().double() * len(labels), right, count])
-
-    def to_bytes(self) -> bytes:
-        history = [asdict(epoch) for epoch in self.history]
-        about = {"of": self.kind, "step": self.step, "seconds": self.seconds, "history": history}
-        return storage.to_file(packed(self.net, self.optimizer) | {"sums": self.sums}, about)
-
-    def restore(self, content: bytes) -> None:
-        tensors, about = storage.from_file(content)
-        if about["of"] != self.kind:
-            raise ValueError("it is of another recipe")
-        unpack(tensors, self.net, self.optimizer)
-        self.sums = tensors["sums"].to(self.device)
-        self.step, self.seconds = int(about["step"]), float(about["seconds"])
-        self.history = [Epoch(**epoch) for epoch in about["history"]]
-        storage.check_weights(self.net)
+        return loss

@@ -41,19 +41,25 @@ class Minibatches(ABC):
     """A training by minibatches of `batch` shuffled examples on a device.
 
     The order of an epoch depends on `entropy` and the epoch only, so an interrupted training continues as if
-    it had never stopped.
+    it had never stopped. A subclass sets `net`, `optimizer` and `extra`, further tensors of the state, which
+    it changes in place. `kind` is a hash of the recipe, if there is one, and `seconds` the training time.
     """
+
+    net: nn.Module
+    optimizer: torch.optim.Optimizer
+    extra: dict[str, Tensor]
+    kind: str | None = None
 
     def __init__(self, examples: int, batch: int, epochs: int, entropy: tuple[int, ...], device: str) -> None:
         self.device, self.batch, self._examples, self._entropy = device, batch, examples, entropy
         self.steps_an_epoch = math.ceil(examples / batch)
         self.steps = epochs * self.steps_an_epoch
-        self.step = 0
+        self.step, self.seconds = 0, 0.0
         self._order: Tensor | None = None
 
     @abstractmethod
-    def take(self, rows: Tensor) -> None:
-        """Take one step on some examples."""
+    def loss(self, rows: Tensor) -> Tensor:
+        """Return the mean loss of some examples in the next step."""
 
     def advance(self) -> None:
         """Take the next step."""
@@ -61,8 +67,36 @@ class Minibatches(ABC):
         if place == 0 or self._order is None:
             order = torch.randperm(self._examples, generator=generator(*self._entropy, epoch))
             self._order = order.to(self.device)
-        self.take(self._order[place * self.batch : (place + 1) * self.batch])
+        loss = self.loss(self._order[place * self.batch : (place + 1) * self.batch])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
         self.step += 1
+
+    def to_bytes(self) -> bytes:
+        """Return the complete state, a safetensors file."""
+        tensors = {f"net/{name}": tensor for name, tensor in self.net.state_dict().items()} | self.extra
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{index}/{k}": v for k, v in state.items() if isinstance(v, Tensor)}
+        return storage.to_file(tensors, {"of": self.kind, "step": self.step, "seconds": self.seconds})
+
+    def restore(self, content: bytes) -> None:
+        """Restore the state from `to_bytes`; raises an error of any type for another training's state."""
+        tensors, about = storage.from_file(content)
+        if about.get("of") != self.kind:
+            raise ValueError("it is of another recipe")
+        states: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in tensors.items():
+            if key.startswith("optimizer/"):
+                _, index, name = key.split("/")
+                states.setdefault(int(index), {})[name] = tensor
+        self.net.load_state_dict({key[4:]: t for key, t in tensors.items() if key.startswith("net/")})
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": states})
+        with torch.no_grad():
+            for name, tensor in self.extra.items():
+                tensor.copy_(tensors[name])
+        self.step, self.seconds = int(about["step"]), float(about.get("seconds", 0.0))
+        storage.check_weights(self.net)
 
 
 def generator(*entropy: int) -> torch.Generator:
@@ -134,22 +168,3 @@ def _restored(path: Path, start: Callable[[], TrainingT]) -> TrainingT | None:
         return training
 
     return storage.read(path, decode, put_aside=True)
-
-
-def packed(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the weights of a net and the state of its optimizer, with names known to `unpack`."""
-    tensors = {f"net/{name}": tensor for name, tensor in net.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer/{index}/{k}": v for k, v in state.items() if isinstance(v, Tensor)}
-    return tensors
-
-
-def unpack(tensors: dict[str, Tensor], net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Restore what `packed` returned."""
-    states: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        if key.startswith("optimizer/"):
-            _, index, name = key.split("/")
-            states.setdefault(int(index), {})[name] = tensor
-    net.load_state_dict({key[4:]: tensor for key, tensor in tensors.items() if key.startswith("net/")})
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +14,12 @@ from torch.nn import functional as F  # noqa: N812
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments.base import Expansion
-from sdp_bench.bench.experiments.replicates import ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
-from sdp_bench.bench.identity import digest
+from sdp_bench.bench.identity import SeedRoot, digest
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
-from sdp_bench.bench.nets.training import Minibatches, numerics, packed, trained, unpack
+from sdp_bench.bench.nets.training import Minibatches, numerics, trained
 from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_ref import losses
 from sdp_ref.rules import SDP, MarginalSDP, Rule
@@ -155,6 +155,8 @@ class Trainer(Minibatches):
     same net and use the same batches.
     """
 
+    net: nn.Sequential
+
     def __init__(
         self, images: TrainingImages, objective: Objective, seed: int, epochs: int, device: str = "cpu"
     ) -> None:
@@ -163,6 +165,7 @@ class Trainer(Minibatches):
         self.pixels, self.labels = images.pixels.to(device), images.labels.to(device)
         self.net = images.build(seed).to(device)
         self.raw = nn.Parameter(torch.full((2,), START, device=device))
+        self.extra = {"raw": self.raw}
         self.optimizer = torch.optim.Adam([*self.net.parameters(), self.raw], lr=objective.learning_rate)
 
     def run(self) -> Iterator[bool]:
@@ -174,35 +177,18 @@ class Trainer(Minibatches):
         if not all(bool(tensor.isfinite().all()) for tensor in self.net.state_dict().values()):
             raise RunFailedError(f"training on images diverged ({self.objective.name}, seed {self.seed})")
 
-    def take(self, rows: Tensor) -> None:
+    def loss(self, rows: Tensor) -> Tensor:
+        offset, slope = F.softplus(self.raw)
+        pixels, labels = self.pixels[rows].float() / 255, self.labels[rows]
         try:
-            loss = self.loss(self.pixels[rows].float() / 255, self.labels[rows])
+            return self.objective.assess(self.net, pixels, labels, (offset, slope), "mean")[1]
         except ValueError as error:  # the law is not finite
             raise RunFailedError(f"training diverged at step {self.step} ({error})") from error
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-
-    def loss(self, pixels: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of images in [0, 1]."""
-        offset, slope = F.softplus(self.raw)
-        return self.objective.assess(self.net, pixels, labels, (offset, slope), "mean")[1]
 
     @property
     def model(self) -> Model:
         offset, slope = F.softplus(self.raw.detach().double()).tolist()
         return Model(self.net.eval(), offset, slope)
-
-    def to_bytes(self) -> bytes:
-        tensors = packed(self.net, self.optimizer) | {"raw": self.raw}
-        return storage.to_file(tensors, {"step": self.step})
-
-    def restore(self, content: bytes) -> None:
-        tensors, about = storage.from_file(content)
-        unpack(tensors, self.net, self.optimizer)
-        with torch.no_grad():
-            self.raw.copy_(tensors["raw"])
-        self.step = int(about["step"])
 
 
 VERSION = 1
@@ -225,8 +211,6 @@ def get_model(
     return trained(path, lambda: Trainer(images, objective, seed, epochs, device), Trainer.run).model
 
 
-_PUBLISHED = 60_000
-"""Approximate number of training images in the published sets."""
 _STEP_SECONDS = {"": 0.035, "marginal_moment_matching": 0.22, "sdp": 0.43, "marginal_sdp": 0.1}
 """Time (s) of a training step of cnn3 on MNIST, one thread, by the rule that propagates the law."""
 
@@ -262,87 +246,69 @@ def load_images(
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ClassifierGroup(ReplicateGroup):
-    """A trained (or cached) model and its measurements; without an attack, its number of `steps` is 0."""
+Measure = Callable[[Model, Objective, Images, Sequence[str], SeedRoot], Iterable[Number]]
+"""Returns the numbers of some methods for a model trained with an objective."""
 
-    training: Objective = field(repr=False)
-    epochs: int
-    # as in `load_images`
-    trained: int | None
-    tested: int | None
-    steps: int = 0
-    network: ClassVar[str] = "cnn3"
 
-    @classmethod
-    def methods_of(cls, objective: Objective, methods: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG003
-        """Return those methods of the experiment that apply to models of an objective."""
-        return methods
+def step_seconds(objective: Objective) -> float:
+    """Return the time (s) of a training step of cnn3 on one thread."""
+    return _STEP_SECONDS[objective.rule.name if objective.rule else ""]
 
-    @property
-    def step_seconds(self) -> float:
-        """Time (s) of a training step of cnn3 on one thread."""
-        return _STEP_SECONDS[self.training.rule.name if self.training.rule else ""]
 
-    @property
-    def batches(self) -> int:
-        return self.epochs * -(-(self.trained or _PUBLISHED) // BATCH)
+def batches(images: Images, epochs: int) -> int:
+    return epochs * -(-len(images.train.labels) // BATCH)
 
-    @classmethod
-    def load(cls, dataset: str, trained: int | None, tested: int | None) -> Images:
-        return load_images(dataset, trained, tested, cls.network)
 
-    @property
-    def images(self) -> Images:
-        return self.load(self.dataset, self.trained, self.tested)
-
-    def model(self, images: Images, seed: int) -> Model:
-        """Return the trained net of a seed."""
-        return get_model(images.train, self.training, seed, self.epochs, self.device)
+def measured(
+    load: Callable[[], Images],
+    objective: Objective,
+    epochs: int,
+    measure: Measure,
+    group: ReplicateGroup,
+    seed: int,
+    methods: Sequence[str],
+) -> Iterable[Number]:
+    """Return the numbers of one seed's model, which is trained, or taken from the cache, and measured."""
+    images = load()
+    model = get_model(images.train, objective, seed, epochs, group.device)
+    return measure(model, objective, images, methods, SeedRoot(group.key(seed)))
 
 
 def versions_of(experiment: ReplicateExperiment, objective: Objective) -> str:
-    """Return the versions that scores of models of an objective rest on."""
+    """Return the versions that numbers of models of an objective rest on."""
     return of_method(experiment.version, VERSION, objective.rule)
 
 
-def expanded(
+def crossed(
     experiment: ReplicateExperiment,
     scope: Scope,
-    kind: type[ClassifierGroup],
     objectives: Iterable[Objective],
     design: object = (),
-) -> Expansion:
-    """Return groups of an experiment: data sets of images times objectives times noise scales times seeds.
+    network: str = "cnn3",
+) -> Iterator[tuple[Objective, Images, Callable[[], Images], dict[str, Any]]]:
+    """Yield data sets of images times objectives times noise scales.
 
-    An objective that propagates no law occurs once rather than at every scale. `design` holds everything
-    else that the numbers depend on. Errors are those of `load_images`.
+    Yields objectives, images, functions that load them, and fields of groups. An objective that propagates no
+    law occurs once rather than at every scale. `design` holds everything else that the numbers depend on.
+    Errors are those of `load_images`.
     """
     size = experiment.size(scope.settings)
     epochs, steps = size.epochs or 1, size.steps or 0
-    groups: list[ReplicateGroup] = []
     for name in size.datasets or ():
-        images = kind.load(name, size.samples, size.inputs)
+        load = partial(load_images, name, size.samples, size.inputs, network)
+        images = load()
         data = digest(images.train.pixels, images.train.labels, images.pixels, images.labels)
         for objective in (at for one in objectives for at in one.at(size.sigmas or ())):
             how = f"{objective.label}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
             identity = digest(data, epochs, steps, BATCH, objective.learning_rate, objective.label, design)
             attack = f"; attacks of {steps} steps" if steps else ""
-            groups += experiment.by_seed(
-                kind,
-                scope.settings,
-                label=f"{name} {images.train.architecture.label}",
-                design=f"{images.description}; {how}{attack}",
-                identity=identity[:16],
-                versions=versions_of(experiment, objective),
-                methods=kind.methods_of(objective, experiment.rules),
-                dataset=name,
-                objective=objective.name,
-                sigma=objective.sigma if objective.rule else None,
-                training=objective,
-                epochs=epochs,
-                trained=size.samples,
-                tested=size.inputs,
-                steps=steps,
-            )
-    return Expansion(groups)
+            fields = {
+                "label": f"{name} {images.train.architecture.label}",
+                "design": f"{images.description}; {how}{attack}",
+                "identity": identity[:16],
+                "versions": versions_of(experiment, objective),
+                "dataset": name,
+                "objective": objective.name,
+                "sigma": objective.sigma if objective.rule else None,
+            }
+            yield objective, images, load, fields

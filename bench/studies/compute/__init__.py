@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.settings import Size
 
@@ -21,15 +19,7 @@ RULES = (
 USES = ("mean", "standard_deviation", "whole_distribution", "class", "tail")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EqualCompute(ReplicateExperiment):
-    """Errors and operations of rules and samplers, on trained nets and on the same nets before training."""
-
-    def takes(self, option: str) -> bool:
-        return option in {"nets", *self.options}  # CPU only
-
-
-EXPERIMENT = EqualCompute(
+EXPERIMENT = ReplicateExperiment(
     name="compute",
     study="sdp_bench.bench.studies.compute.group",
     description="rules and samplers at equal operations, by depth, width and noise (not in the paper)",
@@ -47,5 +37,5 @@ EXPERIMENT = EqualCompute(
         "smoke": Size(nets=1, samples=2**12, depths=(1,), on_request=True),
         "quick": Size(nets=1, samples=2**15, depths=(1, 4), on_request=True),
     },
-    options=frozenset({"samples", "depths", "width", "activation"}),
+    options=frozenset({"activation", "depths", "nets", "samples", "width"}),
 )

@@ -9,6 +9,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ import sdp_ref as sr
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import SplitClassification
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope, prepared
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
@@ -258,74 +258,70 @@ class Propagated:
         return {"mean": mean, "standard_deviation": deviation}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ComputeGroup(ReplicateGroup):
-    """A net and a seed, at all noise levels, which are the components of its records."""
+def seconds_of(depth: int, width: int, samples: int, methods: Sequence[str], *, is_trained: bool) -> float:
+    """Estimate the time (s) of a group."""
+    macs = (FEATURES + CLASSES) * width + (depth - 1) * width**2
+    passes = samples + 3 * sum(REPEATS[n] * n for n in SIZES) / (4 if width > WIDE else 1)
+    of_rules = 1.5 + depth * (0.25 + 3 * (width / 1024) ** 2)
+    if "third_cumulants" in methods:
+        of_rules += depth * 5.0 * (width / 256) ** 4
+    training = 6 * macs * STEPS * BATCH * is_trained / _FLOPS
+    return training + len(KINK_DISTANCES) * (passes * 2 * macs / _FLOPS + of_rules)
 
-    width: int
-    is_trained: bool
-    samples: int
 
-    @property
-    def seconds(self) -> float:
-        macs = (FEATURES + CLASSES) * self.width + (self.depth - 1) * self.width**2
-        passes = self.samples + 3 * sum(REPEATS[n] * n for n in SIZES) / (4 if self.width > WIDE else 1)
-        of_rules = 1.5 + self.depth * (0.25 + 3 * (self.width / 1024) ** 2)
-        if "third_cumulants" in self.methods:
-            of_rules += self.depth * 5.0 * (self.width / 256) ** 4
-        training = 6 * macs * STEPS * BATCH * self.is_trained / _FLOPS
-        return training + len(KINK_DISTANCES) * (passes * 2 * macs / _FLOPS + of_rules)
-
-    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
-        net = network(self.activation, self.depth, self.width, seed)
-        if self.is_trained:
-            train(net, seed)
-        features, labels = images("test")
-        root = zlib.crc32(f"{self.objective} {seed}".encode())
-        x = features[root % len(features)][None].double()
-        exact = copy.deepcopy(net).double()
-        regular = operations(lambda: exact(x))
+def score(
+    width: int, samples: int, is_trained: bool, group: ReplicateGroup, seed: int, methods: Sequence[str]
+) -> Iterator[Number]:
+    """Measure methods on one net at all noise levels, which are the components of the numbers."""
+    net = network(group.activation, group.depth, width, seed)
+    if is_trained:
+        train(net, seed)
+    features, labels = images("test")
+    root = zlib.crc32(f"{group.objective} {seed}".encode())
+    x = features[root % len(features)][None].double()
+    exact = copy.deepcopy(net).double()
+    regular = operations(lambda: exact(x))
+    if "regular" in methods:
+        with torch.no_grad():
+            yield "regular", "accuracy", float((net(features).argmax(1) == labels).double().mean()), None
+        yield "regular", "operations", regular, None
+    distances = kinks(exact, x)
+    distances = distances[distances.isfinite()]  # dead units have none
+    rules = {rule: prepared(sr.rule(rule), exact, []) for rule in methods if rule in RULES}
+    passes: dict[str, float] = {}
+    for level in KINK_DISTANCES:
+        sigma, label = level * float(distances.median()), f"{level:g}"
         if "regular" in methods:
-            with torch.no_grad():
-                yield "regular", "accuracy", float((net(features).argmax(1) == labels).double().mean()), None
-            yield "regular", "operations", regular, None
-        distances = kinks(exact, x)
-        distances = distances[distances.isfinite()]  # dead units have none
-        rules = {rule: prepared(sr.rule(rule), exact, []) for rule in methods if rule in RULES}
-        passes: dict[str, float] = {}
-        for level in KINK_DISTANCES:
-            sigma, label = level * float(distances.median()), f"{level:g}"
-            if "regular" in methods:
-                yield "regular", "noise", sigma, label
-                yield "regular", "kinks", float(torch.special.ndtr(-distances / sigma).mean()), label
-            propagated = Propagated(net, exact, x, sigma, root, is_wide=self.width > WIDE)
-            truth = Truth(propagated.outputs(normals("plain", 1, self.samples, root))[0])
-            if not bool((truth.own["standard_deviation"] > 1e-9 * truth.own["mean"].abs()).all()):
-                continue  # an output is constant up to rounding
-            for method in methods:
-                if method == "regular":
-                    continue
-                if method == "oracle":
-                    found, passes[method] = truth.floors(), float(self.samples)
-                elif method in rules:
-                    law, counted = propagated.law(rules[method])
-                    found, passes[method] = truth.errors(truth.of_law(law)), counted / regular
-                else:
-                    sampler, _, size = method.partition(":samples=")
-                    found = truth.errors(propagated.samples(truth, sampler, int(size)))
-                    passes[method] = float(size)
-                    if sampler == CONTROLLED:
-                        products = 2 * int(size) * propagated.linear[1].numel()
-                        passes[method] += (operations(lambda: jacobian_of(exact, x)) + products) / regular
-                for use, error in found.items():
-                    yield method, use, error, label
-        # Those of the last call: first calls also prepare what later ones reuse.
-        for method, count in passes.items():
-            yield method, "operations", count, None
+            yield "regular", "noise", sigma, label
+            yield "regular", "kinks", float(torch.special.ndtr(-distances / sigma).mean()), label
+        propagated = Propagated(net, exact, x, sigma, root, is_wide=width > WIDE)
+        truth = Truth(propagated.outputs(normals("plain", 1, samples, root))[0])
+        if not bool((truth.own["standard_deviation"] > 1e-9 * truth.own["mean"].abs()).all()):
+            continue  # an output is constant up to rounding
+        for method in methods:
+            if method == "regular":
+                continue
+            if method == "oracle":
+                found, passes[method] = truth.floors(), float(samples)
+            elif method in rules:
+                law, counted = propagated.law(rules[method])
+                found, passes[method] = truth.errors(truth.of_law(law)), counted / regular
+            else:
+                sampler, _, size = method.partition(":samples=")
+                found = truth.errors(propagated.samples(truth, sampler, int(size)))
+                passes[method] = float(size)
+                if sampler == CONTROLLED:
+                    products = 2 * int(size) * propagated.linear[1].numel()
+                    passes[method] += (operations(lambda: jacobian_of(exact, x)) + products) / regular
+            for use, error in found.items():
+                yield method, use, error, label
+    # Those of the last call: first calls also prepare what later ones reuse.
+    for method, count in passes.items():
+        yield method, "operations", count, None
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
-    """Return a group for each net, by increasing size.
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
+    """Yield a group for each net, by increasing size.
 
     A DataMissingError is raised without MNIST, a UserError for another activation.
     """
@@ -338,32 +334,28 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
         images(split)
     depths = design.depths or size.depths or ()
     nets = itertools.product(range(size.nets or 1), kinds, TRAININGS, depths, widths)
-    groups = []
     for seed, activation, training, depth, width in sorted(
         nets, key=lambda net: (net[3] * net[4] ** 2, net[0])
     ):
         samples = min(size.samples or SAMPLES, SAMPLES if width <= WIDE else FEWER)
         excluded = left_out(activation, depth, width, seed)
         hidden = f"{'-'.join([str(width)] * min(depth, 3))}{'...' if depth > 3 else ''}"
-        groups.append(
-            ComputeGroup(
-                name=experiment.name,
-                metrics=experiment.metrics,
-                versions=of_method(experiment.version),
-                label=f"{depth}x{width} {training}",
-                design=f"{TASK}; 49-{hidden}-10, {depth} hidden layers of {activation}; "
-                f"oracle of {samples} samples",
-                identity=digest(activation, training, depth, width, samples, STEPS)[:16],
-                methods=tuple(method for method in experiment.rules if method not in excluded),
-                seeds=(seed,),
-                device="cpu",
-                dataset="mnist 7x7",
-                objective=f"{activation} {depth}x{width} {training}",
-                activation=activation,
-                depth=depth,
-                width=width,
-                is_trained=training == "trained",
-                samples=samples,
-            )
+        methods = tuple(method for method in experiment.rules if method not in excluded)
+        is_trained = training == "trained"
+        yield from experiment.by_seed(
+            scope.settings,
+            partial(score, width, samples, is_trained),
+            [seed],
+            versions=of_method(experiment.version),
+            label=f"{depth}x{width} {training}",
+            design=f"{TASK}; 49-{hidden}-10, {depth} hidden layers of {activation}; "
+            f"oracle of {samples} samples",
+            identity=digest(activation, training, depth, width, samples, STEPS)[:16],
+            methods=methods,
+            device="cpu",
+            dataset="mnist 7x7",
+            objective=f"{activation} {depth}x{width} {training}",
+            activation=activation,
+            depth=depth,
+            seconds=seconds_of(depth, width, samples, methods, is_trained=is_trained),
         )
-    return Expansion(groups)

@@ -18,5 +18,5 @@ EXPERIMENT = ReplicateExperiment(
         "smoke": Size(samples=512, epochs=1, sigmas=(1.0,)),
         "quick": Size(nets=1, samples=10_000, inputs=2000, epochs=3, sigmas=SCALES[::2], on_request=True),
     },
-    options=frozenset({"datasets", "epochs", "inputs", "samples", "sigmas"}),
+    options=frozenset({"datasets", "device", "epochs", "inputs", "nets", "samples", "sigmas"}),
 )

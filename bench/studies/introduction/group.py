@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
 
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.nets.training import accuracy_of, numerics
-from sdp_bench.bench.studies.classifiers import ClassifierGroup, Objective, expanded
+from sdp_bench.bench.studies.classifiers import Images, Model, Objective, batches, crossed, measured
 from sdp_ref.rules import MarginalSDP
 
 LAYERS = 5
@@ -30,24 +29,23 @@ _STEP = 0.025  # s per batch, one thread
 _FIXED = 1.0  # s, to read the images
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class IntroductionGroup(ClassifierGroup):
-    """A layer, a scale and a seed."""
-
-    network: ClassVar[str] = "mlp"
-
-    @property
-    def seconds(self) -> float:
-        return _FIXED + self.batches * _STEP
-
-    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
-        images = self.images
-        net, pixels = self.model(images, seed).net, images.pixels.to(self.device).float() / 255
-        with numerics():  # the net's own value is the location of the law
-            share = accuracy_of(net, pixels, images.labels)
-        for method in methods:
-            yield method, "accuracy", share, None
+def measure(
+    model: Model,
+    objective: Objective,  # noqa: ARG001
+    images: Images,
+    methods: Sequence[str],
+    seeds: SeedRoot,  # noqa: ARG001
+) -> Iterator[Number]:
+    pixels = images.pixels.to(next(model.net.parameters()).device).float() / 255
+    with numerics():  # the net's own value is the location of the law
+        share = accuracy_of(model.net, pixels, images.labels)
+    for method in methods:
+        yield method, "accuracy", share, None
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
-    return expanded(experiment, scope, IntroductionGroup, OBJECTIVES)
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
+    epochs = experiment.size(scope.settings).epochs or 1
+    for objective, images, load, fields in crossed(experiment, scope, OBJECTIVES, network="mlp"):
+        numbers = partial(measured, load, objective, epochs, measure)
+        seconds = _FIXED + _STEP * batches(images, epochs)
+        yield from experiment.by_seed(scope.settings, numbers, seconds=seconds, **fields)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
-from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.bench.settings import Size
 from sdp_bench.bench.studies import SCALES
 
 METHODS = ("clean", "noise", "pgd_own", "pgd_ce", "square")
@@ -29,18 +26,7 @@ QUERIES = 25
 """Queries of the Square attack per step of the gradient attacks."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Robustness(ReplicateExperiment):
-    """Accuracy under noise and attacks, by training objective."""
-
-    def check(self, settings: Settings) -> None:
-        """Raise a UserError if the attack radii of a data set are not known."""
-        for name in self.size(settings).datasets or ():
-            if name not in RADII:
-                raise UserError(f"{self.name} attacks images of {', '.join(RADII)}, not of '{name}'")
-
-
-EXPERIMENT = Robustness(
+EXPERIMENT = ReplicateExperiment(
     name="robustness",
     study="sdp_bench.bench.studies.robustness.group",
     description="accuracy under noise and attacks, by objective and scale in training (Figures 5-9)",
@@ -60,5 +46,5 @@ EXPERIMENT = Robustness(
             on_request=True,
         ),
     },
-    options=frozenset({"datasets", "epochs", "inputs", "samples", "sigmas"}),
+    options=frozenset({"datasets", "device", "epochs", "inputs", "nets", "samples", "sigmas"}),
 )

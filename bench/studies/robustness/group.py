@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -12,13 +11,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.nets.training import accuracy_of, numerics
 from sdp_bench.bench.noise import CAUCHY
-from sdp_bench.bench.studies.classifiers import BATCH, ClassifierGroup, Model, Objective, expanded
+from sdp_bench.bench.studies.classifiers import (
+    BATCH,
+    Images,
+    Model,
+    Objective,
+    batches,
+    crossed,
+    measured,
+    step_seconds,
+)
 from sdp_bench.bench.studies.robustness import METRICS, NOISE, QUERIES, RADII
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
 
@@ -171,19 +179,18 @@ _LEVELS = 255
 def evaluate(
     model: Model,
     objective: Objective,
+    images: Images,
     methods: Sequence[str],
-    pixels: Tensor,
-    labels: Tensor,
+    seeds: SeedRoot,
+    *,
     radii: Sequence[int],
     steps: int,
-    seeds: SeedRoot,
 ) -> list[Number]:
     """Return accuracies for each method and strength: "0.5" for noise, "8/255" for attacks.
 
-    `methods` are from `sdp_bench.bench.studies.robustness.METHODS`, `pixels` have shape (N, C, H, W), uint8,
-    and `labels` shape (N,). `radii` of attacks are in units of 1/255 and increasing: an image misclassified
-    in one ball is so in each larger one. `steps` are those of gradient attacks, and `seeds` determine noise,
-    starting points and squares.
+    `methods` are from `sdp_bench.bench.studies.robustness.METHODS`. `radii` of attacks are in units of 1/255
+    and increasing: an image misclassified in one ball is so in each larger one. `steps` are those of gradient
+    attacks, and `seeds` determine noise, starting points and squares.
     """
     net = model.net.requires_grad_(requires_grad=False)
     device = next(net.parameters()).device
@@ -201,26 +208,26 @@ def evaluate(
         "pgd_ce": partial(pgd, cross_entropy, steps=steps),
         "square": partial(square, scores, queries=QUERIES * steps),
     }
-    images, truth = pixels.float().to(device) / _LEVELS, labels.to(device)
+    pixels, truth = images.pixels.float().to(device) / _LEVELS, images.labels.to(device)
     accuracy = METRICS[0]
     numbers: list[Number] = []
     for method in methods:
         if method == "clean":
-            numbers.append((method, accuracy, accuracy_of(scores, images, truth), None))
+            numbers.append((method, accuracy, accuracy_of(scores, pixels, truth), None))
             continue
         if method == "noise":
             for sigma in NOISE:
-                drawn = torch.randn(images.shape, generator=_generator(seeds, f"noise {sigma}"))
-                noisy = (images + sigma * drawn.to(device)).clamp(0, 1)
+                drawn = torch.randn(pixels.shape, generator=_generator(seeds, f"noise {sigma}"))
+                noisy = (pixels + sigma * drawn.to(device)).clamp(0, 1)
                 numbers.append((method, accuracy, accuracy_of(scores, noisy, truth), f"{sigma:g}"))
             continue
-        standing = torch.ones(len(images), dtype=torch.bool, device=device)
+        standing = torch.ones(len(pixels), dtype=torch.bool, device=device)
         for radius in radii:
             generator = _generator(seeds, f"{method} {radius}")
             vanished, vanished_pixel = torch.zeros_like(standing), torch.zeros_like(standing)
             left = standing.nonzero().squeeze(1)
             for rows in left.split(_ROWS) if len(left) else ():
-                found = attacks[method](images[rows], truth[rows], radius / _LEVELS, generator=generator)
+                found = attacks[method](pixels[rows], truth[rows], radius / _LEVELS, generator=generator)
                 standing[rows] = ~found.fooled
                 vanished[rows], vanished_pixel[rows] = found.vanished, found.vanished_pixel
             kept = (standing, standing & ~vanished, standing & ~vanished_pixel)
@@ -256,38 +263,29 @@ _OF_LAW = 0.3  # time of the scores of a law that moves them, in training steps
 _STANDING = 0.5  # average share of attacked images that are not yet misclassified, over steps
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RobustnessGroup(ClassifierGroup):
-    """A data set, an objective, a scale and a seed."""
+def seconds_of(objective: Objective, images: Images, balls: int, steps: int, epochs: int) -> float:
+    """Estimate the time (s) of a group; `balls` is the number of radii."""
+    step = step_seconds(objective)
+    scores = _OF_LAW * step if isinstance(objective.rule, MarginalMomentMatching) else _SCORES
+    attacked = _STANDING * balls * steps * len(images.labels) / BATCH
+    by_gradients = RESTARTS * (_GRADIENT * step + 2 * scores)
+    return batches(images, epochs) * step + attacked * (by_gradients + QUERIES * scores)
 
-    @classmethod
-    def methods_of(cls, objective: Objective, methods: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the methods; cross-entropy is the model's own loss, so it is attacked once."""
-        return methods if objective.rule else tuple(name for name in methods if name != "pgd_own")
 
-    @property
-    def seconds(self) -> float:
-        step = self.step_seconds
-        scores = _OF_LAW * step if isinstance(self.training.rule, MarginalMomentMatching) else _SCORES
-        attacked = _STANDING * len(RADII[self.dataset]) * self.steps * (self.tested or 10_000) / BATCH
-        by_gradients = RESTARTS * (_GRADIENT * step + 2 * scores)
-        return self.batches * step + attacked * (by_gradients + QUERIES * scores)
-
-    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
-        images = self.images
-        yield from evaluate(
-            self.model(images, seed),
-            self.training,
-            methods,
-            images.pixels,
-            images.labels,
-            RADII[self.dataset],
-            self.steps,
-            SeedRoot(self.key(seed)),
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
+    size, design = experiment.size(scope.settings), (NOISE, RADII, QUERIES, RESTARTS)
+    epochs, steps = size.epochs or 1, size.steps or 0
+    if unknown := [name for name in size.datasets or () if name not in RADII]:
+        raise UserError(f"{experiment.name} attacks images of {', '.join(RADII)}, not of '{unknown[0]}'")
+    for objective, images, load, fields in crossed(experiment, scope, OBJECTIVES, design):
+        radii = RADII[fields["dataset"]]
+        # Cross-entropy is the model's own loss without a rule, so it is attacked once.
+        methods = tuple(name for name in experiment.rules if objective.rule or name != "pgd_own")
+        measure = partial(evaluate, radii=radii, steps=steps)
+        yield from experiment.by_seed(
+            scope.settings,
+            partial(measured, load, objective, epochs, measure),
+            methods=methods,
+            seconds=seconds_of(objective, images, len(radii), steps, epochs),
+            **fields,
         )
-
-
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
-    experiment.check(scope.settings)
-    design = (NOISE, RADII, QUERIES, RESTARTS)
-    return expanded(experiment, scope, RobustnessGroup, OBJECTIVES, design)

@@ -68,5 +68,5 @@ EXPERIMENT = ReplicateExperiment(
         "smoke": Size(on_request=True),
         "quick": Size(nets=1, samples=10_000, epochs=2, on_request=True),
     },
-    options=frozenset({"epochs", "samples"}),
+    options=frozenset({"device", "epochs", "nets", "samples"}),
 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,22 +12,23 @@ from torch.distributions import Dirichlet
 
 import sdp_ref as sr
 from sdp_bench.bench.datasets.sets import EMNIST_LETTERS
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.identity import digest
+from sdp_bench.bench.identity import SeedRoot, digest
 from sdp_bench.bench.nets.training import numerics
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
 from sdp_bench.bench.studies import selective as study
 from sdp_bench.bench.studies.classifiers import (
     BATCH,
     IN_TURN,
-    ClassifierGroup,
     Images,
     Model,
     Objective,
     TrainingImages,
+    batches,
     load_images,
+    measured,
+    step_seconds,
     versions_of,
 )
 from sdp_bench.bench.studies.selective.risk_coverage import risk_coverage
@@ -112,14 +112,10 @@ def evaluate(
         known = torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in parts])
         # The first k of the largest set are equal to a fit of k certificates.
         certificates = losses.OrthonormalCertificates.fit(known, min(study.CERTIFICATES[-1], known.shape[1]))
-    classes: list[Tensor] = []
-    scores = defaultdict[tuple[str, str], list[Tensor]](list)
-    for rows in pixels.split(_ROWS):
-        location, found = _scores(model, objective, names, rows.to(device).float() / 255, certificates)
-        classes.append(location.argmax(1).cpu())
-        for key, values in found.items():
-            scores[key].append(values.cpu())
-    return torch.cat(classes), {key: torch.cat(values) for key, values in scores.items()}
+    images = (rows.to(device).float() / 255 for rows in pixels.split(_ROWS))
+    scored = [_scores(model, objective, names, rows, certificates) for rows in images]
+    classes = torch.cat([location.argmax(1).cpu() for location, _ in scored])
+    return classes, {key: torch.cat([own[key].cpu() for _, own in scored]) for key in scored[0][1]}
 
 
 OBJECTIVES = {
@@ -170,37 +166,33 @@ def load(limit: int | None = None) -> Images:
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SelectiveGroup(ClassifierGroup):
-    """One objective and seed: its model is trained, or taken from the cache, and scored on test images."""
-
-    @property
-    def seconds(self) -> float:
-        fit = _FIT if "orthonormal_certificates" in study.SCORES[self.objective] else 0.0
-        return self.batches * self.step_seconds + (self.tested or 0) * _LAWS + fit
-
-    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
-        images = load(self.trained)
-        model, labels = self.model(images, seed), images.labels
-        classes, uncertainty = evaluate(model, self.training, methods, images.train, images.pixels)
-        wrong = (classes != labels).numpy()
-        accuracy = float(1 - wrong[labels.numpy() >= 0].mean())
-        for name in methods:
-            for reading in study.READINGS[name]:
-                curve = risk_coverage(uncertainty[name, reading].numpy(), wrong)
-                yield name, "rcauc", curve.area, reading or None
-                if reading == study.READINGS[name][0]:
-                    for point in POINTS:
-                        yield name, "risk", float(curve.at(float(point))), point
-            yield name, "accuracy", accuracy, None
+def measure(
+    model: Model,
+    objective: Objective,
+    images: Images,
+    methods: Sequence[str],
+    seeds: SeedRoot,  # noqa: ARG001
+) -> Iterator[Number]:
+    labels = images.labels
+    classes, uncertainty = evaluate(model, objective, methods, images.train, images.pixels)
+    wrong = (classes != labels).numpy()
+    accuracy = float(1 - wrong[labels.numpy() >= 0].mean())
+    for name in methods:
+        for reading in study.READINGS[name]:
+            curve = risk_coverage(uncertainty[name, reading].numpy(), wrong)
+            yield name, "rcauc", curve.area, reading or None
+            if reading == study.READINGS[name][0]:
+                for point in POINTS:
+                    yield name, "risk", float(curve.at(float(point))), point
+        yield name, "accuracy", accuracy, None
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
     size = experiment.size(scope.settings)
     epochs, limit = size.epochs or study.EPOCHS, size.samples
-    images = load(limit)
+    reader = partial(load, limit)
+    images = reader()
     data = images.train.pixels, images.train.labels, images.pixels, images.labels
-    groups: list[ReplicateGroup] = []
     for objective in models():
         name, scale = objective.name, f"{objective.noise.parameter} {objective.sigma:g}"
         noise = f", {objective.rule.spec} at {scale}" if objective.rule else ""
@@ -209,23 +201,20 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
             *(*data, epochs, BATCH, objective.label, objective.learning_rate),
             *(SIGMA, list(study.CERTIFICATES), CERTIFIED),
         )
-        groups += experiment.by_seed(
-            SelectiveGroup,
+        fit = _FIT if "orthonormal_certificates" in study.SCORES[name] else 0.0
+        yield from experiment.by_seed(
             scope.settings,
+            partial(measured, reader, objective, epochs, measure),
+            objective=name,
+            versions=versions_of(experiment, objective),
             label=f"MNIST {name}",
             design=f"{images.description}; {how}",
             identity=identity[:16],
             activation="cnn3",
             depth=3,
-            versions=versions_of(experiment, objective),
             methods=study.SCORES[name],
             dataset="mnist",
-            objective=name,
             # the units of other scales than the objective's own are distinguished by it
             sigma=None if objective in OBJECTIVES.values() else objective.sigma,
-            training=objective,
-            epochs=epochs,
-            trained=limit,
-            tested=len(images.labels),
+            seconds=batches(images, epochs) * step_seconds(objective) + len(images.labels) * _LAWS + fit,
         )
-    return Expansion(groups)

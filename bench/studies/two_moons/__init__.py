@@ -14,5 +14,5 @@ EXPERIMENT = ReplicateExperiment(
     rules=("sdp",),
     paper=Size(nets=20, epochs=300),
     presets={"smoke": Size(nets=1, epochs=2), "quick": Size(nets=3, epochs=100)},
-    options=frozenset({"epochs"}),
+    options=frozenset({"device", "epochs", "nets"}),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
@@ -148,45 +148,32 @@ _STEP, _PROPAGATED = 0.002, 0.012  # s, one thread
 _FIXED = 0.2  # s, for the uncertainties
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TwoMoonsGroup(ReplicateGroup):
-    """A recipe and a seed; `objective` is a key of `sdp_bench.bench.studies.two_moons.group.RECIPES`."""
-
-    steps: int
-
-    @property
-    def seconds(self) -> float:
-        return _FIXED + self.steps * (_PROPAGATED if RECIPES[self.objective].propagated else _STEP)
-
-    def numbers(self, seed: int, methods: Sequence[str]) -> Iterator[Number]:
-        recipe, data = RECIPES[self.objective], Moons(*(part.to(self.device) for part in moons(seed)))
-        found = numbers(recipe, train(recipe, data, self.steps, seed), data)
-        for method in methods:
-            for metric, value in found.items():
-                yield method, metric, value, None
+def score(steps: int, group: ReplicateGroup, seed: int, methods: Sequence[str]) -> Iterator[Number]:
+    recipe, data = RECIPES[group.objective], Moons(*(part.to(group.device) for part in moons(seed)))
+    found = numbers(recipe, train(recipe, data, steps, seed), data)
+    for method in methods:
+        for metric, value in found.items():
+            yield method, metric, value, None
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
-    """Return the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
+    """Yield the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
     size = experiment.size(scope.settings)
     seeds, steps = size.nets or 1, size.epochs or 1
     if seeds > TESTED:
         raise UserError(f"{experiment.name} has points for {TESTED} seeds, got {seeds}")
-    groups: list[ReplicateGroup] = []
     for name, recipe in RECIPES.items():
         network = recipe.architecture.label
-        groups += experiment.by_seed(
-            TwoMoonsGroup,
+        yield from experiment.by_seed(
             scope.settings,
+            partial(score, steps),
             label=f"two moons {network}",
             design=f"{POINTS} points; {network}, {recipe.label}; noise of scale {SCALE}; "
             f"adam {LEARNING_RATE:g}, {steps} steps of all points",
             identity=digest(name, steps)[:16],
             versions=of_method(experiment.version, rule=sr.rule("sdp")),  # which gives the uncertainties
-            methods=experiment.rules,
             dataset="two moons",
             objective=name,
             sigma=SCALE,
-            steps=steps,
+            seconds=_FIXED + steps * (_PROPAGATED if recipe.propagated else _STEP),
         )
-    return Expansion(groups)

@@ -70,5 +70,5 @@ EXPERIMENT = ReplicateExperiment(
         "smoke": Size(epochs=20, datasets=("yacht",), on_request=True),
         "quick": Size(nets=3, epochs=500, datasets=("yacht", "boston"), on_request=True),
     },
-    options=frozenset({"epochs", "datasets"}),
+    options=frozenset({"datasets", "device", "epochs", "nets"}),
 )

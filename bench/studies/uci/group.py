@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -16,13 +16,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
-from sdp_bench.bench.errors import UserError, outside
-from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.replicates import ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
 from sdp_bench.bench.identity import digest
-from sdp_bench.bench.results.record import Record, Unit
 from sdp_bench.bench.studies.uci import EPOCHS, LEVELS, METHODS, Method
 from sdp_bench.bench.studies.uci.stacked import (
     BATCH,
@@ -339,62 +337,36 @@ def _sampled(
     return Intervals.of_gaussians(torch.stack(means), torch.stack(variances))
 
 
-_STEP = 2e-5  # s per net and step, one thread
-_PROPAGATED = 2.0  # time factor of the likelihood of the propagated law
-_BOTH_ENDS = 1.7  # time factor of two quantile levels per row
-_SAMPLE = 4e-9  # s per net, row, input variance and sample
+_STEP = 2.5e-5  # s per net and step on one thread, about equal for all objectives
+_SAMPLE = 2e-8  # s per net, row of the data set and Monte Carlo sample, for all input variances
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class UciGroup(ReplicateGroup):
-    """All seeds and settings of one data set under one objective, which are trained together."""
-
-    epochs: int
-    rows: int  # of the data set
-
-    def unit(self, seed: int) -> Unit:
-        """Return the unit of one seed, which methods of all objectives share."""
-        return replace(super().unit(seed), objective=None)
-
-    @property
-    def seconds(self) -> float:
-        nets = len(self.seeds) * len(GRID)
-        train, validation = 0.72 * self.rows, 0.18 * self.rows
-        steps = self._members(self.methods) * self.epochs * -(-train // BATCH)
-        objective = OBJECTIVES[self.objective]
-        factor = _PROPAGATED if objective.propagated else _BOTH_ENDS if objective.fixed else 1.0
-        samples = sum(METHODS[name].samples for name in self.methods)
-        scanned = len(DECADES) + 2 * len(REFINEMENT) - 1
-        return 1.0 + nets * (factor * steps * _STEP + validation * scanned * samples * _SAMPLE)
-
-    @staticmethod
-    def _members(methods: Sequence[str]) -> int:
-        """Return the number of nets for each seed and setting that some methods need."""
-        return max(METHODS[name].members for name in methods)
-
-    def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        with outside():
-            parts = splits(dataset(self.dataset, TabularRegression).load(), self.seeds, device=self.device)
-            problems = (
-                Problem(parts.features["train"], parts.targets["train"], self.seeds, member)
-                for member in range(self._members(methods))
-            )
-            training = OBJECTIVES[self.objective], GRID, self.epochs
-            stacks = [get_nets(self.dataset, problem, *training) for problem in problems]
-        for method in methods:
-            with outside(), torch.no_grad():
-                own = stacks[: METHODS[method].members]
-                found = evaluate(method, own, parts, GRID, self.seeds)
-            for reading, selected in found.items():
-                for seed, numbers in zip(self.seeds, selected, strict=True):
-                    for metric, value in numbers.items():
-                        yield self.record(seed, method, metric, value, reading)
+def members_of(methods: Sequence[str]) -> int:
+    """Return the number of nets for each seed and setting that some methods need."""
+    return max(METHODS[name].members for name in methods)
 
 
-def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
+def score(epochs: int, group: ReplicateGroup, methods: Sequence[str]) -> Iterator[tuple[int, list[Number]]]:
+    """Train all seeds and settings of a data set together, and score each method."""
+    parts = splits(dataset(group.dataset, TabularRegression).load(), group.seeds, device=group.device)
+    problems = (
+        Problem(parts.features["train"], parts.targets["train"], group.seeds, member)
+        for member in range(members_of(methods))
+    )
+    stacks = [
+        get_nets(group.dataset, problem, OBJECTIVES[group.objective], GRID, epochs) for problem in problems
+    ]
+    for method in methods:
+        with torch.no_grad():
+            found = evaluate(method, stacks[: METHODS[method].members], parts, GRID, group.seeds)
+        for reading, selected in found.items():
+            for seed, numbers in zip(group.seeds, selected, strict=True):
+                yield seed, [(method, metric, value, reading) for metric, value in numbers.items()]
+
+
+def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
     size = experiment.size(scope.settings)
     seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
-    groups = []
     for name in size.datasets or ():
         data = dataset(name, TabularRegression).load()
         rows, features = data.features.shape
@@ -402,21 +374,19 @@ def expand(experiment: ReplicateExperiment, scope: Scope) -> Expansion:
         identity = digest(data.features, data.targets, epochs, [setting._asdict() for setting in GRID])[:16]
         for objective in dict.fromkeys(METHODS[rule].objective for rule in experiment.rules):
             methods = tuple(rule for rule in experiment.rules if METHODS[rule].objective == objective)
-            groups.append(
-                UciGroup(
-                    name=experiment.name,
-                    metrics=experiment.metrics,
-                    versions=of_method(experiment.version, VERSION),
-                    label=f"{name} {features}-64",
-                    design=f"{data.description}; {len(GRID)} settings, {epochs} epochs",
-                    identity=identity,
-                    methods=methods,
-                    seeds=seeds,
-                    device=scope.settings.sampling.device,
-                    dataset=name,
-                    objective=objective,
-                    epochs=epochs,
-                    rows=rows,
-                )
+            steps = members_of(methods) * epochs * rows / BATCH
+            samples = sum(METHODS[name].samples for name in methods)
+            yield experiment.group(
+                scope.settings,
+                partial(score, epochs),
+                seeds,
+                versions=of_method(experiment.version, VERSION),
+                label=f"{name} {features}-64",
+                design=f"{data.description}; {len(GRID)} settings, {epochs} epochs",
+                identity=identity,
+                methods=methods,
+                dataset=name,
+                objective=objective,
+                is_shared=True,
+                seconds=1.0 + len(seeds) * len(GRID) * (steps * _STEP + rows * samples * _SAMPLE),
             )
-    return Expansion(groups)

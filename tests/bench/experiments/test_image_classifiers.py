@@ -38,7 +38,6 @@ def classifier(accuracy, seed=0):
         state=state,
         trained_on="squares",
         tested_on="squares",
-        history=(),
         seconds=1.0,
     )
 

@@ -160,13 +160,14 @@ def test_moments_of_one_hidden_layer_are_exact_by_moment_matching(measured):
 
 def test_groups_are_sorted_by_size_and_options_are_checked():
     groups = EXPERIMENT.expand(Scope(Settings(sizes={"compute": Size(nets=1, depths=(1, 4))}))).groups
-    sizes = [each.depth * each.width**2 for each in groups]
+    widths = [int(each.label.partition("x")[2].split()[0]) for each in groups]
+    sizes = [each.depth * width**2 for each, width in zip(groups, widths, strict=True)]
     assert sizes == sorted(sizes)
     assert len(groups) == 2 * 2 * 2 * 4
     (group,) = EXPERIMENT.expand(
         Scope(Settings(design=Design(activation="gelu", depths=(3,), width=5, nets=1)))
     ).groups[:1]
-    assert (group.activation, group.depth, group.width) == ("gelu", 3, 5)
+    assert (group.activation, group.depth, group.objective) == ("gelu", 3, "gelu 3x5 trained")
     with pytest.raises(UserError, match="relu and gelu, not tanh"):
         EXPERIMENT.expand(Scope(Settings(design=Design(activation="tanh"))))
 

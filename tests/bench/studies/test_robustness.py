@@ -6,9 +6,10 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.bench.studies.classifiers import Model, Objective, Trainer, TrainingImages
+from sdp_bench.bench.studies.classifiers import Images, Model, Objective, Trainer, TrainingImages
 from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE
 from sdp_bench.bench.studies.robustness.group import OBJECTIVES, evaluate
 from tests.bench.studies.conftest import TEST, TRAIN
@@ -26,7 +27,8 @@ def at(name, scale):
 
 
 def measured(model, objective, methods, pixels=TEST.kept, labels=TEST.labels, radii=(8, 16), steps=2):
-    numbers = evaluate(model, objective, methods, pixels, labels, radii, steps, SEEDS)
+    images = Images(PROBLEM, pixels, labels, "made up")
+    numbers = evaluate(model, objective, images, methods, SEEDS, radii=radii, steps=steps)
     return {(method, metric, component): value for method, metric, value, component in numbers}
 
 
@@ -140,4 +142,4 @@ def test_noise_is_clamped_to_images_as_often_as_a_gaussian_leaves_them():
 
 def test_a_set_whose_radii_are_not_known_is_refused_in_one_line(made_up):
     with pytest.raises(UserError, match="attacks images of mnist, cifar10, not of 'emnist-letters'"):
-        EXPERIMENT.check(SMALL.but(datasets=("emnist-letters",)))
+        EXPERIMENT.expand(Scope(SMALL.but(datasets=("emnist-letters",))))
