@@ -219,7 +219,7 @@ COMMANDS = [(page, line) for page, text in TEXTS.items() for line in dict.fromke
 def test_the_commands_that_a_page_shows_exist_with_their_options(page, line):
     context = parsed(shlex.split(line))
     if context.info_name == "run":
-        chosen([name for name in context.params["names"] if name != "..."])
+        chosen([name for name in context.params["experiments"] if name != "..."])
         preset(context.params["preset"])
 
 
