@@ -143,9 +143,9 @@ def advise(
     given, sigmas = _noise(noise, sigma)
     family = noise_of(given) if isinstance(given, str) else given or GAUSSIAN
     if sigmas is None and family.values is None:
-        raise UserError("sigma is required, for example 0.1,1")
+        raise UserError("sigma is required (--sigma 0.1,1)")
     with main_hidden():
-        find = _net(net, inputs, rows, net_input, net_output)
+        find = None if net is None else _net(net, inputs, rows, net_input, net_output)
         if find is None:
             raise UserError("net is required: an nn.Module, a function that makes one, or text")
         own = find()
@@ -188,11 +188,14 @@ def _rule(given: Any) -> str | Plugin:
 def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> Callable[[], OwnNet] | None:
     if net is None:
         if any(given is not None for given in (inputs, rows, net_input, net_output)):
-            raise UserError("inputs, rows, net input and net output go with a net: --net FILE.py:build")
+            raise UserError(
+                "inputs, rows, net_input and net_output (--inputs, --rows, --net-input, --net-output) need a "
+                "net (--net FILE.py:build)"
+            )
         return None
     if inputs is None:
         raise UserError(
-            "a net needs inputs: an array of shape (B, *event), or --inputs x.npy, or x.csv with one row each"
+            "a net needs inputs (--inputs x.npy, or x.csv with one row each): an array of shape (B, *event)"
         )
     arrays: Inputs
     if isinstance(inputs, str | PathLike):
@@ -227,6 +230,7 @@ def _array(given: Any) -> np.ndarray:
 
 def _noise(given: Any, sigma: Any) -> tuple[Noise | str | None, tuple[float, ...] | None]:
     """Noise family and noise levels, as far as they are given; a number or several are levels."""
+    given, sigma = (x.tolist() if isinstance(x, np.ndarray | torch.Tensor) else x for x in (given, sigma))
     if all(isinstance(each, Real) and not isinstance(each, bool) for each in _list(given)):
         if sigma is not None:
             raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")

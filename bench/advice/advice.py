@@ -135,6 +135,7 @@ def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> p
 
 def advise_on(net: OwnNet, noise: Noise, sigmas: Sequence[float]) -> list[dict[str, Any]]:
     """Advise on a user's net at all its inputs; rows of :func:`advise` with `sigma`, as plain data."""
+    noise.check(tuple(net.inputs.shape[1:]), tuple(sigmas), "mc", len(net.inputs))
     frames = []
     for sigma in sigmas:
         if not sigma > 0:

@@ -112,7 +112,7 @@ def _overall(
             texts.append(f"{what} changed by up to {size}")
     if others := len(changed) - len(comparable):
         texts.append(f"another kind of result in {others} of these")
+    text = f"{', '.join(texts)} in {len(changed)} of {len(drifts)} cells and probes"
     if compared := [own["KL"] < own["KL before"] for own in found if "KL" in own]:
-        texts.append(f"KL to fresh oracles smaller in {sum(compared)} of {len(compared)} cells")
-    where = f"in {len(changed)} of {len(drifts)} cells and probes"
-    return Finding(name, ALL_CASES, Status.CHANGED, f"{', '.join(texts)} {where}", numbers)
+        text += f"; KL to fresh oracles smaller in {sum(compared)} of {len(compared)} cells"
+    return Finding(name, ALL_CASES, Status.CHANGED, text, numbers)

@@ -142,8 +142,8 @@ def check(
     for name in () if options.allow_new else rules:  # nothing would be compared
         if name not in baseline.rules:
             raise UserError(
-                f"rule '{name}' is not in the baseline; accept it with --rules {name} --update, or skip "
-                "it with --allow-new"
+                f"rule '{name}' is not in the baseline; accept it with --rules {addresses.get(name, name)} "
+                "--update, or skip it with --allow-new"
             )
         if options.speed and not scope.nets.keys() <= baseline.rules[name].speed.keys():
             raise UserError(

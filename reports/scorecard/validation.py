@@ -137,7 +137,8 @@ def _plan(
         given = {"depths": cells.DEPTHS} | ({} if smoke else {"nets": cells.NETS}) | given
     if question.net and (question.experiments or {"depths", "activation", "nets"} & set(given)):
         raise UserError(
-            "experiments, depths, activation and nets are for the experiments' own nets, not yours"
+            "experiments, depths, activation and nets (--experiment, --depth, --activation, --nets) are for "
+            "the experiments' own nets, not yours"
         )
     net = question.net() if question.net else None
     beside = question.beside or (cells.compared_rules(net) if net else cells.BESIDE)

@@ -158,7 +158,7 @@ class LayerwiseRule(Rule):
                     notes += values[number].notes
                     for i in unneeded:
                         del values[i]
-            except (NoFormulaError, UnsupportedError):
+            except (NoFormulaError, UnsupportedError):  # of an operation: `number` is that of its step
                 with self.taking(steps[number - 1].path, number):
                     raise
             return noted(self.finish(values[len(steps)], x), notes)

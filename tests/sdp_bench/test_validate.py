@@ -220,8 +220,8 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
         (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
         (("theirs.py:Good", "--preset", "smoke", "--activation", "tanh"), "no net of these experiments is"),
         (("theirs.py:Good", "--experiment", "absent"), "experiment 'absent' not found"),
-        (("theirs.py:Good", "--inputs", "x.npy"), "go with a net: --net"),
-        (("--net", "theirs.py:Good"), "a net needs inputs: an array of shape (B, *event), or --inputs"),
+        (("theirs.py:Good", "--inputs", "x.npy"), "need a net (--net"),
+        (("--net", "theirs.py:Good"), "a net needs inputs (--inputs x.npy"),
         (("--net", "theirs.py:Good", "--inputs", "absent.npy", "--sigma", "1"), "cannot read absent.npy"),
         (
             ("--net", "theirs.py:Good", "--inputs", "absent.npy", "--depth", "2"),
