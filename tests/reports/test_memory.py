@@ -23,7 +23,7 @@ peak = lambda: 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/sta
 before = peak()
 with Store(Path(sys.argv[1])) as store:
     results = results_of(store)
-assert len(results.columns_with_oracle(results.frame.columns)) > 0.9 * len(results.frame)
+assert len(results.columns_with_oracle(results.frame.columns)) > 0.5 * len(results.frame)  # the rest: studies
 print(len(results.frame), peak() - before)
 """
 

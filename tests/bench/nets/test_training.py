@@ -9,6 +9,7 @@ from sdp_bench.bench.experiments import experiments, preset
 from sdp_bench.bench.nets import fully_connected, recipes
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, file_name, get_nets, train
+from sdp_bench.bench.nets.net import net_from_bytes
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_ref.activations import ACTIVATIONS
 
@@ -120,6 +121,7 @@ def test_inputs_are_stratified_and_nested():
         (lambda: Recipe(features="whitened"), "choose from raw, standardised"),
         (lambda: Recipe(learning_rate=0.0), "positive"),
         (lambda: TrainedNet.from_bytes(b"nonsense", "x"), "not a net of this suite"),
+        (lambda: net_from_bytes(b"nonsense", "x"), "not a net of this suite"),
     ],
 )
 def test_bad_input(make, message):

@@ -93,6 +93,11 @@ def test_a_row_is_a_law_of_its_own_and_rows_make_the_batch_again(name):
         law[2]
 
 
+def test_rows_of_a_stable_law_keep_its_exponent():
+    law = sr.SymmetricStable(torch.tensor([[1.0], [2.0]]), torch.ones(2, 1), 1.5)
+    assert [(float(row.location), row.alpha) for row in (*law, law[-1])] == [(1, 1.5), (2, 1.5), (2, 1.5)]
+
+
 @pytest.mark.parametrize("name", [n for n in WITH_MOMENTS if n not in ("empirical", "sampled")])
 def test_the_density_is_torchs(name):
     law = WITH_MOMENTS[name]()

@@ -131,6 +131,12 @@ def test_draws_keep_the_relations_between_components(scales, rank, dtype):
         law.log_prob(torch.zeros(1, 4))
 
 
+def test_a_covariance_of_zeros_has_a_factor_of_zeros():
+    law = sr.Gaussian(torch.ones(1, 3), torch.zeros(1, 3, 3))
+    assert not law.factor().any()
+    assert (law.sample(2) == 1).all()
+
+
 def test_thin_directions_that_can_be_stored_are_kept():
     for dtype, thin in ((torch.float32, 3e-3), (torch.float64, 1e-6)):
         turn = torch.linalg.qr(draw(3, 3, seed=1))[0]
