@@ -87,7 +87,8 @@ def too_wide(site, window, width):
     return wide
 
 
-@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
 def test_no_page_of_a_site_scrolls_sideways(large_report, window, width):
     assert too_wide(large_report.parent.parent, window, width) == []
 
