@@ -188,10 +188,7 @@ def _rule(given: Any) -> str | Plugin:
 def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> Callable[[], OwnNet] | None:
     if net is None:
         if any(given is not None for given in (inputs, rows, net_input, net_output)):
-            raise UserError(
-                "inputs, rows, net_input and net_output (--inputs, --rows, --net-input, --net-output) need a "
-                "net (--net FILE.py:build)"
-            )
+            raise UserError("inputs, rows, net_input and net_output need a net (--net FILE.py:build)")
         return None
     if inputs is None:
         raise UserError(
