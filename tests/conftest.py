@@ -15,7 +15,7 @@ hypothesis.settings.register_profile(
     "project", deadline=None, derandomize=True, max_examples=50, print_blob=True
 )
 hypothesis.settings.load_profile("project")
-gc.disable()  # until the tests are collected, all of which stay
+gc.disable()  # during collection, whose objects are all kept
 
 
 def pytest_addoption(parser):

@@ -220,7 +220,7 @@ def new_rows(
 ) -> tuple[dict[str, pd.DataFrame], Cells, pd.DataFrame]:
     """Return the rows of other tables that are not here, the cells here that they replace, and ended runs.
 
-    The last are rows of runs here that were unfinished, in the tables of the schema, with their ends.
+    Ended runs are unfinished here and finished in the other tables; their rows have the numbers used here.
 
     A cell is a unit, rule and metric. If a cell has different versions in the two, the newer one counts; with
     `keep`, cells of the same versions are left out. Runs that are not here are numbered after those here.

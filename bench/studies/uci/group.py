@@ -338,7 +338,7 @@ def _sampled(
 
 
 _STEP = 2.5e-5  # s per net and step on one thread, about equal for all objectives
-_SAMPLE = 2e-8  # s per net, row of the data set and Monte Carlo sample, for all input variances
+_SAMPLE = 4e-7  # s per net, row of the data set and Monte Carlo sample, for all input variances
 
 
 def members_of(methods: Sequence[str]) -> int:

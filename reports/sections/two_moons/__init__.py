@@ -36,13 +36,13 @@ class TwoMoons(Study):
                 rows.append((recipe.label, [tuple(v.agg(["mean", "min", "max"])) for v in values]))
                 if values[0].min() > 0.5:
                     above[recipe.propagated].append(recipe.how)
-        told = {
+        nets = {
             propagated: f"with {' and with '.join(names)}" if names else "with none of these nets"
             for propagated, names in above.items()
         }
         finding = (
             "A far point is more uncertain than a seen one more often than not, with every seed: after "
-            f"training with propagation {told[True]}; after training as usual {told[False]}."
+            f"training with propagation {nets[True]}; after training as usual {nets[False]}."
         )
         recipes = own.loc[own["objective"] == "pairwise", "recipe"]
         recipe_of = str((recipes if len(recipes) else own["recipe"]).iloc[0])

@@ -21,17 +21,15 @@ class Mine:
 
     def once(self, net, x):
         law = sr.propagate(net, x, rule={rule!r})
-        mean, covariance = law.mean, law.covariance.clone()
+        mean, covariance = law.mean, law.covariance
         mean[:, 0] += {shift} * covariance[:, 0, 0].sqrt()
-        covariance[:, 0, 1] *= {corner}
-        covariance[:, 1, 0] *= {corner}
         return sr.Gaussian(mean, {scale} * covariance)
 """
 
 
-def write_rule(path, rule="moment_matching", *, scale=1.0, shift=0.0, corner=1.0, times=1):
+def write_rule(path, rule="moment_matching", *, scale=1.0, shift=0.0, times=1):
     """Write a plug-in that predicts the same as a built-in rule except for changes; return its address."""
-    path.write_text(RULE.format(rule=rule, scale=scale, shift=shift, corner=corner, times=times))
+    path.write_text(RULE.format(rule=rule, scale=scale, shift=shift, times=times))
     return f"{path}:Mine"
 
 
