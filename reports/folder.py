@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,17 +53,13 @@ def _mark(folder: Path, names: Iterable[str]) -> None:
     files.write(folder / MARKER, "".join(f"{name}\n" for name in sorted(names)))
 
 
-def write(path: Path, content: bytes | str | Iterator[bytes]) -> Path:
+def write(path: Path, content: bytes | str) -> Path:
     """Write a file, replacing an older one of ours; raises UserError if a foreign file is in the way."""
     check(path.parent, [path.name])
     names = _written(path.parent)
     if path.name not in names:
         _mark(path.parent, {*names, path.name})
-    if isinstance(content, bytes | str):
-        return files.write(path, content)
-    with files.replacing(path) as file:
-        file.writelines(content)
-    return path
+    return files.write(path, content)
 
 
 def remove(path: Path) -> None:

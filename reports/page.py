@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import pandas as pd
 
 from sdp_bench.bench.files import writing
 from sdp_bench.reports import site
@@ -23,12 +23,13 @@ from sdp_bench.reports.site import PAGE, SitePage, address, pages_of, write_page
 from sdp_bench.reports.statistics.ranking import Labels
 from sdp_bench.reports.style.labels import plural
 from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.tables.frame import MOST_MEASUREMENTS, csv_lines
+from sdp_bench.reports.tables.frame import MOST_MEASUREMENTS, as_csv
 from sdp_bench.reports.writing import environment, rendered
 
 KIND = "report"
 """Kind in the tag that identifies pages of a report."""
-DATA = "results.csv"
+TABLES = "results.csv", "results.parquet"
+"""File of all measurements, up to `MOST_MEASUREMENTS` of them and above."""
 COMMITTED = "committed"
 """Folder of the page of the committed results inside the report's."""
 SHARED = ("report.css", "report.js")
@@ -37,25 +38,16 @@ PAPERS_OWN = "paper"
 """Preset with the sizes of the paper."""
 
 
-@dataclass(frozen=True)
-class Data:
-    """The table of all measurements next to the pages, or their number and the command that exports them."""
-
-    file: str
-    count: int = 0
-    command: str = ""
-
-
 def cover(
-    title: str, meta: Mapping[str, Any], data: Data, links: Sequence[tuple[str, str]] = ()
+    title: str, meta: Mapping[str, Any], table: str, links: Sequence[tuple[str, str]] = ()
 ) -> dict[str, Any]:
     """Variables of ``page.html`` that are the same on every page.
 
-    `title` is empty for a run. `meta` holds `preset` and `finished` if known. `links` are addresses and
-    titles of other reports.
+    `title` is empty for a run. `meta` holds `preset` and `finished` if known. `table` is the file with all
+    measurements, empty if there is none, and `links` are addresses and titles of other reports.
     """
     meta = {"preset": "", "finished": ""} | dict(meta)
-    return {"title": title, "meta": meta, "data": data, "links": links, "kind": KIND}
+    return {"title": title, "meta": meta, "table": table, "links": links, "kind": KIND}
 
 
 def places(parts: Sequence[Part]) -> dict[str, str]:
@@ -92,12 +84,6 @@ def single(parts: Sequence[Part], around: Mapping[str, Any]) -> str:
     return rendered("page.html", RuleTraits(), own | dict(around))
 
 
-def write_beside(folder: Path, files: Mapping[str, str]) -> None:
-    shared = {name: rendered(name, RuleTraits(), {}) for name in SHARED}
-    for name, text in (shared | dict(files)).items():
-        write(folder / name, text)
-
-
 def build(
     results: Results,
     folder: Path,
@@ -106,19 +92,18 @@ def build(
     *,
     alone: bool = False,
 ) -> Path:
-    """Write the report of a run, and that of the committed results if given; return the first page.
+    """Write the report of a run and return its first page.
 
-    `folder` is created if it does not exist. Each file is replaced atomically. ``results.csv`` is not written
-    above `MOST_MEASUREMENTS` measurements; the pages then show the command that exports them. `sections` are
-    those of the report (default: all), and `say` receives the lines that sections print on the terminal.
-    If `alone`, the report is a single page without other files and without links to lists of measurements;
-    other files in `folder` stay. Raises RunFailedError if the folder is not writable.
+    `folder` is created if it does not exist. Each file is replaced atomically. All measurements are written
+    to one of :data:`TABLES`. `sections` are those of the report (default: all), and `say` receives the lines
+    that sections print on the terminal. If `alone`, the report is a single page without other files and
+    without links to lists of measurements; other files in `folder` stay. Raises RunFailedError if the folder
+    is not writable.
     """
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
         if alone:
-            export = Data("", len(results.frame), _export(results)) if results.database else Data("")
-            write(folder / PAGE, single(made, cover(results.title, results.meta, export)))
+            write(folder / PAGE, single(made, cover(results.title, results.meta, "")))
         else:
             _write_folder(results, folder, made, numbers, beside)
     for line in (line for part in made for line in part.said):
@@ -132,18 +117,15 @@ def build(
 def _write_folder(
     results: Results, folder: Path, made: Sequence[Part], numbers: Sequence[Number], beside: Mapping[str, str]
 ) -> None:
-    write_beside(folder, beside)
-    links: tuple[tuple[str, str], ...] = ()
-    if results.committed is not None:
-        here = [part for part in made if part.beside]
-        results.committed.show(inside(folder, COMMITTED), here, [(f"../{PAGE}", "This run")])
-        links = ((f"{COMMITTED}/{PAGE}", COMMITTED_TITLE),)
-    elif (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
+    for name, text in ({name: rendered(name, RuleTraits(), {}) for name in SHARED} | dict(beside)).items():
+        write(folder / name, text)
+    links = [(f"{COMMITTED}/{PAGE}", COMMITTED_TITLE)] if results.committed else []
+    if not links and (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
         clear(inside(folder, COMMITTED))
     drilled = drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame)
     drilled = {key: escape(f"../{drilldown.FOLDER}/{name}") for key, name in drilled.items()}
     command = drilldown.command("KEY", results.database, folder) if results.database else ""
-    table = _write_table(results, folder)
+    table = write_table(results.frame, folder)
     pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
     write_pages(inside(folder, FOLDER), pages_of_lists, FOLDER)
     write_pages(folder, pages(made, cover(results.title, results.meta, table, links)), KIND)
@@ -157,10 +139,10 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     from sdp_bench.reports.replication.claims import SUITES, numbers_of_claims
     from sdp_bench.reports.replication.page import Rulings
 
+    results = tabulated(results, sections)
     claims = results.frame["experiment"].isin(SUITES.keys()).any()
     paper = results.published or results.meta.get("preset") == PAPERS_OWN
     rulings = Rulings.of(results) if paper or claims else None
-    results = tabulated(results, sections)
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
     numbers: dict[Labels, Number] = {}
     listed = chain.from_iterable(section.numbers(results, context) for section, context in shown)
@@ -174,7 +156,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
         said = tuple(section.said(context))
         for page, own in section.spread(context):
             navigation = tuple(section.navigation(own))
-            made.append(Part(page, section.order, navigation, template.render(own), section.beside, said))
+            made.append(Part(page, section.order, navigation, template.render(own), said))
             said = ()
     beside: dict[str, str] = {}
     if rulings:
@@ -185,25 +167,20 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     return made, list(numbers.values()), beside
 
 
-def _write_table(results: Results, folder: Path) -> Data:
-    """Write all measurements as CSV unless there are so many that it would take most of the time."""
-    count = len(results.frame)
-    if results.database is None or count <= MOST_MEASUREMENTS:
-        write(folder / DATA, csv_lines(results.frame))
-        return Data(DATA)
-    remove(folder / DATA)  # left over from an older report
-    return Data("", count, _export(results))
-
-
-def _export(results: Results) -> str:
-    return shlex.join(["sdp-bench", "export", "--database", str(results.database), "--output", "tables"])
+def write_table(frame: pd.DataFrame, folder: Path) -> str:
+    """Write all measurements: as CSV, or as Parquet if CSV would take most of the time; return the name."""
+    small = len(frame) <= MOST_MEASUREMENTS
+    name, old = TABLES if small else TABLES[::-1]
+    write(folder / name, as_csv(frame) if small else frame.to_parquet(compression="zstd", index=False))
+    remove(folder / old)  # of an older report
+    return name
 
 
 def lists(
     results: Results,
     numbers: Sequence[Number],
     where: Mapping[str, str],
-    table: Data,
+    table: str,
     drilled: Mapping[str, str] = MappingProxyType({}),
     command: str = "",
 ) -> dict[str, str]:
@@ -212,6 +189,6 @@ def lists(
     made = {}
     for sheet in sheets(numbers, results.frame, drilled, results.traits):
         page = sheet["page"]
-        around = {"data": table, "command": command, "back": address(page.section, where), "shared": "../"}
+        around = {"table": table, "command": command, "back": address(page.section, where), "shared": "../"}
         made[page.file] = template.render(sheet=sheet, **around)
     return made

@@ -45,8 +45,8 @@ class Results:
 
     `title` is empty for the report of a run. `published` marks results that come with the package; their page
     also has content that no run produces. `database` is the results file with the nets' weights. `committed`
-    is the :class:`sdp_bench.reports.committed.Committed` of the same report. `untabled` are experiments with
-    a display of their own instead of tables.
+    are the committed results, for comparison. `untabled` are experiments with a display of their own instead
+    of tables.
     """
 
     frame: pd.DataFrame
@@ -57,7 +57,7 @@ class Results:
     published: bool = False
     traits: RuleTraits = field(default_factory=RuleTraits)
     database: Path | None = None
-    committed: Any = None
+    committed: Results | None = None
     untabled: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:

@@ -1,12 +1,13 @@
-"""Facts about the package's own rules: their docstrings, and the verdicts of the conformance kit.
+"""Facts that a report reads from a file, because it would take too long to compute them.
 
-A report reads them from a file, since importing the rules takes seconds and 200 MB. ``python -m
-sdp_bench.reports.rule_facts`` writes the file and runs the conformance kit on each rule of the committed
-results, which takes about ten minutes.
+They are the docstrings of the package's own rules, the verdicts of the conformance kit, and the checks of the
+paper's theorem. ``python -m sdp_bench.reports.rule_facts`` writes the file and runs the conformance kit on
+each rule of the committed results, which takes about ten minutes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -26,11 +27,12 @@ _HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 
 @functools.cache
 def facts() -> dict[str, Any]:
-    """Return what the file has: `described` by name of the rule, and verdicts of the `kit` by spec.
+    """Return the file: `described` by name of the rule, verdicts of the `kit` by spec, and the `theorem`.
 
     A description has a `summary`, paragraphs `about` the rule, and `sources`. A verdict has the words
     `verdict`, which follow the rule's name, the `version` of the kit, the `seed` of its cases, and `faults`
-    that the rule declares, with reasons.
+    that the rule declares, with reasons. Each case of the theorem has the fields of
+    :class:`sdp_bench.oracles.Optimality`.
     """
     kept: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
     return kept
@@ -90,7 +92,10 @@ def _own() -> list[str]:
 
 
 def main() -> None:
-    kept = {"described": descriptions(), "kit": ask(_own(), print)}
+    from sdp_bench.oracles.exact.theorem import check_theorem
+
+    checks = [dataclasses.asdict(check) for check in check_theorem()]
+    kept = {"described": descriptions(), "kit": ask(_own(), print), "theorem": checks}
     write(FACTS, json.dumps(kept, indent=1) + "\n")
 
 

@@ -31,7 +31,6 @@ class Part:
     order: int
     navigation: Sequence[Sequence[str]]
     html: str
-    beside: bool = False
     said: Sequence[str] = ()
 
 
@@ -44,8 +43,7 @@ class Section:
 
     `name` is the anchor of the section, and `title` that in the navigation. `page` is its page; by default
     it has a page of its own, on which sections are in ascending `order`. `experiments` are those that the
-    section displays in its own way; experiments that no section names are shown as tables. With `beside`, the
-    section is also added to the report of the committed results.
+    section displays in its own way; experiments that no section names are shown as tables.
     """
 
     name: ClassVar[str]
@@ -53,7 +51,6 @@ class Section:
     page: ClassVar[SitePage | None] = None
     order: ClassVar[int]
     experiments: ClassVar[tuple[str, ...]] = ()
-    beside: ClassVar[bool] = False
 
     def build(self, results: Results) -> Context | None:  # noqa: ARG002
         """Return the template's variables, by default none, or None to omit the section."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.oracles.exact.theorem import Optimality
-from sdp_bench.reports.sections.relu.relu import single_relu
+from sdp_bench.reports.sections.relu.relu import single_relu, theorem
 from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule
 from sdp_bench.reports.style.labels import number
 from sdp_ref.laws import DiagonalGaussian, Law
@@ -27,7 +27,7 @@ _ROUNDING = 1e-12
 
 def _theorem(chosen: Callable[[Optimality], bool]) -> Rule:
     def rule(_: Evidence) -> Answer:
-        checks = [check for check in single_relu().checks if chosen(check)]
+        checks = [check for check in theorem() if chosen(check)]
         beaten = [check for check in checks if check.verdict == "fails"]
         ties = sum(check.verdict == "tie" for check in checks)
         found = (

@@ -15,10 +15,10 @@ import pandas as pd
 
 from sdp_bench.bench.files import writing
 from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.text import public, table
+from sdp_bench.bench.text import public
 from sdp_bench.reports.folder import remove, write
 from sdp_bench.reports.frames import described
-from sdp_bench.reports.page import DATA
+from sdp_bench.reports.page import TABLES, write_table
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.answers import Answer, answers, verdict
 from sdp_bench.reports.scorecard.judging import Candidate, CostTable, Judged, Verdict, cost_tables, judge
@@ -32,7 +32,7 @@ from sdp_bench.reports.tables.tables import headline
 from sdp_bench.reports.writing import recorded, rendered
 
 CONFORMANCE = "conformance.json"
-FILES = (PAGE, DATA, CONFORMANCE)
+FILES = (PAGE, *TABLES, CONFORMANCE)
 """Files that :func:`build` writes."""
 
 _TEMPLATE = Path(__file__).with_name("template.html")
@@ -159,8 +159,8 @@ def build(card: Scorecard, folder: Path) -> Path:
     else:
         with writing(folder):
             remove(folder / CONFORMANCE)
-    if len(frame) or not (folder / DATA).exists():
-        write(folder / DATA, table(frame).to_csv(index=False, lineterminator="\n"))
+    if len(frame) or not (folder / TABLES[0]).exists():
+        write_table(frame, folder)
     return write(folder / PAGE, text)
 
 
@@ -182,7 +182,7 @@ def page(card: Scorecard) -> str:
         "undefined": results.undefined,
         "settings": recorded(results.meta),
         "nets": results.meta.get("nets", ()),
-        "data": DATA,
+        "data": TABLES[0],
         "conformance": CONFORMANCE,
     }
     return rendered(_TEMPLATE, results.traits, variables)

@@ -91,12 +91,7 @@ def own_noises(experiment: str) -> tuple[str, ...]:
 MOST_MEASUREMENTS = 250_000
 """Largest number of measurements for which a report writes a table, of about 100 MB."""
 
-_CHUNK = 20_000  # rows at a time: as Python objects, all would take gigabytes
 
-
-def csv_lines(frame: pd.DataFrame) -> Iterator[bytes]:
-    """Yield the measurements in chunks of CSV, with their keys; texts are escaped for spreadsheets."""
-    for start in range(0, max(len(frame), 1), _CHUNK):
-        part = frame.iloc[start : start + _CHUNK]
-        part = table(part.assign(key=keys(part)))
-        yield part.to_csv(index=False, header=start == 0, lineterminator="\n").encode()
+def as_csv(frame: pd.DataFrame) -> str:
+    """Return the measurements as CSV, with their keys; texts are escaped for spreadsheets."""
+    return table(frame.assign(key=keys(frame))).to_csv(index=False, lineterminator="\n")

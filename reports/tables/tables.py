@@ -258,10 +258,11 @@ def _table(
     statistics_of = _statistics(metric, chosen, companions)
     compared = metric.published and not noise_words(family)  # with the paper
     ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
+    scored = chosen[[*UNIT, "rule", "value", "floor", "stderr"]]
     rows = []
     for place, at in places(chosen, _PLACE):
         sigma, component = place
-        scores = Scores.measured(metric, chosen.iloc[at], rules)
+        scores = Scores.measured(metric, scored.iloc[at], rules)
         replicates = Replicates.of_scores(metric, scores, traits)
         best = replicates.contest(ranked)
         leads = replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)])

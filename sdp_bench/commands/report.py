@@ -29,9 +29,7 @@ HTML = Path("reports/html")
     "committed results.",
     bool,
 )
-@option(
-    "--output", "Folder of the pages and of results.csv (up to 250,000 measurements).", folder_, default=HTML
-)
+@option("--output", "Folder of the pages and of the table of measurements.", folder_, default=HTML)
 @option(
     "--drill-down",
     "Measurements to show layer by layer, up to half a minute per measurement. Existing pages of other "
@@ -69,11 +67,11 @@ def report(
     from sdp_bench.bench.files import check_writable
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import Screen
-    from sdp_bench.reports.committed import committed as kept
+    from sdp_bench.reports.committed import write_committed
     from sdp_bench.reports.drilldown import page
-    from sdp_bench.reports.folder import check
-    from sdp_bench.reports.page import COMMITTED, DATA, SHARED, build
-    from sdp_bench.reports.results import results_of
+    from sdp_bench.reports.folder import check, inside
+    from sdp_bench.reports.page import COMMITTED, SHARED, TABLES, build
+    from sdp_bench.reports.results import committed_results, results_of
     from sdp_bench.reports.site import PAGE
 
     if leaderboard != bool(entries):
@@ -89,7 +87,7 @@ def report(
         return
     say = partial(echo, err=True)
     timed = options.timed_rows(runtime_table)
-    check(output, (PAGE,) if single_file else (PAGE, DATA, *SHARED))
+    check(output, (PAGE,) if single_file else (PAGE, *TABLES, *SHARED))
     if committed and not single_file:
         check(output / COMMITTED, (PAGE,))
     if numbers and all_runs:
@@ -98,8 +96,7 @@ def report(
     if committed and not asked and not database.exists():
         place = output if single_file else output / COMMITTED
         check_writable(place / PAGE)
-        known = kept(say)
-        shown = known.show_single(place) if single_file else known.show(place)
+        shown = build(committed_results(), place, alone=True) if single_file else write_committed(place, say)
         say("no results file yet; `sdp-bench run --all --preset quick` makes one within minutes")
         echo(f"committed results: {shown}")
         return
@@ -115,14 +112,16 @@ def report(
     check_writable(output / PAGE)  # before the page of the committed results is made
     if committed:
         try:
-            results = replace(results, committed=kept(say))
+            if not single_file:
+                write_committed(inside(output, COMMITTED), say)
+            results = replace(results, committed=committed_results())
         except RunFailedError as error:
             say(f"Error: {error}")
             missing += 1
     said: list[str] = []
     echo(f"report: {build(results, output, say=said.append, alone=single_file)}")
     if results.committed is not None and not single_file:
-        echo(f"committed results, and what was measured here: {output / COMMITTED / PAGE}")
+        echo(f"committed results: {output / COMMITTED / PAGE}")
     for line in said:
         echo(line)
     if missing:

@@ -267,7 +267,7 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
     parsed = [outline(text) for text in pages.values()]
     assert all("committed/index.html" not in page.targets for page in parsed)
     assert all("../index.html" in page.targets for page in parsed)
-    assert len(pd.read_csv(tmp_path / "committed" / COMMITTED_DATA)) == len(other)
+    assert len(pd.read_parquet(tmp_path / "committed" / COMMITTED_DATA)) == len(other)
     assert {"fidelity", "relu", "settings"} <= {anchor for page in parsed for anchor in page.ids}
     targets = {target.partition("#")[0] for page in parsed for target in page.targets}
     linked = {target for target in targets if target.startswith("numbers/")}

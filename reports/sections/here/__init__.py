@@ -65,7 +65,6 @@ class MeasuredHere(Section):
     title = "Measured here"
     page = OVERVIEW
     order = 15
-    beside = True
 
     def build(self, results: Results) -> Context | None:
         if results.committed is None or results.frame.empty:

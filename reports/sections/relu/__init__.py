@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class OneReLU(Section):
     """The paper's figures of one ReLU, and its theorem, by quadrature.
 
-    `compute` returns the content; by default all of it, in about ten seconds.
+    `compute` returns the content; by default all of it, in about three seconds.
     """
 
     name = "relu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from string import ascii_lowercase
@@ -110,12 +111,8 @@ def of_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:
 
 
 def by_seed(frame: pd.DataFrame) -> Measured:
-    return {
-        (str(name), str(rule), str(metric)): part.set_index("seed")["value"]
-        for (name, rule, metric), part in frame.groupby(
-            ["dataset", "rule", "metric"], sort=False, observed=True
-        )
-    }
+    names = [frame[column].astype(str).to_numpy() for column in ("dataset", "rule", "metric")]
+    return dict(iter(frame.set_index("seed")["value"].groupby(names, sort=False)))
 
 
 def label(method: str, traits: RuleTraits) -> str:
@@ -294,7 +291,10 @@ def _under_each_reading(effects_of: Callable[[_Measured], Iterable[Effect]]) -> 
     def rule(evidence: Evidence) -> Answer | None:
         components = evidence.of(EXPERIMENT.name)["component"].unique()
         present = {words: component for component, words in READINGS.items() if component in components}
-        measured = {words: _Measured(evidence, component) for words, component in present.items()}
+        measured = {
+            words: evidence.once((_Measured, component), functools.partial(_Measured, evidence, component))
+            for words, component in present.items()
+        }
         effects: dict[Convention, Iterable[Effect]] = {(w,): effects_of(one) for w, one in measured.items()}
         fidelities = {words: one.fidelity for words, one in measured.items()}
         if len(set(fidelities.values())) > 1:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.tables import filled
 from sdp_bench.reports.tables import tables
-from sdp_bench.reports.tables.frame import by_kind, csv_lines
+from sdp_bench.reports.tables.frame import as_csv, by_kind
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, Results, checked
 
@@ -314,7 +314,7 @@ def test_the_table_says_what_each_measurement_is_called_by():
     frame = checked(made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",)).assign(unit="u"))
     named = frame.assign(key="u/" + frame["rule"].astype(str) + "/" + frame["metric_spec"].astype(str))
     assert keys(frame).tolist() == named["key"].tolist()
-    assert b"".join(csv_lines(frame)).decode() == named.to_csv(index=False, lineterminator="\n")
+    assert as_csv(frame) == named.to_csv(index=False, lineterminator="\n")
 
 
 @settings(max_examples=20)
