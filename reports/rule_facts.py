@@ -1,8 +1,8 @@
 """Facts that a report reads from a file, because it would take too long to compute them.
 
-They are the docstrings of the package's own rules, the verdicts of the conformance kit, and the checks of the
-paper's theorem. ``python -m sdp_bench.reports.rule_facts`` writes the file and runs the conformance kit on
-each rule of the committed results, which takes about ten minutes.
+They are the docstrings of the package's own rules, the verdicts of the conformance kit, the checks of the
+paper's theorem, and errors of Monte Carlo estimates. ``python -m sdp_bench.reports.rule_facts`` writes the
+file and runs the conformance kit on each rule of the committed results, which takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 
 @functools.cache
 def facts() -> dict[str, Any]:
-    """Return the file: `described` by name of the rule, verdicts of the `kit` by spec, and the `theorem`.
+    """Return the file: `described` by name of the rule, verdicts of the `kit` by spec, and two computations.
 
     A description has a `summary`, paragraphs `about` the rule, and `sources`. A verdict has the words
     `verdict`, which follow the rule's name, the `version` of the kit, the `seed` of its cases, and `faults`
-    that the rule declares, with reasons. Each case of the theorem has the fields of
-    :class:`sdp_bench.oracles.Optimality`.
+    that the rule declares, with reasons. Each case of the `theorem` has the fields of
+    :class:`sdp_bench.oracles.Optimality`; `estimate_errors` is what the function of that name returned.
     """
     kept: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
     return kept
@@ -93,9 +93,14 @@ def _own() -> list[str]:
 
 def main() -> None:
     from sdp_bench.oracles.exact.theorem import check_theorem
+    from sdp_bench.reports.replication.computed import estimate_errors
 
-    checks = [dataclasses.asdict(check) for check in check_theorem()]
-    kept = {"described": descriptions(), "kit": ask(_own(), print), "theorem": checks}
+    kept = {
+        "described": descriptions(),
+        "kit": ask(_own(), print),
+        "theorem": [dataclasses.asdict(check) for check in check_theorem()],
+        "estimate_errors": estimate_errors(),
+    }
     write(FACTS, json.dumps(kept, indent=1) + "\n")
 
 

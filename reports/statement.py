@@ -347,11 +347,16 @@ class Topic:
     statements: tuple[Statement, ...]
 
 
-def judged(topic: Topic, evidence: Evidence) -> Topic:
-    """Judge every statement of a topic; statements about DVIA for both versions."""
+def judged(topics: Iterable[Topic], results: Results) -> tuple[Topic, ...]:
+    """Judge every statement of some topics; statements about DVIA for both versions."""
+    published, regular = Evidence(results), Evidence(results, REGULAR)
+    return tuple(_judged(topic, published, regular) for topic in topics)
+
+
+def _judged(topic: Topic, evidence: Evidence, of_regular: Evidence) -> Topic:
     answers, regular = _answers(topic, evidence), dict[str, Answer]()
     if about_dvia := {one.key for one in topic.statements if one.dvia}:
-        regular = _answers(topic, Evidence(evidence.results, REGULAR))
+        regular = _answers(topic, of_regular)
     measured = {
         key: answer
         for key, answer in regular.items()

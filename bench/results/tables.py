@@ -93,8 +93,8 @@ def to_rows(frame: pd.DataFrame) -> Iterator[Row]:
 
 def texts(codes: NDArray[np.integer[Any]], known: Sequence[str]) -> pd.Categorical:
     """Make categories in alphabetical order from codes of distinct texts; -1 is a missing text."""
-    unordered = pd.Categorical.from_codes(codes, pd.Index(list(known), dtype="str"))
-    return unordered.reorder_categories(pd.Index(sorted(known), dtype="str"))
+    unordered = pd.Categorical.from_codes(codes, pd.Index(list(known), dtype=object))
+    return unordered.reorder_categories(pd.Index(sorted(known), dtype=object))
 
 
 def filled(column: pd.Series) -> pd.Series:

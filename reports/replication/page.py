@@ -312,8 +312,7 @@ class Rulings:
 
     @classmethod
     def of(cls, results: Results) -> Rulings:
-        evidence = Evidence(results)
-        return cls(results, tuple(judged(topic, evidence) for topic in topics()))
+        return cls(results, judged(topics(), results))
 
     @property
     def tally(self) -> dict[Outcome, int]:

@@ -11,7 +11,7 @@ from sdp_bench.bench.results.record import RunDescription
 from sdp_bench.bench.settings import Settings
 from sdp_bench.oracles.exact.theorem import check_theorem
 from sdp_bench.reports import results as real
-from sdp_bench.reports.page import Data, cover, pages, parts
+from sdp_bench.reports.page import cover, pages, parts
 from sdp_bench.reports.replication.computed import RULES as COMPUTED
 from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.section import sections
@@ -232,7 +232,7 @@ def results(data, failures=NO_FAILURES, **more):
 def page(results, sections=SECTIONS):
     """The pages of some results, one after the other, and their numbers."""
     made, numbers, _ = parts(results, sections)
-    return "\n".join(pages(made, cover(results.title, results.meta, Data("results.csv"))).values()), numbers
+    return "\n".join(pages(made, cover(results.title, results.meta, "results.csv")).values()), numbers
 
 
 def rendered(section, /, **context):

@@ -12,7 +12,7 @@ from sdp_bench.reports.results import BASELINES, POOR_ACCURACY, Results, committ
 from sdp_bench.reports.results_page import results_page
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.uci import PredictionIntervals, label
-from sdp_bench.reports.statement import Evidence, judged
+from sdp_bench.reports.statement import judged
 from sdp_bench.reports.statistics.verdicts import Outcome
 from sdp_bench.reports.style.names import NetKind
 from tests.project import ROOT
@@ -73,7 +73,7 @@ def test_eight_uci_sets_are_there_but_for_an_ensemble_and_three_of_many_samples(
 
 def test_every_claim_has_a_verdict(frame):
     (tables,) = (topic for topic in topics() if topic.key == "tables")
-    made = judged(tables, Evidence(Results(frame))).statements
+    made = judged([tables], Results(frame))[0].statements
     assert len(made) == 17
     assert all(one.answer.verdicts.outcome is not Outcome.NOT_MEASURED for one in made)
     assert all(one.regular for one in made if one.dvia)

@@ -1,17 +1,18 @@
 import shutil
-import zipfile
+from pathlib import Path
 
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.reports import committed as kept
 from sdp_bench.reports import results
+from sdp_bench.reports.page import build
 from tests.reports import made_up
 
 
 @pytest.fixture
 def made(monkeypatch, tmp_path):
-    """Stands for the committed results something small; counts how often a page is made of them."""
+    """Small results in place of the committed ones; counts how often their report is made."""
     frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
     times = []
 
@@ -20,7 +21,7 @@ def made(monkeypatch, tmp_path):
         return made_up.results(frame, title="Committed results")
 
     monkeypatch.setattr(kept, "committed_results", committed_results)
-    monkeypatch.setattr(kept, "every_section", lambda: made_up.PLAIN)
+    monkeypatch.setattr(kept, "build", lambda *args: build(*args, made_up.PLAIN))
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
     return times
 
@@ -29,50 +30,61 @@ def cached(tmp_path):
     return sorted((tmp_path / "cache" / "pages").iterdir())
 
 
-def test_the_page_is_made_once_and_said_to_be(made, tmp_path):
+def content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_report_is_made_once_and_said_to_be(made, tmp_path):
     said = []
-    first, second = kept.committed(said.append), kept.committed(said.append)
+    for name in ("one", "other"):
+        assert kept.write_committed(tmp_path / name, said.append) == tmp_path / name / "index.html"
     assert len(made) == len(said) == len(cached(tmp_path)) == 1
     assert "about a minute" in said[0]
-    assert first.packed() == second.packed()
-    assert len(second.frame) == len(made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",)))
+    assert content(tmp_path / "one") == content(tmp_path / "other")
+    assert {Path("suite-iris-tv.html"), Path("results.csv")} < content(tmp_path / "one").keys()
 
 
-def test_other_code_or_results_make_another_page_and_the_newest_are_kept(made, monkeypatch, tmp_path):
+def test_files_of_an_older_report_go_and_files_of_others_stay(made, tmp_path):
+    folder = tmp_path / "report"
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    build(made_up.results(frame), folder, made_up.PLAIN)
+    (folder / "mine.html").write_text("mine")
+    kept.write_committed(folder, lambda _: None)
+    assert not (folder / "suite-iris-w1.html").exists()
+    assert (folder / "mine.html").read_text() == "mine"
+
+
+def test_other_code_or_results_make_another_report_and_the_newest_are_kept(made, monkeypatch, tmp_path):
     for version in "0123456":
         monkeypatch.setattr(kept, "digest", lambda version=version: version * 16)
-        kept.committed(lambda _: None)
+        kept.write_committed(tmp_path / "report", lambda _: None)
     assert len(made) == 7
     assert [path.name for path in cached(tmp_path)] == [f"{version * 16}.zip" for version in "456"]
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut short", "a bit", "another zip file"])
-def test_a_page_that_is_damaged_is_made_again(damage, made, tmp_path):
-    page = kept.committed(lambda _: None)
+@pytest.mark.parametrize("damage", ["gone", "cut short", "a bit"])
+def test_a_damaged_report_is_made_again(damage, made, tmp_path):
+    kept.write_committed(tmp_path / "one", lambda _: None)
     (path,) = cached(tmp_path)
-    content = bytearray(path.read_bytes())
+    damaged = bytearray(path.read_bytes())
     path.unlink()
     if damage == "cut short":
-        path.write_bytes(content[:-100])
+        path.write_bytes(damaged[:-100])
     if damage == "a bit":
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-    if damage == "another zip file":
-        with zipfile.ZipFile(path, "w") as file:
-            file.writestr("page.json", "[]")
-    again = kept.committed(lambda _: None)
-    assert again.packed() == page.packed()
+        damaged[len(damaged) // 2] ^= 1
+        path.write_bytes(damaged)
+    kept.write_committed(tmp_path / "other", lambda _: None)
+    assert content(tmp_path / "one") == content(tmp_path / "other")
     assert len(made) == 2
-    assert again.show(tmp_path / "shown").is_file()
     assert cached(tmp_path) == [path]
 
 
-def test_a_cache_that_cannot_be_written_is_told_before_the_work(made, monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_written_is_an_error_before_the_work(made, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "file"))
     said = []
     with pytest.raises(RunFailedError, match=r"cannot write .*; set SDP_BENCH_CACHE to another folder"):
-        kept.committed(said.append)
+        kept.write_committed(tmp_path / "report", said.append)
     assert said == made == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.replication import page as replication
 from sdp_bench.reports.replication.claims import numbers_of_claims
-from sdp_bench.reports.statement import Evidence, judged
+from sdp_bench.reports.statement import judged
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, Results, checked, page
 from tests.reports.replication.test_claims import TABLES, suite
@@ -76,7 +76,7 @@ def test_effects_of_claims_lead_to_both_rules():
     frame = checked(suite(3, depths=(4,), inputs=1))
     there = {number.address for number in numbers_of_claims(frame, TRAITS)}
     effects = 0
-    for one in judged(TABLES, Evidence(Results(frame))).statements:
+    for one in judged([TABLES], Results(frame))[0].statements:
         for answer in filter(None, (one.answer, one.regular)):
             for effect in (e for r in answer.trials if r.effects for e in r.effects):
                 assert effect.sources

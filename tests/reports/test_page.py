@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.reports.committed import COMMITTED_DATA, keep
 from sdp_bench.reports.folder import MARKER
 from sdp_bench.reports.page import SHARED, build
 from sdp_bench.reports.results import COMMITTED_TITLE
@@ -155,11 +154,9 @@ def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
     assert (tmp_path / "mine.html").read_text() == "<title>mine</title>"
 
 
-def test_committed_pages_that_nothing_leads_to_any_more_go_but_no_other_file(tmp_path):
+def test_committed_pages_without_a_link_to_them_go_but_no_other_file(tmp_path):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
-    kept = keep(made_up.results(frame, title=COMMITTED_TITLE), made_up.PLAIN)
-    build(made_up.results(frame, committed=kept), tmp_path / "html", made_up.PLAIN)
-    committed = tmp_path / "html" / "committed"
+    committed = build(made_up.results(frame), tmp_path / "html" / "committed", made_up.PLAIN).parent
     (committed / "mine.html").write_text("mine")
     build(made_up.results(frame), tmp_path / "html", made_up.PLAIN)
     assert [path.name for path in committed.rglob("*")] == ["mine.html"]
@@ -252,26 +249,34 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_committed_results_get_a_page_of_their_own(tmp_path):
+def test_a_run_is_compared_with_the_committed_results_and_leads_to_their_report(tmp_path):
     frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    committed = made_up.results(frame.assign(value=frame["value"].where(frame["rule"] != "sdp", 0.5)))
+    text = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS).read_text("utf-8")
+    assert "committed/index.html" in outline(text).targets
+    assert "differ by more than rounding" in told(text)
+    assert "here" in outline(text).ids
+
+
+@pytest.mark.slow
+def test_published_results_have_exact_content_and_linked_lists(tmp_path):
     other = made_up.frame(depths=(2,), rules=made_up.FEW, suites=("iris-tv",), seed=1)
-    published = made_up.results(other, title=COMMITTED_TITLE, published=True)
-    committed = keep(published, made_up.SECTIONS)
-    page = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS)
-    theirs = tmp_path / "committed" / "index.html"
-    assert 'href="committed/index.html"' in page.read_text(encoding="utf-8")
-    pages = {path.name: path.read_text(encoding="utf-8") for path in theirs.parent.glob("*.html")}
-    assert "2 ReLU layers" in told(pages["suite-iris-tv.html"])
-    assert "iris-tv-relu-2" in pages["suite-iris-tv.html"]
-    assert not any("iris-tv-relu-1" in text for text in pages.values())
-    parsed = [outline(text) for text in pages.values()]
-    assert all("committed/index.html" not in page.targets for page in parsed)
-    assert all("../index.html" in page.targets for page in parsed)
-    assert len(pd.read_parquet(tmp_path / "committed" / COMMITTED_DATA)) == len(other)
+    build(made_up.results(other, title=COMMITTED_TITLE, published=True), tmp_path, made_up.SECTIONS)
+    parsed = [outline(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.html")]
     assert {"fidelity", "relu", "settings"} <= {anchor for page in parsed for anchor in page.ids}
     targets = {target.partition("#")[0] for page in parsed for target in page.targets}
     linked = {target for target in targets if target.startswith("numbers/")}
-    assert linked == {f"numbers/{each.name}" for each in (theirs.parent / "numbers").glob("*.html")}
+    assert linked == {f"numbers/{each.name}" for each in (tmp_path / "numbers").glob("*.html")}
+
+
+def test_many_measurements_are_a_parquet_table_in_place_of_csv(tmp_path, monkeypatch):
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    build(made_up.results(frame), tmp_path, made_up.PLAIN)
+    monkeypatch.setattr("sdp_bench.reports.page.MOST_MEASUREMENTS", 3)
+    text = build(made_up.results(frame), tmp_path, made_up.PLAIN).read_text(encoding="utf-8")
+    assert "results.parquet" in outline(text).targets
+    assert not (tmp_path / "results.csv").exists()
+    assert len(pd.read_parquet(tmp_path / "results.parquet")) == len(frame)
 
 
 def intervals(values):

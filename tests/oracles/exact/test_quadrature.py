@@ -12,7 +12,7 @@ from scipy import integrate, special
 
 from sdp_bench.oracles.exact.quadrature import Mixed, Piece, exact_total_variation, exact_wasserstein
 from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, stable
-from sdp_bench.oracles.exact.theorem import RATIOS, Candidate, check_theorem
+from sdp_bench.oracles.exact.theorem import Candidate, check_theorem
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable, unchecked
 
 EXACT = 1e-10
@@ -267,14 +267,6 @@ def agrees(check):
 @pytest.mark.parametrize("family", [NORMAL, CAUCHY, stable(1.5)], ids=lambda family: family.name)
 def test_no_law_is_nearer(family):
     for check in check_theorem([family], (-1.0, 0.0, 1.0)):
-        agrees(check)
-
-
-@pytest.mark.slow
-def test_no_law_is_nearer_over_the_whole_grid():
-    checks = list(check_theorem())
-    assert len(checks) == 6 * len(RATIOS)
-    for check in checks:
         agrees(check)
 
 

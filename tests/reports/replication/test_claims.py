@@ -7,7 +7,7 @@ import pytest
 
 from sdp_bench.reports.replication.claims import CONVENTIONS
 from sdp_bench.reports.replication.page import topics
-from sdp_bench.reports.statement import PUBLISHED, REGULAR, Evidence, judged
+from sdp_bench.reports.statement import PUBLISHED, REGULAR, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict, mean_tests
 from tests.reports import made_up
 from tests.reports.made_up import Results, checked
@@ -81,7 +81,7 @@ OWN = next(iter(CONVENTIONS.values()))
 def judge(frame, *keys):
     """Statements on the simulation tables with their answers, by key: all, or those that are asked for."""
     chosen = tuple(one for one in TABLES.statements if one.key in keys or not keys)
-    found = judged(replace(TABLES, statements=chosen), Evidence(Results(checked(frame))))
+    (found,) = judged([replace(TABLES, statements=chosen)], Results(checked(frame)))
     return {one.key: one for one in found.statements}
 
 

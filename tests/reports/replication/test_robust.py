@@ -52,8 +52,8 @@ NOISY = dict(zip(("softmax", *SCALED), (0.5, 0.5, 0.9, 0.85, 0.9), strict=True))
 
 def outcomes(frame, topic="robustness"):
     (chosen,) = (one for one in topics() if one.key == topic)
-    evidence = Evidence(SimpleNamespace(frame=frame, traits=made_up.TRAITS, runtime=()))
-    return {one.key: one.answer for one in judged(chosen, evidence).statements}
+    (found,) = judged([chosen], SimpleNamespace(frame=frame, traits=made_up.TRAITS, runtime=()))
+    return {one.key: one.answer for one in found.statements}
 
 
 def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():

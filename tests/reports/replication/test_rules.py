@@ -1,5 +1,6 @@
 import dataclasses
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,8 +9,9 @@ import torch
 
 from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
 from sdp_bench.bench.studies.selective import OTHER_SCALES, READINGS
-from sdp_bench.reports.replication.computed import INPUTS, errors, example
+from sdp_bench.reports.replication.computed import INPUTS, example
 from sdp_bench.reports.replication.page import RULES, counterparts, topics
+from sdp_bench.reports.rule_facts import facts
 from sdp_bench.reports.statement import Answer, Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up
@@ -80,7 +82,9 @@ def test_errors_accumulate_where_every_layer_adds_as_much(log_ratio, outcome):
     frame["value"] = np.exp(frame["depth"].map(dict(zip(DEPTHS, log_ratio, strict=True))) + noise)
     topic = next(one for one in topics() if one.key == "simulation")
     statement = next(one for one in topic.statements if one.key == "accumulate")
-    (found,) = judged(replace(topic, statements=(statement,)), evidence(frame)).statements
+    ((found,),) = (
+        one.statements for one in judged([replace(topic, statements=(statement,))], made_up.results(frame))
+    )
     assert set(found.answer.verdicts.by_convention) == {"SDP", "DVIA"}
     assert found.answer.verdicts.outcome is outcome
 
@@ -105,24 +109,23 @@ def test_moved_classes_are_counted_by_rule_and_noise():
     assert RULES["pretrained"](evidence(made_up.frame())) is None
 
 
-@pytest.mark.slow
 def test_errors_of_estimates_are_those_of_a_wishart_matrix():
-    # With s draws E |S' - S|^2 = (tr(S)^2 + tr(S^2)) / (s - 1); as many nets and repeats as the page has.
-    found = errors()
+    # With s draws E |S' - S|^2 = (tr(S)^2 + tr(S^2)) / (s - 1).
+    errors, gradient = np.moveaxis(np.array(facts()["estimate_errors"]), 2, 0)
     for place, inputs in enumerate(INPUTS):
         squares = []
-        for seed in range(len(found["covariance"])):
+        for seed in range(len(errors)):
             net, x = example(inputs, seed)
             jacobian = torch.func.jacrev(net)(x.location[0]).detach()
             covariance = jacobian @ jacobian.T
             squares.append(float(1 + covariance.trace() ** 2 / (covariance @ covariance).trace()) / 99)
-        ratio = (found["covariance"][:, place] ** 2 / torch.tensor(squares)).numpy()
+        ratio = errors[:, place] ** 2 / np.array(squares)
         stderr = ratio.std(ddof=1) / np.sqrt(len(ratio))
         assert abs(ratio.mean() - 1) < 4 * stderr < 0.5
     # Of the first layer's weights the gradient's error is sqrt((n + 1) / (s - 1)), the largest of all.
     bound = np.sqrt((np.array(INPUTS) + 1) / 99)
-    assert (found["gradient"].square().mean(0).sqrt().numpy()[-2:] < bound[-2:]).all()
-    assert (found["gradient"][:, -1] > 5 * found["gradient"][:, 0]).sum() > 25
+    assert (np.sqrt((gradient**2).mean(0))[-2:] < bound[-2:]).all()
+    assert (gradient[:, -1] > 5 * gradient[:, 0]).sum() > 25
 
 
 def row(architecture, method, seconds, phase="forward"):
@@ -241,9 +244,8 @@ def uci(widths, coverage, component=""):
 
 
 def of_frame(name, frame):
-    own = evidence(made_up.frame(depths=(1,), nets=1, inputs=1))
-    own._made[name] = frame
-    return own
+    own = frame.assign(experiment=name)
+    return Evidence(SimpleNamespace(frame=own, traits=made_up.TRAITS, runtime=()))
 
 
 def test_the_best_coverage_is_the_best_of_all_methods():
@@ -289,8 +291,8 @@ def selected(areas, seeds=10):
 def outcome_of(key, found):
     topic = next(one for one in topics() if key in {each.key for each in one.statements})
     statement = next(one for one in topic.statements if one.key == key)
-    (one,) = judged(replace(topic, statements=(statement,)), found).statements
-    return one.answer.verdicts.outcome
+    (judged_topic,) = judged([replace(topic, statements=(statement,))], found.results)
+    return judged_topic.statements[0].answer.verdicts.outcome
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
+import numpy as np
 import pytest
 
 import sdp_ref
+from sdp_bench.oracles.exact.theorem import RATIOS, check_theorem
 from sdp_bench.reports.page import build
+from sdp_bench.reports.replication.computed import estimate_errors
 from sdp_bench.reports.rule_facts import ask, descriptions, facts
 from sdp_bench.reports.sections.choice import bands_of, choices
+from sdp_bench.reports.sections.relu.relu import theorem
 from sdp_bench.reports.sections.rules import Rules
 from sdp_ref.conformance.report import VERSION
 from tests.reports import made_up
@@ -74,6 +78,17 @@ def test_what_is_kept_of_docstrings_is_what_they_say():
 def test_verdicts_are_of_this_kit():
     assert {kit["version"] for kit in facts()["kit"].values()} == {VERSION}
     assert {"sdp", "dvia", "unscented", "monte_carlo:samples=100"} <= set(facts()["kit"])
+
+
+@pytest.mark.slow
+def test_committed_computations_are_those_of_this_code():
+    for new, kept in zip(check_theorem(), theorem(), strict=True):
+        known = ("family", "alpha", "ratio", "verdict")
+        assert [getattr(new, name) for name in known] == [getattr(kept, name) for name in known]
+        for one, other in ((new.theorem, kept.theorem), (new.density, kept.density), (new.point, kept.point)):
+            assert one.tv == pytest.approx(other.tv, abs=1e-9)
+    assert len(theorem()) == 6 * len(RATIOS)
+    np.testing.assert_allclose(estimate_errors(), facts()["estimate_errors"], rtol=1e-6)
 
 
 @pytest.mark.slow
