@@ -45,8 +45,8 @@ class Results:
 
     `title` is empty for the report of a run. `published` marks results that come with the package; their page
     also has content that no run produces. `database` is the results file with the nets' weights. `committed`
-    are the committed results, for comparison. `untabled` are experiments with a display of their own instead
-    of tables.
+    are the committed results, for comparison. `untabled` are experiments that a section shows instead of
+    tables.
     """
 
     frame: pd.DataFrame

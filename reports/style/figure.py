@@ -46,8 +46,10 @@ _SLIMMER: tuple[tuple[str, Any], ...] = (
     (r'<path d="[^"]*" style="fill: none"/>\s*', ""),
     (r" ?\n(?=[A-Zz])", " "),
     (r"\s+(?=\"\s)|[ \n]+(?=\"/>)", ""),
+    (r"(?<=\d) L (?=[-\d. L]*[\"z])", " "),
 )
 """Patterns in matplotlib's SVG, and shorter text for them: ids, fonts and zero rotations."""
+_STYLE = re.compile('style="[^"]*"')
 _TAG, _DIGITS = re.compile(r"<[^>]+>"), re.compile(r"-?\d+\.\d{3,}")
 _BLANK = re.compile(
     r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: #\w{6}; stroke-width: 0.[34]"/>\s*'
@@ -110,7 +112,10 @@ class Figure:
         themed = (lambda colour: colour) if self.cells else css
         text = _COLOUR.sub(lambda found: _PAGE.get(found[0]) or themed(found[0]), _without_groups(text))
         width, height = self.drawing.get_size_inches() * 72
-        size = f'viewBox="0 0 {width:g} {height:g}" style="width:{_ZOOM * width / 72:.2f}in"'
+        text = _STYLE.sub(lambda style: style[0].replace("; fill: currentColor", "").replace(": ", ":"), text)
+        size = (
+            f'viewBox="0 0 {width:g} {height:g}" style="width:{_ZOOM * width / 72:.2f}in" fill="currentColor"'
+        )
         words = escape(printable(public(self.alt)))
         return f'<svg class="chart" role="img" aria-label="{words}" {size}>\n{text}'
 

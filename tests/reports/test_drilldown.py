@@ -154,7 +154,7 @@ def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
     path = build(results, tmp_path, [Tables()])
     text = (path.parent / FOLDER / sheet["page"].file).read_text()
     assert "20 of 30 " in told(text)
-    assert "All measurements with their keys are in results.csv" in told(text)
+    assert "All measurements are in results.csv" in told(text)
 
 
 def at_output(formula, dropped, closure, total=1.0, floor95=0.01, rounding=0.0):

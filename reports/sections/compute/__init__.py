@@ -12,7 +12,6 @@ from sdp_bench.bench.advice import thresholds as advice
 from sdp_bench.bench.studies.compute import EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CHOICE
 from sdp_bench.reports.style.figure import SMALL, Figure, log_scale, look, panels
 from sdp_bench.reports.style.labels import listed, span
 from sdp_bench.reports.style.theme import LIGHT, ORDERED, Style
@@ -180,8 +179,7 @@ def shares(compared: pd.DataFrame, by: list[str], draws: int = 2000) -> pd.DataF
 class EqualCompute(Section):
     name = "compute"
     title = "Inside the net or sampling"
-    page = CHOICE
-    order = 22
+    order = 118
     experiments = (EXPERIMENT.name,)
 
     def build(self, results: Results) -> Context | None:

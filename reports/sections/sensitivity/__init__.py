@@ -17,7 +17,7 @@ from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.paper import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import PAPER
+from sdp_bench.reports.site import MEASURED
 from sdp_bench.reports.statistics.ranking import labels_of
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.tables.frame import by_kind, places
@@ -33,8 +33,8 @@ AGREEMENT = ("sdp", "marginal_sdp")
 class WhatIsOpen(Section):
     name = "sensitivity"
     title = "Sensitivity"
-    page = PAPER
-    order = 80
+    page = MEASURED
+    order = 85
     # a table would average over recipes
     experiments = (SENSITIVITY.name, OTHER_WASSERSTEIN.name)
 

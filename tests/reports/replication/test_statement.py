@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sdp_bench.reports.statement import Answer, Effect, Evidence, Statement, Topic, judged
+from sdp_bench.reports.statement import Answer, Effect, Statement, Topic, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up
 
@@ -11,24 +11,24 @@ NOISE = stats.norm.ppf((np.arange(30) + 0.5) / 30)
 
 
 @pytest.fixture(scope="module")
-def evidence():
-    return Evidence(made_up.results(made_up.frame()))
+def results():
+    return made_up.results(made_up.frame())
 
 
 def effect(mean, noise=NOISE, **options):
     return Effect("lead", mean + noise, **options)
 
 
-def verdicts(evidence, *rules):
+def verdicts(results, *rules):
     statements = tuple(
         Statement(f"s{place}", (1, 1), "words", rule=lambda _, one=one: one)
         for place, one in enumerate(rules)
     )
-    made = judged(Topic("t", "Topic", statements), evidence)
+    (made,) = judged([Topic("t", "Topic", statements)], results)
     return [one.answer for one in made.statements]
 
 
-def test_a_statement_holds_if_every_part_does_and_fails_if_one_is_wrong(evidence):
+def test_a_statement_holds_if_every_part_does_and_fails_if_one_is_wrong(results):
     good, bad, unclear = effect(3), effect(-3), effect(0.1)
     for parts, outcome in (
         ((good,), Outcome.SUPPORTED),
@@ -36,35 +36,35 @@ def test_a_statement_holds_if_every_part_does_and_fails_if_one_is_wrong(evidence
         ((good, bad), Outcome.REFUTED),
         ((good, unclear), Outcome.UNDECIDED),
     ):
-        (answer,) = verdicts(evidence, Answer.of({(): parts}, "net"))
+        (answer,) = verdicts(results, Answer.of({(): parts}, "net"))
         assert answer.verdicts.outcome is outcome, parts
 
 
-def test_thresholds_and_what_people_read(evidence):
+def test_thresholds_and_what_people_read(results):
     ratio = effect(np.log(2), NOISE / 10, threshold=np.log(1.5), shown=np.exp)
-    (answer,) = verdicts(evidence, Answer.of({(): [ratio]}, "seed"))
+    (answer,) = verdicts(results, Answer.of({(): [ratio]}, "seed"))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
     assert answer.found.startswith("lead: 2.000 (1.9")
     assert "needed > 1.50 (30 seeds)" in answer.found
     falling = effect(-np.log(2), NOISE / 10, shown=lambda value: np.exp(-value))
-    (answer,) = verdicts(evidence, Answer.of({(): [falling]}, "seed"))
+    (answer,) = verdicts(results, Answer.of({(): [falling]}, "seed"))
     assert "needed < 1.00" in answer.found
 
 
-def test_a_statement_without_conventions_is_of_the_family_of_each(evidence):
+def test_a_statement_without_conventions_is_of_the_family_of_each(results):
     unclear = Answer.of({("PD Gauss mean", "Dirichlet law"): [effect(0.01)]}, "net")
     for settled in ((), ("PD Gauss mean",), ("Dirichlet law",)):
         one = Answer.of({settled: [effect(0.6)]}, "net")
-        assert verdicts(evidence, one)[0].verdicts.outcome is Outcome.SUPPORTED
-        assert verdicts(evidence, one, *[unclear] * 19)[0].verdicts.outcome is Outcome.UNDECIDED
+        assert verdicts(results, one)[0].verdicts.outcome is Outcome.SUPPORTED
+        assert verdicts(results, one, *[unclear] * 19)[0].verdicts.outcome is Outcome.UNDECIDED
     # Under another reading of the same score it is not of that family.
     other = Answer.of({("PD Gauss vote",): [effect(0.6)]}, "net")
-    assert verdicts(evidence, other, *[unclear] * 19)[0].verdicts.outcome is Outcome.SUPPORTED
+    assert verdicts(results, other, *[unclear] * 19)[0].verdicts.outcome is Outcome.SUPPORTED
 
 
-def test_a_failure_under_any_convention_is_told_first(evidence):
+def test_a_failure_under_any_convention_is_told_first(results):
     two = Answer.of({("one",): [effect(3)], ("other",): [effect(-3)]}, "net")
-    (answer,) = verdicts(evidence, two)
+    (answer,) = verdicts(results, two)
     assert answer.verdicts.outcome is Outcome.SUPPORTED_OR_REFUTED
     assert answer.verdicts.by_convention == {"one": Verdict.SUPPORTED, "other": Verdict.REFUTED}
     assert answer.found.startswith("other: lead: −3.00")
@@ -85,14 +85,14 @@ def test_a_failure_under_any_convention_is_told_first(evidence):
         ([effect(1.1, threshold=1.0)], 0, "the data do not decide: the interval contains the threshold"),
     ],
 )
-def test_undecided_statements_say_why(evidence, parts, others, reason):
+def test_undecided_statements_say_why(results, parts, others, reason):
     family = [Answer.of({(): parts}, "seed"), *[Answer.of({(): [effect(0.01)]}, "seed")] * others]
-    answer = verdicts(evidence, *family)[0]
+    answer = verdicts(results, *family)[0]
     assert answer.verdicts.outcome is Outcome.UNDECIDED
     assert answer.why.startswith(reason)
 
 
-def test_without_data_or_without_a_rule_nothing_is_measured(evidence):
+def test_without_data_or_without_a_rule_nothing_is_measured(results):
     topic = Topic(
         "t",
         "Topic",
@@ -101,6 +101,8 @@ def test_without_data_or_without_a_rule_nothing_is_measured(evidence):
             Statement("b", (2, 2), "words", reason="nobody knows"),
         ),
     )
-    for one, reason in zip(judged(topic, evidence).statements, ("not measured", "nobody knows"), strict=True):
+    for one, reason in zip(
+        judged([topic], results)[0].statements, ("not measured", "nobody knows"), strict=True
+    ):
         assert one.answer.verdicts.outcome is Outcome.NOT_MEASURED
         assert reason in one.answer.found
