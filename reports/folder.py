@@ -16,34 +16,22 @@ from sdp_bench.bench.errors import UserError
 
 MARKER = ".sdp-bench"
 
-_TAG = r'<meta name="sdp-bench-(\w+)" content="([^"]*)">'
-_HEAD = 2000  # bytes at the start of a page, which have its tags
 _KEPT = re.compile(r"[0-9a-f]{16}\.zip")
 
 
-def _written(folder: Path) -> set[str]:
+def written(folder: Path) -> set[str]:
+    """Return the names of the files that sdp-bench wrote to a folder."""
     try:
         return set((folder / MARKER).read_text(encoding="utf-8").splitlines())
     except (OSError, ValueError):
         return set()
 
 
-def tags(path: Path) -> dict[str, str]:
-    """Return the ``sdp-bench-`` tags of a page, still escaped; empty if sdp-bench did not write it."""
-    if path.name not in _written(path.parent):
-        return {}
-    try:
-        with path.open("rb") as file:
-            return dict(re.findall(_TAG, file.read(_HEAD).decode(errors="replace")))
-    except OSError:
-        return {}
-
-
 def check(folder: Path, names: Iterable[str]) -> None:
     """Raise UserError if foreign files block any of these names, before the page is computed."""
     for path in (folder / name for name in names):
         foreign = os.path.lexists(path) and path.exists() and not path.is_dir()
-        if foreign and path.name not in _written(path.parent):
+        if foreign and path.name not in written(path.parent):
             raise UserError(
                 f"{path} was not written by sdp-bench, and is not overwritten; delete it or choose a folder"
             )
@@ -56,7 +44,7 @@ def _mark(folder: Path, names: Iterable[str]) -> None:
 def write(path: Path, content: bytes | str) -> Path:
     """Write a file, replacing an older one of ours; raises UserError if a foreign file is in the way."""
     check(path.parent, [path.name])
-    names = _written(path.parent)
+    names = written(path.parent)
     if path.name not in names:
         _mark(path.parent, {*names, path.name})
     return files.write(path, content)
@@ -64,7 +52,7 @@ def write(path: Path, content: bytes | str) -> Path:
 
 def remove(path: Path) -> None:
     """Remove a file if sdp-bench wrote it."""
-    names = _written(path.parent)
+    names = written(path.parent)
     if path.name in names:
         path.unlink(missing_ok=True)
         _mark(path.parent, names - {path.name})

@@ -26,8 +26,6 @@ from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import MOST_MEASUREMENTS, as_csv
 from sdp_bench.reports.writing import environment, rendered
 
-KIND = "report"
-"""Kind in the tag that identifies pages of a report."""
 TABLES = "results.csv", "results.parquet"
 """File of all measurements, up to `MOST_MEASUREMENTS` of them and above."""
 COMMITTED = "committed"
@@ -47,7 +45,7 @@ def cover(
     measurements, empty if there is none, and `links` are addresses and titles of other reports.
     """
     meta = {"preset": "", "finished": ""} | dict(meta)
-    return {"title": title, "meta": meta, "table": table, "links": links, "kind": KIND}
+    return {"title": title, "meta": meta, "table": table, "links": links}
 
 
 def places(parts: Sequence[Part]) -> dict[str, str]:
@@ -108,7 +106,7 @@ def build(
             _write_folder(results, folder, made, numbers, beside)
     for line in (line for part in made for line in part.said):
         say(line)
-    if alone and (old := pages_of(folder, KIND) - {folder / PAGE}):
+    if alone and (old := pages_of(folder) - {PAGE}):
         count = plural(len(old), "page")
         say(f"{folder} still has {count} of an older report, to which this page does not lead")
     return folder / PAGE
@@ -127,8 +125,8 @@ def _write_folder(
     command = drilldown.command("KEY", results.database, folder) if results.database else ""
     table = write_table(results.frame, folder)
     pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
-    write_pages(inside(folder, FOLDER), pages_of_lists, FOLDER)
-    write_pages(folder, pages(made, cover(results.title, results.meta, table, links)), KIND)
+    write_pages(inside(folder, FOLDER), pages_of_lists)
+    write_pages(folder, pages(made, cover(results.title, results.meta, table, links)))
 
 
 def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], dict[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdp_bench.reports.folder import check, remove, tags, write
+from sdp_bench.reports.folder import check, remove, write, written
 
 # Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
@@ -63,19 +63,20 @@ def alone(html: str) -> str:
     return _OUTSIDE.sub(r"\1", html)
 
 
-def write_pages(folder: Path, texts: Mapping[str, str], kind: str) -> None:
-    """Write pages by file name, and remove our other pages with the tag `kind`.
+def write_pages(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write pages by file name, and remove our other pages.
 
     Raises UserError if a foreign file is in the way.
     """
     check(folder, texts)  # before any is written
-    written = {write(folder / name, text) for name, text in texts.items()}
-    for old in pages_of(folder, kind) - written:
-        remove(old)
+    for name, text in texts.items():
+        write(folder / name, text)
+    for name in pages_of(folder) - texts.keys():
+        remove(folder / name)
 
 
-def pages_of(folder: Path, kind: str) -> set[Path]:
-    return {path for path in folder.glob("*.html") if kind in tags(path)}
+def pages_of(folder: Path) -> set[str]:
+    return {name for name in written(folder) if name.endswith(".html")}
 
 
 def menu(pages: Iterable[SitePage]) -> Sequence[tuple[str, Sequence[SitePage]]]:

@@ -6,7 +6,6 @@ import contextlib
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
-from sdp_bench.reports.folder import inside, tags, write
+from sdp_bench.reports.folder import inside, remove, write, written
 from sdp_bench.reports.style.labels import listed, number
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.tables import displayed
@@ -204,19 +203,27 @@ def make(
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             progress.note(f"no drill-down of {key}: {line}")
         else:
-            made.append(write(folder / file_name(drilldown.key), text))
+            made.append(
+                write(
+                    folder
+                    / file_name(drilldown.key, ((c["component"], c["value"]) for c in drilldown.components)),
+                    text,
+                )
+            )
         progress.done(done + 1, len(keys), key)
-    pages = sorted(_pages(folder), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in pages[MOST_PAGES:]:
-        progress.note(f"more than {MOST_PAGES} drill-downs: {path.name} is taken away")
-        path.unlink(missing_ok=True)
+    pages = [path for path in folder.glob("*.html") if path.name in written(folder)]
+    for path in sorted(pages, key=lambda path: path.stat().st_mtime)[:-MOST_PAGES]:
+        progress.note(f"more than {MOST_PAGES} drill-downs: {path.name} is removed")
+        remove(path)
     return made
 
 
-def file_name(key: str) -> str:
+def file_name(key: str, values: Iterable[tuple[Any, Any]]) -> str:
+    """Name of the page of a measurement, by its key and its components and values."""
     unit, rule, metric = key.split("/", 2)
     words = re.sub(r"[^\w.-]+", "-", f"{rule}-{metric.partition(':')[0]}")
-    return f"{unit}-{words}-{identity.digest(key)[:6]}.html"
+    results = sorted({(name or "", repr(float(value))) for name, value in values})
+    return f"{unit}-{words}-{identity.digest([key, results])[:8]}.html"
 
 
 def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
@@ -224,21 +231,15 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
 
     Pages of measurements with another result are not among them, and stay in the folder.
     """
-    if not folder.is_dir():
+    existing = written(folder)
+    if not existing:
         return {}
-    pages = {unescape(own["key"]): (path.name, own.get("mark", "")) for path, own in _pages(folder).items()}
-    rows = frame[frame["unit"].isin({key.partition("/")[0] for key in pages})]
-    rows = rows.assign(key=keys_of(rows))
-    marks = {
-        str(key): _results_hash(zip(part["component"], part["value"], strict=True))
-        for key, part in rows[rows["key"].isin(pages.keys())].groupby("key")
+    rows = frame[frame["unit"].isin({name.partition("-")[0] for name in existing})]
+    pages = {
+        str(key): file_name(str(key), zip(part["component"], part["value"], strict=True))
+        for key, part in rows.groupby(keys_of(rows))
     }
-    return {key: pages[key][0] for key, mark in marks.items() if mark == pages[key][1]}
-
-
-def _pages(folder: Path) -> dict[Path, dict[str, str]]:
-    tagged = {path: tags(path) for path in sorted(folder.glob("*.html"))}
-    return {path: own for path, own in tagged.items() if "key" in own}
+    return {key: name for key, name in pages.items() if name in existing}
 
 
 def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str:
@@ -278,7 +279,6 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
         "metric": metric,
         "symbol": noise_symbol(drilldown.noise),
         "under": noise_words(drilldown.noise),
-        "mark": _results_hash((c["component"], c["value"]) for c in drilldown.components),
         "verdict": said,
         "errors": errors,
         "names": names,
@@ -295,8 +295,3 @@ def command(key: str, database: Path, folder: Path) -> str:
     options = [] if database == DATABASE else ["--database", str(database)]
     options += [] if folder == REPORT else ["--output", str(folder)]
     return shlex.join(["sdp-bench", "report", "--drill-down", key, *options])
-
-
-def _results_hash(components: Iterable[tuple[Any, Any]]) -> str:
-    """Hash of a measurement's results, by which outdated pages are recognised."""
-    return identity.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]

@@ -1,4 +1,4 @@
-"""Verdicts on the paper's statements as a page, as CSV and as a LaTeX table."""
+"""Verdicts on the paper's statements as a page and as CSV."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ from sdp_bench.reports.statement import Effect, Evidence, Rule, Statement, Topic
 from sdp_bench.reports.statistics.verdicts import Outcome
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
-from sdp_bench.reports.style.labels import escaped
 from sdp_bench.reports.style.names import NetKind
 from sdp_bench.reports.style.theme import INK, LIGHT, ORDERED, Style, shade
 from sdp_bench.reports.tables.tables import differences
@@ -296,7 +295,7 @@ def _trained(evidence: Evidence, experiment: Experiment) -> str:
     return f"{sets}, {scales}, {labels.plural(int(own['seed'].nunique()), 'run')}"
 
 
-TABLE, LATEX = "paper.csv", "paper.tex"
+TABLE = "paper.csv"
 
 _TEMPLATE = Path(__file__).with_name("template.html")
 _ORDER = 0
@@ -423,7 +422,6 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
         "linked": {f"#{anchor}" for anchor in places},
         "finished": results.meta.get("finished") or "",
         "table": TABLE,
-        "latex": LATEX,
     }
     html = rendered(_TEMPLATE, results.traits, variables)
     navigation = [(f"topic-{one.key}", one.title) for one in topics]
@@ -431,10 +429,10 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
     navigation += [("conventions", "Conventions")] if nearest else []
     navigation.append(("counterparts", "Tables and figures"))
     part = Part(PAPER, _ORDER, tuple(navigation), html)
-    return part, {TABLE: _csv(topics, places), LATEX: _latex(topics)}
+    return part, {TABLE: _csv(topics, places)}
 
 
-def _rows(topics: Sequence[Topic]) -> Iterator[dict[str, str]]:
+def _rows(topics: Iterable[Topic]) -> Iterator[dict[str, str]]:
     for topic in topics:
         for one in topic.statements:
             first, last = one.lines
@@ -459,23 +457,3 @@ def _csv(topics: Sequence[Topic], places: Mapping[str, str]) -> str:
     anchors = frame["address"].str.removeprefix("#")
     frame["address"] = [address(anchor, places) if anchor in places else "" for anchor in anchors]
     return frame.to_csv(index=False, lineterminator="\n")
-
-
-def _latex(topics: Sequence[Topic]) -> str:
-    """Long table, for the packages booktabs and longtable."""
-    lines = [
-        "% sdp-bench: \\usepackage{booktabs,longtable}",
-        "\\begin{longtable}{rp{.38\\linewidth}p{.42\\linewidth}}",
-        "\\toprule",
-        "line & the paper & ruling \\\\",
-        "\\midrule\\endhead",
-    ]
-    for topic in topics:
-        lines.append(f"\\multicolumn{{3}}{{l}}{{\\emph{{{escaped(topic.title)}}}}} \\\\")
-        for row in _rows([topic]):
-            ruling = f"{row['ruling']}: {row['found']}"
-            if row["outcome_regular_dvia"]:
-                against = f"{row['ruling_regular_dvia']}: {row['found_regular_dvia']}"
-                ruling += f". Against DVIA with its covariance at the regular pass: {against}"
-            lines.append(f"{row['lines']} & {escaped(row['quote'])} & {escaped(ruling)} \\\\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{longtable}", ""])

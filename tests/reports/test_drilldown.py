@@ -82,7 +82,6 @@ def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report)
         assert parsed.ids.count(anchor) == 1
         drilled |= {t.removeprefix("../") for t in parsed.targets if drilldown.FOLDER in t}
     assert drilled == {f"{drilldown.FOLDER}/{path.name}" for path in made}
-    assert {drilldown.file_name(key) for key in wanted} == {path.name for path in made}
 
 
 def test_a_page_is_not_linked_when_its_measurement_changes(report):
