@@ -93,6 +93,7 @@ def test_no_page_of_a_site_scrolls_sideways(large_report, window, width):
     assert too_wide(large_report.parent.parent, window, width) == []
 
 
+@pytest.mark.slow
 def test_names_of_any_length_leave_pages_as_wide_as_they_are(tmp_path, window):
     rules = ("sdp", "a_rule_of_mine_" + "x" * 120, "é" * 301, "é" * 300)
     frame = made_up.frame(depths=(1,), nets=3, inputs=1, rules=rules, suites=("iris-tv",))

@@ -71,6 +71,7 @@ def test_eight_uci_sets_are_there_but_for_an_ensemble_and_three_of_many_samples(
     assert missing == {("naval", ensemble), *((name, samples) for name in ("kin8nm", "naval", "power"))}
 
 
+@pytest.mark.slow
 def test_every_claim_has_a_verdict(frame):
     (tables,) = (topic for topic in topics() if topic.key == "tables")
     made = judged([tables], Results(frame))[0].statements

@@ -79,7 +79,7 @@ def site(quick, tmp_path_factory):
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    frame = made_up.frame(depths=(1, 4))
+    frame = made_up.frame(depths=(4,))
     return frame, built(folder, frame, made_up.FAILURES), folder
 
 

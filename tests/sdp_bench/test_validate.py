@@ -238,6 +238,7 @@ def test_bad_input_is_one_line_and_exit_code_2(call, tmp_path, words, message):
     assert not list(tmp_path.glob("*.sqlite"))
 
 
+@pytest.mark.slow
 def test_rules_on_a_net_of_ones_own(call, tmp_path):
     (tmp_path / "nets.py").write_text(
         "import torch\nfrom torch import nn\n\n\ndef build():\n    torch.manual_seed(0)\n"
@@ -275,6 +276,7 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     assert "good compared with other rules" in (tmp_path / "card" / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_rules_of_every_law_are_measured_and_told_once_what_they_lack(call, tmp_path):
     words = (*tiny(4, "sdp"), "--no-conformance", "--experiment", "iris-scores")
     code, out, err = call("theirs.py:Mixed", "theirs.py:Quantiles", *words)

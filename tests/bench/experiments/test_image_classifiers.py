@@ -56,6 +56,7 @@ def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_experiment(plan, 
     assert (first.locations == inputs_of(net).batch([s.row for s in first.subjects])).all()
 
 
+@pytest.mark.slow
 def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monkeypatch):
     monkeypatch.setattr(stored_measurements, "chosen", lambda _: [SMALL])  # of another architecture's nets
     plan = dataclasses.replace(plan, groups=plan.groups[1:2])

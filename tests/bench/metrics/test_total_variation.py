@@ -25,6 +25,7 @@ def principal(name, oracle, covariance):
     return estimate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("outputs", "least"), [(3, 0.65), (4, 0.9), (6, 0.9), (12, 0.9)])
 def test_scales_wrong_by_ten_in_half_of_the_directions_are_seen(outputs, least):
     sds = torch.logspace(0, -3, outputs).double()

@@ -43,6 +43,7 @@ def test_an_honest_entry_has_no_difference(entry):
     assert found.drawn == found.measurements == 2 * 3 * 6  # rules, inputs, metrics
 
 
+@pytest.mark.slow
 def test_changed_numbers_and_missing_components_are_found(copy):
     joint = "tv_headline:cells=128,pilot_samples=131072"
     for column, rule, metric in (

@@ -74,6 +74,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_killed_driver(tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(ORPHAN)

@@ -36,6 +36,7 @@ def test_regression_failure_and_no_measurement_have_their_own_codes(status, outp
     assert exit_code(status, output) == expected
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_committed_ratios(tmp_path):
     history.page(str(history.COMMITTED), str(tmp_path / "ratios.html"))
     text = (tmp_path / "ratios.html").read_text(encoding="utf-8")

@@ -44,6 +44,7 @@ def trained():
     return trainers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_learns_and_gives_the_same_bits_again(name, trained):
     first, second = trained[name], Trainer(PROBLEM, OBJECTIVES[name], 0, 30)

@@ -48,6 +48,7 @@ def store_of(path, settings=SETTINGS):
         return store.frame(store.run(number)), any(group.left(done) for group in plan.groups)
 
 
+@pytest.mark.slow
 def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
     objectives = [group.objective for group in groups_of()]
     assert objectives == ["squared_error", "sdp_nll", "pnn", "sqr_ends", "sqr"]
@@ -76,6 +77,7 @@ def test_numbers_rest_on_the_versions_of_method_and_training(owner, name, versio
     assert {group.versions for group in groups_of()} == {versions}
 
 
+@pytest.mark.slow
 def test_seeds_are_added_to_those_that_are_there(tmp_path):
     store_of(tmp_path / "r.sqlite", SETTINGS.but(nets=1))
     wider, _ = store_of(tmp_path / "r.sqlite")

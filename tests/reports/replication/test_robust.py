@@ -65,6 +65,7 @@ def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():
         assert answer.fidelity.startswith("24 runs of MNIST")
 
 
+@pytest.mark.slow
 def test_claims_fail_of_numbers_that_say_the_opposite():
     upside_down = {name: 1 - value for name, value in PAPER.items()}
     noisy = dict.fromkeys(NOISY, 0.4) | {"softmax": 0.9}
@@ -111,6 +112,7 @@ def test_an_optimum_lies_between_the_scales_or_at_an_end(best, expected):
     assert found["introduction-scale"].verdicts.outcome is expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("side", "decades", "upper_end"), [(0, 13, 0.0), (1, 3, 0.8)])
 def test_noise_alone_makes_no_best_scale(side, decades, upper_end):
     """The best of eleven inner scales is above an equal end by noise alone, and the better end above one."""
