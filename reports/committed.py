@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import sdp_ref
 from sdp_bench import bench, oracles, reports
 from sdp_bench.bench import experiments, files, metrics
+from sdp_bench.bench.identity import digest_of_files
 from sdp_bench.reports import section
 from sdp_bench.reports.folder import MARKER, clear, kept_pages, write
 from sdp_bench.reports.page import build
@@ -73,10 +74,8 @@ def digest() -> str:
     written = Path(reports.__file__ or "").resolve().parent / "html"  # reports of runs, in a checkout
     rooms = (Path(package.__file__ or "").resolve().parent for package in (sdp_ref, bench, oracles, reports))
     sources = [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in _SOURCES]
-    for path in (*sources, *sorted(BASELINES.glob("*"))):
-        if path.is_file() and not path.is_relative_to(written):
-            content = path.read_bytes()
-            sha.update(f"{path.name} {len(content)}\n".encode() + content)
+    found = [path for path in (*sources, *sorted(BASELINES.glob("*"))) if not path.is_relative_to(written)]
+    sha.update(digest_of_files((path.parent, path) for path in found).encode())
     for name in _LIBRARIES:
         sha.update(f"{name} {importlib.metadata.version(name)}\n".encode())
     for group in _PLUG_INS:

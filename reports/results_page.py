@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from sdp_bench.bench.files import write
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
-from sdp_bench.bench.text import markdown
 from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.results import Results, committed_results
 from sdp_bench.reports.section import sections, tabulated
-from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.writing import TEMPLATES, rendered
 
 
 def results_page(results: Results) -> str:
-    """Return the page as Markdown, from results of every experiment: texts of sections and a few tables."""
+    """Return the page as Markdown, from results of every experiment: texts of sections and a few tables.
+
+    Names are not escaped: those of the committed results come from this package.
+    """
     content = tomllib.loads((TEMPLATES / "results.toml").read_text(encoding="utf-8"))
     every = sections()
-    results = tabulated(_escaped(results), every)
+    results = tabulated(results, every)
     rules, beyond = content["rules"], content["beyond"]
     variables: dict[str, object] = {
         "sections": {one.name: one.build(results) for one in every if one.name in content["sections"]},
@@ -40,16 +40,6 @@ def results_page(results: Results) -> str:
         variables[name] = [table for table in own if table.metric.name in metrics]
     text = rendered("results.md", results.traits, variables)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
-
-
-def _escaped(results: Results) -> Results:
-    """Results with names escaped for Markdown; names from this package need no escaping."""
-    frame, stored = results.frame, results.traits.stored
-    for name in frame.select_dtypes(["object", "string", "category"]).columns:
-        texts = [text for text in frame[name].unique() if isinstance(text, str)]
-        frame = frame.assign(**{name: frame[name].map({text: markdown(text) for text in texts})})
-    traits = {markdown(rule): replace(own, label=markdown(own.label)) for rule, own in stored.items()}
-    return replace(results, frame=frame, traits=RuleTraits(traits))
 
 
 @click.command()

@@ -19,7 +19,7 @@ from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
-from sdp_bench.reports.folder import inside, remove, write, written
+from sdp_bench.reports.folder import inside, write, written
 from sdp_bench.reports.style.labels import listed, number
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from sdp_bench.reports.tables.tables import displayed
@@ -110,7 +110,7 @@ def _layers(shares: Sequence[float], names: Sequence[str]) -> str:
 
 FOLDER = "drill-down"
 MOST_PAGES = 100
-"""Number of pages kept in a folder; a page takes some 0.1 MB."""
+"""Largest number of pages that one command makes; a page takes some 0.1 MB."""
 DATABASE, REPORT = Path("sdp-bench.sqlite"), Path("reports/html")
 """Default paths of the commands."""
 
@@ -178,9 +178,9 @@ def make(
 ) -> list[Path]:
     """Write pages of measurements into a report's folder and return their paths; notes give failures.
 
-    `requested` are keys, or prefixes that identify a single key. Beyond :data:`MOST_PAGES` the oldest pages
-    are removed. `trusted` allows stored code of plug-in rules to run. Raises UserError, before any page is
-    made, if a key is unknown, ambiguous, or of a measurement that has no drill-down.
+    `requested` are keys, or prefixes that identify a single key. `trusted` allows stored code of plug-in
+    rules to run. Raises UserError, before any page is made, if a key is unknown, ambiguous, or of a
+    measurement that has no drill-down.
     """
     from sdp_bench.bench.replay.drilldown import check, drill
 
@@ -211,10 +211,6 @@ def make(
                 )
             )
         progress.done(done + 1, len(keys), key)
-    pages = [path for path in folder.glob("*.html") if path.name in written(folder)]
-    for path in sorted(pages, key=lambda path: path.stat().st_mtime)[:-MOST_PAGES]:
-        progress.note(f"more than {MOST_PAGES} drill-downs: {path.name} is removed")
-        remove(path)
     return made
 
 
