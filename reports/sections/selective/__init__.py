@@ -275,7 +275,9 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
     """Areas of some lines are below those of others, under every reading of the scores."""
 
     def rule(evidence: Evidence) -> Answer | None:
-        frame = evidence.of(EXPERIMENT.name)
+        # few columns, because a selection copies all of them
+        columns = ["sigma", "objective", "rule", "metric", "component", "seed", "value"]
+        frame = evidence.of(EXPERIMENT.name)[columns]
         if frame.empty:
             return None
         effects: dict[Convention, list[Effect]] = {}
