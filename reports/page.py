@@ -36,16 +36,16 @@ PAPERS_OWN = "paper"
 """Preset with the sizes of the paper."""
 
 
-def cover(
-    title: str, meta: Mapping[str, Any], table: str, links: Sequence[tuple[str, str]] = ()
-) -> dict[str, Any]:
+def cover(results: Results, table: str, links: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
     """Variables of ``page.html`` that are the same on every page.
 
-    `title` is empty for a run. `meta` holds `preset` and `finished` if known. `table` is the file with all
-    measurements, empty if there is none, and `links` are addresses and titles of other reports.
+    `table` is the file with all measurements, empty if there is none, and `links` are addresses and titles of
+    other reports.
     """
-    meta = {"preset": "", "finished": ""} | dict(meta)
-    return {"title": title, "meta": meta, "table": table, "links": links}
+    # Committed results are of several runs, each with its own preset.
+    preset = "" if results.published else results.meta.get("preset") or ""
+    meta = {"preset": preset, "finished": results.meta.get("finished") or ""}
+    return {"title": results.title, "meta": meta, "table": table, "links": links}
 
 
 def places(parts: Sequence[Part]) -> dict[str, str]:
@@ -101,7 +101,7 @@ def build(
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
         if alone:
-            write(folder / PAGE, single(made, cover(results.title, results.meta, "")))
+            write(folder / PAGE, single(made, cover(results, "")))
         else:
             _write_folder(results, folder, made, numbers, beside)
     for line in (line for part in made for line in part.said):
@@ -126,7 +126,7 @@ def _write_folder(
     table = write_table(results.frame, folder)
     pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
     write_pages(inside(folder, FOLDER), pages_of_lists)
-    write_pages(folder, pages(made, cover(results.title, results.meta, table, links)))
+    write_pages(folder, pages(made, cover(results, table, links)))
 
 
 def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], dict[str, str]]:

@@ -232,7 +232,7 @@ def results(data, failures=NO_FAILURES, **more):
 def page(results, sections=SECTIONS):
     """The pages of some results, one after the other, and their numbers."""
     made, numbers, _ = parts(results, sections)
-    return "\n".join(pages(made, cover(results.title, results.meta, "results.csv")).values()), numbers
+    return "\n".join(pages(made, cover(results, "results.csv")).values()), numbers
 
 
 def rendered(section, /, **context):
