@@ -34,7 +34,7 @@ class WhatIsOpen(Section):
     name = "sensitivity"
     title = "Sensitivity"
     page = MEASURED
-    order = 85
+    order = 135
     # a table would average over recipes
     experiments = (SENSITIVITY.name, OTHER_WASSERSTEIN.name)
 
