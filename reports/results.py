@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,9 @@ from sdp_bench.reports.tables.tables import Table, tables
 COMMITTED_TITLE = "Committed results"
 BASELINES = Path(__file__).with_name("baselines")
 """Exported results that come with the package; its README describes them."""
+
+FACTS = BASELINES / "rule_facts.json"
+"""What takes too long to compute for a report."""
 
 MEASUREMENT = ["unit", "rule", "metric_spec", "component"]
 """Columns that identify a measurement, whatever experiments share it."""
@@ -123,6 +127,20 @@ def _reasons(failures: Iterable[Mapping[str, Any]]) -> list[Reason]:
     return reasons(
         (row["rule"], row.get("metric", ""), row["error"], row["group"], row["seconds"]) for row in failures
     )
+
+
+@functools.cache
+def facts() -> dict[str, Any]:
+    """Return the content of :data:`FACTS`, which ``python -m sdp_bench.reports.rule_facts`` writes.
+
+    It has `described` by name of the rule, verdicts of the `kit` by spec, and two computations. A description
+    has a `summary`, paragraphs `about` the rule, and `sources`. A verdict has the words `verdict`, which
+    follow the rule's name, the `version` of the kit, the `seed` of its cases, and `faults` that the rule
+    declares, with reasons. Each case of the `theorem` has the fields of
+    :class:`sdp_bench.oracles.Optimality`; `estimate_errors` is what the function of that name returned.
+    """
+    kept: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
+    return kept
 
 
 def committed_results() -> Results:

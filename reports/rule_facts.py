@@ -1,41 +1,28 @@
-"""Facts that a report reads from a file, because it would take too long to compute them.
+"""Writes the facts that a report reads from a file (:func:`sdp_bench.reports.results.facts`).
 
-They are the docstrings of the package's own rules, the verdicts of the conformance kit, the checks of the
-paper's theorem, and errors of Monte Carlo estimates. ``python -m sdp_bench.reports.rule_facts`` writes the
-file and runs the conformance kit on each rule of the committed results, which takes about ten minutes.
+``python -m sdp_bench.reports.rule_facts`` runs the conformance kit on each rule of the committed results,
+which takes about ten minutes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import sdp_ref
 from sdp_bench.bench.files import write
-from sdp_bench.reports.results import BASELINES, committed_results
+from sdp_bench.oracles.exact.theorem import check_theorem
+from sdp_bench.reports.replication.computed import estimate_errors
+from sdp_bench.reports.results import FACTS, committed_results
+from sdp_ref.conformance import check_rule
 from sdp_ref.registry import members
-
-FACTS = BASELINES / "rule_facts.json"
 
 _ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)`")
 _HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
-
-
-@functools.cache
-def facts() -> dict[str, Any]:
-    """Return the file: `described` by name of the rule, verdicts of the `kit` by spec, and two computations.
-
-    A description has a `summary`, paragraphs `about` the rule, and `sources`. A verdict has the words
-    `verdict`, which follow the rule's name, the `version` of the kit, the `seed` of its cases, and `faults`
-    that the rule declares, with reasons. Each case of the `theorem` has the fields of
-    :class:`sdp_bench.oracles.Optimality`; `estimate_errors` is what the function of that name returned.
-    """
-    kept: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
-    return kept
 
 
 def descriptions() -> dict[str, dict[str, Any]]:
@@ -45,9 +32,6 @@ def descriptions() -> dict[str, dict[str, Any]]:
 
 def ask(rules: Iterable[str], say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
     """Run the conformance kit on rules, given by spec, and pass each verdict to `say`."""
-    import sdp_ref
-    from sdp_ref.conformance import check_rule
-
     found = {}
     for rule in rules:
         report = check_rule(rule)
@@ -81,8 +65,6 @@ def _plain(text: str) -> str:
 
 def _own() -> list[str]:
     """Rules of the committed results that come with the package, except those derived from the oracle."""
-    import sdp_ref
-
     results = committed_results()
     traits, names = results.traits, set(sdp_ref.rules())
     known = (str(rule) for rule in results.columns_with_oracle(["rule"])["rule"].unique())
@@ -92,9 +74,6 @@ def _own() -> list[str]:
 
 
 def main() -> None:
-    from sdp_bench.oracles.exact.theorem import check_theorem
-    from sdp_bench.reports.replication.computed import estimate_errors
-
     kept = {
         "described": descriptions(),
         "kit": ask(_own(), print),

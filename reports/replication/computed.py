@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.oracles.exact.theorem import Optimality
-from sdp_bench.reports.rule_facts import facts
+from sdp_bench.reports.results import facts
 from sdp_bench.reports.sections.relu.relu import single_relu, theorem
 from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule
 from sdp_bench.reports.style.labels import number

@@ -19,7 +19,7 @@ from torch import nn
 from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
 from sdp_bench.oracles.exact.stable import NORMAL
 from sdp_bench.oracles.exact.theorem import Candidate, Optimality
-from sdp_bench.reports.rule_facts import facts
+from sdp_bench.reports.results import facts
 from sdp_bench.reports.style.figure import SMALL, Figure, log_scale, look, panels
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.names import RuleTraits

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sdp_bench.reports.numbers import slug
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.rule_facts import facts
+from sdp_bench.reports.results import Results, facts
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.choice import Block, bands_of, choices
 from sdp_bench.reports.site import SitePage, rule

@@ -11,7 +11,7 @@ from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARR
 from sdp_bench.bench.studies.selective import OTHER_SCALES, READINGS
 from sdp_bench.reports.replication.computed import INPUTS, example
 from sdp_bench.reports.replication.page import RULES, counterparts, topics
-from sdp_bench.reports.rule_facts import facts
+from sdp_bench.reports.results import facts
 from sdp_bench.reports.statement import Answer, Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up

@@ -5,7 +5,8 @@ import sdp_ref
 from sdp_bench.oracles.exact.theorem import RATIOS, check_theorem
 from sdp_bench.reports.page import build
 from sdp_bench.reports.replication.computed import estimate_errors
-from sdp_bench.reports.rule_facts import ask, descriptions, facts
+from sdp_bench.reports.results import facts
+from sdp_bench.reports.rule_facts import ask, descriptions
 from sdp_bench.reports.sections.choice import bands_of, choices
 from sdp_bench.reports.sections.relu.relu import theorem
 from sdp_bench.reports.sections.rules import Rules
