@@ -93,7 +93,7 @@ def same(printed, shown, tolerance):
 
 
 STANDALONE = ("docs/cluster.md",)  # needs a batch system
-LONG = ("docs/python.md",)  # reads all committed results, and measures
+LONG = ("docs/adding.md", "docs/python.md")  # read all committed results, and measure
 
 
 @pytest.mark.rounding
