@@ -20,9 +20,9 @@ help:
 	@echo "make report     write the report of the committed results, run the quick preset, and add its results"
 	@echo "make paper      run the missing part of the paper's simulations, at low priority; hours"
 	@echo "make paper-export   export the results of make paper into the committed results"
-	@echo "make rule-facts collect docstrings and conformance results of the rules for their pages"
+	@echo "make rule-facts write what reports read from reports/baselines/rule_facts.json; ten minutes"
 	@echo "make test       lint (ruff, mypy, import contracts, phrases in added text) and the fast tests"
-	@echo "make slow       run the tests that take over five seconds each; SAMPLE=3 runs a third of their files, by date"
+	@echo "make slow       run the tests marked as slow; SAMPLE=3 runs a third of their files, by date"
 	@echo "make attacks    run the tests of damage, crashes and bad input"
 	@echo "make coverage   run the fast tests and report line coverage; .coverage"
 	@echo "make kernels    run the tests that compare bits or printed digits, without AVX"
@@ -59,7 +59,8 @@ paper-export: $(STAMP)
 	rm -rf $(PAPER).tables
 	$(BIN)/python -m sdp_bench.reports.results_page docs/results.md
 
-# What docstrings and the conformance kit say of the rules of the committed results; some ten minutes.
+# Docstrings and verdicts of the conformance kit on the rules of the committed results, the checks of the theorem,
+# and errors of Monte Carlo estimates: what takes too long for a report.
 rule-facts: $(STAMP)
 	$(BIN)/python -m sdp_bench.reports.rule_facts
 
