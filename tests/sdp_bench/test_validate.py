@@ -217,16 +217,9 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
         ((), "name a rule, path/to/my_rule.py:MyRule, or a net"),
         (("absent.py:Rule",), "cannot read absent.py"),
         (("theirs.py:Starting",), "cannot make the rule: ValueError: not today"),
-        (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
-        (("theirs.py:Good", "--preset", "smoke", "--activation", "tanh"), "no net of these experiments is"),
-        (("theirs.py:Good", "--experiment", "absent"), "experiment 'absent' not found"),
         (("theirs.py:Good", "--inputs", "x.npy"), "need a net (--net"),
         (("--net", "theirs.py:Good"), "a net needs inputs (--inputs x.npy"),
         (("--net", "theirs.py:Good", "--inputs", "absent.npy", "--sigma", "1"), "cannot read absent.npy"),
-        (
-            ("--net", "theirs.py:Good", "--inputs", "absent.npy", "--depth", "2"),
-            "are for the experiments' own nets",
-        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(call, tmp_path, words, message):

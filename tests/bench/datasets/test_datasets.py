@@ -235,8 +235,6 @@ def test_a_table_that_a_library_ships_is_one_object():
     ("load", "message"),
     [
         (lambda: CIFAR10.load("test"), "cifar10/test_batch .*www.cs.toronto.edu.*unset SDP_BENCH_DATA"),
-        (lambda: MNIST.load("train"), "mnist/train-images-idx3-ubyte.gz.*unset SDP_BENCH_DATA"),
-        (lambda: EMNIST_LETTERS.load("test"), "emnist-letters-test-images.*biometrics.nist.gov"),
         (NAVAL.load, "uci/naval-propulsion-plant.txt.*githubusercontent.*unset"),
     ],
 )
@@ -335,7 +333,6 @@ def test_what_is_no_file_of_its_format_is_refused(read):
     ("load", "message"),
     [
         (lambda: CIFAR10.load("valid"), "unknown split 'valid'; choose from train, test"),
-        (lambda: MNIST.load("valid"), "choose from train, test"),
         (lambda: CIFAR10.load("train", ("data_batch_6",)), "data_batch_5, got data_batch_6"),
         (lambda: CIFAR10.load("train", ()), "got nothing"),
     ],

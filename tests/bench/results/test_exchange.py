@@ -214,9 +214,7 @@ def test_newer_versions_replace_older_ones_in_both_directions(whole, file, tmp_p
     assert replaced == [cells]
 
 
-@pytest.mark.parametrize(
-    "versions", ["rule 0, metric 2, oracle 1", "rule 5f3a, metric 1, oracle 1", "method 1"]
-)
+@pytest.mark.parametrize("versions", ["rule 0, metric 2, oracle 1", "method 1"])
 def test_versions_without_an_order_are_refused(whole, file, tmp_path, versions):
     change(file, f"UPDATE records SET fingerprint = '{versions}'")
     with pytest.raises(UserError, match="differ from those here"):
@@ -244,8 +242,6 @@ def test_differences_are_counted_and_ranked(whole, file, tmp_path):
     [
         ("floor = floor + 1", "floor"),
         ("floor95 = NULL", "floor95"),
-        ("unit_of_measure = 'nat'", "unit_of_measure"),
-        ("precision = 'float16'", "precision"),
     ],
 )
 def test_every_field_is_compared_and_merged(whole, file, tmp_path, change, field):
@@ -266,15 +262,9 @@ def test_other_code_and_time_are_no_other_numbers(whole, file):
     assert (found.equal, found.different, found.other_code, found.other_time) == (count, 0, count, count)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE units SET sigma = sigma * 2",
-        "UPDATE nets SET depth = depth + 1",
-    ],
-)
+@pytest.mark.parametrize("change", ["units SET sigma = sigma * 2", "nets SET depth = depth + 1"])
 def test_units_and_nets_that_differ_are_refused(whole, file, tmp_path, change):
-    conftest.change(file, change)
+    conftest.change(file, f"UPDATE {change}")
     with pytest.raises(UserError, match=r"(units|nets) differ from those here"):
         exchange.merge([whole, file], tmp_path / "all.sqlite")
 
