@@ -93,16 +93,9 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
     ],
 )
 def test_a_group_of_every_suite_is_measured_on_a_device_as_on_the_cpu(name, made_up, monkeypatch, tmp_path):
-    letters = {
-        ("mnist", "train"): made.TRAIN,
-        ("mnist", "test"): made.TEST,
-        ("emnist-letters", "test"): made.LETTERS,
-    }
-    monkeypatch.setattr(
-        ImageClassification,
-        "load",
-        lambda self, split="test": letters.get((self.name, split), TEST) if name == "selective" else TEST,
-    )
+    sets = made.MADE if name == "selective" else {}
+    load = lambda self, split="test": sets.get((self.name, split), TEST)  # noqa: E731
+    monkeypatch.setattr(ImageClassification, "load", load)
     here = measured(groups_of(name, SMALL)[0])
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "other"))  # nets are trained on the device too
     with StandIn() as stand_in:

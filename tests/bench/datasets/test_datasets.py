@@ -112,11 +112,6 @@ def with_files(images, split, change):
     return replace(images, splits={**images.splits, split: parts})
 
 
-def with_contents(images, split, contents):
-    """An image set of which these are the published contents of one split, by path."""
-    return with_files(images, split, lambda file: replace(file, known_hash=sha(contents[file.path])))
-
-
 @pytest.fixture
 def cifar():
     """CIFAR-10 with the hashes of the batches here and of the archive that holds them."""
@@ -163,7 +158,7 @@ def put_arrays(folder, images, split, arrays):
     contents = {file.path: idx(array) for file, array in zip(part.files, arrays, strict=True)}
     for path, content in contents.items():
         put(folder, path, content)
-    return with_contents(images, split, contents)
+    return with_files(images, split, lambda file: replace(file, known_hash=sha(contents[file.path])))
 
 
 def test_mnist(local):

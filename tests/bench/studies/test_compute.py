@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 import sdp_ref as sr
-from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.settings import Design, Settings, Size
@@ -173,12 +172,3 @@ def test_groups_are_sorted_by_size_and_options_are_checked():
     assert (group.activation, group.depth, group.objective) == ("gelu", 3, "gelu 3x5 trained")
     with pytest.raises(UserError, match="relu and gelu, not tanh"):
         EXPERIMENT.expand(Scope(Settings(design=Design(activation="tanh"))))
-
-
-def test_without_the_images_there_is_nothing_to_run(monkeypatch):
-    def missing(split):
-        raise DataMissingError(f"no {split}")
-
-    monkeypatch.setattr(study, "images", missing)
-    with pytest.raises(DataMissingError):
-        EXPERIMENT.expand(Scope(settings()))

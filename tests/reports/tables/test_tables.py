@@ -296,13 +296,7 @@ def test_gap_beyond_both_spreads_is_a_difference():
 @pytest.mark.parametrize(
     ("values", "metric", "sigma", "paper", "agrees"),
     [  # the paper has 0.6808 and 0.5318 at sigma = 1000
-        (
-            {"sdp": [0.6, 0.62], "dvia": [0.4, 0.42], "moment_matching": [0.1] * 2},
-            "tv_paper",
-            1e3,
-            "sdp",
-            False,
-        ),
+        ({"sdp": [0.6, 0.62], "dvia": [0.4, 0.42]}, "tv_paper", 1000.0, "sdp", False),
         # the main-text table has SDP first by a misprint; the table of four ReLU layers has DVIA
         ({"sdp": [0.3, 0.3], "dvia": [0.2, 0.2]}, "w1", 0.1, "dvia", True),
     ],
