@@ -27,7 +27,7 @@ from tests.bench.nets.test_image_training import TEST
 from tests.bench.studies import conftest as made
 from tests.stand_in import StandIn
 
-NETS = Settings().but(depths=(1,), width=8, nets=1, inputs=1, sigmas=(0.3,), training={"epochs": 50})
+NETS = Settings().but(depths=(1,), width=8, nets=1, inputs=1, sigmas=(0.3,), training={"epochs": 10})
 DRAWN = NETS.but(samples=4096, pilot_samples=4096, w1_points=100, certified_points=100)
 SMALL = DRAWN.but(cells=64, bins=4)
 PLAIN = frozenset({"iris", "ci"})
@@ -56,7 +56,9 @@ def groups_of(name, settings):
             small = dataclasses.replace(settings, sizes={name: Size(nets=1, epochs=1)})
             return list(experiment(name).expand(Scope(small)).groups)
         case "vision" | "resnet-tv":
-            return image_groups(name, settings.but(samples=500))
+            return image_groups(
+                name, settings.but(samples=500, rules=("sdp", "marginal_sdp", "oracle_again"))
+            )
         case "sequence":
             nets = [best_classifier(each, "committed") for each in experiment(name).classifiers]
             return plan_of([experiment(name)], settings, nets).groups
@@ -91,16 +93,9 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
     ],
 )
 def test_a_group_of_every_suite_is_measured_on_a_device_as_on_the_cpu(name, made_up, monkeypatch, tmp_path):
-    letters = {
-        ("mnist", "train"): made.TRAIN,
-        ("mnist", "test"): made.TEST,
-        ("emnist-letters", "test"): made.LETTERS,
-    }
-    monkeypatch.setattr(
-        ImageClassification,
-        "load",
-        lambda self, split="test": letters.get((self.name, split), TEST) if name == "selective" else TEST,
-    )
+    sets = made.MADE if name == "selective" else {}
+    load = lambda self, split="test": sets.get((self.name, split), TEST)  # noqa: E731
+    monkeypatch.setattr(ImageClassification, "load", load)
     here = measured(groups_of(name, SMALL)[0])
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "other"))  # nets are trained on the device too
     with StandIn() as stand_in:

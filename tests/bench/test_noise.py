@@ -53,8 +53,6 @@ def test_suites_with_other_noise_have_groups_and_oracles_of_their_own():
     gaussian, cauchy = plan.groups
     assert isinstance(gaussian.law, sdp_ref.DiagonalGaussian)
     assert isinstance(cauchy.law, sdp_ref.Cauchy)
-    assert cauchy.title.endswith("Cauchy noise 1")
-    assert gaussian.title.endswith("sigma 1")
     assert gaussian.subjects[0].row == cauchy.subjects[0].row
     assert gaussian.subjects[0].key != cauchy.subjects[0].key
 

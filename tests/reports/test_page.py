@@ -69,11 +69,11 @@ def built(folder, frame, failures=made_up.NO_FAILURES, meta=None, sections=made_
 
 
 @pytest.fixture(scope="module")
-def site(quick, tmp_path_factory):
+def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    frame = quick[0]
+    frame = made_up.frame(depths=(4,), nets=1, rules=made_up.FEW, suites=("iris-tv", "iris-w1"))
     build(Results(frame, made_up.meta(frame), made_up.FAILURES), folder, made_up.SECTIONS)
-    return folder, {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
+    return frame, folder, {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +83,13 @@ def quick(tmp_path_factory):
     return frame, built(folder, frame, made_up.FAILURES), folder
 
 
-def test_pages_and_data_are_where_they_should_be(quick, site):
-    folder, pages = site
+def test_pages_and_data_are_where_they_should_be(site):
+    frame, folder, pages = site
     names = {path.name for path in folder.iterdir()}
     assert names == {*pages, "numbers", "results.csv", MARKER, *SHARED}
     assert {"index.html", "choice.html", "charts.html", "suite-iris-tv.html", "nets.html"} <= set(pages)
     assert max(len(text) for text in pages.values()) < 1_000_000
     assert sum(len(text) for text in pages.values()) < 10_000_000
-    frame = quick[0]
     data = pd.read_csv(folder / "results.csv", keep_default_na=False, na_values={"value": [""]})
     assert len(data) == len(frame)
     assert data["value"].sum() == pytest.approx(frame["value"].sum())
@@ -98,9 +97,11 @@ def test_pages_and_data_are_where_they_should_be(quick, site):
 
 
 def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
-    folder, pages = site
+    _, folder, pages = site
     parsed = {name: outline(text) for name, text in pages.items()}
     for name, page in parsed.items():
+        assert set(pages) <= set(page.targets)
+        assert pages[name].count('aria-current="page"') == 1
         for target in page.targets:
             file, _, anchor = target.partition("#")
             if file.startswith("numbers/"):
@@ -110,7 +111,7 @@ def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
 
 
 def test_pages_and_lists_share_style_and_script(site):
-    folder, pages = site
+    _, folder, pages = site
     lists = {f"numbers/{path.name}": path.read_text("utf-8") for path in (folder / "numbers").glob("*.html")}
     for name, text in {**pages, **lists}.items():
         asked = [address for address in outline(text).fetched if not address.startswith("data:")]
@@ -121,15 +122,8 @@ def test_pages_and_lists_share_style_and_script(site):
     assert all((folder / shared).stat().st_size > 5_000 for shared in SHARED)
 
 
-def test_every_page_leads_to_every_other(site):
-    _, pages = site
-    for text in pages.values():
-        assert set(pages) <= set(outline(text).targets)
-        assert text.count('aria-current="page"') == 1
-
-
 def test_lists_lead_back_to_the_page_of_their_numbers(site):
-    folder, pages = site
+    _, folder, pages = site
     backs = {
         target
         for path in (folder / "numbers").glob("*.html")
@@ -170,11 +164,7 @@ def test_one_page_needs_no_other_file(quick):
     known = {target[1:] for target in page.targets}
     assert {"fidelity", "figures", "iris-tv", "iris-w1", "iris-std", "paper", "failures", "settings"} <= known
     assert known <= set(page.ids)
-
-
-def test_page_asks_nothing_of_the_network(quick):
-    text = quick[1]
-    assert set(outline(text).fetched) == {"data:,"}
+    assert set(page.fetched) == {"data:,"}
     assert not re.search(r"https?:", text)
     assert "@import" not in text
     assert text.count("<script") == text.count("<script>") == 1  # its own, of the package

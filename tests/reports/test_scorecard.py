@@ -55,9 +55,6 @@ def test_a_rule_with_half_the_distance_of_sdp_is_better_everywhere():
     assert not block(found, "std_ratio").tally("sdp")["worse"]
     back = comparisons(data, "sdp", TRAITS)
     assert block(back, "tv_headline").tally("mine") == {"worse": 5}
-
-
-def test_a_copy_of_a_rule_is_level_with_it_everywhere():
     for each in comparisons(with_mine(factor=1.0, suites=ALL), "mine", TRAITS):
         assert each.tally("sdp") == {"level": len(each.conditions)}
         assert all(condition.comparisons["sdp"].gain == 0 for condition in each.conditions)
@@ -72,10 +69,8 @@ def test_gain_and_interval_are_those_of_the_paired_t_test():
     interval = stats.ttest_1samp(difference, 0).confidence_interval()
     comparison = condition.comparisons["dvia"]
     assert comparison.gain == pytest.approx(difference.mean())
-    assert (
-        comparison.gain - comparison.half_width,
-        comparison.gain + comparison.half_width,
-    ) == pytest.approx(tuple(interval))
+    ends = [comparison.gain + sign * comparison.half_width for sign in (-1, 1)]
+    assert ends == pytest.approx(list(interval))
     better = stats.ttest_rel(sides["dvia"], sides["mine"]).pvalue <= 0.05
     assert (comparison.outcome in ("better", "worse")) == better
     assert condition.value == pytest.approx(1 - sides["mine"].mean())
@@ -122,9 +117,8 @@ def test_an_infinite_distance_loses_to_a_finite_one():
     lost = (data.rule == "dvia") & (data.metric == "bures") & (data.sigma == 1.0)
     data.loc[lost, "value"] = math.inf
     conditions = block(comparisons(data, "mine", TRAITS), "bures").conditions
-    assert [condition.comparisons["dvia"].outcome for condition in conditions if condition.sigma == 1.0] == [
-        "better"
-    ]
+    (condition,) = (condition for condition in conditions if condition.sigma == 1.0)
+    assert condition.comparisons["dvia"].outcome == "better"
 
 
 def test_a_place_where_the_rule_failed_stays_without_a_value():
@@ -211,9 +205,8 @@ def test_the_page_stands_alone_and_holds_everything(tmp_path):
 
 
 def test_what_was_measured_stays_and_a_report_of_another_rule_goes(tmp_path):
-    build(
-        Scorecard.of(Results(with_mine(), meta(), NO_FAILURES), [Candidate("mine", report=REPORT)]), tmp_path
-    )
+    measured = Results(with_mine(), meta(), NO_FAILURES)
+    build(Scorecard.of(measured, [Candidate("mine", report=REPORT)]), tmp_path)
     before = (tmp_path / "results.csv").read_bytes()
     nothing = Results(pd.DataFrame(), {"command": "sdp-bench validate x.py:X"}, pd.DataFrame())
     path = build(Scorecard.of(nothing, [Candidate("x", trouble="it hung")]), tmp_path)
@@ -230,6 +223,11 @@ def own_net(inputs):
 def answer_of(data, use, sigma=1.0):
     found = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True).answers
     return next(each for each in found if (each.use.name, each.sigma) == (use, sigma))
+
+
+def judged_net(data):
+    (verdict,) = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True).verdicts
+    return verdict
 
 
 def with_distances(inputs, seconds, **distances):
@@ -267,8 +265,7 @@ def test_sampling_is_recommended_where_it_is_best(inputs):
     data = with_distances(inputs, {"sdp": 1e-3, sampling: 0.1}, **{"sdp": 0.9, sampling: 0.1})
     answer = answer_of(data, "whole distribution")
     assert answer.ranking.worse == ("sdp",)
-    (verdict,) = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True).verdicts
-    assert "10 samples, 100 ms per input" in verdict.details
+    assert "10 samples, 100 ms per input" in judged_net(data).details
 
 
 def test_errors_have_direction_and_unit():
@@ -290,25 +287,20 @@ def test_the_worst_input_of_all_noise_levels_is_reported():
     worst = (data["metric"] == "tv_class") & (data["input"] == data["input"].max())
     data.loc[worst, "value"] = 0.03
     data.loc[worst & (data["sigma"] == 10.0), "value"] = 0.093
-    (verdict,) = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True).verdicts
+    verdict = judged_net(data)
     assert re.search(r"class, σ\s=\s0\.1 to 1000: .* points, at worst 9\.30 points", verdict.details)
     assert math.isnan(answer_of(own_net(2), "class").error.worst)
 
 
-def test_without_a_rule_the_page_and_the_terminal_say_which_to_take():
-    data = own_net(inputs=4)
-    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [], ["2 outputs"], own_net=True)
+def test_the_page_and_the_terminal_say_which_rule_to_take_for_a_net():
+    results = Results(own_net(inputs=4), meta(), NO_FAILURES)
+    card = Scorecard.of(results, [], ["2 outputs"], own_net=True)
     text = html.unescape(page(card))
     assert "Which rule for this net" in text
-    assert "theirs.py:build" in text
     (verdict,) = card.verdicts
     assert all(f"<li>{line}</li>" in text for line in verdict.lines)
     assert f"{verdict.conclusion}." in text
     assert "linearisation (SDP" in verdict.last
-
-
-def test_a_rule_on_a_net_of_ones_own_is_judged_and_the_net_answered():
-    data = own_net(inputs=4)
-    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [Candidate("dvia")], own_net=True)
+    card = Scorecard.of(results, [Candidate("dvia")], own_net=True)
     assert [verdict.subject for verdict in card.verdicts] == ["DVIA", "which rule for theirs.py:build"]
     assert 'id="answer"' in page(card)

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.nets import storage
-from tests.attacks.calls import called
+from tests.attacks.calls import called, complaint
 from tests.bench.conftest import change
 from tests.reports.made_up import PLAIN
 
@@ -60,12 +60,6 @@ def reported(finished):
         made = command("report", "--no-committed", cwd=finished)
     assert made.code == 0, made.err
     return made.out, pd.read_csv(finished / "reports" / "html" / "results.csv")
-
-
-def test_a_second_run_has_nothing_to_do(finished):
-    again = command("run", *SUITES, *TINY, "--sigma", "0.1,10", cwd=finished)
-    assert again.code == 0
-    assert "4 of 4 groups are measured already" in again.err
 
 
 def test_report_and_table(finished, reported):
@@ -158,29 +152,18 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["run"], "name experiments to run, or --all"),
         (["run", "iris"], "experiment 'iris' not found; did you mean 'iris-"),
         (["run", "iris-tv", "--all"], "name experiments"),
-        (["run", "--all", "--preset", "huge"], "choose from smoke, quick, paper"),
         (["run", "--all", "--rules", "spd"], "rule 'spd' not found; did you mean 'sdp'?"),
-        (["run", "--all", "--rules", "monte_carlo:samples=1"], "at least 2"),
-        (["run", "--all", "--sigma", "big"], "not a list of numbers"),
         (["run", "--all", "--device", "cuda:99"], "device 'cuda:99'"),
-        (
-            ["run", "--all", "--preset", "smoke", "--activation", "gelu", "--width", "7"],
-            "no net of these experiments is committed",
-        ),
-        (["report", "--run", "1"], "no results at"),
-        (["run", "--all", "--shard", "3/2"], "not a part i/n"),
+        (["run", "iris-tv", "--preset", "smoke", "--width", "7"], "no net of these experiments is committed"),
         (["merge", "a.sqlite", "-o", "b.sqlite"], "no results at a.sqlite"),
         (["import", "nowhere"], "not a folder of exported results"),
         (["nonsense"], "No such command"),
     ],
 )
 def test_bad_input_is_exit_2_and_one_line(words, message, tmp_path):
-    code, _, err = command(*words, cwd=tmp_path)
-    assert code == 2, err
-    line = [text for text in err.splitlines() if text.startswith("Error: ")]
-    assert len(line) == 1
-    assert message in line[0]
-    assert "Traceback" not in err
+    ended = command(*words, cwd=tmp_path)
+    assert complaint(*ended, (2,)) == ""
+    assert message in ended.err
     assert not list(tmp_path.glob("*.sqlite"))
 
 
@@ -249,7 +232,6 @@ def test_shards_merged_exported_imported_and_compared(finished, tmp_path):
 
 def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    assert "0 net files and 0 pages in" in command("cache", "list", cwd=tmp_path).out
     page = tmp_path / "cache" / "pages" / "0123456789abcdef.zip"
     page.parent.mkdir(parents=True)
     page.write_bytes(bytes(3000))
@@ -276,7 +258,6 @@ def test_an_option_given_twice_is_refused(call, tmp_path):
     [
         (),
         ("--output", "a", "--paper", "b"),
-        ("--paper", "a", "--format", "csv"),
         ("--paper", "a", "--committed", "--all-runs"),
         ("--output", "a", "--committed"),
     ],
@@ -291,9 +272,7 @@ def test_export_refuses_options_that_do_not_go_together(words, tmp_path):
 @pytest.mark.parametrize(
     ("suites", "options", "refused"),
     [
-        ("two-moons", "--sigma 1", "--sigma"),
         ("two-moons uci", "--inputs 3 --noise cauchy", "--inputs, --noise"),
-        ("uci", "--rules sdp", "--rules"),
         ("iris-tv", "--datasets yacht", "--datasets"),
         ("iris-sensitivity", "--learning-rate 0.1", "--learning-rate"),
     ],

@@ -136,7 +136,6 @@ import sdp_ref as sr, torch
 from torch import nn
 from sdp_bench.bench.plugins.session import code_of
 from tests.project import run_cell
-from tests.project import python
 space = {"__name__": "__main__"}
 run_cell(RULE, space)
 run_cell("NAMES = {'b', 'a', 'c'}\\ndef thing(): return NAMES, Wide, torch.arange(100)", space | globals())
@@ -304,7 +303,6 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
     ("arguments", "line"),
     [
         ({}, "name a rule"),
-        ({"rule": "nothing_known"}, "rule 'nothing_known' not found"),
         ({"rule": 3}, "a rule has a name and propagate"),
         ({"net": nn.Linear(4, 2)}, "net needs inputs"),
         ({"net": 3, "inputs": X}, "net must be an nn.Module"),
@@ -313,7 +311,6 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         (NETLESS | {"noise": "gausian", "sigma": 1}, "unknown noise 'gausian'"),
         (NETLESS | {"noise": 0.1, "sigma": 1}, "give one of them"),
         (NETLESS | {"sigma": np.array([[1.0]])}, "sigma: .*expected a number"),
-        (NETLESS | {"noise": float("nan")}, "sigma: .*not a finite number"),
         (NETLESS | {"sigma": []}, "sigma: the array is empty"),
         (NETLESS | {"noise": sr.DiagonalGaussian(X, X**2)}, "one row and mean 0"),
         (NETLESS | {"noise": 1, "inputs": [[1, 2], [3]]}, "inputs must be an array"),

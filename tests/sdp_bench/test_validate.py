@@ -126,7 +126,6 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     first, *details, page, last = out.splitlines()
     assert first == "good"
     assert details[0] == f"  checks: kit {VERSION}, 1 of 1 checks ran: 1 passed, 0 failed, 0 not applicable"
-    assert any("iris-tv: compared with rules of its kind: SDP better in 0" in line for line in details)
     assert "  iris-tv: worse than SDP in no setting" in details
     assert any(line.startswith("  cost: ") and "for one input" in line for line in details)
     assert page == "scorecard: card/index.html"
@@ -134,7 +133,6 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     assert "statistically tied with SDP (the best deterministic rule) in 1 setting" in last
     assert "1 of 1 checks ran" in err
     text = (tmp_path / "card" / "index.html").read_text()
-    assert "theirs.py:Good" in text
     assert "SDP under another name." in text
     assert "sdp-bench validate theirs.py:Good" in text
     frame = pd.read_csv(tmp_path / "card" / "results.csv")
@@ -159,7 +157,6 @@ def test_what_rules_raise_on_cells_is_shown_and_is_exit_code_3(call, tmp_path):
     assert set(frame.rule) >= {"sdp", "monte_carlo:samples=10"}  # the others went on
     for told in ("ArithmeticError: no such net", "variance must be finite"):
         assert told in text
-    assert text.count("the conformance kit was not run") == 2
     assert "failures: it failed in " in out
     assert out.splitlines()[-2].startswith("verdict: raising was not checked; it was not measured")
 
@@ -174,14 +171,6 @@ def test_a_failed_check_is_exit_code_1_whatever_else_failed(call, monkeypatch, t
     assert f"{last.removeprefix('verdict: ')}." in (tmp_path / "card" / "index.html").read_text()
 
 
-def test_a_kit_that_does_not_finish_stops_there_with_exit_code_3(call, tmp_path):
-    code, out, _ = call("theirs.py:Hanging", "--kit-limit", "2", *TINY)
-    assert code == 3
-    assert "did not finish: WorkerError: stopped at the time limit of 2 s" in out
-    assert "did not finish: WorkerError" in (tmp_path / "card" / "index.html").read_text()
-    assert not (tmp_path / "v.sqlite").exists()
-
-
 def test_a_rule_that_hangs_in_the_kit_stops_no_other(call, monkeypatch, tmp_path):
     def kit(rule, chosen, limits):
         if rule == "hanging":
@@ -189,9 +178,13 @@ def test_a_rule_that_hangs_in_the_kit_stops_no_other(call, monkeypatch, tmp_path
         return replace(PASSED, rule=rule)
 
     monkeypatch.setattr(kit_of_runs, "conformance", kit)
+    code, out, _ = call("theirs.py:Hanging", "--kit-limit", "2", *TINY)
+    assert code == 3
+    assert "did not finish: WorkerError: stopped at the time limit of 2 s" in out
+    assert "did not finish: WorkerError" in (tmp_path / "card" / "index.html").read_text()
+    assert not (tmp_path / "v.sqlite").exists()
     code, out, _ = call("theirs.py:Good", "theirs.py:Hanging", *TINY)
     assert code == 3
-    assert "the conformance kit did not finish: WorkerError" in out
     good, hung = out.splitlines()[-2:]
     assert good.startswith("verdict: good passes")
     assert hung.startswith("verdict: hanging is not verified")
@@ -217,16 +210,9 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
         ((), "name a rule, path/to/my_rule.py:MyRule, or a net"),
         (("absent.py:Rule",), "cannot read absent.py"),
         (("theirs.py:Starting",), "cannot make the rule: ValueError: not today"),
-        (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
-        (("theirs.py:Good", "--preset", "smoke", "--activation", "tanh"), "no net of these experiments is"),
-        (("theirs.py:Good", "--experiment", "absent"), "experiment 'absent' not found"),
         (("theirs.py:Good", "--inputs", "x.npy"), "need a net (--net"),
         (("--net", "theirs.py:Good"), "a net needs inputs (--inputs x.npy"),
         (("--net", "theirs.py:Good", "--inputs", "absent.npy", "--sigma", "1"), "cannot read absent.npy"),
-        (
-            ("--net", "theirs.py:Good", "--inputs", "absent.npy", "--depth", "2"),
-            "are for the experiments' own nets",
-        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(call, tmp_path, words, message):

@@ -5,11 +5,9 @@ import pytest
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import chosen, experiment, preset
-from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.results.record import Failure, LeftOut
-from sdp_bench.bench.runs.driver import run_group
+from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.studies.uci import EXPERIMENT
 from tests.bench.conftest import TINY, made_up_tables, make_plan
@@ -54,26 +52,6 @@ def test_one_without_its_data_is_left_out_where_there_is_other_work():
     assert plan.left_out == (LeftOut(None, "uci", "uci: it is not there"),)
     assert plan.groups
     assert list(plan.experiments) == ["iris-std"]
-
-
-class Mistaken(Group):
-    units = members = ()
-    cells = (("unit", "sdp", "bures"),)
-    title = "mistaken"
-    seconds = 1.0
-
-    def versions_of(self, rule, metric):
-        return ""
-
-    def measure(self, cells):
-        yield Failure("unit", "sdp", "bures", "no", 0.0)
-        raise KeyError("a mistake of ours")
-
-
-def test_a_mistake_of_the_project_is_no_failure_of_a_rule():
-    group = Mistaken()
-    with pytest.raises(KeyError, match="a mistake of ours"):
-        run_group(group, group.cells)
 
 
 def test_a_net_that_does_not_fit_its_data_set_is_refused_before_it_is_trained():

@@ -123,7 +123,6 @@ def net():
         ("Wider", "wider", 2.0),
         ("Wider:factor=3", "wider:factor=3", 3.0),
         ("make", "wider:factor=4.0", 4.0),
-        ("Plain", "plain", 1.0),
         ("rule", "plain", 1.0),
     ],
 )
@@ -152,7 +151,6 @@ def test_a_module_and_an_installed_entry_point(file, monkeypatch):
         ("{file}", "names a file and no rule in it"),
         ("{file}:Absent", "there is no Absent"),
         ("{file}:Needy", "cannot make the rule: TypeError: .*order"),
-        ("{file}:Wider:width=1", "cannot make the rule: .*width"),
         ("{file}:Wider:3", "parameters are written key=value"),
         ("{file}:nothing", "neither a rule nor makes one"),
         ("{file}:Spaced", "one word"),

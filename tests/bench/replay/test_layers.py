@@ -81,38 +81,28 @@ def test_standard_errors_cover_the_exact_moments_of_a_linear_layer():
 
 
 def test_the_net_is_cut_where_everything_is_one_value():
-    class Residual(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.inner, self.last = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+    first, inner, last = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
 
-        def forward(self, x):
-            y = self.first(x)
-            return self.last(y + torch.relu(self.inner(y)))
+    def net(x):
+        y = first(x)
+        return last(y + torch.relu(inner(y)))
 
-    layers = layers_of(Residual().eval(), X.location)
+    layers = layers_of(net, X.location)
     assert [layer.label for layer in layers] == ["Linear", "3 ops up to Add", "Linear"]
     assert [layer.exact for layer in layers] == [True, False, True]
     x = torch.randn(5, 3)
-    net = Residual().eval()
-    parts = layers_of(net, X.location)
-    torch.testing.assert_close(nn.Sequential(*parts)(x), net(x))
-    torch.testing.assert_close(merged(parts)(x), net(x))
+    torch.testing.assert_close(nn.Sequential(*layers)(x), net(x))
+    torch.testing.assert_close(merged(layers)(x), net(x))
 
 
 def test_a_residual_block_without_a_formula_is_referred_to_samples():
-    class Skip(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Linear(3, 3)
+    inner = chain(3, 3).double()
 
-        def forward(self, x):
-            return x + torch.relu(self.inner(x))
+    def net(x):
+        return x + torch.relu(inner(x.to(inner[0].weight.dtype)))
 
-    torch.manual_seed(0)
-    net = Skip().double().eval()
     wide = X.to(dtype=torch.float64)
-    (layer,) = layers_of(net, X.location)
+    (layer,) = layers_of(net, wide.location)
     found = moments_after(layer, moments_of(wide), torch.Size([3]), seed=5)
     exact = sdp_ref.propagate(net, wide, "moment_matching")  # exact for a skip around one hidden layer
     np.testing.assert_allclose(found.mean, exact.mean.detach(), atol=0.03)  # type: ignore[attr-defined]

@@ -60,6 +60,10 @@ def test_shards_merge_to_the_whole(whole, tmp_path):
 
 def test_conflicts_are_named_and_nothing_is_written(whole, file, tmp_path):
     spoil(file)
+    content = file.read_bytes()
+    with pytest.raises(UserError, match="exists"):
+        exchange.merge([whole], file)
+    assert file.read_bytes() == content
     with pytest.raises(UserError, match=r"measurements differ from those here .*w1"):
         exchange.merge([whole, file], tmp_path / "all.sqlite")
     assert not list(tmp_path.glob("*all.sqlite*"))
@@ -68,13 +72,6 @@ def test_conflicts_are_named_and_nothing_is_written(whole, file, tmp_path):
     with Store(file) as other, Store(whole, writing=True) as store:
         assert store.add(other.tables(), keep=True) == 0
     pd.testing.assert_frame_equal(records(whole), before, check_exact=True)
-
-
-def test_merge_does_not_write_over_a_file(whole, file):
-    before = file.read_bytes()
-    with pytest.raises(UserError, match="exists"):
-        exchange.merge([whole], file)
-    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("fmt", exchange.FORMATS)
@@ -95,16 +92,15 @@ def test_a_second_import_of_an_export_adds_nothing(whole, tmp_path):
         exchange.export(store, tmp_path / "out")
     with Store(tmp_path / "new.sqlite", writing=True) as store:
         store.add(exchange.Export(tmp_path / "out").tables())
-        before = store.tables()
-        assert store.add(exchange.Export(tmp_path / "out").tables()) == 0
-        for name, table in store.tables().items():
-            pd.testing.assert_frame_equal(table, before[name])
         twice = exchange.Export(tmp_path / "out").tables()
         for name, number in (("runs", "id"), ("members", "run")):  # as older versions stored it
             again = twice[name].assign(**{number: twice[name][number] + 1})
             twice[name] = pd.concat([twice[name], again], ignore_index=True)
-        assert store.add(twice) == 0
-        assert len(store.tables()["runs"]) == len(before["runs"])
+        before = store.tables()
+        for again in (exchange.Export(tmp_path / "out").tables(), twice):
+            assert store.add(again) == 0
+            for name, table in store.tables().items():
+                pd.testing.assert_frame_equal(table, before[name])
 
 
 @pytest.mark.parametrize("fmt", exchange.FORMATS)
@@ -187,20 +183,6 @@ def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compa
     assert (after[noise] != before[noise]).any().all()
 
 
-@pytest.mark.parametrize("digits", [None, 4])
-def test_parquet_holds_what_csv_holds_and_pandas_reads_it(whole, tmp_path, digits):
-    with Store(whole) as store:
-        for fmt in exchange.FORMATS:
-            exchange.export(store, tmp_path / fmt, fmt, weights=False, digits=digits)
-    for name in TABLES:
-        rows = pd.read_csv(tmp_path / "csv" / f"{name}.csv", keep_default_na=False, na_values=[""])
-        read = pd.read_parquet(tmp_path / "parquet" / f"{name}.parquet")
-        read = read.astype({column: float for column in read if column in ("value", "floor", "floor95")})
-        for column in rows:
-            same = (read[column] == rows[column]) | (read[column].isna() & rows[column].isna())
-            assert same.all(), (name, column)
-
-
 @pytest.mark.parametrize("older", ["old", "rule 0, metric 1, oracle 1"])
 def test_newer_versions_replace_older_ones_in_both_directions(whole, file, tmp_path, older):
     spoil(file)
@@ -214,9 +196,7 @@ def test_newer_versions_replace_older_ones_in_both_directions(whole, file, tmp_p
     assert replaced == [cells]
 
 
-@pytest.mark.parametrize(
-    "versions", ["rule 0, metric 2, oracle 1", "rule 5f3a, metric 1, oracle 1", "method 1"]
-)
+@pytest.mark.parametrize("versions", ["rule 0, metric 2, oracle 1", "method 1"])
 def test_versions_without_an_order_are_refused(whole, file, tmp_path, versions):
     change(file, f"UPDATE records SET fingerprint = '{versions}'")
     with pytest.raises(UserError, match="differ from those here"):
@@ -244,8 +224,6 @@ def test_differences_are_counted_and_ranked(whole, file, tmp_path):
     [
         ("floor = floor + 1", "floor"),
         ("floor95 = NULL", "floor95"),
-        ("unit_of_measure = 'nat'", "unit_of_measure"),
-        ("precision = 'float16'", "precision"),
     ],
 )
 def test_every_field_is_compared_and_merged(whole, file, tmp_path, change, field):
@@ -266,15 +244,9 @@ def test_other_code_and_time_are_no_other_numbers(whole, file):
     assert (found.equal, found.different, found.other_code, found.other_time) == (count, 0, count, count)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE units SET sigma = sigma * 2",
-        "UPDATE nets SET depth = depth + 1",
-    ],
-)
+@pytest.mark.parametrize("change", ["units SET sigma = sigma * 2", "nets SET depth = depth + 1"])
 def test_units_and_nets_that_differ_are_refused(whole, file, tmp_path, change):
-    conftest.change(file, change)
+    conftest.change(file, f"UPDATE {change}")
     with pytest.raises(UserError, match=r"(units|nets) differ from those here"):
         exchange.merge([whole, file], tmp_path / "all.sqlite")
 

@@ -297,27 +297,18 @@ def test_traits_that_are_none_are_left_out_of_a_plan(tmp_path, body):
 LACKS = f"{NOT_DEFINED}a covariance is needed, which a law of quantiles of single outputs has not"
 
 
-def test_what_many_metrics_lack_is_told_once():
-    found = reasons(
-        ("mine", metric, LACKS, place, seconds)
-        for place, seconds in (("here", 1.0), ("there", 2.0))
-        for metric in ("bures", "gaussian_kl")
-    )
-    (one,) = found
-    assert one.line == (
-        "Bures, Gaussian KL: a covariance is needed, which a law of quantiles of single outputs has not"
-    )
-    assert (one.rule, one.places, one.seconds) == ("mine", ("here", "there"), 2.0)
-
-
-def test_other_rules_and_other_errors_stand_alone():
+def test_what_many_metrics_lack_is_told_once_for_each_rule():
     told = [
-        ("mine", "bures", LACKS, "", 0.0),
+        *(("mine", metric, LACKS, "here", 1.0) for metric in ("bures", "gaussian_kl")),
+        *(("mine", metric, LACKS, "there", 2.0) for metric in ("bures", "gaussian_kl")),
         ("theirs", "bures", LACKS, "", 0.0),
         ("mine", "", "ValueError: no", "", 0.0),
     ]
-    assert [(each.rule, each.line) for each in reasons(told)][2] == ("mine", "ValueError: no")
-    assert len(reasons(told)) == 3
+    mine, theirs, other = reasons(told)
+    assert mine.line == f"Bures, Gaussian KL: {LACKS.removeprefix(NOT_DEFINED)}"
+    assert (mine.rule, mine.places, mine.seconds) == ("mine", ("here", "there"), 2.0)
+    assert theirs.rule == "theirs"
+    assert (other.rule, other.line) == ("mine", "ValueError: no")
 
 
 def test_a_refusal_is_known_by_its_words():

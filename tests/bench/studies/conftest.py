@@ -19,12 +19,12 @@ def images(count, classes=10, *, first=0, seed=0, split="train", title="MNIST", 
 
 TRAIN, TEST = images(64), images(40, seed=1, split="test")
 LETTERS = images(60, 19, first=1, seed=2, split="test", title="EMNIST letters")
+MADE = {("mnist", "train"): TRAIN, ("mnist", "test"): TEST, ("emnist-letters", "test"): LETTERS}
 
 
 @pytest.fixture
 def made_up(monkeypatch):
-    made = {("mnist", "train"): TRAIN, ("mnist", "test"): TEST, ("emnist-letters", "test"): LETTERS}
-    monkeypatch.setattr(ImageClassification, "load", lambda self, split: made[self.name, split])
+    monkeypatch.setattr(ImageClassification, "load", lambda self, split: MADE[self.name, split])
 
 
 @pytest.fixture

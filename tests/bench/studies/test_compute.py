@@ -6,12 +6,13 @@ import torch
 from torch import nn
 
 import sdp_ref as sr
-from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.settings import Design, Settings, Size
-from sdp_bench.bench.studies.compute import EXPERIMENT, KINK_DISTANCES, SIZES, USES
+from sdp_bench.bench.studies.compute import EXPERIMENT, SIZES, USES
 from sdp_bench.bench.studies.compute import group as study
+
+LEVELS = (0.01, 1.0, 100.0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,6 +21,7 @@ def made_up_images():
     images = torch.rand(50, 49, generator=generator), torch.randint(10, (50,), generator=generator)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "images", lambda _split: images)
+        patch.setattr(study, "KINK_DISTANCES", LEVELS)
         yield
 
 
@@ -124,7 +126,7 @@ def test_a_group_records_every_method_at_every_level(measured):
     assert len(found) == len(records)
     for method in group.methods:
         assert (method, "operations", None) in found
-    for level in KINK_DISTANCES:
+    for level in LEVELS:
         assert ("regular", "noise", f"{level:g}") in found
         assert {use for use in USES if ("sdp", use, f"{level:g}") in found} == set(USES)
     assert not group.left({(each.unit, each.rule, each.metric) for each in records})
@@ -154,7 +156,7 @@ def test_moments_of_one_hidden_layer_are_exact_by_moment_matching(measured):
         for each in records
         if each.metric == "mean" and each.rule in ("moment_matching", "oracle")
     }
-    for level in KINK_DISTANCES:
+    for level in LEVELS:
         assert errors["moment_matching", f"{level:g}"] < 4 / math.sqrt(2048)
 
 
@@ -170,12 +172,3 @@ def test_groups_are_sorted_by_size_and_options_are_checked():
     assert (group.activation, group.depth, group.objective) == ("gelu", 3, "gelu 3x5 trained")
     with pytest.raises(UserError, match="relu and gelu, not tanh"):
         EXPERIMENT.expand(Scope(Settings(design=Design(activation="tanh"))))
-
-
-def test_without_the_images_there_is_nothing_to_run(monkeypatch):
-    def missing(split):
-        raise DataMissingError(f"no {split}")
-
-    monkeypatch.setattr(study, "images", missing)
-    with pytest.raises(DataMissingError):
-        EXPERIMENT.expand(Scope(settings()))

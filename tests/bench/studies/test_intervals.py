@@ -112,7 +112,7 @@ def stacks(parts):
         for member in range(count):
             data = Problem(parts.features["train"], parts.targets["train"], SEEDS, member)
             trainer = Trainer(data, OBJECTIVES[name], SETTINGS)
-            for _ in trainer.run(100):
+            for _ in trainer.run(60):
                 pass
             made[name].append(trainer.nets)
     return made

@@ -44,15 +44,11 @@ def measured(model, objective, methods, pixels=TEST.kept, labels=TEST.labels, ra
 def test_an_objective_propagates_the_noise_of_its_name(name, rule, kind):
     net, pixels = PROBLEM.build(0), TRAIN.kept[:3].float() / 255
     law = at(name, 0.2).law(net, pixels)
-    noise = (
-        sr.Cauchy(pixels, torch.full_like(pixels, 0.2))
-        if kind is sr.Cauchy
-        else sr.DiagonalGaussian(pixels, torch.full_like(pixels, 0.04))
-    )
+    family, spread = (sr.Cauchy, "scale") if kind is sr.Cauchy else (sr.DiagonalGaussian, "variance")
+    noise = family(pixels, torch.full_like(pixels, 0.2 if spread == "scale" else 0.04))
     expected = sr.propagate(net, noise, rule)
     assert type(law) is kind
     torch.testing.assert_close(law.location, expected.location)
-    spread = "scale" if kind is sr.Cauchy else "variance"
     torch.testing.assert_close(getattr(law, spread), getattr(expected, spread))
     torch.testing.assert_close(at(name, 0.2).location(net, pixels), expected.location)
 

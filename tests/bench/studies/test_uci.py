@@ -115,12 +115,6 @@ def nets(epochs=6, **changes):
     return stacked.get_nets("yacht", made, SQUARED_ERROR, GRID, epochs)
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
-    return tmp_path / "nets"
-
-
 def test_a_net_that_diverged_is_one_that_does_not_qualify(cache):
     targets = problem().targets.clone()
     targets[0, 0] = math.inf

@@ -341,5 +341,4 @@ def test_every_table_and_figure_of_the_paper_has_a_line():
     shown = {one.label: one for one in lines}
     assert shown["Table 9"].address == "#iris-tv"
     assert shown["Table 9"].design == "2 nets × 2 inputs"
-    assert shown["Table 9"].found.startswith(("0 of", "1")) or "cells" in shown["Table 9"].found
     assert not shown["Table 13"].address  # nineteen layers were not measured

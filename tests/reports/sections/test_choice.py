@@ -57,16 +57,11 @@ def answer(condition, budget):
     return next(each for each in condition.answers if each.budget == budget)
 
 
-def test_a_rule_that_is_slower_and_less_accurate_is_off_the_front():
-    frame = measured({"sdp": 0.2, "dvia": 0.4}, {"sdp": 1e-3, "dvia": 1e-2})
-    _, condition = only(frame)
+def test_a_rule_that_is_slower_is_on_the_front_if_it_is_more_accurate():
+    _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, {"sdp": 1e-3, "dvia": 1e-2}))
     assert (condition.standing("sdp").front, condition.standing("dvia").front) == (ON, OFF)
     assert condition.standing("dvia").beaten_by == "sdp"
-
-
-def test_a_rule_that_is_slower_and_more_accurate_is_on_the_front_too():
-    frame = measured({"marginal_sdp": 0.7, "sdp": 0.2}, {"marginal_sdp": 1e-4, "sdp": 1e-3})
-    _, condition = only(frame)
+    _, condition = only(measured({"marginal_sdp": 0.7, "sdp": 0.2}, {"marginal_sdp": 1e-4, "sdp": 1e-3}))
     assert {each.front for each in condition.standings} == {ON}
     contest = condition.answers[-1].best
     assert (contest.leader, contest.tied) == ("sdp", ())
@@ -276,28 +271,20 @@ def test_the_section_shows_what_to_take(timed):
 
 
 def test_settings_are_counted_by_family_of_nets():
-    of_attention = [
-        measured(
-            {"sdp": 0.4, "unscented": 0.1},
-            inputs=4,
-            nets=1,
-            activation=kind,
-            network=f"{kind} {size}",
-            net=f"{kind} {size}",
-            metric="tv_principal",
-        )
-        for kind, size in (("vit", "1x28x28"), ("vit", "3x32x32"), ("decoder", "8x2"))
-    ]
-    of_convolution = measured(
-        {"sdp": 0.1, "unscented": 0.4}, inputs=4, nets=1, activation="convnext", network="convnext", net="c"
-    )
-    bands = bands_of(
-        choice(checked(pd.concat([*of_attention, of_convolution, measured({"sdp": 0.2})])), TRAITS)
-    )
+    parts = [measured({"sdp": 0.2})]
+    for kind, network, worse in (
+        ("vit", "vit 1x28x28", "sdp"),
+        ("vit", "vit 3x32x32", "sdp"),
+        ("decoder", "decoder 8x2", "sdp"),
+        ("convnext", "convnext", "unscented"),
+    ):
+        distances = {"sdp": 0.1, "unscented": 0.1} | {worse: 0.4}
+        name = {"activation": kind, "network": network, "net": network}
+        parts.append(measured(distances, inputs=4, nets=1, metric="tv_principal", **name))
+    bands = bands_of(choice(checked(pd.concat(parts)), TRAITS))
     counts = how_often_best(bands)
     assert counts.attrs == {"attention": 3, "convolution": 1}
     assert counts.loc["unscented", "attention"] == "3 of 3"
-    assert counts.loc["sdp", "convolution"] == "1 of 1"
-    assert counts.loc["sdp", "attention"] == "0 of 3"
+    assert counts.loc["sdp"].to_dict().items() >= {"convolution": "1 of 1", "attention": "0 of 3"}.items()
     titles = {band.title for band in bands}
     assert {"ViT (1x28x28)", "ViT (3x32x32)", "Causal decoder", "ConvNeXt"} <= titles

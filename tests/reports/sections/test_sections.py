@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -60,11 +61,8 @@ def test_variants_of_the_tables_choices():
     assert [sgd["agreement"], adam["agreement"]] == pytest.approx([0, math.log(2)], abs=1e-12)
     assert (sgd["accuracy"], adam["accuracy"]) == (0.98, 0.5)
     text = " ".join(found["sentences"])
-    assert (
-        "With 3 kinds of TV, bins and cells, 1 − TV of SDP is above that of DVIA as published in 2 of 3 "
-        "at σ\u00a0=\u00a00.1" in text
-    )
-    assert "from 0.700 (headline, 512 cells) to 0.900 (paper-like, 10 bins, pilot quantiles)" in text
+    assert "in 2 of 3 at σ\u00a0=\u00a00.1" in text
+    assert re.search(r"from 0\.700 \(headline.*\) to 0\.900 \(paper-like", text)
 
 
 def oracle_frame():
@@ -141,24 +139,16 @@ def measured(**more):
     return frame.assign(component="", stderr=0.01).assign(**more)
 
 
-def test_what_is_equal_but_for_rounding_agrees():
+def test_measurements_are_compared_with_their_counterparts():
     whole, (tv, std) = agreement(measured(value=[0.25 + 1e-13, 0.5 + 9e-5, 0.25]), measured())
     assert (whole.measured, whole.compared, whole.equal) == (2, 2, 2)
     assert (tv.measured, tv.equal, std.measured, std.equal) == (2, 2, 1, 1)
     assert "All 2 measurements" in whole.sentence
-
-
-def test_what_differs_is_listed_the_farthest_first():
     whole, _ = agreement(measured(value=[0.27, 0.45, 0.27]), measured())
-    assert whole.apart["rule"].tolist() == ["dvia", "sdp"]
+    assert whole.apart["rule"].tolist() == ["dvia", "sdp"]  # the farthest first
     assert whole.apart["gap"].tolist() == pytest.approx([5, 2])
     assert "2 of the 2 measurements" in whole.sentence
-    assert "0 agree" in whole.sentence
-
-
-def test_what_has_no_counterpart_is_counted_and_not_compared():
-    other = measured(unit=["v", "u", "v"])
-    whole, _ = agreement(measured(), other)
+    whole, _ = agreement(measured(), measured(unit=["v", "u", "v"]))
     assert (whole.measured, whole.compared, whole.equal) == (2, 1, 1)
     assert "1 has no counterpart" in whole.sentence
     nothing, _ = agreement(measured(), measured(unit="w"))

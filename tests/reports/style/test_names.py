@@ -38,9 +38,8 @@ def test_rule_labels(rule, label):
 
 def test_sampling_rules_come_last_by_size():
     rules = ["monte_carlo:samples=100", "zeta", "monte_carlo:samples=5", "marginal_sdp", "sdp", "sdp"]
-    assert RuleTraits().in_order(rules) == [
-        *("sdp", "marginal_sdp", "zeta", "monte_carlo:samples=5", "monte_carlo:samples=100"),
-    ]
+    ordered = ["sdp", "marginal_sdp", "zeta", "monte_carlo:samples=5", "monte_carlo:samples=100"]
+    assert RuleTraits().in_order(rules) == ordered
 
 
 def test_what_is_stored_of_a_rule_counts_and_not_its_name():
@@ -53,12 +52,8 @@ def test_what_is_stored_of_a_rule_counts_and_not_its_name():
     assert traits.is_sampling("mine")
     assert traits.is_reference("again")
     assert traits.label("mine") == "Mine"
-    assert traits.in_order(["sdp", "again", "mine", "monte_carlo:samples=5"]) == [
-        "monte_carlo:samples=5",
-        "sdp",
-        "mine",
-        "again",
-    ]
+    ordered = ["monte_carlo:samples=5", "sdp", "mine", "again"]
+    assert traits.in_order(["sdp", "again", "mine", "monte_carlo:samples=5"]) == ordered
 
 
 def test_rules_that_are_called_the_same_are_told_apart_by_their_specs():

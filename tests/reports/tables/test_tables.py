@@ -276,14 +276,12 @@ def test_families_of_noise_are_never_put_together():
         measured({"sdp": [value]}, "std_ratio", 0.1, component="0").assign(noise=family)
         for family, value in (("gaussian", 0.9), ("laplace", 0.5), ("student_t:df=2.0", 0.1))
     ]
-    gaussian, laplace, student = tables.tables(checked(pd.concat(parts, ignore_index=True)), TRAITS)
-    assert [table.rows[0].cells[0].mean for table in (gaussian, laplace, student)] == [0.9, 0.5, 0.1]
-    assert [t.under for t in (gaussian, laplace, student)] == ["", "Laplace noise", "Student t(2) noise"]
-    assert [table.scale for table in (gaussian, laplace, student)] == ["σ", "σ", "γ"]
-    assert laplace.title == f"{gaussian.title}, Laplace noise"
-    assert gaussian.sources
-    assert not (laplace.sources)
-    assert not (student.sources)
+    every = list(tables.tables(checked(pd.concat(parts, ignore_index=True)), TRAITS))
+    assert [table.rows[0].cells[0].mean for table in every] == [0.9, 0.5, 0.1]
+    assert [table.under for table in every] == ["", "Laplace noise", "Student t(2) noise"]
+    assert [table.scale for table in every] == ["σ", "σ", "γ"]
+    assert every[1].title == f"{every[0].title}, Laplace noise"
+    assert [bool(table.sources) for table in every] == [True, False, False]
 
 
 def test_gap_beyond_both_spreads_is_a_difference():
@@ -295,19 +293,17 @@ def test_gap_beyond_both_spreads_is_a_difference():
         assert difference.differs is differs
 
 
-def test_other_order_than_in_the_paper_is_found():
-    # The paper has SDP before DVIA at sigma = 1000 (0.6808, 0.5318).
-    values = {"sdp": [0.6, 0.62], "dvia": [0.4, 0.42], "moment_matching": [0.1, 0.1]}
-    (order,) = tables.orders(list(tables.tables(checked(measured(values, "tv_paper", 1000.0)), TRAITS)))
-    assert (order.paper.cell.rule, order.run.cell.rule, order.agrees) == ("sdp", "dvia", False)
-
-
-def test_order_in_w1_is_that_of_the_four_layer_table():
-    # Misprinted main-text table: SDP best at 0.1; the 4-ReLU table: DVIA.
-    values = {"sdp": [0.3, 0.3], "dvia": [0.2, 0.2]}
-    (order,) = tables.orders(list(tables.tables(checked(measured(values, "w1", 0.1)), TRAITS)))
-    assert order.paper.cell.rule == "dvia"
-    assert order.agrees
+@pytest.mark.parametrize(
+    ("values", "metric", "sigma", "paper", "agrees"),
+    [  # the paper has 0.6808 and 0.5318 at sigma = 1000
+        ({"sdp": [0.6, 0.62], "dvia": [0.4, 0.42]}, "tv_paper", 1000.0, "sdp", False),
+        # the main-text table has SDP first by a misprint; the table of four ReLU layers has DVIA
+        ({"sdp": [0.3, 0.3], "dvia": [0.2, 0.2]}, "w1", 0.1, "dvia", True),
+    ],
+)
+def test_the_order_of_rules_is_compared_with_that_of_the_paper(values, metric, sigma, paper, agrees):
+    (order,) = tables.orders(list(tables.tables(checked(measured(values, metric, sigma)), TRAITS)))
+    assert (order.paper.cell.rule, order.run.cell.rule, order.agrees) == (paper, "dvia", agrees)
 
 
 def test_the_table_says_what_each_measurement_is_called_by():

@@ -192,7 +192,6 @@ def test_what_is_looked_at_is_part_of_what_a_net_is(two):
         ("Two", "x.npy", "nothing", "logits", "unexpected keyword argument 'nothing'"),
         ("Two", "x.npy", "1", "logits", "there is no input '1' in .* which holds 0; .*numpy.savez"),
         ("Two", "named.npz", None, "logits", r"several inputs \(inputs_embeds, mask\): --net-input"),
-        ("Two", "named.npz", "ids", "logits", "no input 'ids' .* holds inputs_embeds, mask"),
         ("Two", "named.npz", "mask", "logits", "must be real numbers, got bool"),
         ("Two", "other.npz", "inputs_embeds", "logits", "'mask' .* is not the same for all examples"),
         ("Two", "odd.npz", None, None, "'a b' in .* is no name of an input"),
