@@ -62,7 +62,7 @@ paper-export: $(STAMP)
 # Docstrings and verdicts of the conformance kit on the rules of the committed results, the checks of the theorem,
 # and errors of Monte Carlo estimates: what takes too long for a report.
 rule-facts: $(STAMP)
-	$(BIN)/python -m sdp_bench.reports.rule_facts
+	$(BIN)/python -m tests.reports.record_facts
 
 smoke: $(STAMP)
 	rm -f smoke.sqlite

@@ -131,7 +131,7 @@ def _reasons(failures: Iterable[Mapping[str, Any]]) -> list[Reason]:
 
 @functools.cache
 def facts() -> dict[str, Any]:
-    """Return the content of :data:`FACTS`, which ``python -m sdp_bench.reports.rule_facts`` writes.
+    """Return the content of :data:`FACTS`, which ``make rule-facts`` writes.
 
     It has `described` by name of the rule, verdicts of the `kit` by spec, and two computations. A description
     has a `summary`, paragraphs `about` the rule, and `sources`. A verdict has the words `verdict`, which

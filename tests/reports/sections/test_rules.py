@@ -6,13 +6,13 @@ from sdp_bench.oracles.exact.theorem import RATIOS, check_theorem
 from sdp_bench.reports.page import build
 from sdp_bench.reports.replication.computed import estimate_errors
 from sdp_bench.reports.results import facts
-from sdp_bench.reports.rule_facts import ask, descriptions
 from sdp_bench.reports.sections.choice import bands_of, choices
 from sdp_bench.reports.sections.relu.relu import theorem
 from sdp_bench.reports.sections.rules import Rules
 from sdp_ref.conformance.report import VERSION
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
+from tests.reports.record_facts import ask, descriptions
 from tests.reports.test_page import outline, told
 
 META = {

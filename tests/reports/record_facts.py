@@ -1,7 +1,6 @@
-"""Writes the facts that a report reads from a file (:func:`sdp_bench.reports.results.facts`).
+"""Write the facts that a report reads from a file (:func:`sdp_bench.reports.results.facts`).
 
-``python -m sdp_bench.reports.rule_facts`` runs the conformance kit on each rule of the committed results,
-which takes about ten minutes.
+``make rule-facts`` runs the conformance kit on each rule of the committed results, which takes ten minutes.
 """
 
 from __future__ import annotations
