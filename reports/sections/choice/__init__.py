@@ -18,7 +18,7 @@ from sdp_bench.reports.numbers import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import CHOICE
-from sdp_bench.reports.statistics.costs import Costs, SamplingTime, plain_samples
+from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.ranking import MIN_LEVELS, UNIT, Overall, Ranking, Replicates, labels_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
@@ -301,9 +301,6 @@ MOST = 12
 
 PLAIN = Style("Monte Carlo, with its number of samples", GREY, "o", (1.0, 1.4))
 
-_COUNTS = (100, 1000, 10_000, 100_000, 1_000_000)
-"""Sample counts along the upper edge."""
-
 
 def choice_figures(blocks: Sequence[Block]) -> tuple[Figure | None, Figure | None]:
     """Return the main figure, and one with further kinds of nets; None without panels.
@@ -344,7 +341,7 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
     names = [f"{band.title}, {band.scale}\u00a0=\u00a0{condition.sigma:g}" for band, condition in pairs]
     legend = [style for rule, style in styled.items() if not is_plain(rule)]
     legend += [PLAIN] if len(legend) < len(styled) else []  # one entry for any sample count
-    drawing, every = panels(names, legend, above=0.46)
+    drawing, every = panels(names, legend)
     for axes, (band, condition) in zip(every, pairs, strict=True):
         draw(axes, condition.standings, band.costs, band.metric, styled, condition.floor)
     lower = {band.metric.title for band, _ in pairs if band.metric.better == "lower"}
@@ -355,8 +352,8 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
         f"better.{up} Bars are 95 % intervals; rules are compared in pairs, so rules with overlapping bars "
         "may still differ significantly. The step line is the front: the most accurate rule, on average, "
         "for the time. Ringed: on the front; hollow: off the front, because another rule is significantly "
-        "more accurate and no slower; otherwise undecided. The numbers above are how many Monte Carlo "
-        "samples take that long. The dashed line is the value of a rule with the exact law."
+        "more accurate and no slower; otherwise undecided. The dashed line is the value of a rule with the "
+        "exact law."
     )
     return Figure(anchor, title, caption, drawing)
 
@@ -408,8 +405,6 @@ def draw(
     axes.set_xticks(powers[::step], [labels.duration(power) for power in powers[::step]])
     axes.set_xticks([], minor=True)
     axes.set(xlim=(low, high), xlabel="time for one input")
-    if costs.sampling:
-        _samples(axes, costs.sampling, low, high)
     return points
 
 
@@ -424,19 +419,6 @@ def _draw_plain(axes: Axes, points: Sequence[tuple[float, float, int | None]], w
         if seconds * width**0.09 <= last:
             last = seconds
             axes.annotate(f"{k}", (seconds, value), **below, fontsize=SMALL - 0.5)
-
-
-def _samples(axes: Axes, sampling: SamplingTime, low: float, high: float) -> None:
-    """How many samples take how long, along the upper edge."""
-    last = -math.inf
-    for k in _COUNTS:
-        share = math.log(sampling.seconds(k) / low) / math.log(high / low)
-        if 0.05 < share < 0.93 and share - last > 0.16:
-            text = f"{k:,} samples" if last < 0 else f"{k:,}"
-            axes.text(share, 1.02, text, transform=axes.transAxes, fontsize=SMALL - 0.5, ha="center")
-            last = share + (0.09 if last < 0 else 0)
-    if last > 0:
-        axes.set_title(axes.get_title(loc="left"), pad=13)
 
 
 def names(rules: Iterable[str], traits: RuleTraits) -> str:

@@ -258,7 +258,6 @@ def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Fig
         height=1.7,
         left=0.32,
         right=0.12,
-        above=0.42,
         below=0.42,
     )
     unnamed: list[str] = []
