@@ -15,7 +15,7 @@ from sdp_bench import bench, oracles, reports
 from sdp_bench.bench import experiments, files, metrics
 from sdp_bench.bench.identity import digest_of_files
 from sdp_bench.reports import section
-from sdp_bench.reports.folder import MARKER, clear, kept_pages, write
+from sdp_bench.reports.folder import MARKER, check, inside, kept_pages, remove, write_files, written
 from sdp_bench.reports.page import build
 from sdp_bench.reports.results import BASELINES, committed_results
 from sdp_bench.reports.site import PAGE
@@ -42,10 +42,10 @@ def write_committed(folder: Path, say: Callable[[str], None]) -> Path:
     if content is None:
         storage.check_writable(path)
         say("making the report of the committed results, once for this version: about a minute")
-        with TemporaryDirectory() as made:
+        with files.writing(path), TemporaryDirectory() as made:
             build(committed_results(), Path(made))
-            written = sorted(file for file in Path(made).rglob("*") if file.is_file() and file.name != MARKER)
-            content = {file.relative_to(made).as_posix(): file.read_bytes() for file in written}
+            paths = sorted(file for file in Path(made).rglob("*") if file.is_file() and file.name != MARKER)
+            content = {file.relative_to(made).as_posix(): file.read_bytes() for file in paths}
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             for name, data in content.items():
@@ -53,9 +53,16 @@ def write_committed(folder: Path, say: Callable[[str], None]) -> Path:
         files.write(path, archive.getvalue())
         for old in sorted(kept_pages(), key=lambda path: path.stat().st_mtime)[:-MOST]:
             old.unlink(missing_ok=True)
-    clear(folder)
+    by_folder: dict[Path, dict[str, bytes]] = {}
     for name, data in content.items():
-        write(folder / name, data)
+        part, _, file = name.rpartition("/")
+        by_folder.setdefault(inside(folder, part), {})[file] = data
+    for place, own in by_folder.items():
+        check(place, own)  # before any is written
+    for place, own in by_folder.items():
+        write_files(place, own)
+        for name in written(place) - own.keys():
+            remove(place / name)
     return folder / PAGE
 
 
@@ -63,18 +70,23 @@ def _cached(path: Path) -> dict[str, bytes] | None:
     """Files of a cached report by name; None if it does not exist or is damaged."""
     try:
         with zipfile.ZipFile(path) as packed:
-            return {name: packed.read(name) for name in packed.namelist()}
+            content = {name: packed.read(name) for name in packed.namelist()}
     except Exception:  # noqa: BLE001  any damage: the report is made again
         return None
+    return content if PAGE in content else None
 
 
 def digest() -> str:
     """Hash of results, code and libraries that determine the page; 16 hexadecimal digits."""
     sha = hashlib.sha256()
-    written = Path(reports.__file__ or "").resolve().parent / "html"  # reports of runs, in a checkout
+    html = Path(reports.__file__ or "").resolve().parent / "html"  # reports of runs, in a checkout
     rooms = (Path(package.__file__ or "").resolve().parent for package in (sdp_ref, bench, oracles, reports))
     sources = [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in _SOURCES]
-    found = [path for path in (*sources, *sorted(BASELINES.glob("*"))) if not path.is_relative_to(written)]
+    found = [
+        path
+        for path in (*sources, *sorted(BASELINES.glob("*")))
+        if path.is_file() and not path.is_relative_to(html)
+    ]
     sha.update(digest_of_files((path.parent, path) for path in found).encode())
     for name in _LIBRARIES:
         sha.update(f"{name} {importlib.metadata.version(name)}\n".encode())

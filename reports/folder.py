@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,11 +43,21 @@ def _mark(folder: Path, names: Iterable[str]) -> None:
 
 def write(path: Path, content: bytes | str) -> Path:
     """Write a file, replacing an older one of ours; raises UserError if a foreign file is in the way."""
-    check(path.parent, [path.name])
-    names = written(path.parent)
-    if path.name not in names:
-        _mark(path.parent, {*names, path.name})
-    return files.write(path, content)
+    write_files(path.parent, {path.name: content})
+    return path
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes | str]) -> None:
+    """Write files by name like :func:`write`, after a check of all names.
+
+    All names are marked together: otherwise two processes that write to the same folder could lose some.
+    """
+    check(folder, contents)
+    names = written(folder)
+    if not names.issuperset(contents):
+        _mark(folder, names.union(contents))
+    for name, content in contents.items():
+        files.write(folder / name, content)
 
 
 def remove(path: Path) -> None:

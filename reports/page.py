@@ -14,7 +14,7 @@ import pandas as pd
 from sdp_bench.bench.files import writing
 from sdp_bench.reports import site
 from sdp_bench.reports.drilldown import page as drilldown
-from sdp_bench.reports.folder import clear, inside, remove, write
+from sdp_bench.reports.folder import clear, inside, remove, write, write_files
 from sdp_bench.reports.numbers import FOLDER, Number, sheets
 from sdp_bench.reports.results import COMMITTED_TITLE, Results
 from sdp_bench.reports.section import Part, Section, tabulated
@@ -115,8 +115,7 @@ def build(
 def _write_folder(
     results: Results, folder: Path, made: Sequence[Part], numbers: Sequence[Number], beside: Mapping[str, str]
 ) -> None:
-    for name, text in ({name: rendered(name, RuleTraits(), {}) for name in SHARED} | dict(beside)).items():
-        write(folder / name, text)
+    write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | dict(beside))
     links = [(f"{COMMITTED}/{PAGE}", COMMITTED_TITLE)] if results.committed else []
     if not links and (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
         clear(inside(folder, COMMITTED))
@@ -135,12 +134,15 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     Numbers that rest on the same measurements share the list of the first one.
     """
     from sdp_bench.reports.replication.claims import SUITES, numbers_of_claims
-    from sdp_bench.reports.replication.page import Rulings
 
     results = tabulated(results, sections)
     claims = results.frame["experiment"].isin(SUITES.keys()).any()
     paper = results.published or results.meta.get("preset") == PAPERS_OWN
-    rulings = Rulings.of(results) if paper or claims else None
+    rulings = None
+    if paper or claims:
+        from sdp_bench.reports.replication.page import Rulings  # imports torch
+
+        rulings = Rulings.of(results)
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
     numbers: dict[Labels, Number] = {}
     listed = chain.from_iterable(section.numbers(results, context) for section, context in shown)
@@ -167,11 +169,17 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
 
 def write_table(frame: pd.DataFrame, folder: Path) -> str:
     """Write all measurements: as CSV, or as Parquet if CSV would take most of the time; return the name."""
-    small = len(frame) <= MOST_MEASUREMENTS
-    name, old = TABLES if small else TABLES[::-1]
-    write(folder / name, as_csv(frame) if small else frame.to_parquet(compression="zstd", index=False))
-    remove(folder / old)  # of an older report
+    name = table_of(frame)
+    csv, parquet = TABLES
+    content = as_csv(frame) if name == csv else frame.to_parquet(compression="zstd", index=False)
+    write(folder / name, content)
+    remove(folder / (parquet if name == csv else csv))  # of an older report
     return name
+
+
+def table_of(frame: pd.DataFrame) -> str:
+    """Return the name of the file with all measurements, one of :data:`TABLES`."""
+    return TABLES[len(frame) > MOST_MEASUREMENTS]
 
 
 def lists(

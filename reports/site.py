@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdp_bench.reports.folder import check, remove, write, written
+from sdp_bench.reports.folder import remove, write_files, written
 
 # Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
@@ -68,9 +68,7 @@ def write_pages(folder: Path, texts: Mapping[str, str]) -> None:
 
     Raises UserError if a foreign file is in the way.
     """
-    check(folder, texts)  # before any is written
-    for name, text in texts.items():
-        write(folder / name, text)
+    write_files(folder, texts)
     for name in pages_of(folder) - texts.keys():
         remove(folder / name)
 

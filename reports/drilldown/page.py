@@ -227,7 +227,7 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
 
     Pages of measurements with another result are not among them, and stay in the folder.
     """
-    existing = written(folder)
+    existing = {name for name in written(folder) if (folder / name).is_file()}
     if not existing:
         return {}
     rows = frame[frame["unit"].isin({name.partition("-")[0] for name in existing})]

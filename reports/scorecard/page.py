@@ -18,7 +18,7 @@ from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.text import public
 from sdp_bench.reports.folder import remove, write
 from sdp_bench.reports.frames import described
-from sdp_bench.reports.page import TABLES, write_table
+from sdp_bench.reports.page import TABLES, table_of, write_table
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.answers import Answer, answers, verdict
 from sdp_bench.reports.scorecard.judging import Candidate, CostTable, Judged, Verdict, cost_tables, judge
@@ -148,8 +148,8 @@ class Scorecard:
 def build(card: Scorecard, folder: Path) -> Path:
     """Write the page, its measurements and the conformance reports as JSON; return the path of the page.
 
-    ``conformance.json`` of an earlier rule is removed if the kit gave no report; ``results.csv`` stays if
-    there are no new measurements. Raises RunFailedError if the folder is not writable.
+    ``conformance.json`` of an earlier rule is removed if the kit gave no report; an older table of
+    measurements stays if there are no new measurements. Raises RunFailedError if the folder is not writable.
     """
     text, frame = page(card), card.results.frame
     candidates = [each.candidate for each in card.judged]
@@ -159,7 +159,7 @@ def build(card: Scorecard, folder: Path) -> Path:
     else:
         with writing(folder):
             remove(folder / CONFORMANCE)
-    if len(frame) or not (folder / TABLES[0]).exists():
+    if len(frame) or not any((folder / name).exists() for name in TABLES):
         write_table(frame, folder)
     return write(folder / PAGE, text)
 
@@ -182,7 +182,7 @@ def page(card: Scorecard) -> str:
         "undefined": results.undefined,
         "settings": recorded(results.meta),
         "nets": results.meta.get("nets", ()),
-        "data": TABLES[0],
+        "data": table_of(results.frame),
         "conformance": CONFORMANCE,
     }
     return rendered(_TEMPLATE, results.traits, variables)

@@ -89,7 +89,7 @@ def own_noises(experiment: str) -> tuple[str, ...]:
 
 
 MOST_MEASUREMENTS = 250_000
-"""Largest number of measurements for which a report writes a table, of about 100 MB."""
+"""Largest number of measurements that a report writes as CSV, which then has about 100 MB."""
 
 
 def as_csv(frame: pd.DataFrame) -> str:

@@ -94,7 +94,7 @@ def report(
         raise click.UsageError("--run and --all-runs exclude each other")
     asked = options.given("database", "numbers", "all_runs", "drill_down")
     if committed and not asked and not database.exists():
-        place = output if single_file else output / COMMITTED
+        place = output if single_file else inside(output, COMMITTED)
         check_writable(place / PAGE)
         shown = build(committed_results(), place, alone=True) if single_file else write_committed(place, say)
         say("no results file yet; `sdp-bench run --all --preset quick` makes one within minutes")

@@ -1,11 +1,14 @@
+import multiprocessing
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.reports import committed as kept
 from sdp_bench.reports import results
+from sdp_bench.reports.folder import MARKER
 from sdp_bench.reports.page import build
 from tests.reports import made_up
 
@@ -62,7 +65,39 @@ def test_other_code_or_results_make_another_report_and_the_newest_are_kept(made,
     assert [path.name for path in cached(tmp_path)] == [f"{version * 16}.zip" for version in "456"]
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut short", "a bit"])
+def test_a_foreign_file_or_a_link_leaves_the_older_report_as_it_was(made, tmp_path):
+    folder = tmp_path / "report"
+    kept.write_committed(folder, lambda _: None)
+    before = content(folder)
+    (folder / MARKER).write_text("index.html\n")  # all other files are foreign
+    with pytest.raises(UserError, match="was not written by sdp-bench"):
+        kept.write_committed(folder, lambda _: None)
+    assert content(folder).items() - before.items() == {(Path(MARKER), b"index.html\n")}
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "linked" / "numbers").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="is a link"):
+        kept.write_committed(tmp_path / "linked", lambda _: None)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_processes_that_write_to_one_folder_at_once_do_not_block_the_next(made, tmp_path):
+    kept.write_committed(tmp_path, lambda _: None)  # to the cache
+    context = multiprocessing.get_context("fork")
+    for _ in range(3):
+        writers = [
+            context.Process(target=kept.write_committed, args=(tmp_path / "report", lambda _: None))
+            for _ in range(3)
+        ]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert [writer.exitcode for writer in writers] == [0, 0, 0]
+        shutil.rmtree(tmp_path / "report")
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut short", "a bit", "another zip file"])
 def test_a_damaged_report_is_made_again(damage, made, tmp_path):
     kept.write_committed(tmp_path / "one", lambda _: None)
     (path,) = cached(tmp_path)
@@ -73,6 +108,9 @@ def test_a_damaged_report_is_made_again(damage, made, tmp_path):
     if damage == "a bit":
         damaged[len(damaged) // 2] ^= 1
         path.write_bytes(damaged)
+    if damage == "another zip file":
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("page.json", "[]")
     kept.write_committed(tmp_path / "other", lambda _: None)
     assert content(tmp_path / "one") == content(tmp_path / "other")
     assert len(made) == 2

@@ -1,4 +1,5 @@
 import re
+import shutil
 
 import pandas as pd
 import pytest
@@ -84,12 +85,16 @@ def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report)
     assert drilled == {f"{drilldown.FOLDER}/{path.name}" for path in made}
 
 
-def test_a_page_is_not_linked_when_its_measurement_changes(report):
+def test_a_page_is_not_linked_when_its_measurement_changes_or_it_is_deleted(report, tmp_path):
     folder, frame, wanted, *_ = report
     place = folder / drilldown.FOLDER
     assert set(drilldown.current_pages(place, frame)) == set(wanted)
     changed = frame.assign(value=frame["value"].where(frame["key"] != wanted[0], 0.5))
     assert set(drilldown.current_pages(place, changed)) == {wanted[1]}
+    copy = tmp_path / "copy"
+    shutil.copytree(place, copy)
+    (copy / drilldown.current_pages(place, frame)[wanted[0]]).unlink()
+    assert set(drilldown.current_pages(copy, frame)) == {wanted[1]}
 
 
 def test_every_row_has_a_key_that_works_as_printed(report):

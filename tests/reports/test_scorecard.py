@@ -204,6 +204,15 @@ def test_the_page_stands_alone_and_holds_everything(tmp_path):
     assert {link[1:] for link in re.findall(r'href="(#[^"]+)"', text)} <= set(ids)
 
 
+def test_many_measurements_of_a_scorecard_are_a_parquet_table(tmp_path, monkeypatch):
+    monkeypatch.setattr("sdp_bench.reports.page.MOST_MEASUREMENTS", 3)
+    card = Scorecard.of(Results(with_mine(), meta(), NO_FAILURES), [Candidate("mine", report=REPORT)])
+    text = build(card, tmp_path).read_text()
+    assert 'href="results.parquet"' in text
+    assert 'href="results.csv"' not in text
+    assert len(pd.read_parquet(tmp_path / "results.parquet")) == len(card.results.frame)
+
+
 def test_what_was_measured_stays_and_a_report_of_another_rule_goes(tmp_path):
     measured = Results(with_mine(), meta(), NO_FAILURES)
     build(Scorecard.of(measured, [Candidate("mine", report=REPORT)]), tmp_path)

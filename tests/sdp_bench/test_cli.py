@@ -95,10 +95,10 @@ def test_before_anything_is_measured_the_report_is_of_the_committed_results(fini
     shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
     code, out, _ = command("report", cwd=tmp_path)
     assert code == 0
-    assert out.splitlines()[1] == f"committed results, and what was measured here: {theirs}"
+    assert out.splitlines()[1] == f"committed results: {theirs}"
     assert out.splitlines()[2].startswith("None of the ")  # nets of 8 units
-    for page in (theirs, theirs.parents[1] / "index.html"):
-        assert 'id="here"' in (tmp_path / page).read_text(encoding="utf-8")
+    assert 'id="here"' in (tmp_path / theirs.parents[1] / "index.html").read_text(encoding="utf-8")
+    assert 'id="here"' not in (tmp_path / theirs).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
