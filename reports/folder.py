@@ -6,7 +6,6 @@ A file named :data:`MARKER` in each folder lists the files that sdp-bench wrote 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +14,6 @@ from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
 
 MARKER = ".sdp-bench"
-
-_KEPT = re.compile(r"[0-9a-f]{16}\.zip")
 
 
 def written(folder: Path) -> set[str]:
@@ -76,10 +73,8 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def kept_pages() -> list[Path]:
-    found = files.cache_folder("pages").glob("*.zip")
-    return sorted(
-        path for path in found if _KEPT.fullmatch(path.name) and path.is_file() and not path.is_symlink()
-    )
+    found = files.cache_folder("pages").glob("[0-9a-f]" * 16 + ".zip")
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 
 def clear(folder: Path) -> None:

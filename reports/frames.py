@@ -21,7 +21,6 @@ from sdp_bench.reports.tables.frame import by_kind
 COMMITTED = "committed"
 """Name for the results that come with the package."""
 
-
 COLUMNS = pd.read_csv(Path(__file__).with_name("columns.csv"), keep_default_na=False).set_index("name")
 """The columns that :func:`load` returns, in order; `unit_of_measure` holds the units of values."""
 

@@ -170,10 +170,12 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
 def write_table(frame: pd.DataFrame, folder: Path) -> str:
     """Write all measurements: as CSV, or as Parquet if CSV would take most of the time; return the name."""
     name = table_of(frame)
-    csv, parquet = TABLES
-    content = as_csv(frame) if name == csv else frame.to_parquet(compression="zstd", index=False)
-    write(folder / name, content)
-    remove(folder / (parquet if name == csv else csv))  # of an older report
+    (old,) = {*TABLES} - {name}
+    write(
+        folder / name,
+        as_csv(frame) if name == TABLES[0] else frame.to_parquet(compression="zstd", index=False),
+    )
+    remove(folder / old)  # of an older report
     return name
 
 

@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
-
-import click
 
 from sdp_bench.bench.files import write
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
@@ -42,11 +41,5 @@ def results_page(results: Results) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-@click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def _main(file: Path) -> None:
-    write(file, results_page(committed_results()))
-
-
 if __name__ == "__main__":
-    _main()
+    write(Path(sys.argv[1]), results_page(committed_results()))

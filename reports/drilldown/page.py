@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sdp_bench.bench.runs.driver import Meter
     from sdp_bench.reports.style.figure import Figure
 
-
 _BY = {
     "formula": "by the rule’s own approximation of a layer",
     "dropped": "by covariances that the rule drops",
@@ -43,7 +42,6 @@ _NEARLY_ALL, _MOST = 0.9, 0.6
 _NAMED = 0.75  # layers are named until they explain this share
 _WHOLE = 0.995
 _MUCH_ROUNDING = 0.1  # of the error, above which it is mentioned
-
 
 CONSTANT = (
     "The outputs are constant but for rounding: there is no spread to propagate, and what the figures show "

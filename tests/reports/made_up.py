@@ -1,7 +1,5 @@
 """Frames of measurements made up for the tests: the shape of real ones, with no run behind them."""
 
-import dataclasses
-import functools
 import hashlib
 
 import numpy as np
@@ -9,15 +7,9 @@ import pandas as pd
 
 from sdp_bench.bench.results.record import RunDescription
 from sdp_bench.bench.settings import Settings
-from sdp_bench.oracles.exact.theorem import check_theorem
 from sdp_bench.reports import results as real
 from sdp_bench.reports.page import cover, pages, parts
-from sdp_bench.reports.replication.computed import RULES as COMPUTED
-from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.section import sections
-from sdp_bench.reports.sections.relu import OneReLU
-from sdp_bench.reports.sections.relu.relu import SingleReLU, wasserstein_over_mean
-from sdp_bench.reports.statement import Answer
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import checked as real_checked
 from sdp_bench.reports.tables.frame import own_noises
@@ -192,30 +184,12 @@ def meta(data=None):
     }
 
 
-@functools.cache
-def little_on_one_relu():
-    """A few cases of the section on one ReLU, whose quadrature takes seconds."""
-    checks = tuple(check_theorem(ratios=(0.0,)))
-    return SingleReLU(wasserstein_over_mean((-0.1, 0.0, 0.1)), (), checks)
-
-
-@functools.cache
-def quick_topics():
-    """Topics of the paper without the ten seconds of computed statements, which are answered at once."""
-
-    def quick(one):
-        answer = {key: lambda _: Answer.certain(holds=True, found="exactly") for key in COMPUTED}
-        return dataclasses.replace(one, rule=answer.get(one.key, one.rule))
-
-    return tuple(dataclasses.replace(t, statements=tuple(map(quick, t.statements))) for t in topics())
-
-
 def description(experiments=None, **more):
     plain = {"command": "sdp-bench run", "preset": "quick", "left_out": (), "environment": {}}
     return RunDescription(settings=Settings().as_dict(), experiments=experiments or {}, **plain | more)
 
 
-SECTIONS = [OneReLU(little_on_one_relu) if section.name == "relu" else section for section in sections()]
+SECTIONS = sections()
 
 
 def some(*names):

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import PAPER
 
-if TYPE_CHECKING:
-    from sdp_bench.reports.sections.relu.relu import SingleReLU
-
 
 class OneReLU(Section):
-    """The paper's figures of one ReLU, and its theorem, by quadrature.
-
-    `compute` returns the content; by default all of it, in about three seconds.
-    """
+    """The paper's figures of one ReLU, and its theorem, by quadrature."""
 
     name = "relu"
     title = "One ReLU"
     page = PAPER
     order = 50
-
-    def __init__(self, compute: Callable[[], SingleReLU] | None = None) -> None:
-        self.compute = compute
 
     def build(self, results: Results) -> Context | None:
         """Return distances and checks, which depend on no run, for the page of the committed results only."""
@@ -33,5 +21,5 @@ class OneReLU(Section):
             return None
         from sdp_bench.reports.sections.relu.relu import densities, figure, single_relu
 
-        single = (self.compute or single_relu)()
+        single = single_relu()
         return {"relu": single, "laws": densities(single), "figure": figure(single.w1)}

@@ -55,10 +55,8 @@ def figure(w1: pd.DataFrame) -> Figure:
 
 
 @look()
-def densities(relu: SingleReLU) -> Figure | None:
+def densities(relu: SingleReLU) -> Figure:
     """Exact and predicted distributions at one ReLU: densities as lines, point masses as stems."""
-    if not relu.images:
-        return None
     styled = styles(RULES, RuleTraits())
     titles = [f"ReLU(X), X ~ N({number(image.mean)}, {number(image.sigma**2)})" for image in relu.images]
     drawing, every = panels(
@@ -120,7 +118,7 @@ class SingleReLU:
     w1: pd.DataFrame
     nearer: Intervals
     checks: tuple[Optimality, ...]
-    images: tuple[Image, ...] = ()
+    images: tuple[Image, ...]
 
     @property
     def sentences(self) -> list[str]:
@@ -138,8 +136,7 @@ def theorem() -> tuple[Optimality, ...]:
 @functools.lru_cache
 def single_relu() -> SingleReLU:
     """Content of the section, cached; it takes about three seconds."""
-    images = tuple(map(_image, MEANS))
-    return SingleReLU(wasserstein_over_mean(), nearer(), theorem(), images)
+    return SingleReLU(wasserstein_over_mean(), nearer(), theorem(), tuple(map(_image, MEANS)))
 
 
 def _image(mean: float, sigma: float = 1.0) -> Image:

@@ -13,11 +13,9 @@ from tests.reports.test_page import outline, told
 
 @pytest.fixture(scope="module")
 def made():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "topics", made_up.quick_topics)
-        places = {"iris-tv": "suite-iris-tv.html", "choice": "choice.html"}
-        part, files = page.shown(page.Rulings.of(made_up.results(made_up.frame())), places)
-        return {PAPER.file: part.html} | files
+    places = {"iris-tv": "suite-iris-tv.html", "choice": "choice.html"}
+    part, files = page.shown(page.Rulings.of(made_up.results(made_up.frame())), places)
+    return {PAPER.file: part.html} | files
 
 
 def test_the_page_is_whole_and_fetches_nothing(made):
