@@ -64,6 +64,7 @@ def run(project, tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_metric_data_set_and_experiment_are_known_by_name(run):
     shown = run("-c", USED).splitlines()
     assert shown == ["relu 1; 2 x 1; sigma 0.05", "mean_shift", "(178, 13)"]

@@ -14,7 +14,7 @@ from tests.reports.test_page import outline, told
 @pytest.fixture(scope="module")
 def made():
     places = {"iris-tv": "suite-iris-tv.html", "choice": "choice.html"}
-    part, files = page.shown(page.Rulings.of(made_up.results(made_up.frame())), places)
+    part, files = page.shown(page.Rulings.of(made_up.results(made_up.frame(depths=(4,)))), places)
     return {PAPER.file: part.html} | files
 
 
