@@ -99,11 +99,11 @@ def build(
     is not writable.
     """
     with writing(folder):
-        made, numbers, beside = parts(results, every_section() if sections is None else sections)
+        made, numbers, files = parts(results, every_section() if sections is None else sections)
         if alone:
             write(folder / PAGE, single(made, cover(results, "")))
         else:
-            _write_folder(results, folder, made, numbers, beside)
+            _write_folder(results, folder, made, numbers, files)
     for line in (line for part in made for line in part.said):
         say(line)
     if alone and (old := pages_of(folder) - {PAGE}):
@@ -113,9 +113,9 @@ def build(
 
 
 def _write_folder(
-    results: Results, folder: Path, made: Sequence[Part], numbers: Sequence[Number], beside: Mapping[str, str]
+    results: Results, folder: Path, made: Sequence[Part], numbers: Sequence[Number], files: Mapping[str, str]
 ) -> None:
-    write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | dict(beside))
+    write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | dict(files))
     links = [(f"{COMMITTED}/{PAGE}", COMMITTED_TITLE)] if results.committed else []
     if not links and (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
         clear(inside(folder, COMMITTED))
@@ -158,13 +158,13 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
             navigation = tuple(section.navigation(own))
             made.append(Part(page, section.order, navigation, template.render(own), said))
             said = ()
-    beside: dict[str, str] = {}
+    files: dict[str, str] = {}
     if rulings:
         from sdp_bench.reports.replication.page import shown as shown_rulings
 
-        ruled, beside = shown_rulings(rulings, places(made))
+        ruled, files = shown_rulings(rulings, places(made))
         made.append(ruled)
-    return made, list(numbers.values()), beside
+    return made, list(numbers.values()), files
 
 
 def write_table(frame: pd.DataFrame, folder: Path) -> str:

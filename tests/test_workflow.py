@@ -33,12 +33,16 @@ def steps_of(content):
 
 def test_workflows_start_when_they_should():
     triggers = {name: workflow[True] for name, workflow in WORKFLOWS.items()}  # `on` is true in YAML 1.1
-    assert {"push", "pull_request"} <= set(triggers["ci.yml"]) & set(triggers["leaderboard.yml"])
+    assert triggers["ci.yml"]["push"] == {"branches": ["main"]}
+    assert "pull_request" in triggers["ci.yml"]
+    assert set(triggers["leaderboard.yml"]) == {"push", "pull_request", "workflow_dispatch"}
     assert triggers["benchmark.yml"] == {"pull_request": {"types": ["labeled"]}}
     answered = [WORKFLOWS[name]["name"] for name in ("leaderboard.yml", "benchmark.yml")]
     assert triggers["answer.yml"] == {"workflow_run": {"workflows": answered, "types": ["completed"]}}
     (job,) = WORKFLOWS["benchmark.yml"]["jobs"].values()
     assert job["if"] == "github.event.label.name == 'benchmark'"
+    assert WORKFLOWS["benchmark.yml"]["env"]["OMP_NUM_THREADS"] == "1"
+    assert "github.ref" in WORKFLOWS["ci.yml"]["concurrency"]["group"]
 
 
 def test_code_of_others_runs_without_secrets_and_with_a_token_that_reads():

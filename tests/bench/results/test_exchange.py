@@ -224,6 +224,8 @@ def test_differences_are_counted_and_ranked(whole, file, tmp_path):
     [
         ("floor = floor + 1", "floor"),
         ("floor95 = NULL", "floor95"),
+        ("unit_of_measure = 'nat'", "unit_of_measure"),
+        ("precision = 'float16'", "precision"),
     ],
 )
 def test_every_field_is_compared_and_merged(whole, file, tmp_path, change, field):

@@ -35,6 +35,7 @@ NAN = torch.tensor([[0.0, float("nan")]])
         (lambda: sr.Gaussian(Z, torch.eye(2, dtype=torch.float64)[None]), "dtype"),
         (lambda: sr.Gaussian(Z.long(), torch.eye(2)[None]), "floating-point"),
         (lambda: sr.DiagonalGaussian(Z, -torch.ones(1, 2)), "variance must be >= 0"),
+        (lambda: sr.Cauchy(Z, -torch.ones(1, 2)), "scale must be >= 0"),
         (lambda: sr.Cauchy(Z, torch.ones(1, 2, device="meta")), "scale is on meta, the location on cpu"),
         (lambda: sr.SymmetricStable(Z, torch.ones(1, 2), 0.0), r"alpha must be a number in \(0, 2\]"),
     ],

@@ -182,6 +182,7 @@ CASES = [
     (lambda: losses.sdp_pnn(FULL, Z.double()), "make them one"),
     (lambda: losses.pinball(Z, Z, 1.0), r"tau must lie in \(0, 1\), got 1.0"),
     (lambda: losses.sqr_input(Z, torch.full((3,), 0.5)), "tau must have shape"),
+    (lambda: losses.pinball(Z, torch.zeros(2), 0.5), "the prediction's shape"),
     (lambda: losses.sqr_input(torch.zeros(3), 0.5), r"x must have shape \(B, d\)"),
     (lambda: losses.entropy(Z), "sum to 1"),
     (lambda: losses.entropy(torch.tensor([[1.5, -0.5]])), "smallest is -0.5"),
@@ -193,6 +194,7 @@ CASES = [
     (lambda: losses.OrthonormalCertificates.fit(torch.eye(3), 4), r"count .* 1\.\.3, got 4"),
     (lambda: losses.OrthonormalCertificates.fit(torch.zeros(3), 1), "features must have shape"),
     (lambda: losses.OrthonormalCertificates.fit(Z, 1, penalty=0.0), "penalty must be positive"),
+    (lambda: CERTIFICATES.score(torch.zeros(2, 4)), "features must have shape"),
     (lambda: CERTIFICATES.score(Z.double()), "the certificates torch.float32"),
 ]
 
