@@ -88,27 +88,26 @@ def read_json(path: Path) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def as_text(value: Any, *, lists_apart: bool = False, indent: str = "") -> str:
+def as_text(value: Any, *, indent: str = "") -> str:
     """Return JSON text with floats that are restored to the last bit.
 
-    Nested mappings, and those of the first two levels, have one line per entry; others are on one line. With
-    `lists_apart` each list of numbers has its own line instead. `indent` applies to all lines but the first.
+    Nested mappings, and those of the first two levels, have one line per entry; others are on one line.
+    `indent` applies to all lines but the first.
     """
-    deeper, nested = f"{indent} ", (dict, list, tuple) if lists_apart else (dict,)
-    if isinstance(value, dict) and value and (len(indent) < 2 or _holds(value.values(), nested)):
+    deeper = f"{indent} "
+    if isinstance(value, dict) and value and (len(indent) < 2 or _holds_mapping(value.values())):
         entries = [
-            f"{deeper}{json.dumps(name)}: {as_text(each, lists_apart=lists_apart, indent=deeper)}"
-            for name, each in value.items()
+            f"{deeper}{json.dumps(name)}: {as_text(each, indent=deeper)}" for name, each in value.items()
         ]
         return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
-    if isinstance(value, list | tuple) and _holds(value, (dict,)):
-        entries = [deeper + as_text(each, lists_apart=lists_apart, indent=deeper) for each in value]
+    if isinstance(value, list | tuple) and _holds_mapping(value):
+        entries = [deeper + as_text(each, indent=deeper) for each in value]
         return "[\n" + ",\n".join(entries) + f"\n{indent}]"
     return json.dumps(value, separators=(",", ":") if isinstance(value, list) else None)
 
 
-def _holds(values: Any, kinds: tuple[type, ...]) -> bool:
-    return any(isinstance(each, kinds) for each in values)
+def _holds_mapping(values: Any) -> bool:
+    return any(isinstance(value, dict) for value in values)
 
 
 MOST_BYTES = 2**30

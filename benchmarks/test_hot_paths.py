@@ -14,7 +14,7 @@ from sdp_bench import oracles
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.manifests import oracles as oracles_of
+from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.oracles.estimate.estimate import Floor
@@ -33,13 +33,18 @@ def group_of(depth: int) -> LawGroup:
     return next(group for group in ci.groups(sigmas=(1.0,)) if group.net.architecture.depth == depth)
 
 
+def first_oracle(group: LawGroup) -> Oracle:
+    """The oracle of the first input of a group, not drawn yet."""
+    return Oracle(group.net.build(), group.law[0], group.subjects[0].key, group.settings.sampling)
+
+
 @pytest.mark.benchmark(group="oracle, 2^17 samples")
 @pytest.mark.parametrize("depth", [1, 4])
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
 def test_oracle_draw_forward_and_bin(benchmark, depth, sampler):
     """2^17 samples, counted in the frozen cells."""
     group = group_of(depth)
-    _, _, oracle = next(iter(oracles_of([group])))
+    oracle = first_oracle(group)
     cells = HeadlineTotalVariation.of({}, group.settings.metric_options).partition(oracle)
 
     def draw():
@@ -83,7 +88,7 @@ def test_full_moment_matching_of_one_layer(benchmark):
 @pytest.mark.benchmark(group="W1 of 1000 points")
 def test_w1(benchmark):
     """Exact W1 between 1000 points of an oracle and of a second one."""
-    _, _, oracle = next(iter(oracles_of([group_of(4)])))
+    oracle = first_oracle(group_of(4))
     samples = oracle.samples, oracle.redrawn("again"), POINTS
     floor = {"floor": Floor(0.0, 0.0)}
     found = benchmark.pedantic(oracles.wasserstein, samples, floor, rounds=5, warmup_rounds=1)

@@ -1,6 +1,6 @@
 """The cells of continuous integration: few, fast, and on nets that come with the package.
 
-The regression gate, the asv suite and the manifests of oracles share this definition. The gate additionally
+The regression gate and the asv suite share this definition. The gate additionally
 compares predictions without an oracle on probes: small nets and laws with features that these cells lack.
 """
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sdp_bench.bench import manifests
 from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.environment import describe, threads
 from sdp_bench.bench.errors import RunFailedError, UserError
@@ -23,8 +22,6 @@ from sdp_bench.bench.gate.verdict import PASSED, RANKED, STOPPING, Finding, Stat
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 
-ORACLE = "oracle"
-
 
 @dataclass(frozen=True)
 class Options:
@@ -35,7 +32,6 @@ class Options:
     # which checks to run
     accuracy: bool = True
     speed: bool = True
-    oracles: bool = False
     allow_new: bool = False  # whether rules without predictions or times in the baseline pass
 
 
@@ -71,10 +67,6 @@ class Outcome:
             if rule not in verdict.rules(*STOPPING, Status.FAILED, Status.NEW)
         }
         for verdict in self.verdicts:
-            if verdict.kind == ORACLE:
-                if verdict.having(*STOPPING):
-                    steps.append("if the change is intended: sdp-bench oracles record")
-                continue
             moved = verdict.rules(Status.WORSE, Status.CHANGED) if verdict.kind == accuracy.KIND else []
             purposes = dict.fromkeys(verdict.rules(Status.FAILED), "to see why it fails")
             purposes |= dict.fromkeys(moved, "to see whether the change is an error")
@@ -162,26 +154,7 @@ def check(
         gone = sorted(baseline.rules.keys() - rules.keys())
         findings = tuple(Finding(name, "", Status.GONE, "not checked; --update drops it") for name in gone)
         verdicts[0] = replace(verdicts[0], findings=verdicts[0].findings + findings)
-    if options.oracles:
-        verdicts.append(of_oracles(step=step))
     return Outcome(tuple(verdicts), seed, describe("cpu", 1, 1), file, addresses)
-
-
-def of_oracles(
-    path: Path = manifests.MANIFESTS, shard: tuple[int, int] | None = None, step: Step = lambda *_: None
-) -> Verdict:
-    """Return the verdict on recorded oracles, with some of them drawn again; see `manifests.verify`.
-
-    An oracle that its manifest does not describe any more is "changed"; oracles are not better or worse.
-    """
-    problems, note = manifests.verify(path, shard, report=step)
-    findings = tuple(
-        Finding("oracles", title, Status.CHANGED, "; ".join(found))
-        if found
-        else Finding("oracles", title, Status.UNCHANGED, "reproduced")
-        for title, found in problems.items()
-    )
-    return Verdict(ORACLE, findings, note)
 
 
 def _predicted(

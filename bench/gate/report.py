@@ -12,7 +12,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from sdp_bench.bench.badge import Badge
 from sdp_bench.bench.gate import accuracy, speed
-from sdp_bench.bench.gate.check import ORACLE, Outcome
+from sdp_bench.bench.gate.check import Outcome
 from sdp_bench.bench.gate.verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, Status, Verdict
 from sdp_bench.bench.text import code, printable, public
 from sdp_bench.bench.text import markdown as to_markdown
@@ -30,9 +30,7 @@ def table(outcome: Outcome) -> list[dict[str, str]]:
     the baseline's, on the slowest net.
     """
     by_kind = {verdict.kind: verdict for verdict in outcome.verdicts}
-    rules = {
-        f.subject: None for verdict in outcome.verdicts if verdict.kind != ORACLE for f in verdict.findings
-    }
+    rules = {f.subject: None for verdict in outcome.verdicts for f in verdict.findings}
     rows = []
     for rule in rules:
         found = by_kind[accuracy.KIND].of(rule) if accuracy.KIND in by_kind else []

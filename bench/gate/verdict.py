@@ -43,10 +43,10 @@ RANKED = (REGRESSION, CHANGED, FAILED, NOTHING)
 
 @dataclass(frozen=True)
 class Finding:
-    """One rule in one cell or probe or on one net, or one recorded oracle."""
+    """One rule in one cell or probe, or on one net."""
 
     subject: str  # spec of the rule
-    cell: str  # name of the cell, probe, net or oracle; empty if the finding is about the rule itself
+    cell: str  # name of the cell, probe or net; empty if the finding is about the rule itself
     status: Status
     text: str = ""  # observation, in one line
     numbers: dict[str, float] = field(default_factory=dict)  # the numbers in `text`
@@ -70,7 +70,7 @@ class Finding:
 class Verdict:
     """Outcome of one kind of check."""
 
-    kind: str  # ``accuracy``, ``speed`` or ``oracle``
+    kind: str  # ``accuracy`` or ``speed``
     findings: tuple[Finding, ...]
     note: str = ""  # remark for readers, in one line; may be empty
 

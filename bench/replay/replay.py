@@ -20,10 +20,8 @@ from sdp_bench.bench.experiments import chosen
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.law_group import LawGroup, measured
 from sdp_bench.bench.experiments.own_net import own_experiment
-from sdp_bench.bench.identity import SeedRoot, digest
-from sdp_bench.bench.manifests import METHODS
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-from sdp_bench.bench.metrics.references import ORACLE_AGAIN, Reference
+from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, net_from_bytes
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN
@@ -178,36 +176,6 @@ def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:
 def plugins_of(stored_run: Run) -> tuple[Plugin, ...]:
     """Return the plug-in rules of a run; their code is not run."""
     return Settings.from_dict(stored_run.settings).plugins
-
-
-def description(store: Queries, prefix: str) -> dict[str, Any]:
-    """Return how an oracle of a results file was made, without drawing it again.
-
-    `prefix` is the key of the oracle (the first part of a measurement's key), or a prefix of it. The result
-    includes the metrics measured against the oracle, the results of a second, independent oracle if the run
-    had one as a reference, the run's versions, and a hash of all entries. A UserError is raised if the key is
-    unknown or ambiguous.
-    """
-    rows = _one([row for row in store.find(prefix) if row["net"]], prefix, ("unit",), "oracle")
-    first = rows[0]
-    key, run = str(first["unit"]), store.run(first["run"])
-    again = [row for row in rows if row["rule"] == ORACLE_AGAIN.name]
-    content = {
-        "key": key,
-        **{name: first[name] for name in ("net", "input", "sigma")},
-        "method": METHODS[first["sampler"]],
-        **{name: first[name] for name in ("sampler", "samples")},
-        "precision": sorted({row["precision"] for row in rows if row["precision"]}),
-        "seed": SeedRoot(key).seed("oracle"),
-        "metrics": sorted({row["metric"] for row in rows}),
-        "second draw": [
-            {name: row[name] for name in ("metric", "component", "value", "floor95", "stderr")}
-            for row in again
-        ],
-        "run": run.id,
-        "versions": run.environment,
-    }
-    return {**content, "hash": digest(content)[:16]}
 
 
 def replay(

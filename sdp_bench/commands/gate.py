@@ -1,16 +1,12 @@
-"""Commands for continuous integration: the gate for regressions of rules, and checks of oracles."""
+"""The command ``check``: the gate for regressions of rules in continuous integration."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import click
-
 from sdp_bench.commands import echo, options
-from sdp_bench.commands.options import Rules, Shard, file_, option, stream
-
-_manifests = option("--manifests", "File of manifests (default: the committed one of the CI cells).", file_)
+from sdp_bench.commands.options import Rules, file_, option, stream
 
 
 @options.command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
@@ -26,7 +22,6 @@ _manifests = option("--manifests", "File of manifests (default: the committed on
 @option("--seed", "Seed of the fresh oracles; random by default.", options.seed_)
 @option("--accuracy/--no-accuracy", "Compare predictions, or skip this check.")
 @option("--speed/--no-speed", "Compare times, or skip this check.")
-@option("--oracles/--no-oracles", "Draw a quarter of the recorded oracles again, or skip this.")
 @option("--allow-new", "Skip rules without predictions or times in the baseline.", bool)
 @option("--json", "JSON file of all findings.", stream, "json_file")
 @option("--junit", "JUnit XML file for the CI system.", stream, "junit_file")
@@ -47,8 +42,7 @@ def check(
 ) -> None:
     """Compare rules with a baseline; fail if their predictions have changed or they are slower.
 
-    An oracle that differs from its recorded manifest also fails the check. Your rule runs in a separate
-    process. Output files of an earlier check are removed first.
+    Your rule runs in a separate process. Output files of an earlier check are removed first.
 
     Exit codes: 0 nothing changed; 1 a regression, or a change to accept; 2 bad input, for example a rule that
     is not in the baseline; 3 a rule could not be run, or nothing could be compared, and nothing else has
@@ -67,8 +61,8 @@ def check(
 
     most = Limits(time_limit, memory_limit)
     wanted = Options(**chosen)
-    if not (wanted.accuracy or wanted.speed or wanted.oracles):
-        raise UserError("--no-accuracy, --no-speed and --no-oracles leave nothing to check")
+    if not (wanted.accuracy or wanted.speed):
+        raise UserError("--no-accuracy and --no-speed leave nothing to check")
     outputs = [path for path in (json_file, junit_file, markdown_file, *badge_files) if path]
     if update and outputs:
         raise UserError("--update compares nothing; leave out --json, --junit, --markdown and --badge")
@@ -98,79 +92,3 @@ def check(
         if file:
             files.write(file, content)
     raise SystemExit(outcome.exit_code)
-
-
-@click.group(cls=options.Group)
-def oracles() -> None:
-    """Record, verify and show manifests of oracles: method, seed, statistics, versions."""
-
-
-@oracles.command(example="sdp-bench oracles verify --shard 1/4")
-@_manifests
-@option("--shard", "Part i of n to verify, written i/n (default: one of four parts by turns).", Shard())
-def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
-    """Draw a part of the recorded oracles again; exit code 1 if one differs by more than rounding.
-
-    Without --shard it is one of four parts, chosen by GITHUB_RUN_NUMBER or the day of the year. The hashes of
-    all manifests are checked, and that each CI cell has a manifest.
-    """
-    from sdp_bench.bench.gate.check import of_oracles
-    from sdp_bench.bench.gate.verdict import exit_code
-    from sdp_bench.bench.manifests import MANIFESTS
-    from sdp_bench.commands.progress import Screen
-
-    with Screen().meter("oracles") as bar:
-        verdict = of_oracles(manifests or MANIFESTS, shard, step=bar.done)
-    for finding in verdict.findings:
-        if finding.stops:
-            echo(str(finding))
-    echo(f"{verdict.summary}; {verdict.note}")
-    raise SystemExit(exit_code([verdict]))
-
-
-@oracles.command("record", example="sdp-bench oracles record --manifests oracles.json")
-@_manifests
-def record_(manifests: Path | None) -> None:
-    """Record manifests of the oracles of all CI cells."""
-    from sdp_bench.bench import files
-    from sdp_bench.bench import manifests as library
-    from sdp_bench.commands.progress import Screen
-
-    path = manifests or library.MANIFESTS
-    files.check_writable(path)
-    made, sources = [], library.ci_oracles()
-    with Screen().meter("oracles") as bar:
-        for done, source in enumerate(sources, 1):
-            made.append(library.record(*source))
-            bar.done(done, len(sources), library.title_of(made[-1]))
-    library.save(made, path)
-    echo(f"{len(made)} manifests in {path}")
-
-
-@oracles.command(example="sdp-bench oracles show 1f")
-@click.argument("key", type=options.word)
-@option("--database", "Results file that contains the oracle.", file_)
-@_manifests
-def show(key: str, database: Path | None, manifests: Path | None) -> None:
-    """Show the manifest of the oracle whose key begins with KEY, as JSON.
-
-    KEY is the first part of a measurement's key. Without --database it is one of the recorded oracles. With
-    --database the manifest comes from the results file: key, sampler, samples, seed, and the versions of the
-    run.
-    """
-    from sdp_bench.bench import manifests as library
-    from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.files import as_text
-    from sdp_bench.bench.replay.replay import description
-    from sdp_bench.bench.results.store import Store
-
-    if database is None:
-        stored = library.load(manifests or library.MANIFESTS)
-        found = [manifest for manifest in stored if manifest["key"].startswith(key)]
-        if len(found) != 1:
-            raise UserError(f"{len(found) or 'no'} recorded oracles have a key that begins with '{key}'")
-        shown = found[0]
-    else:
-        with Store(database) as store:
-            shown = description(store, key)
-    echo(as_text(shown, lists_apart=True))

@@ -21,8 +21,6 @@ PICKED = [
         "run iris-tv --device meta",
         "run iris-tv --bins 100000",
         "train cnn3 --dataset mnist --device meta",
-        "oracles verify --manifests deep.json",
-        "oracles record --manifests random.bin/x",
         "check --baseline deep.json",
         "check --baseline random.bin/x --update",
         "export --database good.sqlite --paper out",
