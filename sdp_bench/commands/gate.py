@@ -7,30 +7,37 @@ from typing import Any
 
 import click
 
+from sdp_bench import values
 from sdp_bench.commands import echo, options
-from sdp_bench.commands.options import Rules, Shard, file_, option, stream
+from sdp_bench.commands.options import option
 
-_manifests = option("--manifests", "File of manifests (default: the committed one of the CI cells).", file_)
+_manifests = option(
+    "--manifests", "File of manifests (default: the committed one of the CI cells).", values.FILE
+)
 
 
 @options.command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
-@option("--baseline", "Baseline: the accepted predictions and times of rules, JSON.", file_, required=True)
 @option(
-    "--update", "Accept the current rules (or only --rules): write the baseline instead of checking.", bool
+    "--baseline", "Baseline: the accepted predictions and times of rules, JSON.", values.FILE, required=True
+)
+@option(
+    "--update",
+    "Accept the current rules (or only --rules): write the baseline instead of checking.",
+    values.FLAG,
 )
 @option(
     "--rules",
     "Rules to check, instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule.",
-    Rules(),
+    values.RULES,
 )
-@option("--seed", "Seed of the fresh oracles; random by default.", options.seed_)
+@option("--seed", "Seed of the fresh oracles; random by default.", values.SEED)
 @option("--accuracy/--no-accuracy", "Compare predictions, or skip this check.")
 @option("--speed/--no-speed", "Compare times, or skip this check.")
 @option("--oracles/--no-oracles", "Draw a quarter of the recorded oracles again, or skip this.")
-@option("--allow-new", "Skip rules without predictions or times in the baseline.", bool)
-@option("--json", "JSON file of all findings.", stream, "json_file")
-@option("--junit", "JUnit XML file for the CI system.", stream, "junit_file")
-@option("--markdown", "Markdown summary for a pull request.", stream, "markdown_file")
+@option("--allow-new", "Skip rules without predictions or times in the baseline.", values.FLAG)
+@option("--json", "JSON file of all findings.", values.STREAM, "json_file")
+@option("--junit", "JUnit XML file for the CI system.", values.STREAM, "junit_file")
+@option("--markdown", "Markdown summary for a pull request.", values.STREAM, "markdown_file")
 @options.badge
 @options.limits
 @options.config()
@@ -63,7 +70,7 @@ def check(
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.check import update as write
-    from sdp_bench.commands.progress import Screen
+    from sdp_bench.progress import Screen
 
     most = Limits(time_limit, memory_limit)
     wanted = Options(**chosen)
@@ -107,7 +114,7 @@ def oracles() -> None:
 
 @oracles.command(example="sdp-bench oracles verify --shard 1/4")
 @_manifests
-@option("--shard", "Part i of n to verify, written i/n (default: one of four parts by turns).", Shard())
+@option("--shard", "Part i of n to verify, written i/n (default: one of four parts by turns).", values.PART)
 def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
     """Draw a part of the recorded oracles again; exit code 1 if one differs by more than rounding.
 
@@ -117,7 +124,7 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
     from sdp_bench.bench.gate.check import of_oracles
     from sdp_bench.bench.gate.verdict import exit_code
     from sdp_bench.bench.manifests import MANIFESTS
-    from sdp_bench.commands.progress import Screen
+    from sdp_bench.progress import Screen
 
     with Screen().meter("oracles") as bar:
         verdict = of_oracles(manifests or MANIFESTS, shard, step=bar.done)
@@ -134,7 +141,7 @@ def record_(manifests: Path | None) -> None:
     """Record manifests of the oracles of all CI cells."""
     from sdp_bench.bench import files
     from sdp_bench.bench import manifests as library
-    from sdp_bench.commands.progress import Screen
+    from sdp_bench.progress import Screen
 
     path = manifests or library.MANIFESTS
     files.check_writable(path)
@@ -148,8 +155,8 @@ def record_(manifests: Path | None) -> None:
 
 
 @oracles.command(example="sdp-bench oracles show 1f")
-@click.argument("key", type=options.word)
-@option("--database", "Results file that contains the oracle.", file_)
+@options.argument("key", values.WORD)
+@option("--database", "Results file that contains the oracle.", values.FILE)
 @_manifests
 def show(key: str, database: Path | None, manifests: Path | None) -> None:
     """Show the manifest of the oracle whose key begins with KEY, as JSON.
