@@ -258,6 +258,30 @@ def noise_of(text: str, values: Array | None = None) -> Noise:
     raise UserError(f"unknown noise '{printable(text)}'; write one of {', '.join(FORMS)}")
 
 
+def noise_of_law(law: Law) -> Noise:
+    """Return the noise with this law around an input: of a law with one row and mean 0.
+
+    It may be a Gaussian, a DiagonalGaussian, or an Empirical law of equally likely residuals.
+    """
+    if isinstance(law, laws.Empirical) and law.weights is not None:
+        raise UserError("residuals are drawn alike; an Empirical law with weights cannot be noise")
+    mean = law.mean
+    if len(mean) != 1 or bool((mean.abs() > 1e-6 * law.variance.sqrt()).any()):
+        raise UserError(
+            "noise as a law has one row and mean 0; it is put around each input, got "
+            f"{len(mean)} row(s) with means up to {float(mean.abs().max()):.3g}"
+        )
+    if isinstance(law, laws.Gaussian):
+        kind, values = "covariance", law.covariance[0]
+    elif isinstance(law, laws.DiagonalGaussian):
+        kind, values = "scales", law.variance[0].sqrt()
+    elif isinstance(law, laws.Empirical):
+        kind, values = "residuals", law.samples[0]
+    else:
+        raise UserError(f"a {type(law).__name__} law cannot be noise")
+    return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy())
+
+
 def stored(noise: Noise) -> dict[str, Any]:
     """Return plain values that include a file's contents, so that results can be replayed without it."""
     if noise.values is None:

@@ -13,9 +13,9 @@ import pandas as pd
 
 from sdp_bench.bench.errors import NOT_DEFINED, RunFailedError, UserError
 from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.reasons import Reason, reasons
 from sdp_bench.bench.results.exchange import Export
 from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.runs.reasons import Reason, reasons
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.style.names import RuleTraits

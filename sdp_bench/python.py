@@ -5,32 +5,30 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from numbers import Real
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
 import pandas as pd
 import torch
 from torch import nn
 
+from sdp_bench import values
 from sdp_bench.bench.advice.advice import advise_on
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.executors.local import apart, main_hidden
-from sdp_bench.bench.nets.own import net as own_nets
-from sdp_bench.bench.noise import GAUSSIAN, Noise, noise_of
+from sdp_bench.bench.nets.own.net import finder
+from sdp_bench.bench.noise import Noise, noise_of, noise_of_law
 from sdp_bench.bench.plugins import plugin, session
 from sdp_bench.bench.rules import built_in
 from sdp_bench.bench.text import shown
-from sdp_bench.commands.config import converted
-from sdp_bench.commands.progress import Screen, command_line
-from sdp_bench.commands.validate import GROUP_LIMIT, KIT_LIMIT
-from sdp_bench.commands.validate import validate as command
-from sdp_bench.reports.scorecard.page import Scorecard, build
-from sdp_bench.reports.scorecard.validation import Question, validated
+from sdp_bench.bench.validation import run
+from sdp_bench.bench.validation.run import ValidationRequest
+from sdp_bench.progress import Screen
+from sdp_bench.reports.folder import check
+from sdp_bench.reports.scorecard.page import FILES, Scorecard, build, scorecard_of
+from sdp_bench.reports.site import PAGE
 from sdp_ref.errors import on_one_line
 from sdp_ref.laws import DiagonalGaussian, Empirical, Gaussian
 from sdp_ref.rules import Rule
@@ -60,8 +58,8 @@ def validate(
     nets: int | None = None,
     w1_points: int | None = None,
     conformance: bool = True,
-    kit_limit: float = KIT_LIMIT,
-    group_limit: float = GROUP_LIMIT,
+    kit_limit: float = values.KIT_LIMIT,
+    group_limit: float = values.GROUP_LIMIT,
     jobs: int | None = None,
     database: str | PathLike[str] | None = None,
     output: str | PathLike[str] | None = None,
@@ -99,29 +97,38 @@ def validate(
     UserError if an argument is invalid, and RunFailedError if `output` or `database` cannot be written, or a
     rule or net ends its process. A rule that fails its checks raises no error: see `is_wrong`.
     """
-    given = {"samples": samples, "depths": depths, "nets": nets, "w1_points": w1_points}
-    options = {name: _option(name, value) for name, value in (given | {"activation": activation}).items()}
-    options["noise"], options["sigmas"] = _noise(noise, sigma)
-    folder, kept = _option("output", output), _option("database", database)
-    with tempfile.TemporaryDirectory() as place, main_hidden():
-        question = Question(
-            rules=tuple(map(_rule, () if rule is None else _list(rule))),
-            net=_net(net, inputs, rows, net_input, net_output),
-            experiments=_option("experiments", experiments or None) or (),
-            preset=_option("preset", preset),
-            beside=() if beside is None else tuple(map(_rule, _list(beside))),
-            options={name: value for name, value in options.items() if value is not None},
-            conformance=_option("conformance", conformance),
-            kit_limit=_option("kit_limit", kit_limit),
-            group_limit=_option("group_limit", group_limit),
-            jobs=_option("jobs", jobs),
-            command=command_line(),
-        )
-        screen = Screen(quiet=not progress)
-        found = validated(question, kept or Path(place, "validate.sqlite"), screen, folder)
+    settings = {
+        "samples": _read("samples", values.SAMPLES, samples),
+        "depths": _read("depths", values.DEPTHS, depths),
+        "nets": _read("nets", values.NETS, nets),
+        "w1_points": _read("w1_points", values.W1_POINTS, w1_points),
+        "activation": _read("activation", values.WORD, activation),
+    }
+    settings["noise"], settings["sigmas"] = _noise(noise, sigma)
+    folder, file = _read("output", values.FOLDER, output), _read("database", values.FILE, database)
+    request = ValidationRequest(
+        rules=() if rule is None else tuple(map(_rule, _list(rule))),
+        net=_net(net, inputs, rows, net_input, net_output),
+        experiments=_read("experiments", values.WORD, experiments or None, several=True) or (),
+        preset=_read("preset", values.WORD, preset),
+        beside=() if beside is None else tuple(map(_rule, _list(beside))),
+        options={name: value for name, value in settings.items() if value is not None},
+        conformance=_read("conformance", values.FLAG, conformance),
+        kit_limit=_read("kit_limit", values.SECONDS, kit_limit),
+        group_limit=_read("group_limit", values.SECONDS, group_limit),
+        jobs=_read("jobs", values.WORKERS, jobs),
+        command="sdp_bench.validate",
+    )
     if folder is not None:
-        build(found, folder)
-    return found
+        check(folder, FILES)
+    with tempfile.TemporaryDirectory() as temporary:
+        results = file or Path(temporary, "validate.sqlite")
+        screen = Screen(quiet=not progress)
+        validation = run.validate(request, results, screen, None if folder is None else folder / PAGE)
+        scorecard = scorecard_of(validation, results)
+    if folder is not None:
+        build(scorecard, folder)
+    return scorecard
 
 
 def advise(
@@ -140,33 +147,23 @@ def advise(
     the columns of :func:`sdp_bench.bench.advice.advice.advise` and `sigma`; ``attrs["net"]`` is the name of
     the net. A UserError is raised for invalid arguments, and for noise that is not Gaussian.
     """
-    given, sigmas = _noise(noise, sigma)
-    family = noise_of(given) if isinstance(given, str) else given or GAUSSIAN
-    if sigmas is None and family.values is None:
-        raise UserError("sigma is required (--sigma 0.1,1)")
-    with main_hidden():
-        find = None if net is None else _net(net, inputs, rows, net_input, net_output)
-        if find is None:
-            raise UserError("net is required: an nn.Module, a function that makes one, or text")
-        own = find()
-        name = own.architecture.name
-        table = pd.DataFrame(apart(advise_on, own, family, sigmas or (1.0,), address=name))
-    table.attrs["net"] = name
-    return table
+    family, sigmas = _noise(noise, sigma)
+    find = _net(net, inputs, rows, net_input, net_output) if net is not None else None
+    if find is None:
+        raise UserError("net is required: an nn.Module, a function that makes one, or text")
+    return advise_on(find(), family, sigmas)
 
 
-def _option(name: str, given: Any) -> Any:
-    """Convert a value as the command's option or argument of this name does; None stays None."""
+def _read(name: str, kind: values.Kind, given: Any, *, several: bool = False) -> Any:
+    """Read a value as the command's option of this kind does; None stays None."""
     if given is None:
         return None
     plain = [value.item() if isinstance(value, np.generic) else value for value in _list(given)]
     plain = [fspath(value) if isinstance(value, PathLike) else value for value in plain]
-    parameter = next(each for each in command.params if each.name == name)
     try:
-        is_list = isinstance(given, list | tuple)
-        return converted(parameter, plain if is_list else plain[0], click.Context(command))
-    except click.BadParameter as error:
-        raise UserError(f"{name}: {on_one_line(error.message)}") from error
+        return values.converted(kind, plain if isinstance(given, list | tuple) else plain[0], several=several)
+    except UserError as error:
+        raise UserError(f"{name}: {on_one_line(str(error))}") from error
 
 
 def _list(given: Any) -> list[Any]:
@@ -176,7 +173,7 @@ def _list(given: Any) -> list[Any]:
 def _rule(given: Any) -> str | Plugin:
     """Spec or address of a rule, or the plug-in made from it."""
     if isinstance(given, str):
-        return str(_option("rules", given)[0])
+        return str(_read("rules", values.WORD, given))
     kind = given if isinstance(given, type) else type(given)
     if issubclass(kind, Rule) and kind.__module__.partition(".")[0] == "sdp_ref":
         return str(getattr(given, "name" if isinstance(given, type) else "spec"))
@@ -186,32 +183,30 @@ def _rule(given: Any) -> str | Plugin:
 
 
 def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> Callable[[], OwnNet] | None:
-    if net is None:
-        if any(given is not None for given in (inputs, rows, net_input, net_output)):
-            raise UserError("inputs, rows, net_input and net_output need a net (--net FILE.py:build)")
-        return None
-    if inputs is None:
-        raise UserError(
-            "a net needs inputs (--inputs x.npy, or x.csv with one row each): an array of shape (B, *event)"
-        )
-    arrays: Inputs
-    if isinstance(inputs, str | PathLike):
-        arrays = _option("inputs", inputs)
-    else:
-        named = inputs if isinstance(inputs, Mapping) else {"0": inputs}
-        arrays = {str(name): _array(values) for name, values in named.items()}
-    ports = {
-        name: _option(name, str(given) if isinstance(given, int | np.integer) else given)
+    ports = [
+        _read(name, values.WORD, str(given) if isinstance(given, int | np.integer) else given)
         for name, given in (("net_input", net_input), ("net_output", net_output))
-    }
-    taken = (_option("rows", rows), *ports.values())
+    ]
+    code: Any = net
     if isinstance(net, str | PathLike):
-        return partial(own_nets.find, _option("net", net), arrays, *taken)
-    if not callable(net):
+        code = _read("net", values.WORD, net)
+    elif net is not None and not callable(net):
         raise UserError(f"net must be an nn.Module, a function that makes one, or text, got {shown(net)}")
-    if isinstance(net, nn.Module) and any(not t.is_cpu for t in (*net.parameters(), *net.buffers())):
-        net = copy.deepcopy(net).cpu()
-    return partial(own_nets.find, session.code_of(net), arrays, *taken)
+    elif net is not None:
+        if isinstance(net, nn.Module) and any(not t.is_cpu for t in (*net.parameters(), *net.buffers())):
+            net = copy.deepcopy(net).cpu()
+        code = session.code_of(net)
+    return finder(code, _arrays(inputs), _read("rows", values.COUNT, rows), *ports)
+
+
+def _arrays(inputs: Any) -> Inputs | None:
+    if inputs is None:
+        return None
+    if isinstance(inputs, str | PathLike):
+        path: Path = _read("inputs", values.FILE, inputs)
+        return path
+    named = inputs if isinstance(inputs, Mapping) else {"0": inputs}
+    return {str(name): _array(numbers) for name, numbers in named.items()}
 
 
 def _array(given: Any) -> np.ndarray:
@@ -225,33 +220,21 @@ def _array(given: Any) -> np.ndarray:
         raise UserError(f"inputs must be an array of shape (B, *event): {error}") from error
 
 
-def _noise(given: Any, sigma: Any) -> tuple[Noise | str | None, tuple[float, ...] | None]:
+def _noise(given: Any, sigma: Any) -> tuple[Noise | None, tuple[float, ...] | None]:
     """Noise family and noise levels, as far as they are given; a number or several are levels."""
     given, sigma = (x.tolist() if isinstance(x, np.ndarray | torch.Tensor) else x for x in (given, sigma))
     if all(isinstance(each, Real) and not isinstance(each, bool) for each in _list(given)):
         if sigma is not None:
             raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")
-        return None, _option("sigma", given)
-    sigmas = _option("sigma", sigma)
-    if given is None or isinstance(given, Noise | str):
-        return _option("noise", given) if isinstance(given, str) else given, sigmas
-    if isinstance(given, Empirical) and given.weights is not None:
-        raise UserError("residuals are drawn alike; an Empirical law with weights cannot be noise")
+        return None, _read("sigma", values.SIGMAS, given)
+    sigmas = _read("sigma", values.SIGMAS, sigma)
+    if given is None or isinstance(given, Noise):
+        return given, sigmas
+    if isinstance(given, str):
+        return noise_of(_read("noise", values.WORD, given)), sigmas
     if not isinstance(given, Gaussian | DiagonalGaussian | Empirical):
         raise UserError(
             "noise is a number, text such as 'student_t:5', or a Gaussian, DiagonalGaussian or Empirical "
             f"law, got {shown(given)}"
         )
-    mean = given.mean
-    if len(mean) != 1 or bool((mean.abs() > 1e-6 * given.variance.sqrt()).any()):
-        raise UserError(
-            "noise as a law has one row and mean 0; it is put around each input, got "
-            f"{len(mean)} row(s) with means up to {float(mean.abs().max()):.3g}"
-        )
-    if isinstance(given, Gaussian):
-        kind, values = "covariance", given.covariance[0]
-    elif isinstance(given, DiagonalGaussian):
-        kind, values = "scales", given.variance[0].sqrt()
-    else:
-        kind, values = "residuals", given.samples[0]
-    return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy()), sigmas or (1.0,)
+    return noise_of_law(given), sigmas or (1.0,)

@@ -1,6 +1,7 @@
 """The wheel beside a project of a user's that has packages of the same names as this repository's folders."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -48,6 +49,25 @@ def command(wheel, tmp_path_factory):
 
 def sdp_bench(*arguments):
     return ("-c", "import sys, sdp_bench.cli as c; sys.exit(c.main())", *arguments)
+
+
+@pytest.mark.parametrize("name", ["bench", "oracles", "reports"])
+def test_a_build_without_a_link_fails_with_one_line(name, tmp_path):
+    """A link is a text file in a zip download, and on Windows without `core.symlinks`."""
+    for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, tmp_path)
+    (tmp_path / "sdp_bench").mkdir()
+    for link in ("bench", "oracles", "reports"):
+        (tmp_path / link).mkdir()
+        (tmp_path / link / "__init__.py").write_text("")
+        (tmp_path / "sdp_bench" / link).symlink_to(f"../{link}")
+    (tmp_path / "sdp_bench" / name).unlink()
+    (tmp_path / "sdp_bench" / name).write_text(f"../{name}")
+    build = "from setuptools import build_meta; build_meta.get_requires_for_build_wheel()"
+    done = python("-c", build, cwd=tmp_path)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"sdp_bench/{name} is not a symbolic link to {name}/: clone the repository")
 
 
 @pytest.mark.slow

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.advice.thresholds import DEVIATIONS, LIMITS, PAIRS, outcome_of
 from sdp_bench.bench.errors import OutsideError, UserError, outside
+from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.nets.own.net import OwnNet
-from sdp_bench.bench.noise import Noise
+from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_ref import propagate
 from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian
@@ -133,8 +134,23 @@ def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> p
     return pd.DataFrame(rows, columns=["input", "use", "index", "outcome", "samples"])
 
 
-def advise_on(net: OwnNet, noise: Noise, sigmas: Sequence[float]) -> list[dict[str, Any]]:
-    """Advise on a user's net at all its inputs; rows of :func:`advise` with `sigma`, as plain data."""
+def advise_on(net: OwnNet, noise: Noise | None = None, sigmas: Sequence[float] | None = None) -> pd.DataFrame:
+    """Advise on a user's net at all its inputs, in a separate process: :func:`advise` at each noise level.
+
+    The result also has the column `sigma`, and ``attrs["net"]`` is the name of the net. `noise` is Gaussian
+    by default. `sigmas` are required, unless the noise has scales or a covariance. Raises UserError for noise
+    that is not Gaussian, and for a net that is not differentiable or does not run in float64.
+    """
+    noise = noise or GAUSSIAN
+    if sigmas is None and noise.values is None:
+        raise UserError("sigma is required (--sigma 0.1,1)")
+    name = net.architecture.name
+    table = pd.DataFrame(apart(_rows, net, noise, sigmas or (1.0,), address=name))
+    table.attrs["net"] = name
+    return table
+
+
+def _rows(net: OwnNet, noise: Noise, sigmas: Sequence[float]) -> list[dict[str, Any]]:
     noise.check(tuple(net.inputs.shape[1:]), tuple(sigmas), "mc", len(net.inputs))
     frames = []
     for sigma in sigmas:

@@ -6,14 +6,15 @@ It needs MNIST, CIFAR-10 and the UCI sets in the folder SDP_BENCH_DATA.
 
 from __future__ import annotations
 
+import argparse
 import copy
 import itertools
 import math
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import click
 import numpy as np
 import pandas as pd
 import torch
@@ -166,9 +167,7 @@ def measured(subject: Subject) -> Iterator[dict[str, object]]:
                 }
 
 
-@click.command()
-@click.option("--only", multiple=True, metavar="NET", help="Measure only these nets; keep other rows.")
-def _main(only: tuple[str, ...]) -> None:
+def _main(only: Sequence[str]) -> None:
     """Measure the calibration, write its table and print the error rates of the advice."""
     torch.set_num_threads(1)
     kept = calibration()
@@ -177,14 +176,17 @@ def _main(only: tuple[str, ...]) -> None:
         if only and subject.name not in only:
             continue
         rows += list(measured(subject))
-        click.echo(f"{subject.name}: {len(rows)} rows", err=True)
+        print(f"{subject.name}: {len(rows)} rows", file=sys.stderr)
     others = kept[~kept["net"].isin(only)] if only else kept[:0]
     write(TABLE, pd.concat([others, pd.DataFrame(rows)]).to_csv(index=False))
     calibration.cache_clear()
     thresholds.cache_clear()
-    click.echo(thresholds())
-    click.echo(rates().round(3).to_string(index=False))
+    print(thresholds())
+    print(rates().round(3).to_string(index=False))
 
 
 if __name__ == "__main__":
-    _main()
+    parser = argparse.ArgumentParser(description=_main.__doc__)
+    only_help = "Measure only this net, and keep the rows of others; may be repeated."
+    parser.add_argument("--only", action="append", default=[], metavar="NET", help=only_help)
+    _main(parser.parse_args().only)

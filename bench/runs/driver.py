@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import UserError, one_line
@@ -19,10 +17,11 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed, get_nets, missing
 from sdp_bench.bench.nets.net import Net, best_classifier, stored
 from sdp_bench.bench.nets.recipes import Recipe
+from sdp_bench.bench.progress import Progress
+from sdp_bench.bench.reasons import Reason, reasons
 from sdp_bench.bench.results.record import Cell, Failure, Record, RunDescription, impossible
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.runs.reasons import Reason, reasons
 from sdp_bench.bench.settings import Settings
 
 Current = frozenset[Cell]
@@ -91,24 +90,6 @@ def execute(
             result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units])
         store_result(store, run, group, result, cells)
         yield group, result
-
-
-class Meter(Protocol):
-    """Progress display of a long loop."""
-
-    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
-        """Report the last completed step, and the completed share of the work if steps are unequal."""
-
-    def note(self, text: str) -> None:
-        """Print a line that stays on the screen."""
-
-
-class Progress(Protocol):
-    """Progress display of a run: single lines, and a meter for the loop in a block."""
-
-    def say(self, text: str) -> None: ...
-
-    def meter(self, title: str) -> AbstractContextManager[Meter]: ...
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from sdp_bench.reports.writing import rendered
 from sdp_ref.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from sdp_bench.bench.progress import Meter
     from sdp_bench.bench.replay.drilldown import Drilldown
     from sdp_bench.bench.replay.error_by_layer import OutputErrors
-    from sdp_bench.bench.runs.driver import Meter
     from sdp_bench.reports.style.figure import Figure
 
 _BY = {

@@ -10,41 +10,12 @@ import pandas as pd
 
 import sdp_ref
 from sdp_bench.bench.metrics import primary
-from sdp_bench.bench.text import public
+from sdp_bench.bench.validation.result import Candidate
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.comparisons import Comparison, Comparisons, Condition, comparisons
 from sdp_bench.reports.statistics.costs import ARCHITECTURE, Cost, Costs
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.names import NetKind, RuleTraits
-from sdp_ref.conformance import ConformanceReport
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A rule under test.
-
-    `name` is that in records. `address` and `source` are the location and the code of a plug-in rule, and
-    `mark` is a hash of its code and dependencies; all are empty for a built-in rule. `report` is that of the
-    conformance kit, and `trouble` the reason if the kit was requested but gave none. `unmeasured` says that
-    measurements were requested but none exists.
-    """
-
-    name: str
-    address: str = ""
-    source: str = ""
-    mark: str = ""
-    report: ConformanceReport | None = None
-    trouble: str = ""
-    unmeasured: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "trouble", public(self.trouble))
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether the kit found an undeclared failure, or no check applied."""
-        return self.report is not None and (bool(self.report.unexpected) or not self.report.ran)
-
 
 _PLAIN = str.maketrans({"\u00a0": " ", "\u2212": "-", "\u2019": "'"})
 
@@ -117,10 +88,15 @@ _NAMED = 3  # settings that are named; the page lists all
 
 @dataclass(frozen=True)
 class Judged:
-    """A rule under test, its label, and all findings; `first` are those by the first primary metric."""
+    """A rule under test, its label, and all findings.
+
+    `first` are those by the first primary metric. `unmeasured` is whether no measurement exists, though the
+    kit has not excluded the rule from them.
+    """
 
     candidate: Candidate
     label: str
+    unmeasured: bool
     blocks: tuple[Comparisons, ...]
     first: Comparisons | None
     verdict: Verdict
@@ -132,7 +108,8 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
     blocks = tuple(comparisons(results.frame, candidate.name, traits)) if measured else ()
     broken = [failure for failure in results.failed if failure["rule"] in (candidate.name, "")]
     lines = [*_on_checks(candidate, measured=bool(blocks))]
-    if candidate.unmeasured:
+    unmeasured = not (measured or candidate.trouble)
+    if unmeasured:
         lines.append("accuracy: nothing was measured")
     if broken:
         where = dict.fromkeys(f"{each['group']}: {each['error']}" for each in broken)
@@ -150,8 +127,13 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
     known = {block.metric.name: block for block in blocks}
     first = next((known[name] for name in primary() if name in known), next(iter(blocks), None))
     label = traits.label(candidate.name)
-    conclusion = f"{label} {'; '.join(_conclusion(candidate, first, len(broken), timed, traits))}"
-    return Judged(candidate, label, blocks, first, Verdict(label, tuple(lines), conclusion))
+    parts = [
+        *_on_kit(candidate),
+        *(["it was not measured"] if unmeasured else []),
+        *_on_measurements(candidate.name, first, len(broken), timed, traits),
+    ]
+    verdict = Verdict(label, tuple(lines), f"{label} {'; '.join(parts)}")
+    return Judged(candidate, label, unmeasured, blocks, first, verdict)
 
 
 def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[str]:
@@ -280,14 +262,8 @@ def _number(block: Comparisons, value: float) -> str:
     return labels.number(value, block.metric.decimals)
 
 
-def _conclusion(
-    candidate: Candidate,
-    first: Comparisons | None,
-    broken: int,
-    timed: Sequence[CostTable],
-    traits: RuleTraits,
-) -> Iterator[str]:
-    """Whether the rule is correct and more accurate than existing ones, and at what cost."""
+def _on_kit(candidate: Candidate) -> Iterator[str]:
+    """Whether the rule is correct."""
     if candidate.trouble:
         yield "is not verified: the conformance kit did not finish"
     elif candidate.report is None:
@@ -296,13 +272,17 @@ def _conclusion(
         yield candidate.report.verdict
         if candidate.report.unexpected:
             yield f"run sdp-bench check-rule {candidate.address or candidate.name} for the reason"
-    if candidate.unmeasured:
-        yield "it was not measured"
+
+
+def _on_measurements(
+    rule: str, first: Comparisons | None, broken: int, timed: Sequence[CostTable], traits: RuleTraits
+) -> Iterator[str]:
+    """Whether the rule is more accurate than existing ones, and at what cost."""
     if broken:
         yield f"it failed in {labels.plural(broken, 'setting')}"
     if first and first.measured:
         yield from _beside_the_best(first, traits)
-    if times := times_sdp(candidate.name, timed):
+    if times := times_sdp(rule, timed):
         yield f"it takes {times} times as long as SDP"
 
 

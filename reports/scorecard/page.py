@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -13,15 +13,18 @@ from typing import Any, Self
 
 import pandas as pd
 
+from sdp_bench.bench.experiments.versions import are_current
 from sdp_bench.bench.files import writing
 from sdp_bench.bench.metrics import recorded_metric
+from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.text import public
+from sdp_bench.bench.validation.result import Candidate, Validation
 from sdp_bench.reports.folder import remove, write
 from sdp_bench.reports.frames import described
 from sdp_bench.reports.page import TABLES, table_of, write_table
-from sdp_bench.reports.results import Results
+from sdp_bench.reports.results import Results, results_of
 from sdp_bench.reports.scorecard.answers import Answer, answers, verdict
-from sdp_bench.reports.scorecard.judging import Candidate, CostTable, Judged, Verdict, cost_tables, judge
+from sdp_bench.reports.scorecard.judging import CostTable, Judged, Verdict, cost_tables, judge
 from sdp_bench.reports.sections.choice import choice, choice_figures
 from sdp_bench.reports.sections.figures import by_family
 from sdp_bench.reports.site import PAGE
@@ -112,7 +115,7 @@ class Scorecard:
     @property
     def exit_code(self) -> int:
         """Exit code of the command: 1 if a rule is wrong, 3 if something failed to run, 0 otherwise."""
-        failed = not self.is_whole or any(each.unmeasured for each in self.candidates)
+        failed = not self.is_whole or any(each.unmeasured for each in self.judged)
         return 1 if self.is_wrong else 3 * failed
 
     def __repr__(self) -> str:
@@ -143,6 +146,35 @@ class Scorecard:
             unit = next(filter(None, own["unit_of_measure"].astype(str).unique()), "1")
             words = [direction, "" if unit == "1" else f"unit: {unit}", "mean ± standard error over inputs"]
             yield f"{metric.title} ({', '.join(filter(None, words))})", text.unstack()
+
+
+def scorecard_of(validation: Validation, database: Path) -> Scorecard:
+    """Judge a validation by the measurements in its results file."""
+    return Scorecard.of(
+        _measurements(validation, database),
+        validation.candidates,
+        validation.notes,
+        own_net=validation.own_net,
+        advice=validation.advice,
+        is_whole=validation.is_whole,
+    )
+
+
+def _measurements(validation: Validation, database: Path) -> Results:
+    """Measurements of the validation, or of the newest run with the current versions of its rules."""
+    nothing = Results(pd.DataFrame(), {"command": validation.command})
+    if validation.run is not None:
+        with Store(database) as store:
+            return results_of(store, [validation.run])
+    if not database.exists() or database.stat().st_size == 0:
+        return nothing
+    names = {candidate.name for candidate in validation.candidates}
+    with Store(database) as store:
+        if not store.runs():
+            return nothing
+        results = results_of(store)
+    frame = results.frame[are_current(results.frame, names, validation.plugins)]
+    return replace(results, frame=frame) if names & set(frame["rule"]) else nothing
 
 
 def build(card: Scorecard, folder: Path) -> Path:

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
-import click
-
+from sdp_bench import values
 from sdp_bench.commands import echo, options
 from sdp_bench.commands.options import option
 
 
 @options.command(example="sdp-bench advise my_net.py:build --inputs x.npy --sigma 0.1,1")
-@click.argument("net", type=options.word)
+@options.argument("net", values.WORD)
 @options.inputs(required=True)
 @options.net_input
 @options.net_output
 @options.rows
-@option("--sigma", "Noise levels: 0.1,1 (1 by default with scales or a covariance).", options.sigmas_)
+@option("--sigma", "Noise levels: 0.1,1 (1 by default with scales or a covariance).", values.SIGMAS)
 @options.noise
-def advise(**given: Any) -> None:
+def advise(
+    net: str,
+    inputs: Path,
+    net_input: str | None,
+    net_output: str | None,
+    rows: int | None,
+    sigma: tuple[float, ...] | None,
+    noise: str | None,
+) -> None:
     """Advise whether linearisation (the rule sdp) is accurate for NET, within seconds and without an oracle.
 
     NET is path/to/my_net.py:build, package.module:build, or a file .pt2 (torch.export) or .onnx. For each
     input and noise level the net is evaluated at 65 points. The last lines state how often such advice was
     wrong on nets that played no part in its thresholds. `sdp-bench validate --net` measures all rules.
     """
-    from sdp_bench import python
+    from sdp_bench.bench.advice.advice import advise_on
     from sdp_bench.bench.advice.thresholds import sentences
+    from sdp_bench.bench.nets.own.net import find
+    from sdp_bench.bench.noise import noise_of
 
-    table = python.advise(**given)
+    family = noise_of(noise) if noise else None
+    table = advise_on(find(net, inputs, rows, net_input, net_output), family, sigma)
     for line in sentences(table.to_dict("records"), table.attrs["net"]):
         echo(line)

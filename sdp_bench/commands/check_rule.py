@@ -6,8 +6,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from sdp_bench import values
 from sdp_bench.commands import echo, options
 from sdp_bench.commands.options import option
 
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
 
 
 @options.command("check-rule", example="sdp-bench check-rule path/to/my_rule.py:MyRule --json report.json")
-@click.argument("rule", type=options.word, required=False)
+@options.argument("rule", values.WORD, required=False)
 @option("--only", "Run only this check; may be repeated.", multiple=True, metavar="CHECK")
-@option("--list", "List the checks with their questions.", bool, "listed")
-@option("--json", "JSON file of the report; - for standard output.", options.stream, "json_file")
+@option("--list", "List the checks with their questions.", values.FLAG, "listed")
+@option("--json", "JSON file of the report; - for standard output.", values.STREAM, "json_file")
 @options.badge
-@option("--seed", "Random seed of the test cases.", options.seed_, default=0)
+@option("--seed", "Random seed of the test cases.", values.SEED, default=0)
 @options.limits
 def check_rule(
     rule: str | None,

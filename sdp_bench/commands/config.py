@@ -9,16 +9,10 @@ from typing import Any, cast
 
 import click
 
+from sdp_bench import values
 from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.values import converted
 from sdp_ref.errors import not_found, on_one_line
-
-_PLAIN: tuple[tuple[type, tuple[type, ...], str], ...] = (
-    (click.types.BoolParamType, (bool,), "true or false"),
-    (click.types.IntParamType, (int,), "a whole number"),
-    (click.types.FloatParamType, (int, float), "a number"),
-    (click.ParamType, (str,), "a string"),
-)
-"""Parameter types, the TOML types that they accept, and a description; the first match counts."""
 
 _TRUST = "trust_code"
 _MOST = 2**16  # bytes; parsing can take quadratic time
@@ -48,8 +42,8 @@ class Config(click.Option):
                 if name not in arguments or (isinstance(value, tuple) and value)
             }
             given |= {name for names in self.either if not given.isdisjoint(names) for name in names}
-            values = self._values(ctx, self.type.convert(file, self, ctx))
-            ctx.default_map = {name: value for name, value in values.items() if name not in given}
+            read = self._values(ctx, self.type.convert(file, self, ctx))
+            ctx.default_map = {name: value for name, value in read.items() if name not in given}
             # Click 8.1 requests no defaults for arguments.
             cast(dict[str, Any], opts).update({k: v for k, v in ctx.default_map.items() if k in arguments})
         return super().handle_parse_result(ctx, opts, args)
@@ -61,7 +55,7 @@ class Config(click.Option):
             for param in sorted(ctx.command.params, key=lambda param: isinstance(param, click.Option))
             if param is not self and param.name != _TRUST
         }
-        values = {}
+        by_parameter = {}
         for key, value in _read(path).items():
             if key.replace("-", "_") == _TRUST:
                 raise UserError(
@@ -69,11 +63,14 @@ class Config(click.Option):
                 )
             if key not in known:
                 raise UserError(f"{path}: {not_found('key', key, known)}")
+            param = known[key]
+            kind = getattr(param.type, "kind", values.FLAG)
             try:
-                values[str(known[key].name)] = converted(known[key], value, ctx)
-            except click.BadParameter as error:
-                raise UserError(f"{path}: {key}: {on_one_line(error.message)}") from error
-        return values
+                read = converted(kind, value, several=param.multiple or param.nargs == -1)
+            except UserError as error:
+                raise UserError(f"{path}: {key}: {on_one_line(str(error))}") from error
+            by_parameter[str(param.name)] = read
+        return by_parameter
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -85,19 +82,3 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a TOML file: {one_line(error)}") from error
-
-
-def converted(parameter: click.Parameter, value: Any, ctx: click.Context) -> Any:
-    """Convert a value of a file or of Python in the same way as a text on the command line."""
-    kind = getattr(parameter.type, "each", parameter.type)
-    is_list = kind is not parameter.type or parameter.multiple or parameter.nargs == -1
-    items = value if is_list and isinstance(value, list) else [value]
-    taken, words = next((taken, words) for known, taken, words in _PLAIN if isinstance(kind, known))
-    if not items:
-        raise click.BadParameter("the array is empty; leave the key out")
-    for item in items:
-        if not isinstance(item, taken) or isinstance(item, bool) > (bool in taken):
-            also = " or an array of these" if is_list else ""
-            raise click.BadParameter(f"expected {words}{also}, not {item!r:.60}")
-    texts = [item if isinstance(item, bool) else str(item) for item in items]
-    return parameter.type_cast_value(ctx, texts if is_list else texts[0])

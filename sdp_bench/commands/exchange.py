@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sdp_bench import values
 from sdp_bench.bench.text import printable
 from sdp_bench.commands import echo, options
 from sdp_bench.commands.options import option
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @options.command(example="sdp-bench merge part1.sqlite part2.sqlite --output all.sqlite")
-@click.argument("sources", nargs=-1, required=True, type=options.file_, metavar="FILE...")
-@option("-o", "Results file to create.", options.file_, "--output", required=True)
+@options.argument("sources", values.FILE, nargs=-1, required=True, metavar="FILE...")
+@option("-o", "Results file to create.", values.FILE, "--output", required=True)
 def merge(sources: tuple[Path, ...], output: Path) -> None:
     """Merge the results of FILE... into a new file.
 
@@ -36,17 +37,17 @@ def _tell_replaced(count: int) -> None:
 
 @options.command("export", example="sdp-bench export --output tables --format parquet")
 @options.database
-@option("-o", "Folder for the tables.", options.folder_, "--output")
-@option("--format", "Format of the tables: csv or parquet.", None, "fmt", default="csv")
+@option("-o", "Folder for the tables.", values.FOLDER, "--output")
+@option("--format", "Format of the tables: csv or parquet.", values.WORD, "fmt", default="csv")
 @option("--weights/--no-weights", "Include or omit the weights of the nets.")
 @option(
     "--digits",
     "Significant digits of standard errors and seconds, for example 4; values and floors then have ten "
     "(default: all digits).",
-    click.IntRange(min=3, max=17),
+    values.Whole(3, 17),
 )
-@option("--paper", "Folder for the tables, figures and text of a paper.", options.folder_)
-@option("--committed", "Use the results that come with the package (with --paper).", bool)
+@option("--paper", "Folder for the tables, figures and text of a paper.", values.FOLDER)
+@option("--committed", "Use the results that come with the package (with --paper).", values.FLAG)
 @options.runs
 def export_(
     database: Path,
@@ -84,7 +85,7 @@ def export_(
             files = export(store, output, fmt, weights=weights, digits=digits)
         echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
     elif paper is not None:
-        from sdp_bench.commands.progress import command_line
+        from sdp_bench.progress import command_line
         from sdp_bench.reports.manuscript import write_manuscript
         from sdp_bench.reports.results import committed_results, results_of
 
@@ -100,8 +101,8 @@ def export_(
 
 
 @options.command("import", example="sdp-bench import tables --database all.sqlite")
-@click.argument("folder", type=options.folder_)
-@option("--keep", "Keep a stored measurement unless FOLDER has one of newer versions.", bool)
+@options.argument("folder", values.FOLDER)
+@option("--keep", "Keep a stored measurement unless FOLDER has one of newer versions.", values.FLAG)
 @options.database
 def import_(folder: Path, keep: bool, database: Path) -> None:
     """Add the exported tables in FOLDER to a results file; newer versions replace older ones.
@@ -118,8 +119,8 @@ def import_(folder: Path, keep: bool, database: Path) -> None:
 
 
 @options.command(example="sdp-bench diff before.sqlite after.sqlite")
-@click.argument("a", type=options.file_)
-@click.argument("b", type=options.file_)
+@options.argument("a", values.FILE)
+@options.argument("b", values.FILE)
 def diff(a: Path, b: Path) -> None:
     """Compare two results files measurement by measurement, in every field.
 
@@ -148,7 +149,7 @@ def results() -> None:
 
 
 @results.command(example="sdp-bench results check sdp-bench.sqlite")
-@click.argument("file", type=options.file_)
+@options.argument("file", values.FILE)
 def check(file: Path) -> None:
     """Verify the checksums of FILE, every row and every index.
 
@@ -162,10 +163,10 @@ def check(file: Path) -> None:
 
 
 @options.command(example="sdp-bench replay entries/sdp-bench-1 --share 2%")
-@click.argument("key", type=options.word, metavar="KEY|ENTRY")
-@option("--share", "Share of the results file or export ENTRY to measure again: 2%.", options.Share())
-@option("--seed", "Random seed that chooses the share.", options.seed_, default=0)
-@option("--trust-code", "Allow running the code of plug-in rules stored with the results.", bool)
+@options.argument("key", values.WORD, metavar="KEY|ENTRY")
+@option("--share", "Share of the results file or export ENTRY to measure again: 2%.", values.SHARE)
+@option("--seed", "Random seed that chooses the share.", values.SEED, default=0)
+@option("--trust-code", "Allow running the code of plug-in rules stored with the results.", values.FLAG)
 @options.limits
 @options.database
 def replay(
@@ -216,7 +217,7 @@ def _replay_share(
     from sdp_bench.bench.executors.local import Limits, begin_server
     from sdp_bench.bench.replay.replay import replay_share
     from sdp_bench.bench.results.exchange import opened
-    from sdp_bench.commands.progress import Screen
+    from sdp_bench.progress import Screen
 
     begin_server()
     with opened(entry) as store, Screen().meter("groups") as bar:

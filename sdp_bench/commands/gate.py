@@ -5,27 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sdp_bench import values
 from sdp_bench.commands import echo, options
-from sdp_bench.commands.options import Rules, file_, option, stream
+from sdp_bench.commands.options import option
 
 
 @options.command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
-@option("--baseline", "Baseline: the accepted predictions and times of rules, JSON.", file_, required=True)
 @option(
-    "--update", "Accept the current rules (or only --rules): write the baseline instead of checking.", bool
+    "--baseline", "Baseline: the accepted predictions and times of rules, JSON.", values.FILE, required=True
+)
+@option(
+    "--update",
+    "Accept the current rules (or only --rules): write the baseline instead of checking.",
+    values.FLAG,
 )
 @option(
     "--rules",
     "Rules to check, instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule.",
-    Rules(),
+    values.RULES,
 )
-@option("--seed", "Seed of the fresh oracles; random by default.", options.seed_)
+@option("--seed", "Seed of the fresh oracles; random by default.", values.SEED)
 @option("--accuracy/--no-accuracy", "Compare predictions, or skip this check.")
 @option("--speed/--no-speed", "Compare times, or skip this check.")
-@option("--allow-new", "Skip rules without predictions or times in the baseline.", bool)
-@option("--json", "JSON file of all findings.", stream, "json_file")
-@option("--junit", "JUnit XML file for the CI system.", stream, "junit_file")
-@option("--markdown", "Markdown summary for a pull request.", stream, "markdown_file")
+@option("--allow-new", "Skip rules without predictions or times in the baseline.", values.FLAG)
+@option("--json", "JSON file of all findings.", values.STREAM, "json_file")
+@option("--junit", "JUnit XML file for the CI system.", values.STREAM, "junit_file")
+@option("--markdown", "Markdown summary for a pull request.", values.STREAM, "markdown_file")
 @options.badge
 @options.limits
 @options.config()
@@ -57,7 +62,7 @@ def check(
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.check import update as write
-    from sdp_bench.commands.progress import Screen
+    from sdp_bench.progress import Screen
 
     most = Limits(time_limit, memory_limit)
     wanted = Options(**chosen)

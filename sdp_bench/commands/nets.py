@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sdp_bench import values
 from sdp_bench.commands import echo, options
 from sdp_bench.commands.options import option
 
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
 
 
 @options.command(example="sdp-bench train resnet8 --dataset mnist --short")
-@click.argument("network", type=options.word)
+@options.argument("network", values.WORD)
 @option("--dataset", "Data set: cifar10, mnist, ...", default="cifar10")
-@option("--short", "Use the short recipe (minutes on a CPU) instead of the full one.", bool)
-@option("--epochs", "Number of epochs, instead of the recipe's.", options.count)
-@option("--batch-size", "Batch size, instead of the recipe's.", options.count)
-@option("--learning-rate", "Learning rate, instead of the recipe's.", options.Finite(0, min_open=True))
-@option("--precision", "Precision, instead of the recipe's.", click.Choice(["float32", "bfloat16"]))
-@option("--seed", "Random seed of weights and batches.", options.seed_, default=0)
+@option("--short", "Use the short recipe (minutes on a CPU) instead of the full one.", values.FLAG)
+@option("--epochs", "Number of epochs, instead of the recipe's.", values.COUNT)
+@option("--batch-size", "Batch size, instead of the recipe's.", values.COUNT)
+@option("--learning-rate", "Learning rate, instead of the recipe's.", values.POSITIVE)
+@option("--precision", "Precision, instead of the recipe's.", values.Choice(("float32", "bfloat16")))
+@option("--seed", "Random seed of weights and batches.", values.SEED, default=0)
 @option("--parts", "Files of the training set, separated by commas (default: all available ones).")
 @options.device
-@option("--threads", "Number of CPU threads (default: chosen by torch).", options.workers)
-@option("--minutes", "Time budget in minutes; the same command resumes the training.", options.Finite(0, 1e8))
+@option("--threads", "Number of CPU threads (default: chosen by torch).", values.WORKERS)
+@option("--minutes", "Time budget in minutes; the same command resumes the training.", values.Number(0, 1e8))
 def train(
     network: str,
     dataset: str,
@@ -56,7 +57,7 @@ def train(
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.nets import classifiers, storage
     from sdp_bench.bench.nets.architectures import architecture_of, network_of
-    from sdp_bench.commands.progress import Screen
+    from sdp_bench.progress import Screen
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -88,8 +89,8 @@ def train(
 
 
 @options.command(example="sdp-bench recipes --output recipes.csv --seeds 3")
-@option("-o", "CSV table of the trials.", options.file_, "--output", required=True)
-@option("--seeds", "Seeds per architecture.", click.IntRange(1, 1000), default=10)
+@option("-o", "CSV table of the trials.", values.FILE, "--output", required=True)
+@option("--seeds", "Seeds per architecture.", values.Whole(1, 1000), default=10)
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
     import pandas as pd
@@ -99,7 +100,7 @@ def recipes(output: Path, seeds: int) -> None:
     from sdp_bench.bench.nets.fully_connected import get_nets
     from sdp_bench.bench.nets.recipes import attempt
     from sdp_bench.bench.text import table
-    from sdp_bench.commands.progress import Screen
+    from sdp_bench.progress import Screen
 
     files.check_writable(output)
     paper = PRESETS["paper"]

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import functools
-import itertools
-import math
-import os
-import re
-import stat
-import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sdp_bench.bench.badge import ENDS
-from sdp_bench.bench.text import printable
+from sdp_bench import values
+from sdp_bench.bench.errors import UserError
 from sdp_bench.commands import echo
 from sdp_bench.commands.config import Config
 
@@ -75,62 +68,51 @@ class Group(click.Group):
 command = functools.partial(click.command, cls=Command)
 
 
-class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Non-empty text of printable characters."""
+class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """click's type of a kind of value, which the kind reads.
 
-    name = "text"
+    Subclasses also inherit from a type of click, which adds the limits to the help, or the completion.
+    """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        text = str(value)
-        if not text.strip():
-            self.fail("value must not be empty; leave the option out", param, ctx)
-        if printable(text) != text or len(text.splitlines()) > 1:
-            self.fail(f"'{printable(text)}' has control characters, shown as ?", param, ctx)
-        return text
+    kind: values.Kind
 
-
-word = Word()
-
-
-class Finite(click.FloatRange):
-    """Finite number in a range."""
+    def __init__(self, kind: values.Kind) -> None:
+        self.kind, self.name = kind, kind.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):  # NaN is in every range
-            self.fail(f"{value} is not a finite number", param, ctx)
-        return number
-
-
-class Listed(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Values of the type `each`, separated by commas; or a list of their texts."""
-
-    each: click.ParamType  # type: ignore[type-arg]
-
-    def split(self, text: str) -> Iterable[str]:
-        """Return the texts of the values in a text; a ValueError if it has none."""
-        return text.split(",")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        texts = [word.convert(text, param, ctx) for text in (value if isinstance(value, list) else [value])]
         try:
-            return tuple(self.each(item, param, ctx) for text in texts for item in self.split(text))
-        except click.BadParameter as error:
-            text = f"'{','.join(texts)}' is not a list of {self.name} separated by commas"
-            self.fail(f"{text}: {error.message}", param, ctx)
-        except ValueError as error:
+            return self.kind.read(value)
+        except UserError as error:
             self.fail(str(error), param, ctx)
 
 
-class Numbers(Listed):
-    """Numbers separated by commas."""
+class _Limited(Value, click.FloatRange):
+    def __init__(self, kind: values.Whole | values.Number) -> None:
+        click.FloatRange.__init__(self, kind.low, kind.high, kind.is_open)
+        super().__init__(kind)
 
-    name = "numbers"
 
-    def __init__(self, each: click.IntRange | click.FloatRange) -> None:
-        self.each = each
+class _Choice(Value, click.Choice):  # type: ignore[type-arg]
+    def __init__(self, kind: values.Choice) -> None:
+        click.Choice.__init__(self, kind.choices)
+        super().__init__(kind)
+
+
+class _Path(Value, click.Path):
+    def __init__(self, kind: values.Location) -> None:
+        click.Path.__init__(self, file_okay=not kind.is_folder, dir_okay=kind.is_folder)
+        super().__init__(kind)
+
+
+def type_of(kind: values.Kind) -> Value:
+    """Return click's type of a kind of value."""
+    if isinstance(kind, values.Whole | values.Number):
+        return _Limited(kind)
+    if isinstance(kind, values.Choice):
+        return _Choice(kind)
+    if isinstance(kind, values.Location):
+        return _Path(kind)
+    return Value(kind)
 
 
 def at_most_cores(jobs: int | None) -> int | None:
@@ -145,162 +127,29 @@ def at_most_cores(jobs: int | None) -> int | None:
     return number
 
 
-class Shard(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """A part i/n, counted from 1."""
-
-    name = "i/n"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", str(value))
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
-            self.fail(f"'{value}' is not a part i/n with 1 <= i <= n", param, ctx)
-        return int(found[1]), int(found[2])
-
-
-class Share(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """A share above 0 and at most 100 %: ``2%`` or ``0.02``."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        text = str(value).strip()
-        try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            self.fail(f"'{value}' is not a share; write 2% or 0.02", param, ctx)
-        if not 0 < share <= 1:
-            self.fail(f"'{value}' is not above 0 and at most 100%", param, ctx)
-        return share
-
-
-MOST_RULES = 1000
-"""Largest number of rules in one spec."""
-
-_LIST = re.compile(r"=\s*\{([^{}]*)\}\s*(?=,|$)")
-_STRAY = re.compile(r"(?<![^,:])([^,:=]*)=([^,]*[{}][^,]*)")
-_INNER = "\0"  # replaces commas in braces; no text that arrives here contains it
-
-
-def specs_of(text: str) -> tuple[str, ...]:
-    """Return the specs in a text, without braces.
-
-    Specs are separated by commas, as in ``sdp,monte_carlo:samples={10,100}``; a part with '=' and without ':'
-    continues the previous spec. A list in braces as a parameter's value stands for a rule with each value,
-    and several lists for all combinations, the last one varying fastest. Raises ValueError if braces are used
-    in other ways, a list lacks a value, or a spec stands for more than `MOST_RULES` rules.
-    """
-    specs: list[str] = []
-    for part in _LIST.sub(lambda found: found[0].replace(",", _INNER), text).split(","):
-        if "=" in part and ":" not in part and specs:
-            specs[-1] += f",{part}"
-        else:
-            specs.append(part.strip())
-    return tuple(each for spec in specs for each in _expanded(spec.replace(_INNER, ",")))
-
-
-def _expanded(spec: str) -> list[str]:
-    if stray := _STRAY.search(_LIST.sub("=", spec)):
-        raise ValueError(
-            f"'{spec}': the values of '{stray[1].strip()}' must be one pair of braces, for example "
-            f"{stray[1].strip()}={{10,100}}"
-        )
-    texts = _LIST.split(spec)  # texts between lists alternate with the contents of lists
-    lists = [[value.strip() for value in inside.split(",")] for inside in texts[1::2]]
-    if any(not value for values in lists for value in values):
-        raise ValueError(f"'{spec}': a list in braces lacks a value")
-    names = re.findall(r"(?<![^,:])\s*([^,:=]*?)\s*=", _LIST.sub("=", spec)) if lists else []
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"'{spec}': '{twice[0]}' is given twice")
-    fixed = texts[::2]
-    if (count := math.prod(map(len, lists))) > MOST_RULES:
-        raise ValueError(f"'{fixed[0]}={{...}}' stands for {count} rules; write at most {MOST_RULES}")
-    return [
-        fixed[0] + "".join(f"={value}{after}" for value, after in zip(values, fixed[1:], strict=True))
-        for values in itertools.product(*lists)
-    ]
-
-
-class Rules(Listed):
-    """Specs separated by commas, as :func:`specs_of` reads them."""
-
-    name, each = "rules", word
-
-    def split(self, text: str) -> Iterable[str]:
-        return specs_of(text)
-
-
-class Place(click.Path):
-    """A path with a name that file systems accept.
-
-    With `streams` it may be a device or a pipe, such as ``/dev/stdout``. Files that are read as a whole must
-    be regular, since reading a stream might never end.
-    """
-
-    def __init__(self, *, streams: bool = False, **options: Any) -> None:
-        super().__init__(path_type=Path, **options)
-        self.streams = streams
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        text = os.fspath(value)
-        if not text or any(unicodedata.category(character) == "Cc" for character in text):
-            self.fail("a file name must not be empty or contain control characters", param, ctx)
-        try:
-            mode = Path(text).stat().st_mode
-        except OSError as error:
-            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-                self.fail(f"{text}: {error.strerror}", param, ctx)
-            mode = 0
-        if not self.streams and mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            self.fail(f"{text} is a device or a pipe, not a regular file", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class BadgeFile(Place):
-    """File of a badge, whose suffix selects the format."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path: Path = super().convert(value, param, ctx)
-        if path.suffix not in ENDS:
-            self.fail(f"{path}: a badge is a file {' or '.join(ENDS)}", param, ctx)
-        return path
-
-
-file_ = Place(dir_okay=False)
-stream = Place(dir_okay=False, streams=True)
-"""A file to write, or an existing terminal or pipe."""
-folder_ = Place(file_okay=False)
-
-count = click.IntRange(1, 10**6)
-workers = click.IntRange(1, 10_000)
-seed_ = click.IntRange(0, 2**63 - 1)
-seconds = Finite(0, 1e8, min_open=True)
-gibibytes = Finite(0, 1e6, min_open=True)
-sigmas_ = Numbers(Finite(max=1e18))  # their squares fit into float32
-depths_ = Numbers(click.IntRange(max=1000))
-
-
-at_most = functools.partial(click.IntRange, None)
-"""Integer that the machine can represent; the lower limit is checked where it is used."""
+def argument(name: str, kind: values.Kind, **attributes: Any) -> Callable[[CommandT], CommandT]:
+    """Return a decorator that adds an argument."""
+    return click.argument(name, type=type_of(kind), **attributes)
 
 
 def option(
-    flag: str, about: str, kind: Any = None, *names: str, **attributes: Any
+    flag: str, about: str, kind: values.Kind = values.WORD, *names: str, **attributes: Any
 ) -> Callable[[CommandT], CommandT]:
-    """Return a decorator that adds an option: a text, or of the type `kind`; bool is a flag.
+    """Return a decorator that adds an option: a text, or of another kind.
 
     A flag ``--on/--off`` is on by default. `about` is the help, and `names` are other spellings and the name
     of the parameter.
     """
     if "/" in flag:
-        kind = bool
+        kind = values.FLAG
         attributes.setdefault("default", True)
-    return click.option(flag, *names, type=kind or word, is_flag=kind is bool, help=about, **attributes)
+    is_flag = kind is values.FLAG
+    type_ = bool if is_flag else type_of(kind)
+    return click.option(flag, *names, type=type_, is_flag=is_flag, help=about, **attributes)
 
 
-database = option("--database", "Results file.", file_, default=DATABASE)
-jobs = option("--jobs", "Number of worker processes (default: one per core).", workers)
+database = option("--database", "Results file.", values.FILE, default=DATABASE)
+jobs = option("--jobs", "Number of worker processes (default: one per core).", values.WORKERS)
 """The number of worker processes; :func:`at_most_cores` limits it."""
 
 
@@ -319,25 +168,25 @@ runs = together(
     option(
         "--run",
         "Numbers of the runs to combine, separated by commas (default: the newest).",
-        Numbers(click.IntRange(1, 2**63 - 1)),
+        values.RUNS,
         "numbers",
     ),
-    option("--all-runs", "Combine all runs of the file.", bool),
+    option("--all-runs", "Combine all runs of the file.", values.FLAG),
 )
 """The options `numbers` and `all_runs`, which select runs of a results file."""
 
-runtime_table = option("--runtime", "CSV table of timings.", file_, "runtime_table", default=RUNTIME)
+runtime_table = option("--runtime", "CSV table of timings.", values.FILE, "runtime_table", default=RUNTIME)
 preset = option("--preset", "Size of the experiments: smoke, quick or paper.", default="quick")
 device = option("--device", "Device: cpu, cuda, cuda:1, ...", default="cpu")
 inputs = functools.partial(
     option,
     "--inputs",
     "Inputs of the net: x.csv (one row per input), x.npy, shape (B, *event), or several in x.npz.",
-    file_,
+    values.FILE,
 )
 net_input = option("--net-input", "Name or position (0, 1, ...) of the noisy input.", metavar="NAME")
 net_output = option("--net-output", "Key, field or position of the output: logits, 0, ...", metavar="NAME")
-rows = option("--rows", "Use only this many inputs, from the start of the file.", count)
+rows = option("--rows", "Use only this many inputs, from the start of the file.", values.COUNT)
 noise = option(
     "--noise",
     "Noise family, instead of the default: gaussian, laplace, uniform, student_t:5, cauchy, stable:1.5, "
@@ -349,7 +198,7 @@ config = functools.partial(
     option,
     "--config",
     "TOML file with values of these options; the command line takes precedence.",
-    file_,
+    values.FILE,
     cls=Config,
     expose_value=False,
     metavar="FILE.toml",
@@ -359,14 +208,14 @@ config = functools.partial(
 badge = option(
     "--badge",
     "Write the verdict as a badge: FILE.svg, or FILE.json for shields.io; may be repeated.",
-    BadgeFile(dir_okay=False),
+    values.BADGE,
     "badge_files",
     multiple=True,
 )
 
 limits = together(
-    option("--time-limit", "Time limit of your rule in seconds.", seconds, default=600.0),
-    option("--memory-limit", "Memory limit of your rule in GiB (resident).", gibibytes),
+    option("--time-limit", "Time limit of your rule in seconds.", values.SECONDS, default=600.0),
+    option("--memory-limit", "Memory limit of your rule in GiB (resident).", values.GIBIBYTES),
 )
 """The limits of a rule that runs in a separate process."""
 
@@ -375,33 +224,37 @@ settings = together(
         "--rules",
         "Rules, instead of the default: sdp,monte_carlo:samples={10,100},my_rule.py:MyRule; `peers` "
         "stands for all installed packages with an adapter.",
-        Rules(),
+        values.RULES,
     ),
-    option("--sigma", "Noise levels, instead of the default: 0.1,1,10.", sigmas_, "sigmas"),
+    option("--sigma", "Noise levels, instead of the default: 0.1,1,10.", values.SIGMAS, "sigmas"),
     noise,
     option("--activation", "Activation: relu, leaky_relu, sigmoid, silu, gelu or tanh."),
-    option("--depth", "Numbers of hidden layers: 1,2,4.", depths_, "depths"),
-    option("--width", "Units per hidden layer.", at_most(10_000)),
-    option("--nets", "Nets per architecture (seeds 0, 1, ...), or seeds of a study.", at_most(10_000)),
+    option("--depth", "Numbers of hidden layers: 1,2,4.", values.DEPTHS, "depths"),
+    option("--width", "Units per hidden layer.", values.Whole(high=10_000)),
+    option(
+        "--nets", "Nets per architecture (seeds 0, 1, ...), or seeds of a study.", values.Whole(high=10_000)
+    ),
     option("--net-source", "Source of the nets: trained (and cached), or committed with the package."),
-    option("--inputs", "Inputs per net (flowers, images).", at_most(10**6)),
+    option("--inputs", "Inputs per net (flowers, images).", values.Whole(high=10**6)),
     option("--slow-rules/--no-slow-rules", "Include or skip rules that take seconds per net.", default=None),
-    option("--samples", "Samples per oracle and per prediction.", at_most(10**8)),
-    option("--pilot-samples", "Samples of the pilot, which fixes bins and cells.", at_most(10**8)),
+    option("--samples", "Samples per oracle and per prediction.", values.SAMPLES),
+    option("--pilot-samples", "Samples of the pilot, which fixes bins and cells.", values.SAMPLES),
     option("--sampler", "Sampler: mc (plain Monte Carlo) or sobol (scrambled)."),
-    option("--bins", "Bins per axis of the paper-like histogram.", at_most(254)),
+    option("--bins", "Bins per axis of the paper-like histogram.", values.Whole(high=254)),
     option("--bin-range", "Range of these bins: quantiles (of the pilot), minmax or joint."),
-    option("--cells", "Equal-mass cells of the headline total variation.", at_most(10**6)),
-    option("--difference-bins", "Bins per pairwise score difference.", at_most(10_000)),
-    option("--output-bins", "Bins per single output, under Cauchy noise.", at_most(10**5)),
-    option("--margin-bins", "Bins of the margins, pairs and slices of ten logits.", at_most(10_000)),
-    option("--w1-points", "Points per side of W1.", at_most(20_000)),
-    option("--w1-pairs", "Pairs of oracles for the floor of W1.", at_most(1000)),
-    option("--certified-points", "Points per side of the certified W1.", at_most(10**6)),
+    option("--cells", "Equal-mass cells of the headline total variation.", values.Whole(high=10**6)),
+    option("--difference-bins", "Bins per pairwise score difference.", values.Whole(high=10_000)),
+    option("--output-bins", "Bins per single output, under Cauchy noise.", values.Whole(high=10**5)),
+    option(
+        "--margin-bins", "Bins of the margins, pairs and slices of ten logits.", values.Whole(high=10_000)
+    ),
+    option("--w1-points", "Points per side of W1.", values.W1_POINTS),
+    option("--w1-pairs", "Pairs of oracles for the floor of W1.", values.Whole(high=1000)),
+    option("--certified-points", "Points per side of the certified W1.", values.Whole(high=10**6)),
     option("--optimizer", "Optimizer of the training: sgd or adam."),
-    option("--learning-rate", "Learning rate of the training.", Finite(0, min_open=True)),
-    option("--epochs", "Epochs of the training.", at_most(10**7)),
-    option("--datasets", "Data sets of the experiment uci: yacht,boston.", Rules()),
+    option("--learning-rate", "Learning rate of the training.", values.POSITIVE),
+    option("--epochs", "Epochs of the training.", values.Whole(high=10**7)),
+    option("--datasets", "Data sets of the experiment uci: yacht,boston.", values.RULES),
     option("--features", "Scaling of the nets' inputs: raw or standardised."),
     option("--device", "Device: cpu, cuda, cuda:1, ..."),
 )
@@ -432,7 +285,6 @@ def given(*names: str) -> dict[str, str]:
 
 def timed_rows(path: Path) -> tuple[Row, ...]:
     """Rows of a runtime table; empty if the file does not exist."""
-    from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.runtime import table
 
     try:

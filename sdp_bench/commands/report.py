@@ -6,19 +6,20 @@ from pathlib import Path
 
 import click
 
+from sdp_bench import values
 from sdp_bench.commands import echo, options
-from sdp_bench.commands.options import folder_, option
+from sdp_bench.commands.options import option
 
 HTML = Path("reports/html")
 
 
 @options.command(example="sdp-bench report --database sdp-bench.sqlite --output reports/html")
-@click.argument("entries", type=options.word, nargs=-1, metavar="[ENTRY...]")
+@options.argument("entries", values.WORD, nargs=-1, metavar="[ENTRY...]")
 @option(
     "--leaderboard",
     "Write the leaderboard of ENTRY... instead: results files or exports of `sdp-bench run sdp-bench-1` "
     f"(default folder: {HTML / 'leaderboard'}).",
-    bool,
+    values.FLAG,
 )
 @options.database
 @options.runs
@@ -27,9 +28,9 @@ HTML = Path("reports/html")
     "--single-file",
     "Write one self-contained page, index.html, without the lists of measurements and without the "
     "committed results.",
-    bool,
+    values.FLAG,
 )
-@option("--output", "Folder of the pages and of the table of measurements.", folder_, default=HTML)
+@option("--output", "Folder of the pages and of the table of measurements.", values.FOLDER, default=HTML)
 @option(
     "--drill-down",
     "Measurements to show layer by layer, up to half a minute per measurement. Existing pages of other "
@@ -37,7 +38,7 @@ HTML = Path("reports/html")
     default="none",
     metavar="worst:N|KEY,...|none",
 )
-@option("--trust-code", "Allow a drill-down to run the stored code of plug-in rules.", bool)
+@option("--trust-code", "Allow a drill-down to run the stored code of plug-in rules.", values.FLAG)
 @options.runtime_table
 @options.config(either=[("numbers", "all_runs")])
 def report(
@@ -66,7 +67,7 @@ def report(
     from sdp_bench.bench.errors import RunFailedError
     from sdp_bench.bench.files import check_writable
     from sdp_bench.bench.results.store import Store
-    from sdp_bench.commands.progress import Screen
+    from sdp_bench.progress import Screen
     from sdp_bench.reports.committed import write_committed
     from sdp_bench.reports.drilldown import page
     from sdp_bench.reports.folder import check, inside

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sdp_bench import values
 from sdp_bench.commands import echo, options
 from sdp_bench.commands.options import option
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @options.command("list", example="sdp-bench list --preset quick")
-@option("--preset", "Preset of the sizes shown.", click.Choice(["smoke", "quick", "paper"]), default="paper")
+@option("--preset", "Preset of the sizes shown.", values.Choice(("smoke", "quick", "paper")), default="paper")
 def list_(preset: str) -> None:
     """List the experiments, presets, metrics, data sets and rules."""
     echo("\n".join([*_listed(preset)]))  # everything, or only an error
@@ -63,17 +64,19 @@ def _listed(preset: str) -> Iterator[str]:
 @options.command(
     example="sdp-bench run iris-tv --rules sdp,dvia --sigma 0.1,1 --depth 4", sections=options.SECTIONS
 )
-@click.argument("experiments", type=options.word, nargs=-1, metavar="EXPERIMENT...")
-@option("--all", "Run all experiments that the preset includes.", bool, "every")
+@options.argument("experiments", values.WORD, nargs=-1, metavar="EXPERIMENT...")
+@option("--all", "Run all experiments that the preset includes.", values.FLAG, "every")
 @options.preset
 @options.config(either=[("every", "experiments")])
 @options.settings
 @options.jobs
-@option("--executor", "Local processes, or a Dask cluster.", click.Choice(["local", "dask"]), default="local")
+@option(
+    "--executor", "Local processes, or a Dask cluster.", values.Choice(("local", "dask")), default="local"
+)
 @option("--scheduler", "Address of a Dask scheduler; by default --executor dask starts a local cluster.")
-@option("--shard", "Part i of n of the groups, written i/n.", options.Shard())
-@option("--group-limit", "Time limit per group in seconds.", options.seconds)
-@option("--memory-limit", "Memory limit per worker in GiB (resident).", options.gibibytes)
+@option("--shard", "Part i of n of the groups, written i/n.", values.PART)
+@option("--group-limit", "Time limit per group in seconds.", values.SECONDS)
+@option("--memory-limit", "Memory limit per worker in GiB (resident).", values.GIBIBYTES)
 @options.database
 def run(
     experiments: tuple[str, ...],
@@ -101,7 +104,7 @@ def run(
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request
     from sdp_bench.bench.runs.driver import run as run_all
-    from sdp_bench.commands.progress import Screen, command_line
+    from sdp_bench.progress import Screen, command_line
 
     known = known_experiments()
     if every == bool(experiments):
@@ -171,7 +174,7 @@ def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) 
     default="quick",
 )
 @options.device
-@option("--threads", "Number of CPU threads of torch.", options.workers, default=1)
+@option("--threads", "Number of CPU threads of torch.", values.WORKERS, default=1)
 @options.runtime_table
 def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None:
     """Time the rules on image nets, relative to a regular forward pass (paper: Table 6).

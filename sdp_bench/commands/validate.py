@@ -5,19 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
+from sdp_bench import values
 from sdp_bench.commands import echo, options
-from sdp_bench.commands.options import Rules, at_most, depths_, file_, folder_, option, seconds, sigmas_
+from sdp_bench.commands.options import option
 
 SCORECARD = Path("reports/html/scorecard")
 DATABASE = Path("validate.sqlite")
-KIT_LIMIT = 600.0  # s
-GROUP_LIMIT = 1800.0  # s
 
 
 @options.command(example="sdp-bench validate path/to/my_rule.py:MyRule --preset smoke")
-@click.argument("rules", type=options.word, nargs=-1, metavar="RULE...")
+@options.argument("rules", values.WORD, nargs=-1, metavar="RULE...")
 @option(
     "--net",
     "Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
@@ -28,31 +25,51 @@ GROUP_LIMIT = 1800.0  # s
 @options.net_output
 @options.rows
 @option(
-    "--sigma", "Noise levels: 0.1,1 (required with --net; 1 with scales, a covariance or residuals).", sigmas_
+    "--sigma",
+    "Noise levels: 0.1,1 (required with --net; 1 with scales, a covariance or residuals).",
+    values.SIGMAS,
+    "sigmas",
 )
 @options.noise
 @option(
     "--experiment",
     "Experiment to run, instead of the default cells; may be repeated.",
-    None,
+    values.WORD,
     "experiments",
     multiple=True,
 )
 @options.preset
-@option("--depth", "Numbers of hidden layers [default: 1,2,4].", depths_, "depths")
+@option("--depth", "Numbers of hidden layers [default: 1,2,4].", values.DEPTHS, "depths")
 @option("--activation", "Activation of the nets: relu, gelu, tanh, ...")
-@option("--nets", "Nets per depth [default: 3; smoke: 1].", click.IntRange(1, 10_000))
-@option("--rules", "Rules to compare with, instead of all built-in ones.", Rules(), "beside")
-@option("--samples", "Samples per oracle and per prediction.", at_most(10**8))
-@option("--w1-points", "Points per side of W1.", at_most(20_000))
+@option("--nets", "Nets per depth [default: 3; smoke: 1].", values.NETS)
+@option("--rules", "Rules to compare with, instead of all built-in ones.", values.RULES, "beside")
+@option("--samples", "Samples per oracle and per prediction.", values.SAMPLES)
+@option("--w1-points", "Points per side of W1.", values.W1_POINTS)
 @option("--conformance/--no-conformance", "Run the conformance kit first, or skip it.")
-@option("--kit-limit", "Time limit of the kit in seconds.", seconds, default=KIT_LIMIT)
-@option("--group-limit", "Time limit per group in seconds.", seconds, default=GROUP_LIMIT)
+@option("--kit-limit", "Time limit of the kit in seconds.", values.SECONDS, default=values.KIT_LIMIT)
+@option("--group-limit", "Time limit per group in seconds.", values.SECONDS, default=values.GROUP_LIMIT)
 @options.jobs
-@option("--database", "Results file.", file_, default=DATABASE)
-@option("--output", "Folder for the scorecard.", folder_, default=SCORECARD)
+@option("--database", "Results file.", values.FILE, default=DATABASE)
+@option("--output", "Folder for the scorecard.", values.FOLDER, default=SCORECARD)
 @options.config()
-def validate(rules: tuple[str, ...], jobs: int | None, output: Path, **given: Any) -> None:
+def validate(
+    rules: tuple[str, ...],
+    net: str | None,
+    inputs: Path | None,
+    net_input: str | None,
+    net_output: str | None,
+    rows: int | None,
+    experiments: tuple[str, ...],
+    preset: str,
+    beside: tuple[str, ...] | None,
+    conformance: bool,
+    kit_limit: float,
+    group_limit: float,
+    jobs: int | None,
+    database: Path,
+    output: Path,
+    **settings: Any,
+) -> None:
     """Check RULE..., compare it with the built-in rules, and write a scorecard.
 
     RULE is path/to/my_rule.py:MyRule, package.module:MyRule, an installed entry point, or a built-in rule.
@@ -66,10 +83,30 @@ def validate(rules: tuple[str, ...], jobs: int | None, output: Path, **given: An
     Exit code, first match: 2 for bad input; 1 if a rule fails a check that it does not declare as a known
     fault, or no check could run; 3 if something failed to run or a rule was not measured; 0 otherwise.
     """
-    from sdp_bench import python
+    from sdp_bench.bench.nets.own.net import finder
+    from sdp_bench.bench.validation import run
+    from sdp_bench.progress import Screen, command_line
+    from sdp_bench.reports.folder import check
+    from sdp_bench.reports.scorecard.page import FILES, build, scorecard_of
     from sdp_bench.reports.site import PAGE
 
-    scorecard = python.validate(rules, jobs=options.at_most_cores(jobs), output=output, **given)
+    request = run.ValidationRequest(
+        rules=rules,
+        net=finder(net, inputs, rows, net_input, net_output),
+        experiments=experiments,
+        preset=preset,
+        beside=beside or (),
+        options={name: value for name, value in settings.items() if value is not None},
+        conformance=conformance,
+        kit_limit=kit_limit,
+        group_limit=group_limit,
+        jobs=options.at_most_cores(jobs),
+        command=command_line(),
+    )
+    check(output, FILES)
+    validation = run.validate(request, database, Screen(), output / PAGE)
+    scorecard = scorecard_of(validation, database)
+    build(scorecard, output)
     for verdict in scorecard.verdicts:
         echo(verdict.details)
     echo(f"scorecard: {output / PAGE}")

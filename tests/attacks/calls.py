@@ -10,10 +10,9 @@ from typing import NamedTuple
 import click
 import pytest
 
-from sdp_bench import cli
+from sdp_bench import cli, values
 from sdp_bench.bench.results.record import Selection
 from sdp_bench.bench.results.store import Store
-from sdp_bench.commands import options
 from tests.reports import made_up
 
 SECONDS = 60
@@ -65,31 +64,31 @@ _HUGE = "9" * 5000
 _NO_NUMBERS = ("", "x", "²", "0x10", "1,,2", "nan", "1e400")
 _NO_TEXTS = ("", " ", "\x1b[31m", "\udcff", "no-such-thing")
 _BAD = {
-    click.Choice: ("", "no-such-thing", "\x1b[31m"),
-    options.Shard: ("1/²", "0/1", "2/1", f"1/{_HUGE}", "", "/", "1/2/3", "-1/2"),
-    options.Share: ("0", "-1%", "101%", "inf", *_NO_NUMBERS[:6]),
-    options.Rules: (
+    values.Choice: ("", "no-such-thing", "\x1b[31m"),
+    values.Part: ("1/²", "0/1", "2/1", f"1/{_HUGE}", "", "/", "1/2/3", "-1/2"),
+    values.Share: ("0", "-1%", "101%", "inf", *_NO_NUMBERS[:6]),
+    values.Rules: (
         *_NO_TEXTS,
         *("missing.py:X", "binary.py:X", "folder.py:X", "rule.py:MyRule", "rule.py:", "sdp:x=1", "sys:exit"),
         *("monte_carlo:samples=0", "monte_carlo:samples=nan", ":X", "monte_carlo:samples={10,x}"),
     ),
-    options.Finite: (*_NO_NUMBERS, "inf", "-inf", "9" * 400),
-    click.types.IntParamType: (*_NO_NUMBERS, "1.5", "inf", _HUGE, str(2**63)),
-    options.Word: (*_NO_TEXTS, "x" * 300),
+    values.Number: (*_NO_NUMBERS, "inf", "-inf", "9" * 400),
+    values.Whole: (*_NO_NUMBERS, "1.5", "inf", _HUGE, str(2**63)),
+    values.Word: (*_NO_TEXTS, "x" * 300),
 }
 
 
 def wrong(kind):
-    """Values that a type of parameter cannot have."""
-    if isinstance(kind, options.Numbers):
-        return (*wrong(kind.each), ",", "1,")
-    if isinstance(kind, options.Place):
-        return ("", "x" * 300, "loop", "nul\0", "new\nline", "folder" if kind.file_okay else "text.csv")
-    bad = next(values for each, values in _BAD.items() if isinstance(kind, each))
-    least, most = getattr(kind, "min", None), getattr(kind, "max", None)
+    """Values that a parameter of this kind cannot have."""
+    if isinstance(kind, values.ListOf) and not isinstance(kind, values.Rules):
+        return (*wrong(kind.item), ",", "1,")
+    if isinstance(kind, values.Location):
+        return ("", "x" * 300, "loop", "nul\0", "new\nline", "text.csv" if kind.is_folder else "folder")
+    bad = next(texts for known, texts in _BAD.items() if isinstance(kind, known))
+    least, most = getattr(kind, "low", None), getattr(kind, "high", None)
     if least is not None or most is not None:
         bad += ("-1",) if least is None or least >= 0 else ()
-        bad += ("0",) if least is None or least > 0 or getattr(kind, "min_open", False) else ()
+        bad += ("0",) if least is None or least > 0 or getattr(kind, "is_open", False) else ()
         bad += (str(int(most) * 10),) if most is not None else ()
     return bad
 
@@ -134,7 +133,7 @@ def bad_calls():
     for path, command in leaves():
         for parameter in command.params:
             if not getattr(parameter, "is_flag", False):
-                for value in wrong(parameter.type):
+                for value in wrong(parameter.type.kind):
                     yield words_of(path, command, parameter, value)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from sdp_bench import progress
 from sdp_bench.bench import text
 from sdp_bench.bench.errors import OutsideError, outside
 from sdp_bench.bench.gate import report
@@ -21,7 +22,7 @@ from sdp_bench.bench.plugins.code import Code
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.results.record import Failure, LeftOut
 from sdp_bench.bench.settings import Settings
-from sdp_bench.commands import echo, progress
+from sdp_bench.commands import echo
 
 HOSTILE = (
     "=1+1",

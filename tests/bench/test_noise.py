@@ -20,7 +20,7 @@ from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, noise_of, restored, stored
+from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, noise_of, noise_of_law, restored, stored
 from sdp_bench.bench.replay.replay import stored_measurement
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import rule_of
@@ -235,3 +235,32 @@ def test_scales_of_a_csv_file_belong_to_all_inputs_or_to_each_of_them(tmp_path):
     for inputs in (3, None):
         with pytest.raises(UserError, match="2 rows of scales"):
             family.check((3,), (1.0,), "mc", inputs)
+
+
+def test_a_law_around_zero_is_noise():
+    x, zeros = torch.tensor([[0.5, -1.0]], dtype=torch.float64), torch.zeros(1, 2)
+    covariance = torch.tensor([[[2.0, 0.5], [0.5, 1.0]]])
+    law = noise_of_law(sdp_ref.Gaussian(zeros, covariance)).law(x, 1.0)
+    torch.testing.assert_close(law.covariance, covariance.double())
+    torch.testing.assert_close(law.mean, x)
+    law = noise_of_law(sdp_ref.DiagonalGaussian(zeros, torch.tensor([[4.0, 9.0]]))).law(x, 0.5)
+    torch.testing.assert_close(law.variance, torch.tensor([[1.0, 2.25]], dtype=torch.float64))
+    law = noise_of_law(sdp_ref.Empirical(torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]]))).law(x, 1.0)
+    torch.testing.assert_close(law.variance, torch.tensor([[1.0, 0.0]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        (sdp_ref.DiagonalGaussian(torch.ones(1, 2), torch.ones(1, 2)), "one row and mean 0"),
+        (sdp_ref.DiagonalGaussian(torch.zeros(2, 2), torch.ones(2, 2)), "got 2 row"),
+        (sdp_ref.Empirical(torch.tensor([[[1.0], [-1.0]]]), torch.tensor([[0.5, 0.5]])), "with weights"),
+        (
+            sdp_ref.LocationScale(torch.zeros(1, 2), torch.ones(1, 2), sdp_ref.laws.Shape("laplace")),
+            "a LocationScale law cannot be noise",
+        ),
+    ],
+)
+def test_other_laws_are_no_noise(law, message):
+    with pytest.raises(UserError, match=message):
+        noise_of_law(law)

@@ -5,10 +5,11 @@ import pytest
 
 from sdp_bench.bench.results.record import Record, Selection, StoredNet, Unit
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.validation.result import Candidate
 from sdp_bench.reports.drilldown.page import chosen
 from sdp_bench.reports.results import results_of
 from sdp_bench.reports.scorecard.answers import answers
-from sdp_bench.reports.scorecard.judging import Candidate, judge
+from sdp_bench.reports.scorecard.judging import judge
 from sdp_bench.reports.sections.choice import bands_of, choice
 from sdp_ref.rules import Traits
 from tests.reports import made_up

@@ -7,7 +7,6 @@ from sdp_bench.bench import environment
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors import local
 from sdp_bench.commands.config import Config
-from sdp_bench.commands.options import MOST_RULES, specs_of
 from tests.attacks.calls import called, complaint, leaves, parsed
 
 CONFIGURED = {
@@ -115,40 +114,6 @@ def test_a_file_that_is_none_is_refused_in_a_line(name, told, tmp_path):
     code, out, err = called(["run", "iris-tv", "--config", str(tmp_path / name)])
     assert complaint(code, out, err, (2,)) == ""
     assert told in err
-
-
-@pytest.mark.parametrize(
-    ("written", "specs"),
-    [
-        ("sdp, monte_carlo:samples=10", ("sdp", "monte_carlo:samples=10")),
-        ("a:x=1,y=2,b", ("a:x=1,y=2", "b")),
-        ("sdp,a:x={1, 2 ,3},dvia", ("sdp", "a:x=1", "a:x=2", "a:x=3", "dvia")),
-        ("a:x={1,2},y={3,4}", ("a:x=1,y=3", "a:x=1,y=4", "a:x=2,y=3", "a:x=2,y=4")),
-        ("a:x=0,y={3,4},z=5,b", ("a:x=0,y=3,z=5", "a:x=0,y=4,z=5", "b")),
-        ("a:x=1,2}", ("a:x=1", "2}")),
-        ("d{1}/r.py:Rule:order={1,2}", ("d{1}/r.py:Rule:order=1", "d{1}/r.py:Rule:order=2")),
-    ],
-)
-def test_a_list_in_braces_stands_for_a_rule_with_each_of_its_values(written, specs):
-    assert specs_of(written) == specs
-
-
-@pytest.mark.parametrize(
-    ("written", "told"),
-    [
-        *(
-            (text, "one pair of braces")
-            for text in ("a:x={1,2", "a:x={1,{2,3}}", "a:x={1,2}3", "a:{x=1,x=2}")
-        ),
-        ("a:x={1,,2}", "lacks a value"),
-        ("a:x={1,2},y=1, x=3", "'x' is given twice"),
-        ("a:x={" + ",".join(map(str, range(MOST_RULES + 1))) + "}", f"stands for {MOST_RULES + 1} rules"),
-    ],
-)
-def test_braces_written_otherwise_are_refused_in_a_line(written, told):
-    with pytest.raises(ValueError, match=told) as error:
-        specs_of(written)
-    assert "\n" not in str(error.value)
 
 
 def test_more_workers_than_cores_are_not_begun_and_that_is_said(tmp_path, monkeypatch):

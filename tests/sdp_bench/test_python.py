@@ -327,18 +327,3 @@ def test_bad_input_is_told_in_one_line(arguments, line, monkeypatch, tmp_path):
     with pytest.raises(UserError, match=line) as told:
         sdp_bench.validate(**arguments)
     assert str(told.value).isprintable()
-
-
-def test_a_law_is_taken_as_noise():
-    from sdp_bench.python import _noise
-
-    x = X[:, :2].double()
-    covariance = torch.tensor([[[2.0, 0.5], [0.5, 1.0]]])
-    zeros = torch.zeros(1, 2)
-    made = _noise(sr.Gaussian(zeros, covariance), None)[0].law(x, 1.0)
-    assert torch.allclose(made.covariance, covariance.double())
-    assert torch.allclose(made.mean, x)
-    made = _noise(sr.DiagonalGaussian(zeros, torch.tensor([[4.0, 9.0]])), None)[0].law(x, 0.5)
-    assert torch.allclose(made.variance, torch.tensor([[1.0, 2.25]], dtype=torch.float64))
-    made = _noise(sr.Empirical(torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]])), None)[0].law(x, 1.0)
-    assert torch.allclose(made.variance, torch.tensor([[1.0, 0.0]], dtype=torch.float64))

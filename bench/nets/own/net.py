@@ -6,7 +6,9 @@ import copy
 import functools
 import timeit
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +231,25 @@ def find(
     label = given if noisy is None else f"{given}[{ports.noisy}]"
     ports = replace(ports, output=output or "")
     return apart(_found, net, name, label, values, ports, notes, address=address)
+
+
+def finder(
+    net: str | Code | None,
+    inputs: Inputs | None,
+    rows: int | None,
+    noisy: str | None,
+    output: str | None,
+) -> Callable[[], OwnNet] | None:
+    """Return a call of `find`, or None without a net. Raises UserError if only net or inputs are given."""
+    if net is None:
+        if any(given is not None for given in (inputs, rows, noisy, output)):
+            raise UserError("inputs, rows, net_input and net_output need a net (--net FILE.py:build)")
+        return None
+    if inputs is None:
+        raise UserError(
+            "a net needs inputs (--inputs x.npy, or x.csv with one row each): an array of shape (B, *event)"
+        )
+    return partial(find, net, inputs, rows, noisy, output)
 
 
 def _found(net: str | Code, name: str, inputs: str, values: Tensor, ports: Ports, notes: list[str]) -> OwnNet:

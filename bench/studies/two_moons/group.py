@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,8 +15,7 @@ from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from sdp_bench.bench.experiments.versions import of_method
 from sdp_bench.bench.identity import digest
-from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
+from sdp_bench.bench.studies.two_moons.recipes import RECIPES, Recipe
 from sdp_ref import losses
 
 SCALE = 0.3
@@ -27,44 +25,11 @@ SPREAD = 0.1
 """Standard deviation of the points about their moons."""
 LEARNING_RATE = 0.01
 """Adam's learning rate; each step uses all points, and gradients are clipped at norm 1."""
-WIDTH, HIDDEN = 64, 3
 FAR = 1.0
 """Distance from every training point beyond which a point is far."""
 TESTED = 1000
 """Offset of the seed of test points."""
 _LOW, _HIGH, _SIDE = (-2.5, -2.5), (3.5, 3.0), 40
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A net, the noise of its uncertainty, and whether training uses the law of its scores."""
-
-    how: str  # description of net and noise
-    # trained with the pairwise loss of the law predicted by ``sdp`` rather than with cross-entropy
-    propagated: bool
-    activation: str
-    noise: Noise
-
-    @property
-    def label(self) -> str:
-        return f"{self.how}, trained {'with propagation' if self.propagated else 'as usual'}"
-
-    @property
-    def architecture(self) -> Architecture:
-        return Architecture(HIDDEN, self.activation, width=WIDTH, inputs=2, outputs=2)
-
-
-RECIPES: Mapping[str, Recipe] = {
-    f"{objective}{name}": Recipe(how, objective == "pairwise", activation, noise)
-    for name, activation, noise, how in (
-        ("", "gelu", CAUCHY, "GELU, Cauchy noise"),
-        ("_relu", "relu", CAUCHY, "ReLU, Cauchy noise"),
-        ("_gaussian", "gelu", GAUSSIAN, "GELU, Gaussian noise"),
-    )
-    for objective in ("softmax", "pairwise")
-}
-"""Recipes by the objective's name in records; first those of the paper's figure, as far as it states them.
-"""
 
 
 class Moons(NamedTuple):

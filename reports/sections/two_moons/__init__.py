@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
+from sdp_bench.bench.studies.two_moons.recipes import RECIPES
 from sdp_bench.reports.section import Context, Study
 from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
 from sdp_bench.reports.style import labels
@@ -24,8 +25,6 @@ class TwoMoons(Study):
 
         Rows have the label of a recipe, and the mean, smallest and largest value over seeds of each metric.
         """
-        from sdp_bench.bench.studies.two_moons.group import RECIPES  # imports torch
-
         own = of_one_design(own)
         rows = []
         above: dict[bool, list[str]] = {True: [], False: []}
@@ -58,8 +57,6 @@ def of_one_design(own: pd.DataFrame) -> pd.DataFrame:
 
 def _regularised(evidence: Evidence) -> Answer | None:
     """Far points are more uncertain than seen ones after training with propagation, for each recipe."""
-    from sdp_bench.bench.studies.two_moons.group import RECIPES
-
     own = evidence.of(EXPERIMENT.name)
     if own.empty:
         return None

@@ -12,13 +12,13 @@ from sdp_bench.bench.experiments import experiment, preset, versions
 from sdp_bench.bench.metrics.distances import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
+from sdp_bench.bench.reasons import reasons
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.record import Failure, Record
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.runs.plan import traits_of
-from sdp_bench.bench.runs.reasons import reasons
 from sdp_bench.bench.settings import Size
 from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
 from tests.bench.conftest import TINY, frame_of, make_plan, run_all

@@ -8,7 +8,8 @@ from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
-from sdp_bench.bench.studies.two_moons.group import RECIPES, Moons, moons, numbers, train, uncertainty
+from sdp_bench.bench.studies.two_moons.group import Moons, moons, numbers, train, uncertainty
+from sdp_bench.bench.studies.two_moons.recipes import RECIPES
 
 
 def settings(**size):

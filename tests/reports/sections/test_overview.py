@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 
 from sdp_bench.reports.sections.overview import USES, families, rows
-from sdp_bench.reports.sections.overview.distributions import DATA, compute
+from sdp_bench.reports.sections.overview.distributions import DATA
 from sdp_bench.reports.statistics.ranking import rank
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, checked
+from tests.reports.record_distributions import compute
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
-from sdp_bench.bench.studies.two_moons.group import RECIPES
+from sdp_bench.bench.studies.two_moons.recipes import RECIPES
 from sdp_bench.reports.sections.two_moons import RULES, TwoMoons
 from sdp_bench.reports.statement import Evidence
 from sdp_bench.reports.tables.frame import COLUMNS

@@ -15,11 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sdp_bench.bench.text import printable, public
-from sdp_bench.commands import echo
-from sdp_bench.commands.options import Command
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.runs.driver import Meter
+    from sdp_bench.bench.progress import Meter
 
 _INTERVAL = 5.0  # s between plain lines
 
@@ -55,7 +53,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         if not self._quiet:
-            echo(text, err=True)
+            click.echo(printable(text), err=True)
 
     @contextmanager
     def meter(self, title: str) -> Iterator[Meter]:
@@ -76,9 +74,6 @@ class Screen:
 
 def command_line() -> str:
     """Command of this process for the record: one line, without local paths."""
-    context = click.get_current_context(silent=True)
-    if context is None or not isinstance(context.command, Command):
-        return "sdp_bench.validate"
     return printable(public(shlex.join(["sdp-bench", *sys.argv[1:]]))).replace("\n", " ")
 
 

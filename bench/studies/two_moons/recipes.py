@@ -1,0 +1,42 @@
+"""The nets of the study of two moons, as descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sdp_bench.bench.nets.architectures import Architecture
+from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
+
+WIDTH, HIDDEN = 64, 3
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A net, the noise of its uncertainty, and whether training uses the law of its scores."""
+
+    how: str  # description of net and noise
+    # trained with the pairwise loss of the law predicted by ``sdp`` rather than with cross-entropy
+    propagated: bool
+    activation: str
+    noise: Noise
+
+    @property
+    def label(self) -> str:
+        return f"{self.how}, trained {'with propagation' if self.propagated else 'as usual'}"
+
+    @property
+    def architecture(self) -> Architecture:
+        return Architecture(HIDDEN, self.activation, width=WIDTH, inputs=2, outputs=2)
+
+
+RECIPES: Mapping[str, Recipe] = {
+    f"{objective}{name}": Recipe(how, objective == "pairwise", activation, noise)
+    for name, activation, noise, how in (
+        ("", "gelu", CAUCHY, "GELU, Cauchy noise"),
+        ("_relu", "relu", CAUCHY, "ReLU, Cauchy noise"),
+        ("_gaussian", "gelu", GAUSSIAN, "GELU, Gaussian noise"),
+    )
+    for objective in ("softmax", "pairwise")
+}
+"""Recipes by the objective's name in records; first those of the paper's figure, as far as it states them."""

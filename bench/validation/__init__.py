@@ -1,0 +1,1 @@
+"""Validation of new rules, or of a user's net."""

@@ -1,0 +1,56 @@
+"""The outcome of a validation, except the measurements, which are in a results file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.text import public
+from sdp_ref.conformance import ConformanceReport
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rule under test.
+
+    `name` is that in records. `address` and `source` are the location and the code of a plug-in rule, and
+    `mark` is a hash of its code and dependencies; all are empty for a built-in rule. `report` is that of the
+    conformance kit, and `trouble` the reason if the kit was requested but gave none.
+    """
+
+    name: str
+    address: str = ""
+    source: str = ""
+    mark: str = ""
+    report: ConformanceReport | None = None
+    trouble: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trouble", public(self.trouble))
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the kit found an undeclared failure, or no check applied."""
+        return self.report is not None and (bool(self.report.unexpected) or not self.report.ran)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """The rules under test, their conformance, and the run that measured them.
+
+    `run` is the number of the run in the results file, and None if the kit finished for no rule, so that
+    nothing was measured. `plugins` are the plug-ins among the candidates. `notes` concern the net and the
+    measurements. `advice` has the rows of :func:`sdp_bench.bench.advice.advice.advise_on` for a user's net,
+    if advice was possible. `is_whole` is False if something failed to run. `command` is that of the run.
+    """
+
+    candidates: tuple[Candidate, ...]
+    plugins: tuple[Plugin, ...]
+    run: int | None
+    notes: tuple[str, ...]
+    own_net: bool
+    advice: tuple[Mapping[str, Any], ...]
+    is_whole: bool
+    command: str

@@ -1,0 +1,174 @@
+"""Validation of new rules, or of a user's net: conformance checks, measurements and advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sdp_bench.bench.advice.advice import advise_on
+from sdp_bench.bench.environment import cores
+from sdp_bench.bench.errors import RunFailedError, UserError, one_line
+from sdp_bench.bench.executors.local import Limits, LocalProcesses, limited, main_hidden
+from sdp_bench.bench.experiments import Experiment, preset
+from sdp_bench.bench.experiments import chosen as chosen_experiments
+from sdp_bench.bench.experiments import own_net as cells
+from sdp_bench.bench.experiments.laws import LawExperiment, canonical_rules
+from sdp_bench.bench.files import check_writable
+from sdp_bench.bench.nets.own.net import OwnNet
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
+from sdp_bench.bench.progress import Progress
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import conformance as kit
+from sdp_bench.bench.runs.driver import Request, nets_of
+from sdp_bench.bench.runs.driver import run as run_all
+from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.validation.result import Candidate, Validation
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationRequest:
+    """Rules or net to validate, and options.
+
+    `rules` are under test: built-in specs, plug-in addresses, or loaded plug-ins. `net` builds a user's net
+    with its inputs, which replaces those of the experiments. `experiments` replaces the default cells, and
+    `beside` the default of comparing with all built-in rules. `options` are those of
+    :meth:`sdp_bench.bench.settings.Settings.but`. `kit_limit` and `group_limit` are time limits in seconds.
+    `jobs` is the number of processes (default: one per core). `command` is recorded.
+    """
+
+    rules: tuple[str | Plugin, ...] = ()
+    net: Callable[[], OwnNet] | None = None
+    experiments: tuple[str, ...] = ()
+    preset: str = "quick"
+    beside: tuple[str | Plugin, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    conformance: bool = True
+    kit_limit: float
+    group_limit: float
+    jobs: int | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What to measure; `net` is the user's, and `notes` are on the choices made for it."""
+
+    net: OwnNet | None
+    experiments: list[Experiment]
+    settings: Settings
+    notes: list[str]
+
+
+def validate(
+    request: ValidationRequest, database: Path, progress: Progress, page: Path | None = None
+) -> Validation:
+    """Check rules by the conformance kit, and measure them together with others.
+
+    `database` is a results file; its current measurements are not repeated. `page` is a file that will be
+    written afterwards. Raises UserError for options that do not fit together, and RunFailedError if `page`
+    or the database cannot be written.
+    """
+    if not (request.rules or request.net):
+        raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
+    with main_hidden(), limited(Limits(min(request.kit_limit, request.group_limit))):
+        plan = _plan(request, progress)
+        # Report what cannot be measured or written before the kit takes its time.
+        candidates = _candidates(request, plan.settings)
+        if page is not None:
+            check_writable(page)
+        workers = request.jobs or cores()
+        nets = [plan.net] if plan.net else nets_of(plan.experiments, plan.settings, workers, progress)
+        plugins = plan.settings.plugins
+        if request.conformance:
+            candidates = [_conformed(each, plugins, request.kit_limit, progress) for each in candidates]
+        # A rule that hangs or crashes the kit would do the same to the driver.
+        stuck = {each.name for each in candidates if each.trouble}
+        number, failures = None, 0
+        if not stuck or any(each.name not in stuck for each in candidates):
+            settings = _without(stuck, plan.settings)
+            measured = Request(plan.experiments, settings, nets, request.command, request.preset)
+            with Store(database, writing=True) as store:
+                failures = run_all(store, measured, request.jobs, _executor(request), progress)
+                number = store.runs()[-1]
+        advice = _advice(plan.net, plan.settings, progress) if plan.net else []
+    return Validation(
+        candidates=tuple(candidates),
+        plugins=plugins,
+        run=number,
+        notes=tuple(plan.notes),
+        own_net=plan.net is not None,
+        advice=tuple(advice),
+        is_whole=not (failures or stuck),
+        command=request.command,
+    )
+
+
+def _plan(request: ValidationRequest, progress: Progress) -> _Plan:
+    given = dict(request.options)
+    if request.net is None and not request.experiments:
+        smoke = request.preset == "smoke"
+        given = {"depths": cells.DEPTHS} | ({} if smoke else {"nets": cells.NETS}) | given
+    if request.net and (request.experiments or {"depths", "activation", "nets"} & set(given)):
+        raise UserError(
+            "experiments, depths, activation and nets (--experiment, --depth, --activation, --nets) are for "
+            "the experiments' own nets, not yours"
+        )
+    net = request.net() if request.net else None
+    beside = request.beside or (cells.compared_rules(net) if net else cells.BESIDE)
+    settings = preset(request.preset, given | {"rules": (*dict.fromkeys(request.rules), *beside)})
+    experiments, notes = chosen_experiments(request.experiments or cells.EXPERIMENTS), list[str]()
+    if net is not None:
+        experiment, settings, notes = cells.own_experiment(net, settings)
+        experiments = [experiment]
+    for note in notes:
+        progress.say(note)
+    for each in experiments:
+        each.check(settings)
+    laws = [each for each in experiments if isinstance(each, LawExperiment)]
+    families = dict.fromkeys(noise for each in laws for noise in each.families(settings))
+    # The driver of the run prints these notes.
+    notes = [*notes, *(noise.note for noise in families if noise.note)]
+    return _Plan(net, experiments, settings, notes)
+
+
+def _candidates(request: ValidationRequest, settings: Settings) -> list[Candidate]:
+    specs = (settings.rules or ())[: len(dict.fromkeys(request.rules))]
+    candidates = []
+    for name in canonical_rules(specs, settings.plugins):
+        plugin = plugin_of(name, settings.plugins)
+        code = (plugin.address, plugin.code.source, plugin.version) if plugin else ()
+        candidates.append(Candidate(name, *code))
+    return candidates
+
+
+def _conformed(
+    candidate: Candidate, plugins: tuple[Plugin, ...], limit: float, progress: Progress
+) -> Candidate:
+    progress.say(f"conformance kit on {candidate.name}")
+    try:
+        report = kit.conformance(candidate.name, plugins, Limits(limit))
+    except Exception as error:  # noqa: BLE001  a rule may raise anything, and the kit's process may die of it
+        return replace(candidate, trouble=one_line(error))
+    progress.say(f"{candidate.name}: {report.summary}")
+    return replace(candidate, report=report)
+
+
+def _without(names: set[str], settings: Settings) -> Settings:
+    rules = tuple(rule for rule in settings.rules or () if rule not in names)
+    plugins = tuple(plugin for plugin in settings.plugins if plugin.name not in names)
+    return replace(settings, rules=rules, plugins=plugins)
+
+
+def _executor(request: ValidationRequest) -> Callable[[int, int], LocalProcesses]:
+    return lambda jobs, threads: LocalProcesses(jobs, threads, request.group_limit)
+
+
+def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[Any, Any]]:
+    """Advice without an oracle, to compare it with the measurements; empty if it cannot be given."""
+    try:
+        return advise_on(net, settings.design.noise, settings.design.sigmas).to_dict("records")
+    except (UserError, RunFailedError) as error:
+        progress.say(f"no advice: {error}")
+        return []
