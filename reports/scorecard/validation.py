@@ -81,7 +81,7 @@ def _validated(question: Question, database: Path, progress: Progress, output: P
     candidates = []
     for name in tested:
         plugin = plugin_of(name, plugins)
-        code = (plugin.address, plugin.code.source, plugin.version) if plugin else ()
+        code = (plugin.address, plugin.version) if plugin else ()
         candidates.append(Candidate(name, *code))
     # Report what cannot be measured or written before the kit takes its time.
     if output is not None:

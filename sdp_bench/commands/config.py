@@ -20,7 +20,6 @@ _PLAIN: tuple[tuple[type, tuple[type, ...], str], ...] = (
 )
 """Parameter types, the TOML types that they accept, and a description; the first match counts."""
 
-_TRUST = "trust_code"
 _MOST = 2**16  # bytes; parsing can take quadratic time
 
 
@@ -59,14 +58,10 @@ class Config(click.Option):
         known = {  # options last
             max(param.opts, key=len).removeprefix("--"): param
             for param in sorted(ctx.command.params, key=lambda param: isinstance(param, click.Option))
-            if param is not self and param.name != _TRUST
+            if param is not self
         }
         values = {}
         for key, value in _read(path).items():
-            if key.replace("-", "_") == _TRUST:
-                raise UserError(
-                    f"{path}: {key}: only the command line can give this permission: --trust-code"
-                )
             if key not in known:
                 raise UserError(f"{path}: {not_found('key', key, known)}")
             try:
