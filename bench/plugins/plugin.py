@@ -28,9 +28,9 @@ class Plugin:
     """A rule from outside the package.
 
     `name` is the spec under which it is stored: its ``spec`` if it has one, else its ``name``. `version` is
-    the hash of its source, that of its own modules and its options, 16 hexadecimal digits, and `options` are
-    its parameters as text, ``order=3``. `pickled` is its class or object, for workers; a rule from a results
-    file has none.
+    the hash of its source, the user's modules that it imports and its options, 16 hexadecimal digits, and
+    `options` are its parameters as text, ``order=3``. `pickled` is its class or object, for workers; a rule
+    from a results file has none.
     """
 
     name: str

@@ -145,7 +145,7 @@ def test_modules_of_a_package(tmp_path, monkeypatch, place):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_workers_of_dask_get_a_rule_with_its_modules(tmp_path):
-    """One worker runs two rules that have modules of the same names, whose files are gone."""
+    """One worker runs two rules that have modules of the same names; the files are gone."""
     dask = pytest.importorskip("sdp_bench.bench.executors.dask")
     pytest.importorskip("distributed")
     rules = [find(write(tmp_path / name, scale=scale)) for name, scale in (("a", 2.0), ("b", 5.0))]
