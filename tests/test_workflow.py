@@ -54,14 +54,14 @@ def test_code_of_others_runs_without_secrets_and_with_a_token_that_reads():
             assert "${{" not in step.get("run", "")  # what others write is in variables, not in the script
             if "checkout@" in step.get("uses", ""):
                 assert step["with"]["persist-credentials"] is False
-    trusting = []
+    replaying = []
     for name, workflow in WORKFLOWS.items():
         assert workflow["permissions"] == ({} if name == "answer.yml" else {"contents": "read"})
         for key, job in workflow["jobs"].items():
             assert job.get("permissions") == WRITING.get((name, key))
             scripts = "".join(step.get("run", "") for step in job["steps"])
-            trusting += [(name, key)] if "--trust-code" in scripts else []
-    assert trusting == [("leaderboard.yml", "check")]
+            replaying += [(name, key)] if "sdp-bench replay" in scripts else []
+    assert replaying == [("leaderboard.yml", "check")]
     for name, key in WRITING:
         used = {step.get("uses", "").partition("@")[0] for step in WORKFLOWS[name]["jobs"][key]["steps"]}
         assert used <= {"", "actions/download-artifact", "actions/deploy-pages"}

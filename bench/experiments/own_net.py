@@ -9,7 +9,7 @@ from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExpe
 from sdp_bench.bench.metrics.distances import LEAST_POINTS, Operations, Wasserstein
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.nets.net import Net
-from sdp_bench.bench.nets.own.net import MOST_BYTES, OwnNet
+from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.settings import Settings, Size
 
 EXPERIMENTS = ("iris-tv", "iris-std", "iris-w1")
@@ -114,11 +114,6 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
     heavy = settings.design.noise is not None and not hasattr(settings.design.noise.example, "variance")
     measured, about = measures_for(outputs, heavy=heavy)
     notes = [about, *net.notes]
-    if net.is_large:
-        notes.append(
-            f"the net is larger than {MOST_BYTES >> 20} MiB: results have its digest and file name, but not "
-            "its weights, so they cannot be replayed"
-        )
     everywhere = settings.design.samples is not None
     sampling = settings.sampling
     if not everywhere:

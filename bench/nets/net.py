@@ -45,7 +45,7 @@ def stored(net: Net) -> StoredNet:
         asdict(net.recipe),
         net.recipe.label,
         net.source,
-        None if isinstance(net, OwnNet) and net.is_large else net.to_bytes(),
+        net.to_bytes(),
     )
 
 

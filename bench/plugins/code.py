@@ -1,29 +1,29 @@
-"""User code: a module and the user's modules that it imports, stored and shipped as source text.
-
-Only this text runs, on every machine: an installed module of the same name never takes its place. Objects of
-a notebook travel as a pickle next to the text that describes them (`sdp_bench.bench.plugins.session`), and
-never from a results file.
-"""
+"""User code: found in a file or a module, identified by its source, and pickled by value for workers."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import pickle
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from importlib.abc import ExecutionLoader, MetaPathFinder
-from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
+import threading
+import weakref
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, ClassVar
+
+import cloudpickle
 
 from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.text import public
 
 Files = tuple[tuple[str, str], ...]
 """Pairs of a path relative to a folder, ``helper.py`` or ``package/__init__.py``, and its source."""
@@ -36,208 +36,162 @@ _FILE = "sdp_bench_plugin"
 
 _PROJECT = {"sdp_ref", "sdp_bench"}
 _RESERVED = _PROJECT | set(sys.stdlib_module_names) | {MAIN}
-"""Names that a user's modules cannot have: every worker has modules with these names."""
-
-UNTRUSTED = (
-    "is stored with the results and is not run; --trust-code runs it, in commands with this option; use it "
-    "if you trust the source of this file"
-)
+"""Names of modules that every worker has."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """User code: its location, and the source needed to run it elsewhere."""
+    """A user's class, function or object.
 
-    address: str  # where it was found, for display: ``my_rule.py:MyRule``
-    module: str  # import name of its module, ``package.module``; empty for a file
-    attribute: str  # class, function or object in the module
-    source: str = field(repr=False)  # of the module, or the description of a notebook's object
-    # the user's modules that it imports, from its folder or package, as sorted pairs of path and source
+    `address` is where it was found, for display: ``my_rule.py:MyRule``. `attribute` is its name there,
+    `source` the source of its module, or the hash of a notebook's object, and `modules` are the user's
+    modules that it imports. These three identify it. `pickled` is the object itself, for workers. Code that
+    results refer to has an address only.
+    """
+
+    address: str
+    attribute: str = ""
+    source: str = field(default="", repr=False)
     modules: Files = field(default=(), repr=False)
-    # folder that `modules` are relative to, which may hold data; empty for code from a results file
-    folder: str = ""
-    # whether it may be run. Code from a results file is not trusted, since the file may come from anybody.
-    trusted: bool = True
-    pickled: bytes = field(default=b"", repr=False, compare=False)  # object of a notebook; never stored
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """Return untrusted code from its JSON fields; `load` refuses to run it.
-
-        Unknown keys are ignored. Invalid fields raise a KeyError, TypeError or ValueError.
-        """
-        modules = tuple((str(path), str(source)) for path, source in plain["modules"])
-        for path, _ in modules:
-            if path.partition("/")[0].removesuffix(".py") in _RESERVED:
-                raise ValueError(f"{path} has the name of a module of Python or of this project")
-        texts = {name: plain[name] for name in ("address", "module", "attribute", "source", "folder")}
-        return cls(**texts, modules=modules, trusted=False)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields as plain values, without local paths and pickles."""
-        fields = {name: value for name, value in vars(self).items() if name != "pickled"}
-        return fields | {"address": public(self.address), "folder": ""}
-
-    def as_trusted(self) -> Self:
-        """Return a copy that may be run, because the user trusts its origin."""
-        return replace(self, trusted=True)
+    pickled: bytes = field(default=b"", repr=False, compare=False)  # differs from session to session
 
     def load(self) -> Any:
-        """Import the module and return the attribute named by the address, or the object of a notebook.
-
-        Until the next call, imports of the user's modules by this process lead to this code's modules. A
-        UserError is raised if the code is not trusted, fails, or lacks the attribute.
-        """
-        if not self.trusted:
-            raise UserError(f"the code of {self.address} {UNTRUSTED}")
-        if self.module == MAIN and not self.pickled:
-            raise UserError(
-                f"{self.address} is an object of a notebook, and results files hold its description only; "
-                "measure it again there, or define it in a file"
-            )
-        if self.module and not self.source:
-            raise UserError(
-                f"{self.address}: its module has no Python source, which workers and versions need"
-            )
-        try:
-            with no_exit():
-                modules = self.activate()
-                if self.pickled:
-                    return pickle.loads(self.pickled)  # noqa: S301  made by `session.code_of` in this session
-                module = importlib.import_module(modules.main)
-        except Exception as error:
-            raise UserError(f"cannot load {self.address}: {described(error)}") from error
-        try:
-            return getattr(module, self.attribute)
-        except AttributeError:
-            raise UserError(f"{self.address}: there is no {self.attribute} in that module") from None
-
-    def activate(self) -> _Modules:
-        """Let imports of this process lead to this code's modules, until that of other code is activated."""
-        return _Modules.of(self)
-
-
-class _Modules(MetaPathFinder, ExecutionLoader):
-    """Finder and loader of the modules of one `Code`; of several in a process one is active at a time."""
-
-    known: dict[Code, _Modules] = {}  # noqa: RUF012
-    active: _Modules | None = None
-
-    def __init__(self, code: Code) -> None:
-        folder = Path(code.folder or f"<{code.address}>")
-        # An adapter of this project needs no neighbours; like a file it never replaces an importable module.
-        is_alone = code.module.partition(".")[0] in {"", *_RESERVED}
-        self.main = _FILE if is_alone else code.module
-        self.files: dict[str, tuple[str, str]] = {}  # file name and source by the name of the module
-        for path, source in code.modules:
-            self.files[path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")] = (
-                str(folder / path),
-                source,
-            )
-        if self.main not in self.files:
-            place = (
-                Path(code.address.partition(":")[0]).name
-                if self.main == _FILE
-                else f"{self.main.replace('.', '/')}.py"
-            )
-            self.files[self.main] = str(folder / place), code.source
-        self.folder, self.loaded = code.folder, dict[str, ModuleType]()
-
-    @classmethod
-    def of(cls, code: Code) -> _Modules:
-        """Return the finder of some code, which is active from now on."""
-        chosen, before = cls.known.setdefault(code, cls(code)), cls.active
-        if chosen is not before:
-            if before is not None:
-                sys.meta_path.remove(before)
-                before.swap()
-            chosen.swap()
-            # Before Python's own finders, which would load installed modules and a folder's current files.
-            sys.meta_path.insert(0, chosen)
-            cls.active = chosen
-        return chosen
-
-    def swap(self) -> None:
-        """Exchange the modules of these names in `sys.modules` for those that `loaded` holds."""
-        tops = {name.partition(".")[0] for name in self.files}
-        current = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
-        for name in current:
-            del sys.modules[name]
-        sys.modules.update(self.loaded)
-        self.loaded = current
-
-    def find_spec(
-        self, name: str, _path: Sequence[str] | None = None, _target: object = None
-    ) -> ModuleSpec | None:
-        # A file may import its neighbours relatively, as a module of a package does.
-        plain = name.removeprefix(f"{_FILE}.")
-        if plain in self.files:
-            return importlib.util.spec_from_loader(name, self)
-        if any(other.startswith(f"{plain}.") for other in self.files):
-            return ModuleSpec(name, None, is_package=True)  # a folder without an __init__.py
-        inside = name.rpartition(".")[0]
-        if inside in self.files and self.folder:  # compiled modules have no source to ship
-            spec = PathFinder.find_spec(name, [str(Path(self.folder, *inside.split(".")))])
-            return spec if spec and isinstance(spec.loader, ExtensionFileLoader) else None
-        return None
-
-    def is_package(self, name: str) -> bool:
-        return name == _FILE or self.get_filename(name).endswith("__init__.py")
-
-    def get_filename(self, name: str) -> str:
-        return self.files[name.removeprefix(f"{_FILE}.")][0]
-
-    def get_source(self, name: str) -> str:
-        return self.files[name.removeprefix(f"{_FILE}.")][1]
+        """Return the object, once per process; a UserError if there is none or it cannot be loaded."""
+        return load(self.address, self.pickled)
 
 
 def find(place: str, attribute: str, address: str) -> Code:
-    """Find code at a place.
+    """Find code at a place and run its module in this process, which should be a separate one.
 
     `place` is a file, ``path/to/my_rule.py``, or a module, ``package.module``; `attribute` is a class,
     function or object in it. `address` is the user's spelling of both, for error messages. A UserError is
-    raised if the module or one of the user's modules that it imports cannot be read or imported.
+    raised if the code fails, lacks the attribute, has no Python source or cannot be pickled.
     """
-    name = package = ""
+    with _searched(Path(place).resolve().parent if place.endswith(".py") else Path.cwd()) as folder:
+        try:
+            with no_exit():
+                spec = _spec_of(place)
+        except Exception as error:
+            raise UserError(f"cannot load {address}: {described(error)}") from error
+        if not (spec.origin or "").endswith(".py"):
+            raise UserError(f"{address}: its module has no Python source, so a change cannot be noticed")
+        path, package = Path(str(spec.origin)), ""
+        try:
+            source = importlib.util.decode_source(path.read_bytes())
+        except (OSError, UnicodeError, SyntaxError) as error:
+            raise UserError(f"cannot read {place}: {getattr(error, 'strerror', None) or error}") from error
+        if not place.endswith(".py"):
+            is_package = spec.submodule_search_locations is not None
+            folder = path.resolve().parents[place.count(".") + is_package]
+            package = place if is_package else place.rpartition(".")[0]
+        modules: Files = ()
+        if place.partition(".")[0] not in _PROJECT:
+            modules = _own_modules(imported_names(source, package), package, folder, address)
+        try:
+            with no_exit():
+                module = importlib.import_module(spec.name) if place == spec.name else _run(spec)
+        except Exception as error:
+            raise UserError(f"cannot load {address}: {described(error)}") from error
+        if not hasattr(module, attribute):
+            raise UserError(f"{address}: there is no {attribute} in that module")
+        names = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path, _ in modules}
+        pickled = by_value(getattr(module, attribute), imported(names), address)
+    return Code(address, attribute, source, modules, pickled)
+
+
+def _spec_of(place: str) -> importlib.machinery.ModuleSpec:
     if place.endswith(".py"):
-        path = Path(place)
-        base = path.resolve().parent
+        # Its folder makes it a package, so that it can import its neighbours relatively, too.
+        folder = str(Path(place).resolve().parent)
+        spec = importlib.util.spec_from_file_location(_FILE, place, submodule_search_locations=[folder])
     else:
-        name = place
-        spec = _spec_of(name, address)
-        if not spec.origin or not spec.origin.endswith(".py"):
-            return Code(address, name, attribute, "")
-        path = Path(spec.origin).resolve()
-        is_package = path.name == "__init__.py"
-        base = path.parents[name.count(".") + is_package]
-        package = name if is_package else name.rpartition(".")[0]
-    try:
-        source = importlib.util.decode_source(path.read_bytes())
-    except (OSError, UnicodeError, SyntaxError) as error:
-        raise UserError(f"cannot read {place}: {getattr(error, 'strerror', None) or error}") from error
-    if name.partition(".")[0] in _PROJECT:
-        return Code(address, name, attribute, source)
-    modules = own_modules(imported_names(source, package), package, base, address)
-    return Code(address, name, attribute, source, modules, str(base))
-
-
-def _spec_of(name: str, address: str) -> ModuleSpec:
-    """Find a module in the working folder or among installed ones; this runs its parent packages."""
-    folder = str(Path.cwd())
-    sys.path.append(folder)  # after all others
-    try:
-        with no_exit():
-            spec = importlib.util.find_spec(name)
-    except Exception as error:
-        raise UserError(f"cannot load {address}: {described(error)}") from error
-    finally:
-        sys.path.remove(folder)
+        spec = importlib.util.find_spec(place)
     if spec is None:
-        raise UserError(f"cannot load {address}: ModuleNotFoundError: No module named '{name}'")
+        raise ModuleNotFoundError(f"No module named '{place}'")
     return spec
 
 
-def own_modules(names: set[str], package: str, base: Path, address: str) -> Files:
+def _run(spec: importlib.machinery.ModuleSpec) -> ModuleType:
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    if spec.loader is not None:
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _searched(folder: Path) -> Iterator[Path]:
+    """Search a folder for modules after Python's and installed ones, but before others; forget them later.
+
+    What is loaded in this process afterwards comes from the pickle, as in every worker.
+    """
+    before, path, writes = set(sys.modules), sys.path[:], sys.dont_write_bytecode
+    sys.path[:] = sorted([str(folder), *path], key=lambda entry: not _is_installed(entry))
+    sys.dont_write_bytecode = True  # no __pycache__ in the user's folder
+    importlib.invalidate_caches()
+    try:
+        yield folder
+    finally:
+        sys.path[:], sys.dont_write_bytecode = path, writes
+        for name in [name for name in set(sys.modules) - before if is_own(sys.modules[name])]:
+            del sys.modules[name]
+
+
+# Which modules are the user's --------------------------------------------------------------------------
+
+
+def is_own(module: Any) -> bool:
+    """Return whether a module is the user's, and not Python's, this project's, installed or compiled."""
+    if not isinstance(module, ModuleType):  # `sys.modules` may hold anything
+        return False
+    name = module.__name__.partition(".")[0]
+    file = getattr(module, "__file__", None)
+    if file is None:  # a folder without __init__.py
+        file = next(iter(getattr(module, "__path__", ())), None)
+    elif not file.endswith(".py"):
+        return False
+    return name == _FILE or (file is not None and name not in _RESERVED and not _is_installed(file))
+
+
+def _is_installed(path: str) -> bool:
+    """Return whether a file or folder is in the standard library or in a folder of installed packages."""
+    return any(path == entry or path.startswith(f"{entry}/") for entry in sys.path if _is_site(entry))
+
+
+@functools.cache
+def _is_site(entry: str) -> bool:
+    if entry.endswith(".zip") or entry in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")):
+        return True
+    return bool(entry) and any(Path(entry).glob("*.dist-info"))
+
+
+def has_name(module: ModuleType) -> bool:
+    """Return whether every worker can import a module, so that it travels as its name."""
+    return not is_own(module) and sys.modules.get(module.__name__) is module
+
+
+def is_importable(thing: Any) -> bool:
+    """Return whether every worker can import a class or function, so that it travels as its name."""
+    module = sys.modules.get(getattr(thing, "__module__", None) or MAIN)
+    if module is None or module.__name__ == MAIN or is_own(module):
+        return False
+    found: Any = module
+    for part in thing.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is thing
+
+
+def imported(names: set[str]) -> dict[str, ModuleType]:
+    """Import the user's modules with some names, and return them with their parents; others are left out."""
+    for name in sorted(names):
+        with suppress(Exception), no_exit():  # whoever imports it gets the same error, if it is reached
+            importlib.import_module(name)
+    parents = {name.rsplit(".", depth)[0] for name in names for depth in range(name.count(".") + 1)}
+    loaded = {name: sys.modules[name] for name in sorted(parents) if name in sys.modules}
+    return {name: module for name, module in loaded.items() if is_own(module)}
+
+
+def _own_modules(names: set[str], package: str, base: Path, address: str) -> Files:
     """Return path and source of the modules below a folder with these names, and of those that they import.
 
     All import statements count, including those in functions; names passed to `importlib` at run time cannot
@@ -252,7 +206,7 @@ def own_modules(names: set[str], package: str, base: Path, address: str) -> File
             name = min(pending - seen)
             seen.add(name)
             first, parent = name.partition(".")[0], name.rpartition(".")[0]
-            if first in _PROJECT or (first != top and not is_own(first, base)):
+            if first in _PROJECT or (first != top and not _is_local(first, base)):
                 continue
             pending |= {parent} - {""}  # importing a module also runs its parent packages
             stem = base.joinpath(*name.split("."))
@@ -288,13 +242,97 @@ def imported_names(source: str, package: str) -> set[str]:
     return names - {""}
 
 
-def is_own(name: str, base: Path) -> bool:
+def _is_local(name: str, base: Path) -> bool:
     """Return whether a top-level name is a module in a folder, and not Python's, ours or installed."""
     if name in _RESERVED:
         return False
-    installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     is_here = (base / name).is_dir() or (base / f"{name}.py").is_file()
+    installed = [entry for entry in sys.path if _is_installed(entry)]
     return is_here and PathFinder.find_spec(name, installed) is None
+
+
+# To workers and back -----------------------------------------------------------------------------------
+
+
+def by_value(thing: Any, modules: Mapping[str, ModuleType], address: str) -> bytes:
+    """Pickle an object with the user's code that it uses, and modules that its functions may import.
+
+    A UserError is raised if that is not possible.
+    """
+    own = [
+        module for name, module in tuple(sys.modules.items()) if is_own(module) and module.__name__ == name
+    ]
+    before = cloudpickle.list_registry_pickle_by_value()
+    content = BytesIO()
+    try:
+        for module in own:
+            cloudpickle.register_pickle_by_value(module)
+        ByValue(content).dump((thing, dict(modules)))
+    except Exception as error:
+        raise UserError(f"{address}: it cannot be sent to a worker process ({one_line(error)})") from error
+    finally:
+        for module in own:
+            if module.__name__ not in before:
+                cloudpickle.unregister_pickle_by_value(module)
+    return content.getvalue()
+
+
+def load(address: str, pickled: bytes) -> Any:
+    """Inverse of `by_value`; from now on, imports of the user's modules lead to those of this object.
+
+    A UserError is raised if it fails, or there is nothing to load.
+    """
+    if not pickled:
+        raise UserError(f"{address}: results hold its name and hash, but not its code")
+    try:
+        with no_exit():
+            thing, modules = _loaded(pickled)
+    except Exception as error:
+        raise UserError(f"cannot load {address}: {described(error)}") from error
+    sys.modules.update(modules)
+    return thing
+
+
+@functools.cache
+def _loaded(pickled: bytes) -> tuple[Any, dict[str, ModuleType]]:
+    thing, modules = pickle.loads(pickled)  # noqa: S301  of this run, never of results
+    return thing, modules
+
+
+def _module(module: ModuleType) -> Any:
+    """Take a module apart so that modules may refer to each other."""
+    if has_name(module):
+        return importlib.import_module, (module.__name__,)
+    names = vars(module).keys() - {"__builtins__", "__spec__", "__loader__", "__cached__"}
+    content = {name: vars(module)[name] for name in sorted(names)}
+    if "__path__" in content:  # that of a folder without __init__.py looks for its parent
+        content["__path__"] = list(content["__path__"])
+    return ModuleType, (module.__name__,), content
+
+
+def _cached_function(cached: Any) -> Any:
+    if is_importable(cached):
+        return cached.__qualname__
+    return _caching, (cached.__wrapped__, cached.cache_parameters())
+
+
+def _caching(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle that also takes modules in circles, cached functions, locks and weak dictionaries."""
+
+    dispatch_table: ClassVar[Any] = ChainMap(
+        {
+            ModuleType: _module,
+            type(functools.lru_cache(ast.parse)): _cached_function,
+            type(threading.Lock()): lambda _: (threading.Lock, ()),
+            type(threading.RLock()): lambda _: (threading.RLock, ()),
+            weakref.WeakKeyDictionary: lambda weak: (weakref.WeakKeyDictionary, (dict(weak),)),
+        },
+        cloudpickle.Pickler.dispatch_table,
+    )
 
 
 @contextmanager

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sdp_bench.bench import identity
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.executors.local import apart
 from sdp_bench.bench.plugins import code
-from sdp_bench.bench.plugins.code import Code, no_exit
+from sdp_bench.bench.plugins.code import MAIN, Code, no_exit
+from sdp_bench.bench.text import public
 from sdp_ref.errors import not_found, on_one_line
 from sdp_ref.registry import installed
 from sdp_ref.rules import Propagator, parse_parameters
@@ -25,46 +25,50 @@ _NAME = re.compile(r"[A-Za-z_][\w.\-]*(:[\w.\-]+=[^,]*(,[\w.\-]+=[^,]*)*)?")
 
 @dataclass(frozen=True)
 class Plugin:
-    """A rule from outside the package, with everything that another process needs to construct it."""
+    """A rule from outside the package.
 
-    name: str  # spec under which it is stored: its ``spec`` if it has one, else its ``name``
-    code: Code
-    options: str = ""  # parameters as text, ``order=3``
+    `name` is the spec under which it is stored: its ``spec`` if it has one, else its ``name``. `version` is
+    the hash of its source, the user's modules that it imports and its options, 16 hexadecimal digits, and
+    `options` are its parameters as text, ``order=3``. `pickled` is its class or object, for workers; a rule
+    from a results file has none.
+    """
+
+    name: str
+    address: str
+    version: str
+    options: str = ""
+    pickled: bytes = field(default=b"", repr=False, compare=False)
+
+    @classmethod
+    def of(cls, found: Code, options: str = "") -> Plugin:
+        """Return a plug-in without a name from its code."""
+        version = identity.digest(found.source, found.modules, found.attribute, options)[:16]
+        return cls("", found.address, version, options, found.pickled)
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Plugin:
-        """Return an untrusted plug-in from JSON; invalid fields raise KeyError, TypeError or ValueError."""
-        return cls(plain["name"], Code.from_json(plain["code"]), plain["options"])
+        """Return a plug-in of a results file; invalid fields raise KeyError, TypeError or ValueError.
+
+        Older versions stored its source, which is ignored.
+        """
+        address = plain["code"]["address"] if "code" in plain else plain["address"]
+        return cls(plain["name"], address, plain.get("version", ""), plain["options"])
 
     def as_json(self) -> dict[str, Any]:
-        """Inverse of `from_json`, without trust and folders."""
-        return {"name": self.name, "kind": "rule", "code": self.code.as_json(), "options": self.options}
-
-    def as_trusted(self) -> Plugin:
-        """Return a copy whose code may be run, because the user trusts its origin."""
-        return replace(self, code=self.code.as_trusted())
+        """Return what results hold of it, without code and folders."""
+        fields = {"name": self.name, "address": public(self.address), "version": self.version}
+        return fields | {"kind": "rule", "options": self.options}
 
     @property
-    def address(self) -> str:
-        return self.code.address
-
-    @functools.cached_property
-    def version(self) -> str:
-        """Hash of its source, that of its own modules and its options, 16 hexadecimal digits.
-
-        A UserError is raised if it has no Python source, since a change could not be noticed.
-        """
-        code = self.code
-        if not code.source:
-            raise UserError(f"{self.address}: there is no Python source of it, so a change cannot be noticed")
-        return identity.digest(code.source, code.modules, code.attribute, self.options)[:16]
+    def is_of_notebook(self) -> bool:
+        """Whether it was defined in a notebook or script, so that no address leads to it."""
+        return self.address.startswith(f"{MAIN}:")
 
     def load(self) -> Any:
-        """Construct the object in this process, once; a UserError if code or options are invalid."""
+        """Construct the rule in this process, once; a UserError if code or options are invalid."""
+        found = code.load(self.address, self.pickled)
         if self not in _made:
-            _made[self] = self._make(self.code.load())
-        else:
-            self.code.activate()
+            _made[self] = self._make(found)
         return _made[self]
 
     def _make(self, found: Any) -> Any:
@@ -83,7 +87,7 @@ class Plugin:
         if is_made and not options:
             return found
         reason = "is a rule and takes no parameters" if is_made else "is neither a rule nor makes one"
-        raise UserError(f"{self.address}: {self.code.attribute} {reason}")
+        raise UserError(f"{self.address}: it {reason}")
 
 
 _made: dict[Plugin, Any] = {}
@@ -117,7 +121,7 @@ def find(address: str, reserved: Collection[str], others: Collection[str] = ()) 
 
 def of(found: Code, reserved: Collection[str]) -> Plugin:
     """Return the plug-in of code that was already found; errors as in `find`."""
-    return _checked(apart(_named, Plugin("", found), address=found.address), reserved)
+    return _checked(apart(_named, Plugin.of(found), address=found.address), reserved)
 
 
 def _checked(plugin: Plugin, reserved: Collection[str]) -> Plugin:
@@ -132,7 +136,7 @@ def _checked(plugin: Plugin, reserved: Collection[str]) -> Plugin:
 
 def _found(place: str, attribute: str, address: str, options: str) -> Plugin:
     """Find the plug-in's code and run it in this process."""
-    return _named(Plugin("", code.find(place, attribute, address), options))
+    return _named(Plugin.of(code.find(place, attribute, address), options))
 
 
 def _named(plugin: Plugin) -> Plugin:

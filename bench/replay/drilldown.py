@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from sdp_bench.bench.experiments import predict, versions
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
+from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
 from sdp_bench.bench.replay.layers import Laws, LayerMoments, layers_of, merged, sample_layers
 from sdp_bench.bench.replay.replay import StoredMeasurement, stored_measurement
@@ -32,15 +34,16 @@ class Drilldown:
     """The content of a drill-down page.
 
     `key`: ``unit/rule/metric``. `record`: the first component as stored. `components`: all components.
-    `noise`: family of the noise. `true_moments`, `errors`: None if there are no errors by layer; `missing`
-    gives the reason. `skipped`: layers after which the rule could not be applied, so that they were merged
-    with the next ones. `own_reference`: whether the rule's own integrals are the exact reference of each
-    layer.
+    `options`: those of ``replay`` that give a user's rule and net. `noise`: family of the noise.
+    `true_moments`, `errors`: None if there are no errors by layer; `missing` gives the reason. `skipped`:
+    layers after which the rule could not be applied, so that they were merged with the next ones.
+    `own_reference`: whether the rule's own integrals are the exact reference of each layer.
     """
 
     key: str
     record: dict[str, Any]
     components: list[dict[str, Any]]
+    options: tuple[str, ...]
     noise: str
     net: Net
     oracle: Oracle
@@ -52,10 +55,10 @@ class Drilldown:
     own_reference: bool = False
 
 
-def check(store: Queries, key: str, *, trusted: bool = False) -> None:
+def check(store: Queries, key: str, plugins: Sequence[Plugin] = (), nets: Sequence[str] = ()) -> None:
     """Raise the UserError of `drill` for a measurement without a drill-down, before any is made."""
     with suppress(RunFailedError, ValueError):  # reported when the drill-down is made
-        _rule_of(stored_measurement(store, key, trusted=trusted))
+        _rule_of(stored_measurement(store, key, plugins, nets))
 
 
 def _rule_of(found: StoredMeasurement) -> Propagator:
@@ -65,14 +68,21 @@ def _rule_of(found: StoredMeasurement) -> Propagator:
     return rule
 
 
-def drill(store: Queries, key: str, *, trusted: bool = False, previous: Drilldown | None = None) -> Drilldown:
+def drill(
+    store: Queries,
+    key: str,
+    plugins: Sequence[Plugin] = (),
+    nets: Sequence[str] = (),
+    *,
+    previous: Drilldown | None = None,
+) -> Drilldown:
     """Make a stored measurement's laws again, and find the layers in which its error arises.
 
     The true laws of `previous` are used again if it is of the same unit. Other arguments and errors are those
     of `sdp_bench.bench.replay.replay.stored_measurement`. A UserError is also raised for a reference, and if
     rule, metric or oracle have another version now, so that other laws would be made than those measured.
     """
-    made = stored_measurement(store, key, trusted=trusted)
+    made = stored_measurement(store, key, plugins, nets)
     first, rule = made.first, _rule_of(made)
     if first["fingerprint"] != versions.of_measurement(first["rule"], first["metric"], made.settings.plugins):
         raise UserError(
@@ -98,6 +108,7 @@ def drill(store: Queries, key: str, *, trusted: bool = False, previous: Drilldow
         key=f"{first['unit']}/{first['rule']}/{first['metric']}",
         record=first,
         components=made.rows,
+        options=made.options,
         noise=made.place[0].noise.family,
         net=made.net,
         oracle=oracle,

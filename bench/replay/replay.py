@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from sdp_bench.bench.errors import RunFailedError, UserError, one_line
 from sdp_bench.bench.executors import WorkerError
-from sdp_bench.bench.executors.local import Limits, apart
+from sdp_bench.bench.executors.local import Limits, apart, limited
 from sdp_bench.bench.experiments import chosen
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.law_group import LawGroup, measured
@@ -23,17 +24,18 @@ from sdp_bench.bench.experiments.own_net import own_experiment
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, net_from_bytes
+from sdp_bench.bench.nets.own import net as own_nets
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.bench.plugins.code import UNTRUSTED
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Record, Run
-from sdp_bench.bench.rules import is_address
+from sdp_bench.bench.rules import PEERS, resolve
+from sdp_bench.bench.rules import find as find_rule
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
-from sdp_bench.bench.text import printable
+from sdp_bench.bench.text import printable, public
 from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator
@@ -57,6 +59,14 @@ class StoredMeasurement:
     def first(self) -> dict[str, Any]:
         """The first component as stored."""
         return self.rows[0]
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of ``replay`` that give the user's rule and net."""
+        plugin = plugin_of(self.first["rule"], plugins_of(self.run))
+        rule = () if plugin is None else ("--rule", plugin.address)
+        net = ("--net", public(self.net.code.address)) if isinstance(self.net, OwnNet) else ()
+        return rule + net
 
     @functools.cached_property
     def place(self) -> tuple[LawGroup, int]:
@@ -91,44 +101,86 @@ class StoredMeasurement:
         return group.predictor(self.first["rule"], oracle.net, group.law)(oracle, place)
 
 
-def stored_measurement(store: Queries, key: str, *, trusted: bool = False) -> StoredMeasurement:
+def stored_measurement(
+    store: Queries, key: str, plugins: Sequence[Plugin] = (), nets: Sequence[str] = ()
+) -> StoredMeasurement:
     """Find a stored measurement that can be made again.
 
-    `key` is ``unit/rule/metric`` as in the exported table, or a prefix of one. `trusted` allows the stored
-    code of a plug-in rule or of a user's net to run. Raises UserError if the key is unknown or ambiguous, the
-    measurement has no oracle, or it needs code that is not trusted, and RunFailedError without weights.
+    `key` is ``unit/rule/metric`` as in the exported table, or a prefix of one. Results do not hold the code
+    of users: `plugins` are their rules, and `nets` are addresses of their nets. Raises UserError if the key
+    is unknown or ambiguous, the measurement has no oracle, or its rule or net is missing or has another hash,
+    and RunFailedError without weights.
     """
     rows = _one(store.find(key), key, ("unit", "rule", "metric"), "measurement")
     first = rows[0]
     stored_run = store.run(first["run"])
-    plugin = plugin_of(first["rule"], plugins_of(stored_run))
-    if plugin:
-        check_trust(plugin, trusted=trusted)
+    rules = _given_rules(stored_run, [(first["rule"], first["fingerprint"])], plugins)
     if first["net"] is None:
         raise UserError("this measurement has no oracle; run its experiment again to repeat it")
     if first["weights"] is None:
         raise RunFailedError("the results do not contain the weights of this net; there is nothing to replay")
-    net = net_of(first["weights"], trusted=trusted)
-    return StoredMeasurement(rows, stored_run, settings_of(stored_run, trusted=trusted), net)
+    net = _given_net(first["net"], first["weights"], nets)
+    return StoredMeasurement(rows, stored_run, settings_of(stored_run, rules), net)
 
 
-def check_trust(plugin: Plugin, *, trusted: bool) -> None:
-    """Raise a UserError if the stored code of a plug-in rule is not `trusted`."""
-    if not trusted:
-        raise UserError(f"rule '{plugin.name}' is not built in: the code of {plugin.address} {UNTRUSTED}")
+def _given_rules(
+    stored_run: Run,
+    measured_rules: Iterable[tuple[str, str]],
+    given: Sequence[Plugin],
+    folder: Path | None = None,
+) -> tuple[Plugin, ...]:
+    """Return the plug-ins among rules, given with their stored versions, after a check of their hashes.
+
+    A rule that is not `given` is looked up in `folder`, under the file name of its address.
+    """
+    known = {plugin.name: plugin for plugin in plugins_of(stored_run)}
+    found: dict[str, Plugin] = {}
+    for name, versions in measured_rules:
+        stored = known.get(name)
+        if stored is None:
+            continue
+        if name not in found:
+            found[name] = plugin_of(name, given) or _missing_rule(stored, folder)
+        version, hashed = found[name].version, versions.partition(",")[0].removeprefix("rule ")
+        if version != hashed:
+            raise UserError(
+                f"rule '{name}' of {found[name].address} has the hash {version}, but was measured as "
+                f"{hashed} ({printable(stored.address)}); its source, modules or parameters have changed"
+            )
+    return tuple(found.values())
 
 
-def net_of(weights: bytes, *, trusted: bool) -> Net:
-    """Return a stored net, as :func:`check_trust` allows."""
+def _missing_rule(stored: Plugin, folder: Path | None) -> Plugin:
+    """Find a rule that was not given: an adapter of this package, or a file in a folder."""
+    name, address = printable(stored.name), printable(stored.address)
+    if stored.name.partition(":")[0] in PEERS:
+        return resolve([stored.name])[1][0]
+    place, _, attribute = address.partition(":")
+    if folder is not None and place.endswith(".py"):
+        path = folder / Path(place).name
+        if path.is_file():
+            return find_rule(f"{path}:{attribute}")
+    if stored.is_of_notebook:
+        raise UserError(
+            f"rule '{name}' was defined in a notebook and can be measured again only there; define it in a "
+            "file to replay its measurements"
+        )
+    also = f", or copy its file {Path(place).name} into {folder}" if folder else ""
+    raise UserError(f"rule '{name}' is not built in; give its code: --rule {address}{also}")
+
+
+def _given_net(digest: str, weights: bytes, given: Sequence[str]) -> Net:
+    """Return a stored net; that of a user is found at one of the `given` addresses."""
     net = net_from_bytes(weights, "stored")
     if not isinstance(net, OwnNet):
         return net
-    if not trusted:
+    if not given:
         raise UserError(
-            f"the code of the net {net.architecture.name} {UNTRUSTED}, and `sdp-bench validate --net` "
-            "measures it from its file"
+            f"the net {printable(net.architecture.name)} is a user's; give it: "
+            f"--net {printable(net.code.address)}"
         )
-    return net.as_trusted()
+    same_name = [address for address in given if Path(address).name == Path(net.code.address).name]
+    return own_nets.again(net, (same_name or given)[0], digest)
 
 
 def _one(rows: list[dict[str, Any]], key: str, columns: tuple[str, ...], noun: str) -> list[dict[str, Any]]:
@@ -160,33 +212,32 @@ def groups_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> list[
     return [group for group in groups if isinstance(group, LawGroup)]
 
 
-def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:
-    """Return the settings of a stored run.
-
-    Planning a run tries all rules. Rules with stored code are therefore left out unless they are `trusted`.
-    """
+def settings_of(stored_run: Run, plugins: Sequence[Plugin] = ()) -> Settings:
+    """Return the settings of a stored run, without its plug-in rules other than `plugins`."""
     settings = Settings.from_dict(stored_run.settings)
-    if trusted:
-        return replace(settings, plugins=tuple(each.as_trusted() for each in settings.plugins))
-    names = {plugin.name for plugin in settings.plugins}
-    rules = settings.rules and tuple(rule for rule in settings.rules if rule not in names)
-    return replace(settings, rules=rules, plugins=())
+    left_out = {plugin.name for plugin in settings.plugins} - {plugin.name for plugin in plugins}
+    rules = settings.rules and tuple(rule for rule in settings.rules if rule not in left_out)
+    return replace(settings, rules=rules, plugins=tuple(plugins))
 
 
 def plugins_of(stored_run: Run) -> tuple[Plugin, ...]:
-    """Return the plug-in rules of a run; their code is not run."""
+    """Return the plug-in rules of a run, without their code."""
     return Settings.from_dict(stored_run.settings).plugins
 
 
 def replay(
-    store: Queries, key: str, say: Callable[[str], None], *, trusted: bool = False
+    store: Queries,
+    key: str,
+    say: Callable[[str], None],
+    plugins: Sequence[Plugin] = (),
+    nets: Sequence[str] = (),
 ) -> list[tuple[Record, Record]]:
     """Make one stored measurement again from its net, input and seeds.
 
     Return pairs of the stored and the new record, one for each component. `say` is called with lines that
     describe each step. Other arguments and errors are those of `stored_measurement`.
     """
-    made = stored_measurement(store, key, trusted=trusted)
+    made = stored_measurement(store, key, plugins, nets)
     first, net, (group, place) = made.first, made.net, made.place
     subject, location = group.subjects[place], group.locations[place]
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
@@ -245,18 +296,21 @@ def replay_share(
     share: float,
     seed: int = 0,
     *,
-    trusted: bool = False,
+    rules: Sequence[str] = (),
+    nets: Sequence[str] = (),
+    folder: Path | None = None,
     limits: Limits | None = None,
     on_group: Callable[[int, int, str], object] = lambda *_: None,
 ) -> Replayed:
     """Measure a random share of the measurements against an oracle again, and report the differences.
 
-    A measurement is one metric of one rule for one unit. The share is at least one measurement. Each group
+    A measurement is one metric of one rule for one unit. The share is at least one measurement. `rules` and
+    `nets` are addresses of users' rules and nets; files of other rules are looked up in `folder`. Each group
     runs in a separate process within `limits`, and `on_group` gets the number of finished groups, the number
     of all groups, and a title.
 
-    Raises UserError if there is no measurement against an oracle, or the drawn ones need code that is not
-    `trusted` or that has the name of a built-in rule.
+    Raises UserError if there is no measurement against an oracle, or if a rule or net of the drawn ones is
+    missing or has another hash.
     """
     names = ["unit", "rule", "metric_spec"]
     frame = store.frame(*map(store.run, store.runs()))
@@ -267,7 +321,13 @@ def replay_share(
     drawn = random.Random(seed).sample(cells, max(1, round(share * len(cells))))  # noqa: S311
     frame = frame[pd.MultiIndex.from_frame(frame[names]).isin(drawn)]
     frame["component"] = frame["component"].fillna("")
-    tasks = [task for run, rows in frame.groupby("run") for task in _tasks(store, run, rows, trusted=trusted)]
+    with limited(limits or Limits()):
+        _, plugins = resolve(rules)
+        tasks = [
+            task
+            for number, rows in frame.groupby("run")
+            for task in _tasks(store, number, rows, plugins, nets, folder)
+        ]
     differences: list[str] = []
     for done, (group, rows) in enumerate(tasks, 1):
         differences += _differences(group, rows, limits)
@@ -276,25 +336,25 @@ def replay_share(
 
 
 def _tasks(
-    store: Queries, number: Any, rows: pd.DataFrame, *, trusted: bool
+    store: Queries,
+    number: Any,
+    rows: pd.DataFrame,
+    given: Sequence[Plugin],
+    net_addresses: Sequence[str],
+    folder: Path | None,
 ) -> Iterator[tuple[LawGroup | None, pd.DataFrame]]:
     """Yield the groups of some rows of one run; None for rows that its experiments do not have."""
     run = store.run(int(number))
-    plugins = plugins_of(run)
-    for rule in sorted(rows["rule"].unique()):
-        plugin = plugin_of(rule, plugins)
-        if plugin is None:
-            continue
-        if not is_address(rule):
-            raise UserError(f"code is stored under the name of the built-in rule '{rule}'")
-        check_trust(plugin, trusted=trusted)
-        if printable(plugin.code.source) != plugin.code.source:
-            # A change of the direction of writing, say, shows reviewers other code than is run.
-            raise UserError(f"the code of rule '{rule}' has characters that are not shown")
-    stored = (net.weights for net in store.stored_nets().values())
-    nets = [net_of(weights, trusted=trusted) for weights in stored if weights is not None]
+    measured_rules = rows[["rule", "fingerprint"]].astype(str).drop_duplicates()
+    plugins = _given_rules(run, measured_rules.itertuples(index=False, name=None), given, folder)
+    drawn = set(rows["net"].astype(str))
+    nets = [
+        _given_net(digest, net.weights, net_addresses)
+        for digest, net in store.stored_nets().items()
+        if net.weights is not None and digest in drawn
+    ]
     try:
-        groups = groups_of(run, settings_of(run, trusted=trusted), nets)
+        groups = groups_of(run, settings_of(run, plugins), nets)
     except UserError as error:
         if nets:
             raise

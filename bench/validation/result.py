@@ -15,14 +15,13 @@ from sdp_ref.conformance import ConformanceReport
 class Candidate:
     """A rule under test.
 
-    `name` is that in records. `address` and `source` are the location and the code of a plug-in rule, and
-    `mark` is a hash of its code and dependencies; all are empty for a built-in rule. `report` is that of the
+    `name` is that in records. `address` is the location of a plug-in rule, and `mark` is a hash of its code
+    and dependencies; both are empty for a built-in rule. `report` is that of the
     conformance kit, and `trouble` the reason if the kit was requested but gave none.
     """
 
     name: str
     address: str = ""
-    source: str = ""
     mark: str = ""
     report: ConformanceReport | None = None
     trouble: str = ""

@@ -138,7 +138,7 @@ def _candidates(request: ValidationRequest, settings: Settings) -> list[Candidat
     candidates = []
     for name in canonical_rules(specs, settings.plugins):
         plugin = plugin_of(name, settings.plugins)
-        code = (plugin.address, plugin.code.source, plugin.version) if plugin else ()
+        code = (plugin.address, plugin.version) if plugin else ()
         candidates.append(Candidate(name, *code))
     return candidates
 

@@ -18,7 +18,6 @@ from sdp_bench.bench.metrics import primary, recorded_metric
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.folder import inside, write, written
 from sdp_bench.reports.style.labels import listed, number
 from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
@@ -27,6 +26,7 @@ from sdp_bench.reports.writing import rendered
 from sdp_ref.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from sdp_bench.bench.plugins.plugin import Plugin
     from sdp_bench.bench.progress import Meter
     from sdp_bench.bench.replay.drilldown import Drilldown
     from sdp_bench.bench.replay.error_by_layer import OutputErrors
@@ -171,14 +171,14 @@ def make(
     requested: Sequence[str],
     folder: Path,
     progress: Meter,
-    *,
-    trusted: bool = False,
+    plugins: Sequence[Plugin] = (),
+    nets: Sequence[str] = (),
 ) -> list[Path]:
     """Write pages of measurements into a report's folder and return their paths; notes give failures.
 
-    `requested` are keys, or prefixes that identify a single key. `trusted` allows stored code of plug-in
-    rules to run. Raises UserError, before any page is made, if a key is unknown, ambiguous, or of a
-    measurement that has no drill-down.
+    `requested` are keys, or prefixes that identify a single key. `plugins` are rules of users, and `nets`
+    addresses of their nets. Raises UserError, before any page is made, if a key is unknown, ambiguous, or of
+    a measurement that has no drill-down.
     """
     from sdp_bench.bench.replay.drilldown import check, drill
 
@@ -188,14 +188,14 @@ def make(
     keys = sorted(set(requested))  # all rules of a unit in a row
     for key in keys:
         try:
-            check(store, key, trusted=trusted)
+            check(store, key, plugins, nets)
         except UserError as error:
             raise UserError(f"no drill-down of {key}: {error}") from error
     drilldown: Drilldown | None = None
     for done, key in enumerate(keys):
         progress.done(done, len(keys), key)
         try:
-            drilldown = drill(store, key, trusted=trusted, previous=drilldown)
+            drilldown = drill(store, key, plugins, nets, previous=drilldown)
             text = page(drilldown, traits, store.path)
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -244,7 +244,6 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
     kind = NetKind(drilldown.net.architecture.activation, drilldown.net.architecture.depth)
     metric = displayed(str(drilldown.record["metric"]).partition(":")[0], kind)
     options = [] if database == DATABASE else ["--database", str(database)]
-    options += ["--trust-code"] if is_address(rule) else []
     errors = drilldown.errors
     oracle, prediction = drilldown.oracle, drilldown.prediction
     names: list[str] = []
@@ -278,7 +277,7 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
         "names": names,
         "output": output,
         "scale": scale,
-        "command": shlex.join(["sdp-bench", "replay", drilldown.key, *options]),
+        "command": shlex.join(["sdp-bench", "replay", drilldown.key, *options, *drilldown.options]),
         "figures": [figure for figure in drawn if figure is not None],
     }
     return rendered(_TEMPLATE, traits, variables)

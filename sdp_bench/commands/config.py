@@ -14,7 +14,6 @@ from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.values import converted
 from sdp_ref.errors import not_found, on_one_line
 
-_TRUST = "trust_code"
 _MOST = 2**16  # bytes; parsing can take quadratic time
 
 
@@ -53,14 +52,10 @@ class Config(click.Option):
         known = {  # options last
             max(param.opts, key=len).removeprefix("--"): param
             for param in sorted(ctx.command.params, key=lambda param: isinstance(param, click.Option))
-            if param is not self and param.name != _TRUST
+            if param is not self
         }
         by_parameter = {}
         for key, value in _read(path).items():
-            if key.replace("-", "_") == _TRUST:
-                raise UserError(
-                    f"{path}: {key}: only the command line can give this permission: --trust-code"
-                )
             if key not in known:
                 raise UserError(f"{path}: {not_found('key', key, known)}")
             param = known[key]

@@ -166,14 +166,15 @@ def check(file: Path) -> None:
 @options.argument("key", values.WORD, metavar="KEY|ENTRY")
 @option("--share", "Share of the results file or export ENTRY to measure again: 2%.", values.SHARE)
 @option("--seed", "Random seed that chooses the share.", values.SEED, default=0)
-@option("--trust-code", "Allow running the code of plug-in rules stored with the results.", values.FLAG)
+@options.users_code
 @options.limits
 @options.database
 def replay(
     key: str,
     share: float | None,
     seed: int,
-    trust_code: bool,
+    rules: tuple[str, ...],
+    nets: tuple[str, ...],
     database: Path,
     **limits: Any,
 ) -> None:
@@ -181,14 +182,15 @@ def replay(
 
     KEY is unit/rule/metric as in results.csv; its numbers must be identical to the last bit. With --share,
     ENTRY is a results file or a folder of exported tables, and numbers may differ by the rounding of another
-    processor. The limits apply to each group of a share.
+    processor. The limits apply to each group of a share. Files of rules that lie in the folder ENTRY are
+    found without --rule.
 
     If a measurement differs, the exit code is 1 with --share and 3 with a KEY.
     """
     if share is not None:
         if options.given("database"):
             raise click.UsageError("--share takes the path of a results file or export, without --database")
-        _replay_share(Path(key), share, seed, trusted=trust_code, **limits)
+        _replay_share(Path(key), share, seed, rules, nets, **limits)
         return
     if options.given("seed", "time_limit", "memory_limit"):
         raise click.UsageError("--seed, --time-limit and --memory-limit go with --share")
@@ -197,10 +199,12 @@ def replay(
     from sdp_bench.bench.replay.replay import identical
     from sdp_bench.bench.replay.replay import replay as replay_measurement
     from sdp_bench.bench.results.store import Store
+    from sdp_bench.bench.rules import resolve
 
+    _, plugins = resolve(rules)
     with Store(database) as store:
         torch.set_num_threads(store.threads_of(key))
-        pairs = replay_measurement(store, key, echo, trusted=trust_code)
+        pairs = replay_measurement(store, key, echo, plugins, nets)
     for stored, again in pairs:
         name = f"{again.metric} {again.component or ''}".strip()
         echo(f"{name}\n  stored {_estimate(stored)}\n  again  {_estimate(again)}")
@@ -211,7 +215,14 @@ def replay(
 
 
 def _replay_share(
-    entry: Path, share: float, seed: int, *, trusted: bool, time_limit: float, memory_limit: float | None
+    entry: Path,
+    share: float,
+    seed: int,
+    rules: tuple[str, ...],
+    nets: tuple[str, ...],
+    *,
+    time_limit: float,
+    memory_limit: float | None,
 ) -> None:
     """Measure a share of an entry again and print the differences; exit with 1 if there are any."""
     from sdp_bench.bench.executors.local import Limits, begin_server
@@ -222,7 +233,14 @@ def _replay_share(
     begin_server()
     with opened(entry) as store, Screen().meter("groups") as bar:
         found = replay_share(
-            store, share, seed, trusted=trusted, limits=Limits(time_limit, memory_limit), on_group=bar.done
+            store,
+            share,
+            seed,
+            rules=rules,
+            nets=nets,
+            folder=entry if entry.is_dir() else None,
+            limits=Limits(time_limit, memory_limit),
+            on_group=bar.done,
         )
     for line in found.differences:
         echo(printable(line))

@@ -219,6 +219,26 @@ limits = together(
 )
 """The limits of a rule that runs in a separate process."""
 
+users_code = together(
+    option(
+        "--rule",
+        "Your rule that was measured: my_rule.py:MyRule; results do not hold its code. May be repeated.",
+        values.WORD,
+        "rules",
+        multiple=True,
+        metavar="FILE.py:CLASS",
+    ),
+    option(
+        "--net",
+        "Your net that was measured: my_net.py:build, or a file .pt2 or .onnx. May be repeated.",
+        values.WORD,
+        "nets",
+        multiple=True,
+        metavar="FILE.py:FUNCTION",
+    ),
+)
+"""The rules and nets of a user that stored measurements need."""
+
 settings = together(
     option(
         "--rules",

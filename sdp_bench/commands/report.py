@@ -38,7 +38,7 @@ HTML = Path("reports/html")
     default="none",
     metavar="worst:N|KEY,...|none",
 )
-@option("--trust-code", "Allow a drill-down to run the stored code of plug-in rules.", values.FLAG)
+@options.users_code
 @options.runtime_table
 @options.config(either=[("numbers", "all_runs")])
 def report(
@@ -51,7 +51,8 @@ def report(
     single_file: bool,
     output: Path,
     drill_down: str,
-    trust_code: bool,
+    rules: tuple[str, ...],
+    nets: tuple[str, ...],
     runtime_table: Path,
 ) -> None:
     """Write the HTML report of a run and of the results that come with the package.
@@ -67,6 +68,7 @@ def report(
     from sdp_bench.bench.errors import RunFailedError
     from sdp_bench.bench.files import check_writable
     from sdp_bench.bench.results.store import Store
+    from sdp_bench.bench.rules import resolve
     from sdp_bench.progress import Screen
     from sdp_bench.reports.committed import write_committed
     from sdp_bench.reports.drilldown import page
@@ -107,7 +109,7 @@ def report(
         keys = page.chosen(drill_down, results.frame)
         if keys:
             with Screen().meter("drill-downs") as progress:
-                made = page.make(store, keys, output, progress, trusted=trust_code)
+                made = page.make(store, keys, output, progress, resolve(rules)[1], nets)
             missing = len(keys) - len(made)
             echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
     check_writable(output / PAGE)  # before the page of the committed results is made

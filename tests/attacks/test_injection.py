@@ -18,7 +18,6 @@ from sdp_bench.bench.errors import OutsideError, outside
 from sdp_bench.bench.gate import report
 from sdp_bench.bench.gate.check import Outcome
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
-from sdp_bench.bench.plugins.code import Code
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.results.record import Failure, LeftOut
 from sdp_bench.bench.settings import Settings
@@ -105,8 +104,8 @@ def test_what_is_stored_names_no_folder_of_this_machine(hostile, monkeypatch):
     with pytest.raises(OutsideError) as told, outside():
         raise RuntimeError(hostile)
     monkeypatch.setattr(sys, "argv", ["sdp-bench", "run", hostile, f"--database={hostile}"])
-    code = Code("/home/somebody/mine.py:Mine", "", "Mine", "class Mine: pass\n", folder="/home/somebody")
-    settings = json.dumps(replace(Settings(), plugins=(Plugin("mine", code),)).as_dict())
+    plugin = Plugin("mine", "/home/somebody/mine.py:Mine", "0123")
+    settings = json.dumps(replace(Settings(), plugins=(plugin,)).as_dict())
     kept = Failure("0123", None, None, hostile, 1.0).error, LeftOut(None, "", hostile).reason
     for stored in (str(told.value), *kept, progress.command_line(), settings):
         assert not obeyed(stored)

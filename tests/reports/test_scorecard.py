@@ -186,13 +186,12 @@ def test_the_page_stands_alone_and_holds_everything(tmp_path):
     failures = pd.DataFrame(
         [{"group": "net 1", "rule": "mine", "metric": "*", "error": "ValueError: <oops>", "seconds": 0.1}]
     )
-    source = "class Mine:\n    '''A <rule>.'''\n"
-    candidate = Candidate("mine", "mine.py:Mine", source, "0123456789abcdef", REPORT)
+    candidate = Candidate("mine", "mine.py:Mine", "0123456789abcdef", REPORT)
     results = Results(with_mine(rules=OWN), meta() | {"command": "sdp-bench validate mine.py:Mine"}, failures)
     path = build(Scorecard.of(results, [candidate], ["a note"]), tmp_path / "card")
     text = path.read_text()
     for part in (
-        "mine.py:Mine", "0123456789abcdef", "A &lt;rule&gt;.", "covariance off &lt;by far&gt;",
+        "mine.py:Mine", "0123456789abcdef", "covariance off &lt;by far&gt;",
         "rule.propagate(net, x)", "2 of 3 checks ran", "ValueError: &lt;oops&gt;", "a note",
         "sdp-bench validate mine.py:Mine", 'id="figure-sigma"', 'id="figure-front"',
     ):  # fmt: skip

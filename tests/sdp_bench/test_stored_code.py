@@ -1,12 +1,16 @@
-import contextlib
+"""Results name the rules and nets of users: they never run, and replays take them from files."""
+
+import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
 from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
+from tests.bench.conftest import change
 from tests.sdp_bench.test_cli import command, tiny
 
 pytestmark = pytest.mark.slow
@@ -19,27 +23,33 @@ import sdp_ref
 class Marking:
     name = "marking"
 
-    def __init__(self):
-        self.rule = sdp_ref.rule("sdp")
-
     def propagate(self, net, x):
-        return self.rule.propagate(net, x)
+        return sdp_ref.rule("sdp").propagate(net, x)
 """
 
 
 @pytest.fixture(scope="module")
 def attack(tmp_path_factory):
-    """A results file of somebody else's with a plug-in rule; the file that its code writes; an own file."""
+    """A results file that holds source, as older ones did, and the file that the source writes."""
     folder = tmp_path_factory.mktemp("attack")
     marker = folder / "marker"
-    (folder / "marking.py").write_text(RULE.format(marker=str(marker)))
+    source = RULE.format(marker=str(marker))
+    (folder / "marking.py").write_text(source)
     for database, chosen in (("theirs.sqlite", {"rules": "sdp,marking.py:Marking"}), ("own.sqlite", {})):
         # In a process of its own, so that this one has not loaded the code.
         words = ("run", "iris-tv", *tiny(sigma=0.1, nets=1, database=database, **chosen))
         ran = subprocess.run([sys.executable, "-m", "sdp_bench", *words], cwd=folder, check=False)
         assert ran.returncode == 0
     assert marker.exists()
-    (folder / "marking.py").unlink()
+    with closing(sqlite3.connect(folder / "theirs.sqlite")) as db:
+        (text,) = db.execute("SELECT settings FROM runs").fetchone()
+    assert "sdp_ref" not in text
+    settings = json.loads(text)
+    (plugin,) = settings["plugins"]
+    assert plugin.pop("address") == "marking.py:Marking"
+    code = {"address": "marking.py:Marking", "module": "", "attribute": "Marking", "source": source}
+    plugin["code"] = code | {"modules": [["sdp_ref.py", source]], "folder": str(folder), "trusted": True}
+    change(folder / "theirs.sqlite", "UPDATE runs SET settings = ?", (json.dumps(settings),))
     with Store(folder / "theirs.sqlite") as store:
         frame = store.frame(store.run()).assign(key=keys_of)
     keys = {rule: frame[frame["rule"] == rule]["key"].iloc[0] for rule in ("sdp", "marking")}
@@ -63,7 +73,8 @@ def words_of(keys):
     yield ("validate", "sdp", "--preset", "smoke", "--no-conformance", "--depth", "1", *theirs)
 
 
-def test_no_command_runs_stored_code_without_trust(attack):
+def test_no_command_runs_the_source_in_a_file(attack):
+    """The rule's file lies in the working folder, too."""
     folder, marker, keys = attack
     for words in words_of(keys):
         marker.unlink(missing_ok=True)
@@ -73,24 +84,22 @@ def test_no_command_runs_stored_code_without_trust(attack):
         refused = keys["marking"] in words
         assert (ended.code == 2) == refused, (words, ended.err)
         if refused:
-            assert "--trust-code runs it" in ended.err
+            assert "give its code: --rule marking.py:Marking" in ended.err
 
 
-def test_with_trust_it_runs(attack):
-    folder, marker, keys = attack
-    marker.unlink(missing_ok=True)
-    words = ("replay", keys["marking"], "--trust-code", "--database", "theirs.sqlite")
-    ended = command(*words, cwd=folder)
-    assert ended.code == 0, ended.err
-    assert marker.exists()
-
-
-def test_a_file_cannot_call_itself_trusted(attack):
-    folder, marker, keys = attack
-    with contextlib.closing(sqlite3.connect(folder / "theirs.sqlite")) as db:
-        (settings,) = db.execute("SELECT settings FROM runs").fetchone()
-    assert '"trusted": true' in settings  # what a run stores of itself says nothing to who reads it
-    marker.unlink(missing_ok=True)
-    ended = command("replay", keys["marking"], "--database", "theirs.sqlite", cwd=folder)
-    assert ended.code == 2
-    assert not marker.exists()
+def test_the_given_file_is_run_if_it_has_the_stored_hash(attack):
+    folder, _, keys = attack
+    given = ("--rule", "marking.py:Marking", "--database", "theirs.sqlite")
+    ended = command("replay", keys["marking"], *given, cwd=folder)
+    assert (ended.code, "identical to the last bit" in ended.out) == (0, True), ended.err
+    drilled = ("report", "--no-committed", "--drill-down", keys["marking"], "--output", "page", *given)
+    ended = command(*drilled, cwd=folder)
+    assert (ended.code, "1 of 1 made" in ended.out) == (0, True), ended.err
+    (page,) = (folder / "page" / "drill-down").glob("*-marking-*.html")
+    assert "--rule marking.py:Marking" in page.read_text()
+    (folder / "other.py").write_text((folder / "marking.py").read_text() + "# more\n")
+    for call in (("replay", keys["marking"]), drilled[:-4]):
+        ended = command(*call, "--rule", "other.py:Marking", "--database", "theirs.sqlite", cwd=folder)
+        assert ended.code == 2
+        assert "rule 'marking' of other.py:Marking has the hash" in ended.err
+        assert "(marking.py:Marking)" in ended.err

@@ -1,4 +1,4 @@
-"""A user's net: found by an address, validated, and sent to workers as source and weights."""
+"""A user's net: found by an address, validated, and sent to workers with its weights."""
 
 from __future__ import annotations
 
@@ -31,9 +31,6 @@ from sdp_bench.bench.text import public
 KIND = "own"
 """Prefix of its "activation": no rule has a formula for it in advance."""
 
-
-MOST_BYTES = 2**26
-"""Largest size of a net that is stored with its results."""
 
 _TRIED = 8  # number of inputs in the trial
 _ALIKE = 1e-3  # of the largest output: single rows and batches differ by float32 rounding
@@ -83,8 +80,9 @@ class OwnNet:
 
     architecture: OwnArchitecture
     recipe: OwnRecipe
-    code: Code | Program  # source that constructs it, or its file
-    # weights and buffers when the net was found, on the CPU; empty for a file, which contains them
+    code: Code | Program  # what constructs it, or its file
+    # weights and buffers when the net was found, on the CPU; empty for a file, which contains them, and
+    # for a net of a results file
     state: dict[str, Tensor]
     inputs: Tensor  # shape (B, *event), float32
     notes: tuple[str, ...] = ()  # conversions of net or inputs, for display
@@ -113,13 +111,9 @@ class OwnNet:
     def build(self) -> nn.Module:
         """Return the net in evaluation mode, on the CPU, with outputs of shape (B, m).
 
-        A UserError is raised if the code is not trusted or fails, or if the weights do not fit the net.
+        A UserError is raised if the code fails or is that of a results file, which has none, or if the
+        weights do not fit the net.
         """
-        if not self.code.trusted:
-            raise UserError(
-                f"the net {self.architecture.name} is one of a user's, and its stored code is not run; "
-                "`sdp-bench validate --net` measures it from its file"
-            )
         net, _ = _made(self.code)
         try:
             if isinstance(self.code, Code):
@@ -134,26 +128,13 @@ class OwnNet:
             net = nn.Sequential(net, nn.Flatten() if dimensions else _Column())
         return net.eval()
 
-    @property
-    def is_large(self) -> bool:
-        """Whether results refer to the net by its digest and file name instead of containing it."""
-        program = len(self.code.content) if isinstance(self.code, Program) else 0
-        return program + sum(tensor.nbytes for tensor in self.state.values()) > MOST_BYTES
-
-    def as_trusted(self) -> OwnNet:
-        """Return a copy whose code may be run, because the user trusts its origin."""
-        return replace(self, code=self.code.as_trusted())
-
     def to_bytes(self) -> bytes:
-        """Return a safetensors file: weights and inputs, with the rest in its metadata."""
-        tensors = {f"state.{name}": tensor for name, tensor in self.state.items()}
-        tensors |= {f"given.{name}": tensor for name, tensor in self.ports.given.items()}
-        if isinstance(self.code, Program):
-            tensors["program"] = torch.frombuffer(bytearray(self.code.content), dtype=torch.uint8)
+        """Return a safetensors file of the inputs, with a description and the address in its metadata."""
+        tensors = {f"given.{name}": tensor for name, tensor in self.ports.given.items()}
         about = {
             "architecture": asdict(self.architecture),
             "recipe": asdict(self.recipe),
-            "code": self.code.as_json() if isinstance(self.code, Code) else public(self.code.address),
+            "address": public(self.code.address),
             "ports": self.ports.names,
             "notes": self.notes,
             "row_seconds": self.row_seconds,
@@ -163,21 +144,20 @@ class OwnNet:
 
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> OwnNet:
-        """Inverse of `to_bytes`; the code is not trusted, so `build` refuses to run it."""
+        """Inverse of `to_bytes`: a net that `again` completes by its code and weights.
+
+        Older versions stored both, which are ignored.
+        """
         try:
             tensors, about = from_file(content)
             shapes: dict[str, Any] = about["architecture"]
             shapes |= {k: tuple(shapes[k]) for k in ("event", "output_shape")}
-            code: Code | Program
-            if "program" in tensors:
-                code = Program(about["code"], tensors["program"].numpy().tobytes(), trusted=False)
-            else:
-                code = Code.from_json(about["code"])
+            address = about.get("address") or about["code"]
             return cls(
                 OwnArchitecture(**shapes),
                 OwnRecipe(**about["recipe"]),
-                code,
-                _below("state.", tensors),
+                Code(address if isinstance(address, str) else address["address"]),
+                {},
                 tensors["inputs"],
                 tuple(about["notes"]),
                 about["row_seconds"],
@@ -214,11 +194,34 @@ def find(
     the process or exceeds the time limit.
     """
     address = net if isinstance(net, str) else net.address
+    name = _name_of(net) if isinstance(net, str) else address.rpartition(":")[2]
+    values, ports, notes = read_inputs(inputs, rows, noisy)
+    given = inputs.name if isinstance(inputs, Path) else "inputs"
+    label = given if noisy is None else f"{given}[{ports.noisy}]"
+    ports = replace(ports, output=output or "")
+    return apart(_found, net, name, label, values, ports, notes, address=address)
+
+
+def again(stored: OwnNet, address: str, digest: str) -> OwnNet:
+    """Return a net of a results file with the code and weights that are found at an address now.
+
+    Inputs and times are the stored ones. A UserError is raised if its digest is not the stored one; other
+    errors are those of `find`.
+    """
+    name = _name_of(address)
+    found = apart(_found, address, name, "", stored.inputs, stored.ports, [], address=address)
+    if found.digest != digest:
+        raise UserError(
+            f"the net {address} has the digest {found.digest}, but the measurements are of {digest} "
+            f"({stored.code.address}); its source, weights, selected input or output have changed"
+        )
+    return replace(stored, code=found.code, state=found.state)
+
+
+def _name_of(address: str) -> str:
+    """Return the name of a net without its folder; a UserError if no net has such an address."""
     place, _, attribute = address.partition(":")
-    name = Path(place).name + (f":{attribute}" if attribute else "")
-    if isinstance(net, Code):
-        name = address.rpartition(":")[2]
-    elif place.endswith((*ENDS, *PICKLED)):
+    if place.endswith((*ENDS, *PICKLED)):
         if attribute:
             raise UserError(f"{place} is a net itself; leave :{attribute} out")
     elif not attribute.isidentifier():
@@ -226,11 +229,7 @@ def find(
             f"'{address}' names no net; write path/to/net.py:build, a function or a module in it, or a file "
             f"({', '.join(ENDS)})"
         )
-    values, ports, notes = read_inputs(inputs, rows, noisy)
-    given = inputs.name if isinstance(inputs, Path) else "inputs"
-    label = given if noisy is None else f"{given}[{ports.noisy}]"
-    ports = replace(ports, output=output or "")
-    return apart(_found, net, name, label, values, ports, notes, address=address)
+    return Path(place).name + (f":{attribute}" if attribute else "")
 
 
 def finder(

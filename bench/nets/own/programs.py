@@ -10,7 +10,7 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.files import reading
-from sdp_bench.bench.plugins.code import UNTRUSTED
 
 ENDS = (".pt2", ".onnx")
 """Suffixes of such files; the content determines the format."""
@@ -38,8 +37,6 @@ class Program:
 
     address: str  # where it was found, for display
     content: bytes = field(repr=False)
-    # whether it may be loaded; False for a results file. All formats except ONNX can run code.
-    trusted: bool = True
 
     @classmethod
     def find(cls, address: str) -> Program:
@@ -48,18 +45,12 @@ class Program:
         with reading(path):
             return cls(address, path.read_bytes())
 
-    def as_trusted(self) -> Self:
-        """Return a copy that may be loaded, because the user trusts its origin."""
-        return replace(self, trusted=True)
-
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
     def load(self) -> nn.Module:
-        """Return the module on the CPU; a UserError if the file is not trusted or has another format."""
-        if not self.trusted:
-            raise UserError(f"{self.address} {UNTRUSTED}")
+        """Return the module on the CPU; a UserError if the file has another format."""
         try:
             with warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")  # older exports are converted

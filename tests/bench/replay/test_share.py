@@ -1,6 +1,9 @@
+import re
+import shutil
+
 import pytest
 
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.experiments.problem_set import NAME
 from sdp_bench.bench.replay.replay import replay_share
@@ -13,7 +16,7 @@ from tests.attacks.calls import called
 from tests.bench.conftest import TINY, change, make_plan, run_all
 from tests.project import ROOT
 
-TEMPLATE = f"{ROOT / 'docs/examples/template.py'}:MyRule"
+TEMPLATE = ROOT / "docs/examples/template.py"
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +92,49 @@ def test_other_experiments_are_measured_again_too_if_their_nets_are_kept(tmp_pat
         check(tmp_path / "light.sqlite")
 
 
-def test_stored_code_runs_only_if_it_is_trusted(tmp_path):
-    path = tmp_path / "mine.sqlite"
-    rules, plugins = resolve([TEMPLATE])
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """A rule with a helper in its folder, and an entry with its results, but without its file."""
+    folder = tmp_path_factory.mktemp("mine")
+    (folder / "my_rule.py").write_text(
+        TEMPLATE.read_text().replace("import sdp_ref", "from my_factor import ONE\nimport sdp_ref", 1)
+    )
+    (folder / "my_factor.py").write_text("ONE = 1.0\n")
+    rules, plugins = resolve([f"{folder / 'my_rule.py'}:MyRule"])
     plan = plan_of([experiment(NAME)], Settings(rules=rules, plugins=plugins), ())
-    run_all(path, plan, plan.groups[:1])
-    with pytest.raises(UserError, match="--trust-code"):
-        check(path)
-    assert check(path, 0.05, trusted=True).differences == ()
-    change(path, "UPDATE rules SET spec = 'sdp'")
-    change(path, "UPDATE records SET rule = 'sdp'")
-    change(path, "UPDATE runs SET experiments = replace(experiments, 'my_rule', 'sdp')")
-    change(path, 'UPDATE runs SET settings = replace(settings, \'"name": "my_rule"\', \'"name": "sdp"\')')
-    with pytest.raises(UserError, match="built-in"):
-        check(path, trusted=True)
+    run_all(folder / "mine.sqlite", plan, plan.groups[:1])
+    with Store(folder / "mine.sqlite") as store:
+        export(store, folder / "entry", weights=False)
+    return folder
+
+
+def replayed(folder, *words):
+    return called(["replay", folder, "--share", "1%", *words], seconds=600)
+
+
+def test_an_entry_is_measured_with_the_file_in_its_folder(mine, tmp_path):
+    folder = shutil.copytree(mine / "entry", tmp_path / "entry")
+    ended = replayed(folder)
+    assert ended.code == 2
+    assert "--rule my_rule.py:MyRule, or copy its file my_rule.py into" in ended.said
+    for name in ("my_rule.py", "my_factor.py"):
+        shutil.copy(mine / name, folder)
+    ended = replayed(folder)
+    assert (ended.code, "no difference" in ended.said) == (0, True), ended.said
+    (folder / "my_factor.py").write_text("ONE = 1.0  # another\n")
+    ended = replayed(folder)
+    assert ended.code == 2
+    assert re.search(r"has the hash [0-9a-f]{16}, but was measured as [0-9a-f]{16} \(my_rule.py", ended.said)
+
+
+def test_the_file_of_a_rule_may_be_elsewhere(mine, tmp_path):
+    ended = replayed(mine / "mine.sqlite", "--rule", f"{mine / 'my_rule.py'}:MyRule")
+    assert (ended.code, "no difference" in ended.said) == (0, True), ended.said
+    (tmp_path / "my_rule.py").write_text((mine / "my_rule.py").read_text())
+    (tmp_path / "my_factor.py").write_text("import os, time\nos._exit(0)\n")
+    ended = replayed(mine / "mine.sqlite", "--rule", f"{tmp_path / 'my_rule.py'}:MyRule")
+    assert (ended.code, "the worker process died" in ended.said) == (3, True), ended.said
+    (tmp_path / "my_factor.py").write_text("import time\ntime.sleep(600)\n")
+    words = ("--rule", f"{tmp_path / 'my_rule.py'}:MyRule", "--time-limit", "3")
+    ended = replayed(mine / "mine.sqlite", *words)
+    assert (ended.code, "time limit of 3 s" in ended.said) == (3, True), ended.said

@@ -10,6 +10,7 @@ from sdp_bench.bench.experiments import PRESETS, own_net
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import inputs as own_inputs
 from sdp_bench.bench.nets.own import net as own
+from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.driver import current
@@ -164,19 +165,45 @@ def test_what_is_done_to_a_net_is_said(file, inputs):
     assert {value.dtype for value in double.build().state_dict().values()} == {torch.float64}
 
 
-def test_it_is_known_by_weights_and_source_and_comes_back_from_bytes(file, inputs):
+def test_it_is_known_by_weights_and_source_and_results_hold_neither(file, inputs):
     net = own.find(f"{file}:build", inputs)
     assert own.find(f"{file}:build", inputs).digest == net.digest
     weights = {name: value + 1 for name, value in net.state.items()}
     longer = dataclasses.replace(net.code, source=net.code.source + "# more\n")
     others = {dataclasses.replace(net, state=weights).digest, dataclasses.replace(net, code=longer).digest}
     assert len({net.digest, *others}) == 3
-    stored = trained.net_from_bytes(net.to_bytes(), "stored")
-    assert stored.digest == net.digest
+    content = net.to_bytes()
+    assert str(file.parent).encode() not in content
+    assert b"nn.Sequential" not in content
+    assert len(content) < 2000
+    stored = trained.net_from_bytes(content, "stored")
     assert torch.equal(stored.inputs, net.inputs)
-    assert str(file.parent).encode() not in net.to_bytes().replace(net.code.address.encode(), b"")
-    with pytest.raises(UserError, match="stored code is not run"):
+    with pytest.raises(
+        UserError, match=r"theirs\.py:build: results hold its name and hash, but not its code"
+    ):
         stored.build()
+    again = own.again(stored, f"{file}:build", net.digest)
+    assert torch.equal(again.build()(net.inputs), net.build()(net.inputs))
+    file.write_text(SOURCE.replace("nn.ReLU()", "nn.Tanh()"))
+    with pytest.raises(UserError, match=rf"has the digest .*, but the measurements are of {net.digest} \("):
+        own.again(stored, f"{file}:build", net.digest)
+
+
+def test_the_source_in_an_older_file_is_ignored(file, inputs, tmp_path):
+    """Older files hold the source of the net, its weights, or the bytes of its program."""
+    marker = tmp_path / "marker"
+    net = own.find(f"{file}:build", inputs)
+    tensors, about = from_file(net.to_bytes())
+    del about["address"]
+    source = f"import pathlib\npathlib.Path({str(marker)!r}).touch()\n"
+    code = {"address": "theirs.py:build", "module": "", "attribute": "build", "source": source, "modules": []}
+    program = {"program": torch.zeros(3, dtype=torch.uint8)}
+    for more, where in (({}, code | {"folder": "", "trusted": True}), (program, "net.pt2")):
+        stored = trained.net_from_bytes(to_file(tensors | more, about | {"code": where}), "stored")
+        assert stored.code.address == (where if more else "theirs.py:build")
+        with pytest.raises(UserError, match="not its code"):
+            stored.build()
+    assert not marker.exists()
 
 
 def test_weights_are_captured_once(file, inputs):
@@ -250,19 +277,6 @@ def test_w1_is_left_out_if_its_floor_takes_more_samples(file, inputs, options):
     assert "w1" not in own_experiment.metrics
 
 
-def test_a_large_net_is_stored_by_digest_and_file_name(file, inputs, monkeypatch):
-    net = own.find(f"{file}:build", inputs)
-    assert trained.stored(net).weights == net.to_bytes()
-    size = sum(tensor.nbytes for tensor in net.state.values())
-    monkeypatch.setattr(own, "MOST_BYTES", size - 1)
-    reference = trained.stored(net)
-    assert reference.weights is None
-    assert reference.digest == net.digest
-    assert reference.recipe["own"] == f"{file.name}:build"
-    _, _, notes = own_net.own_experiment(net, PRESETS["quick"].but(sigmas=(1.0,)))
-    assert any("cannot be replayed" in note for note in notes)
-
-
 def own_plan(file, inputs, attribute, sigmas=(0.5,)):
     net = own.find(f"{file}:{attribute}", inputs)
     settings = PRESETS["quick"].but(
@@ -280,16 +294,20 @@ def own_plan(file, inputs, attribute, sigmas=(0.5,)):
 
 def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file, inputs, tmp_path):
     plan = own_plan(file, inputs, "Sum", (0.1, 1.0))
-    file.unlink()
+    copy = tmp_path / "copy" / file.name
+    copy.parent.mkdir()
+    file.rename(copy)
     inputs.unlink()
     with LocalProcesses(2, 1) as executor:
         frame = run_all(tmp_path / "r.sqlite", plan, executor=executor)
     with Store(tmp_path / "r.sqlite") as store:
         assert store.failures(store.run()).empty
         done, nets = current(store, plan.groups), store.nets(store.run())
-        with pytest.raises(UserError, match=r"the code of the net .* is not run; --trust-code"):
+        with pytest.raises(UserError, match=r"the net .* is a user's; give it: --net .*theirs\.py:Sum"):
             replay.replay(store, frame.key.iloc[0], lambda _: None)
-        pairs = replay.replay(store, frame.key.iloc[0], lambda _: None, trusted=True)
+        pairs = replay.replay(store, frame.key.iloc[0], lambda _: None, nets=[f"{copy}:Sum"])
+        share = replay.replay_share(store, 0.01, nets=[f"{copy}:build", f"{copy}:Sum"])
+        assert share.differences == ()
     assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
     assert pairs
     reasons = {(each.rule, each.where): each.reason for each in plan.left_out}
