@@ -10,6 +10,7 @@ import pickle
 import sys
 import sysconfig
 import threading
+import typing
 import weakref
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
@@ -95,6 +96,9 @@ def find(place: str, attribute: str, address: str) -> Code:
         if not hasattr(module, attribute):
             raise UserError(f"{address}: there is no {attribute} in that module")
         names = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path, _ in modules}
+        if spec.name == _FILE:
+            relative = imported_names(source, _FILE)
+            names = {f"{_FILE}.{name}" if f"{_FILE}.{name}" in relative else name for name in names}
         pickled = by_value(getattr(module, attribute), imported(names), address)
     return Code(address, attribute, source, modules, pickled)
 
@@ -329,7 +333,11 @@ class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
             type(functools.lru_cache(ast.parse)): _cached_function,
             type(threading.Lock()): lambda _: (threading.Lock, ()),
             type(threading.RLock()): lambda _: (threading.RLock, ()),
+            typing.ParamSpec: lambda kind: (typing.ParamSpec, (kind.__name__,)),
+            typing.NewType: lambda kind: (typing.NewType, (kind.__name__, kind.__supertype__)),
+            threading.local: lambda _: (threading.local, ()),
             weakref.WeakKeyDictionary: lambda weak: (weakref.WeakKeyDictionary, (dict(weak),)),
+            weakref.WeakValueDictionary: lambda weak: (weakref.WeakValueDictionary, (dict(weak),)),
         },
         cloudpickle.Pickler.dispatch_table,
     )

@@ -87,7 +87,11 @@ class _Hash(pickle._Pickler):  # the one in C cannot replace `memoize`
             self.imports.add(obj.__name__)
             return _part, ("module", obj.__name__), None if has_name(obj) else content
         if isinstance(obj, set | frozenset):
-            return _part, (type(obj).__name__, sorted(map(_digest, obj)))
+            return _part, (type(obj).__name__,), sorted(obj, key=_order)
+        if isinstance(obj, torch.nn.Module):
+            empty = vars(torch.nn.Module())  # attributes of every module, others in each version of torch
+            names = [name for name in vars(obj) if name not in empty or empty[name] != vars(obj)[name]]
+            return _part, (type(obj),), {name: vars(obj)[name] for name in names}
         if isinstance(obj, typing.TypeVar):
             return _part, ("TypeVar", obj.__name__)
         if type(obj) in (torch.Tensor, torch.nn.Parameter) and obj.layout == torch.strided:
@@ -124,9 +128,12 @@ class _Hash(pickle._Pickler):  # the one in C cannot replace `memoize`
         return content
 
 
-def _digest(thing: Any) -> str:
+def _order(item: Any) -> str:
+    """Return a key that sorts the items of a set; a class in it may refer to the set."""
+    if isinstance(item, type):
+        return item.__qualname__
     hashed = _Hash()
-    hashed.dump(thing)
+    hashed.dump(item.__code__ if isinstance(item, types.FunctionType) else item)
     return hashed.sha.hexdigest()
 
 

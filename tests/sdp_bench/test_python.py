@@ -161,12 +161,21 @@ class Generic(typing.Generic[T]):
     @classmethod
     def made(cls, *, depth=3): return cls()
 
+class Base:
+    kinds = set()
+
+    def __init_subclass__(cls):
+        Base.kinds.add(cls)
+
+class First(Base): pass
+class Second(Base): calls = {lambda: 1, lambda: 2}
+
 def outer(factor):
     import math
     class Inner(Generic):
         def f(self): return math.pi * factor, super().value, (lambda: {1: factor}, "a" "b")
     return Inner
-THINGS = [Kind, Pair(Kind.LOW), root, Generic, Generic().made, outer(2.0), outer(2.0)()]
+THINGS = [Second, Kind, Pair(Kind.LOW), root, Generic, Generic().made, outer(2.0), outer(2.0)()]
 """
 
 
@@ -176,7 +185,7 @@ def test_the_hash_is_the_same_in_another_session():
         exec(session, {"__name__": "__main__"})
     assert python("-c", session, PYTHONHASHSEED="1").stdout == here.getvalue()
     hashes = here.getvalue().split()
-    assert len(set(hashes)) == len(hashes) == 10
+    assert len(set(hashes)) == len(hashes) == 11
 
 
 LISTED = """

@@ -257,15 +257,17 @@ class Odd:
         with LOCK:
             law = sr.propagate(net, x, "sdp")
             scale = Double.apply(torch.tensor(self.factor / 2))
-            return sr.Gaussian(law.mean + neighbour.told(), scale * law.covariance)
+            from .late import shift
+
+            return sr.Gaussian(law.mean + shift(neighbour.count()), scale * law.covariance)
 """
 NEIGHBOUR = """
 import sys
 from . import rule_state
 
-def told():
+def count():
     rule_state.COUNT += 1
-    return float(rule_state.COUNT)
+    return rule_state.COUNT
 """
 
 
@@ -274,8 +276,10 @@ def test_what_plain_pickles_do_not_take(tmp_path):
     (tmp_path / "odd.py").write_text(ODD)
     (tmp_path / "neighbour.py").write_text(NEIGHBOUR)
     (tmp_path / "rule_state.py").write_text("from . import neighbour\n\nCOUNT = 0\n")
+    (tmp_path / "late.py").write_text("def shift(count):\n    return float(count)\n")
     plugin = find(f"{tmp_path / 'odd.py'}:Odd")
-    (tmp_path / "neighbour.py").unlink()
+    for path in tmp_path.glob("*.py"):
+        path.unlink()
     assert apart(effect_of, plugin) == pytest.approx((12.0, 1.0), rel=1e-5)
 
 
