@@ -520,19 +520,30 @@ def _below_autograd(*, excluded: bool) -> Iterator[None]:
         yield
 
 
+_SETTING = threading.Lock()
+_ATTENTION = {"depth": 0, "fast path": True}  # number of active contexts, and the user's setting
+
+
 @contextmanager
 def by_ordinary_attention() -> Iterator[None]:
-    """Disable torch's fast path of attention layers, so that a net is one function.
+    """Disable torch's fast path of attention layers in all threads, so that a net is one function.
 
-    torch takes it without gradients only. Its outputs differ where a mask hides a token or is a bias.
+    torch takes it without gradients only. Its outputs differ where a mask hides a token or is a bias. The
+    last of several overlapping contexts restores the setting.
     """
     backend = torch.backends.mha
-    enabled = backend.get_fastpath_enabled()
-    backend.set_fastpath_enabled(False)
+    with _SETTING:
+        if not _ATTENTION["depth"]:
+            _ATTENTION["fast path"] = backend.get_fastpath_enabled()
+            backend.set_fastpath_enabled(False)
+        _ATTENTION["depth"] += 1
     try:
         yield
     finally:
-        backend.set_fastpath_enabled(enabled)
+        with _SETTING:
+            _ATTENTION["depth"] -= 1
+            if not _ATTENTION["depth"]:
+                backend.set_fastpath_enabled(bool(_ATTENTION["fast path"]))
 
 
 @contextmanager
