@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.oracles.sampling.consistency import require_one_function
 from sdp_bench.oracles.sampling.forward import Chain, Network, chunked_forward, in_threads
 from sdp_bench.oracles.sampling.noise import (
     SAMPLERS,
@@ -24,6 +23,7 @@ from sdp_bench.oracles.sampling.noise import (
     sobol_blocks,
     variates_of,
 )
+from sdp_ref.graph.consistency import inconsistency
 from sdp_ref.laws import Law
 from sdp_ref.laws.base import NORMAL, Standard
 
@@ -116,7 +116,9 @@ def stream_outputs(
         dtype = weights.dtype if weights.is_floating_point() else dtype
     push, variates = _draws(x, samples, seed, sampler, place, dtype)
     forward = chunked_forward(net, x.event_shape)
-    require_one_function(net, forward, x.location.to(place, dtype), x.spread)
+    found = inconsistency(net, x.location.to(place, dtype), x.spread, forward)
+    if found is not None:
+        raise ValueError("; ".join(part for part in (f"the network {found[0]}", found[1]) if part))
     if place.type != "cpu":  # draw variates and check results while the device computes
         drawn = (block() for block in variates) if x.standard is None else in_threads(variates)
         return _one_behind(_outputs(forward, push, block) for block in drawn)

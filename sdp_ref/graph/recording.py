@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.utils.parametrize import type_before_parametrizations
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -41,7 +42,8 @@ class Entry:
 
     `function` is an ATen op or :func:`overwritten`. `outputs` contains None for outputs that are not tensors,
     and `real` states which outputs are floating-point. `path` is the innermost active module of the net, and
-    `draws` marks random results.
+    `draws` marks random results. `sources` are the tensors that existed before the run and from which the net
+    computed constants among the arguments.
     """
 
     function: Callable[..., Any]
@@ -52,6 +54,7 @@ class Entry:
     real: tuple[bool, ...]
     path: str
     draws: bool = False
+    sources: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,29 @@ class Span:
 
 @dataclass(frozen=True)
 class Tape:
-    """The recording of a net, with its actual input `given` and output `result`."""
+    """The recording of a net, with its actual input `given` and output `result`.
+
+    `roots` maps memory that existed before the run to the first tensor in it that the net read. `read` are
+    those with values that the net converted to Python numbers. `modules` are those of the net, and others
+    that it called.
+    """
 
     entries: list[Entry]
     spans: list[Span]
     output: int
     given: Tensor
     result: Tensor
+    roots: dict[int, Tensor]
+    read: tuple[Tensor, ...]
+    modules: list[nn.Module]
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Identify the memory of a tensor, which its views share."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except NotImplementedError:  # sparse and other tensors without a storage
+        return id(tensor)
 
 
 def overwritten(
@@ -130,14 +149,23 @@ def record(
         given = x.clone()
         recorder = _Recorder(given, known)
         try:
-            with recorder.watching(net, whole), _below_autograd(excluded=True), recorder:
+            with recorder.watching(net, whole), _below_autograd(excluded=True), recorder, _Listed(recorder):
                 result = net(given)
             shown = result.detach().clone() if isinstance(result, Tensor) else result
         finally:
             recorder.restore()
         if not isinstance(result, Tensor) or result not in recorder.values:
             raise UntraceableError("a net that does not return one tensor made from its input")
-        return Tape(recorder.entries, recorder.spans, recorder.values[result], x, shown)
+        return Tape(
+            recorder.entries,
+            recorder.spans,
+            recorder.values[result],
+            x,
+            shown,
+            recorder.roots,
+            tuple(recorder.numbers.values()),
+            list(recorder.modules.values()),
+        )
 
 
 class _Recorder(TorchDispatchMode):
@@ -156,11 +184,17 @@ class _Recorder(TorchDispatchMode):
         # previously existing tensors that it modified, and their original contents
         self.saved: list[tuple[Tensor, Tensor]] = []
         self.changed: set[int] = set()  # their memory
+        self.roots: dict[int, Tensor] = {}  # memory that existed before, and the first tensor in it
+        # memory that the net wrote, and the roots that its contents were computed from
+        self.origins: dict[int, dict[int, Tensor]] = {}
+        self.numbers: dict[int, Tensor] = {}  # roots with values that became Python numbers
+        self.modules: dict[int, nn.Module] = {}
         self.read: set[int] = set()  # memory of constants that entries hold
         self.path: list[str] = []
         self.layer = [False]  # whether the active module is a torch layer, whose name describes the op
         self._note(x)
         self.made[x] = True
+        self.origins[memory_of(x)] = {}
 
     def restore(self) -> None:
         """Restore the tensors that existed before the run and that the net modified."""
@@ -191,12 +225,51 @@ class _Recorder(TorchDispatchMode):
                     self._keep(tensor)
         if not reads and not draws:
             with _below_autograd(excluded=False):  # constants keep their autograd history
-                return self._made(func(*args, **kwargs))
+                return self._computed(name, tensors, _single_views(tensors, func(*args, **kwargs)))
+        sources = self._sources(tensors)
         result = func(*args, **kwargs)
         results = result if isinstance(result, tuple | list) else (result,)
         args, kwargs = self._referring((args, kwargs))
-        self._enter(func, args, kwargs, results, draws)
+        self._enter(func, args, kwargs, results, draws, sources=sources)
         return result
+
+    def _computed(self, name: str, tensors: Sequence[Tensor], result: Any) -> Any:
+        """Note the origins of the result of an op on constants."""
+        roots = self._roots(tensors)
+        if name in _READS_NUMBERS:
+            self.numbers |= roots
+        before = {memory_of(t) for t in tensors}
+        for tensor in leaves(result):
+            if isinstance(tensor, Tensor) and memory_of(tensor) not in before:
+                self.origins[memory_of(tensor)] = roots
+            elif name == "lift_fresh" and isinstance(tensor, Tensor):  # of a literal, torch.tensor([1, 2])
+                self.origins[memory_of(tensor)] = {}
+        return self._made(result)
+
+    def note_numbers(self, tensor: Tensor) -> None:
+        """Note that values of a constant become Python numbers."""
+        if tensor in self.values:
+            raise UntraceableError("a net whose control flow depends on values")
+        self.numbers |= self._roots([tensor])
+
+    def _roots(self, tensors: Sequence[Tensor]) -> dict[int, Tensor]:
+        """Tensors that existed before the run and that determine the values of constants."""
+        roots: dict[int, Tensor] = {}
+        for tensor in tensors:
+            if tensor in self.values:
+                continue
+            memory = memory_of(tensor)
+            if memory not in self.origins:
+                root = self.roots.setdefault(memory, tensor)
+                roots[id(root)] = root
+            else:
+                roots |= self.origins[memory]
+        return roots
+
+    def _sources(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The roots of those constants that the net computed."""
+        self._roots(tensors)
+        return tuple(self._roots([t for t in tensors if memory_of(t) in self.origins]).values())
 
     def _made(self, result: Any) -> Any:
         for tensor in leaves(result):
@@ -210,7 +283,14 @@ class _Recorder(TorchDispatchMode):
         self.memory.setdefault(tensor.untyped_storage()._cdata, []).append(weakref.ref(tensor))
 
     def _enter(
-        self, function: Any, args: Any, kwargs: Any, results: Sequence[Any], draws: bool, new: bool = False
+        self,
+        function: Any,
+        args: Any,
+        kwargs: Any,
+        results: Sequence[Any],
+        draws: bool,
+        new: bool = False,
+        sources: tuple[Tensor, ...] = (),
     ) -> None:
         """Record an op with references as arguments, and number its results; if `new`, also known values."""
         # an op may return its input
@@ -222,7 +302,7 @@ class _Recorder(TorchDispatchMode):
         self.count += sum(is_new)
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else () for t in results)
         real = tuple(isinstance(t, Tensor) and t.is_floating_point() for t in results)
-        described = outputs, shapes, real, self._place(function), draws
+        described = outputs, shapes, real, self._place(function), draws, sources
         self.entries.append(Entry(function, tuple(args), kwargs, *described))
         for tensor, index in zip(results, outputs, strict=True):
             if index is not None:
@@ -277,9 +357,12 @@ class _Recorder(TorchDispatchMode):
             for argument, value in _arguments(func, args, kwargs)
             if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor)
         ]
+        tensors = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor)]
+        roots = self._roots(tensors)
         for tensor in written:
             self._keep(tensor)
             self._change(tensor)
+            self.origins[memory_of(tensor)] = roots
         becomes = reads or draws or any(t in self.values for t in written)
         if not becomes:
             return self._made(func(*args, **kwargs))
@@ -288,6 +371,7 @@ class _Recorder(TorchDispatchMode):
         (target,) = written
         seers = [t for r in self.memory.get(target.untyped_storage()._cdata, ()) if (t := r()) is not None]
         others = [t for t in seers if t is not target and _overlaps(t, target)]
+        sources = tuple(roots.values())
         before = {id(t): Ref(self.values[t]) if t in self.values else t.clone() for t in others}
         referring = self._referring((args, kwargs))
         if target not in self.values:  # a constant becomes a value: keep its previous contents
@@ -295,7 +379,7 @@ class _Recorder(TorchDispatchMode):
             referring = mapped(lambda v: was if v is target else v, referring)
         result = func(*args, **kwargs)
         function, given_args, given_kwargs = _out_of_place(func, referring[0], referring[1], target.shape)
-        self._enter(function, given_args, given_kwargs, [target], draws, new=True)
+        self._enter(function, given_args, given_kwargs, [target], draws, new=True, sources=sources)
         for other in others:
             if _geometry(other) == _geometry(target) and other.dtype == target.dtype:
                 self.values[other] = self.values[target]
@@ -303,14 +387,14 @@ class _Recorder(TorchDispatchMode):
             length = target.untyped_storage().nbytes() // target.element_size()
             places = (_geometry(other), _geometry(target), length)
             arguments = before[id(other)], Ref(self.values[target]), *places
-            self._enter(overwritten, arguments, {}, [other], draws, new=True)
+            self._enter(overwritten, arguments, {}, [other], draws, new=True, sources=sources)
         return result
 
     def _keep(self, tensor: Tensor) -> None:
         """Save a tensor before it is overwritten if it existed before the run."""
-        memory = tensor.untyped_storage()._cdata
-        own = any((t := r()) is not None and t in self.made for r in self.memory.get(memory, ()))
-        if not own:
+        memory = memory_of(tensor)
+        self._roots([tensor])
+        if memory in self.roots:
             self.changed.add(memory)
             self.saved.append((tensor.detach(), tensor.detach().clone()))
             self._note(tensor)
@@ -319,12 +403,15 @@ class _Recorder(TorchDispatchMode):
     def watching(self, net: Any, whole: Collection[type]) -> Iterator[None]:
         """Record calls of modules in this thread, for the paths of ops and for spans."""
         names = {id(m): name for name, m in net.named_modules()} if isinstance(net, nn.Module) else {}
+        if isinstance(net, nn.Module):
+            self.modules = {id(module): module for module in net.modules()}
         calls: list[tuple[tuple[int, ...], int]] = []
         thread = threading.get_ident()
 
         def entered(module: nn.Module, args: tuple[Any, ...]) -> None:
             if threading.get_ident() != thread:
                 return
+            self.modules.setdefault(id(module), module)
             self.path.append(names.get(id(module)) or (self.path[-1] if self.path else ""))
             self.layer.append(type(module).__module__.startswith("torch.nn") and not module._modules)
             calls.append((self._taken(module, args, whole), len(self.entries)))
@@ -353,6 +440,30 @@ class _Recorder(TorchDispatchMode):
         if not all(isinstance(a, Tensor) and a in self.values for a in args):
             return ()
         return tuple(self.values[a] for a in args)
+
+
+def _single_views(tensors: Sequence[Tensor], result: Any) -> Any:
+    """Replace views of ops such as ``split``, which autograd invalidates when their memory is written."""
+    bases = {memory_of(tensor): tensor for tensor in tensors}
+
+    def single(leaf: Any) -> Any:
+        base = bases.get(memory_of(leaf)) if isinstance(leaf, Tensor) else None
+        return leaf if base is None else base.as_strided(*_geometry(leaf))
+
+    return mapped(single, result) if isinstance(result, tuple | list) else result
+
+
+class _Listed(TorchFunctionMode):
+    """Notes constants that the net converts to lists of numbers, which is not an ATen op."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.tolist:
+            self.recorder.note_numbers(args[0])
+        return func(*args, **(kwargs or {}))
 
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
@@ -409,19 +520,30 @@ def _below_autograd(*, excluded: bool) -> Iterator[None]:
         yield
 
 
+_SETTING = threading.Lock()
+_ATTENTION = {"depth": 0, "fast path": True}  # number of active contexts, and the user's setting
+
+
 @contextmanager
 def by_ordinary_attention() -> Iterator[None]:
-    """Disable torch's fast path of attention layers, so that a net is one function.
+    """Disable torch's fast path of attention layers in all threads, so that a net is one function.
 
-    torch takes it without gradients only. Its outputs differ where a mask hides a token or is a bias.
+    torch takes it without gradients only. Its outputs differ where a mask hides a token or is a bias. The
+    last of several overlapping contexts restores the setting.
     """
     backend = torch.backends.mha
-    enabled = backend.get_fastpath_enabled()
-    backend.set_fastpath_enabled(False)
+    with _SETTING:
+        if not _ATTENTION["depth"]:
+            _ATTENTION["fast path"] = backend.get_fastpath_enabled()
+            backend.set_fastpath_enabled(False)
+        _ATTENTION["depth"] += 1
     try:
         yield
     finally:
-        backend.set_fastpath_enabled(enabled)
+        with _SETTING:
+            _ATTENTION["depth"] -= 1
+            if not _ATTENTION["depth"]:
+                backend.set_fastpath_enabled(bool(_ATTENTION["fast path"]))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ that it depends on, back to that value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -193,7 +194,8 @@ class Source:
     def of(self, x: Tensor) -> Tensor:
         """Select components of `x` (N, *event)."""
         index = self.index.to(x.device)
-        picked = x.reshape(len(x), -1)[:, index.clamp(min=0).reshape(-1)].reshape(len(x), *index.shape)
+        flat = x.reshape(len(x), math.prod(x.shape[1:]))  # the size, for no rows
+        picked = flat[:, index.clamp(min=0).reshape(-1)].reshape(len(x), *index.shape)
         return torch.where(index >= 0, picked, 0.0) if bool((index < 0).any()) else picked
 
 
@@ -303,7 +305,7 @@ class Replay:
         rows = self(*zeros)
         if not bool((rows == rows[:1]).all()):
             raise TypeError("constants differ from example to example")
-        return rows[0] if bool((rows != 0).any()) else None
+        return rows[0] if rows.requires_grad or bool((rows != 0).any()) else None
 
 
 def _source(rows: Tensor, count: int) -> Source | None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,8 +27,19 @@ from sdp_ref.graph.aten.call import Call
 from sdp_ref.graph.aten.table import KNOWN, builder_of
 from sdp_ref.graph.nonlinear import MAX_POOLS
 from sdp_ref.graph.ops import Unknown
-from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, by_ordinary_ops, leaves, record
+from sdp_ref.graph.recording import (
+    Entry,
+    Ref,
+    Span,
+    Tape,
+    UntraceableError,
+    by_ordinary_ops,
+    leaves,
+    memory_of,
+    record,
+)
 from sdp_ref.graph.replay import (
+    Composition,
     Fusion,
     Layout,
     Multiple,
@@ -41,8 +52,9 @@ from sdp_ref.graph.replay import (
     last_uses,
     row_of,
 )
+from sdp_ref.graph.state import attributes_of, watched
 
-__all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]
+__all__ = ["Net", "Step", "Trace", "UntraceableError", "last_uses", "trace", "traced"]
 
 Net = Callable[[Tensor], Tensor]
 
@@ -52,15 +64,38 @@ _SAME = 1e-2  # an incorrect step is off by about its own size, and rounding by 
 _ROUNDINGS = 10.0  # an op rounds by a few units in the last place
 
 
+@dataclass(frozen=True)
+class Trace:
+    """The steps of a net, in order of execution, and whether they still hold.
+
+    Steps share the parameters that ops read, so they follow changes in place. ``current()`` is False after
+    other changes: of modules, parameters or attributes that were replaced, and of the values of tensors that
+    the net, or the trace, computes constants from.
+    """
+
+    steps: list[Step]
+    current: Callable[[], bool]
+
+
 def trace(net: Net, like: Tensor, whole: Collection[type[nn.Module]] = _WHOLE) -> list[Step]:
-    """Trace `net` to steps, in order of execution."""
-    with warnings.catch_warnings():
+    """Trace `net` to steps, in order of execution, for inputs of the shape of `like`."""
+    return traced(net, like, whole).steps
+
+
+def traced(net: Net, like: Tensor, whole: Collection[type[nn.Module]]) -> Trace:
+    """Trace `net` to steps, with what they depend on."""
+    # constants need a graph whenever the rule is called with gradients
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.enable_grad():
         warnings.simplefilter("ignore")  # the net will give its warnings when it is run
         kinds = frozenset(whole)
-        first, second = (_recorded(net, like, size, kinds) for size in _SIZES)
-        steps = _Reader(first, second).read()
+        first = _recorded(net, like, _SIZES[0], kinds)
+        attributes = attributes_of(first.modules)
+        second = _recorded(net, like, _SIZES[1], kinds)
+        reader = _Reader(first, second)
+        steps = reader.read()
+        current = watched(first.modules, attributes, reader.shared.values(), list(reader.sources.values()))
         _check(steps, second)
-    return steps
+    return Trace(steps, current)
 
 
 def _recorded(net: Net, like: Tensor, size: int, whole: Collection[type[nn.Module]]) -> Tape:
@@ -102,6 +137,10 @@ class _Reader:
         self.dtype = first.given.dtype
         self.fusion = Fusion()
         self.last_use: dict[int, int] = {first.output: len(first.entries)}
+        self.roots: dict[int, list[Tensor]] = {}  # for each value, roots of the constants of its op
+        self.shared: dict[int, Tensor] = {}  # tensors that steps read at each call
+        # tensors with values that steps depend on
+        self.sources: dict[int, Tensor] = {id(tensor): tensor for tensor in first.read}
 
     def read(self) -> list[Step]:
         """Return the steps that the output depends on."""
@@ -148,11 +187,15 @@ class _Reader:
             return False
         inputs = tuple(v.index for v in taken)
         self.steps.append(Step(span.module, inputs, span.path))
+        if any(isinstance(attribute, Tensor) for attribute in vars(span.module).values()):
+            for place in range(span.start, span.stop):  # such as a weight that the net computed
+                self._depend(self.first.entries[place].sources, self._constants(place))
         self.values[span.output] = whole = Value(len(self.steps), layout, shape)
         if span.stop - span.start == 1:
             (entry,) = entries
             values = dict(zip(span.inputs, taken, strict=True))
             self.fusion.note(span.output, Replay(entry, 0, values, layout, self.dtype), whole)
+            self.roots[span.output] = [*self._constants(span.start), *self.first.entries[span.start].sources]
         return True
 
     def _formed(
@@ -172,6 +215,10 @@ class _Reader:
     def _step(self, place: int, entry: Entry) -> None:
         """Add the steps of one entry, or an unknown one."""
         taken = {i: self.values[i] for i in _refs((entry.args, entry.kwargs))}
+        before = len(self.steps)
+        roots = self._constants(place)
+        self._depend(entry.sources)
+        self.roots.update(dict.fromkeys((o for o in entry.outputs if o is not None), roots))
         for which, output in enumerate(entry.outputs):
             if output is None:
                 continue
@@ -179,6 +226,31 @@ class _Reader:
             replay = Replay(entry, which, taken, layout, self.dtype)
             self.fusion.note(output, replay, Value(0, layout, shape))
             self.values[output] = self._output(output, replay, shape)
+        held = {memory_of(tensor) for step in self.steps[before:] for tensor in _tensors(step.module)}
+        if held == {memory_of(root) for root in roots}:
+            self.shared |= {id(root): root for root in roots}
+        else:
+            self._depend(roots)
+
+    def _constants(self, place: int) -> list[Tensor]:
+        """Roots of the constants that an entry reads directly or as views."""
+        first, second = (tape.entries[place] for tape in (self.first, self.second))
+        roots = {}
+        for one, other in zip(*(leaves((e.args, e.kwargs)) for e in (first, second)), strict=False):
+            if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+                continue
+            root = self.first.roots.get(memory_of(one))
+            if root is None:
+                continue
+            roots[id(root)] = root
+            if memory_of(one) != memory_of(other):  # made by other ways than torch's ops
+                states = ((*m.parameters(), *m.buffers()) for m in self.first.modules)
+                roots |= {id(tensor): tensor for state in states for tensor in state}
+        return list(roots.values())
+
+    def _depend(self, *tensors: Iterable[Tensor]) -> None:
+        """Note that steps depend on the values of tensors."""
+        self.sources |= {id(tensor): tensor for some in tensors for tensor in some}
 
     def _output(self, output: int, replay: Replay, shape: tuple[int, ...]) -> Value:
         """Add the steps of one output of an entry, or an unknown one."""
@@ -200,6 +272,7 @@ class _Reader:
         function, taken = replay if replay.works else None, list(replay.taken)
         fused = self.fusion.of_real(output) if function and self.fusion.reads_truths(replay) else None
         if fused is not None:
+            self._fuse(fused)
             unknown, taken = Unknown(text, fused, pointwise=True), list(fused.sources)
         else:
             unknown = Unknown(text, function, replay.pointwise)
@@ -212,6 +285,7 @@ class _Reader:
         if build is None or self.fusion.is_one(replay):
             fused = self.fusion.of_one(output)
             if fused is not None:
+                self._fuse(fused)
                 (source,) = fused.sources
                 module = Apply(fused, fused.bends(), replay.name)
                 return call.made(call.emit(module, self.values[source]))
@@ -221,6 +295,11 @@ class _Reader:
             raise NoFormulaError(replay.name)
         args, kwargs = call.arguments()
         return build(call, *args, **kwargs)
+
+    def _fuse(self, fused: Composition) -> None:
+        """Note the constants of ops that are fused, whose values determine kinks."""
+        for node in fused.nodes:
+            self._depend(self.roots[node.output])
 
     @staticmethod
     def _refused(replay: Replay) -> str:
@@ -270,6 +349,14 @@ def _equal(a: Any, b: Any) -> bool:
         return bool(a == b)
     except RuntimeError:  # objects of C++, such as the weights of a quantised layer, whose op has no handler
         return True
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """Tensors that a module holds, as parameters, buffers or other attributes."""
+    yield from module.parameters()
+    yield from module.buffers()
+    for part in module.modules():
+        yield from (value for value in vars(part).values() if isinstance(value, Tensor))
 
 
 def _refs(tree: Any) -> list[int]:

@@ -85,7 +85,7 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
             f"{x.location.device}; bring them together with net.to(...) or x.to(...)"
         )
     try:
-        with by_ordinary_attention(), _unchanged_buffers(net):
+        with by_ordinary_attention(), unchanged_buffers(net):
             law = rule.propagate(net, x)
         law = law if isinstance(law, Law) else law_of(law)
     except UnsupportedError:
@@ -111,7 +111,7 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
 
 
 @contextmanager
-def _unchanged_buffers(net: object) -> Iterator[None]:
+def unchanged_buffers(net: object) -> Iterator[None]:
     """Restore buffers that a net in training mode updates when it is run, as spectral norm does."""
     modules = net.modules() if isinstance(net, torch.nn.Module) and not torch.compiler.is_compiling() else ()
     buffers = [b for module in modules if module.training for b in module.buffers(recurse=False)]
@@ -228,14 +228,6 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
             f"of {outputs.dtype}"
         )
     return outputs
-
-
-def require_uncoupled(rule: str, net: Net) -> None:
-    """Refuse batch normalisation by statistics of the batch: points of a rule are no batch of inputs."""
-    for path, module in net.named_modules() if isinstance(net, torch.nn.Module) else ():
-        coupled = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
-        if coupled and (module.training or module.running_mean is None):
-            raise UnsupportedError(rule, f"{type(module).__name__} with batch statistics", path)
 
 
 def stored(mean: Tensor, covariance: Tensor, dtype: torch.dtype) -> Gaussian:

@@ -108,21 +108,28 @@ class LayerwiseRule(Rule):
         return law.to(dtype=x.location.dtype)
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Trace the net and find a handler for each op, once per shape of the input."""
-        walks: dict[Any, Callable[[Law], Law]] = {}
+        """Trace the net and find a handler for each op, once per shape of the input.
+
+        The net is traced again if what the trace depends on has changed; see
+        :class:`~sdp_ref.graph.trace.Trace`.
+        """
+        walks: dict[Any, tuple[Callable[[], bool], Callable[[Law], Law]]] = {}
 
         def propagate(x: Law) -> Law:
             at = x.location
             key = (at.shape[1:], at.dtype, at.device, getattr(net, "training", False))
-            if key not in walks:
-                walks[key] = self.prepare_steps(self._traced(net, at))
-            return walks[key](x)
+            current, walk = walks.get(key, (None, None))
+            if walk is None or current is None or not current():
+                traced = self._traced(net, at)
+                walk = self.prepare_steps(traced.steps)
+                walks[key] = traced.current, walk
+            return walk(x)
 
         return propagate
 
     def examine(self, net: Net, x: Law) -> None:
         """Trace the net and find a handler for each op."""
-        self.prepare_steps(self._traced(net, x.location))
+        self.prepare_steps(self._traced(net, x.location).steps)
 
     def prepare_steps(self, steps: Sequence[trace.Step]) -> Callable[[Law], Law]:
         """Do the same as :meth:`prepare` for a net given as its steps; the last one is the output.
@@ -165,10 +172,10 @@ class LayerwiseRule(Rule):
 
         return propagate
 
-    def _traced(self, net: Net, like: Tensor) -> list[trace.Step]:
+    def _traced(self, net: Net, like: Tensor) -> trace.Trace:
         """Trace a net for inputs of the shape of `like`."""
         try:
-            return trace.trace(net, like, frozenset(self._handlers))
+            return trace.traced(net, like, frozenset(self._handlers))
         except trace.UntraceableError as error:
             raise UnsupportedError(self.name, str(error)) from error
 

@@ -20,7 +20,8 @@ from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
 from sdp_ref.laws.location_scale import stable_scale
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, require_uncoupled, stored
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
+from sdp_ref.rules.rows import evaluates
 
 Input = AnyGaussian | Cauchy | SymmetricStable
 
@@ -59,13 +60,14 @@ class SDP(Rule):
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Check modules. The first call of the result compares the Jacobian with differences of the net."""
-        require_uncoupled(self.name, net)
+        evaluation = evaluates(self.name, net)
         for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
             if module.training and _draws(module):
                 raise UnsupportedError(self.name, f"{type(module).__name__} in training mode", path)
 
         checked = False
 
+        @evaluation
         def propagate(x: Law) -> Law:
             nonlocal checked
             if not isinstance(x, Cauchy | SymmetricStable):

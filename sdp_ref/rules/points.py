@@ -19,7 +19,8 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.base import noted
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, require_uncoupled, stored
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
+from sdp_ref.rules.rows import evaluates
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ class PointRule(Rule):
         return 0.0
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        require_uncoupled(self.name, net)
-
+        @evaluates(self.name, net)
         def propagate(x: Law) -> Law:
             x = as_any_gaussian(self.name, x)
             with self.at():
@@ -227,9 +227,9 @@ class DividedDifference(Rule):
             raise ValueError(f"divided_difference needs a step of at least 1, got {step!r}")
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        require_uncoupled(self.name, net)
         square = float(self.step) ** 2
 
+        @evaluates(self.name, net)
         def propagate(x: Law) -> Law:
             x = as_any_gaussian(self.name, x)
             n = x.dimension

@@ -19,8 +19,9 @@ from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
-from sdp_ref.rules.base import Rule, check_outputs, require_uncoupled, stored
+from sdp_ref.rules.base import Rule, check_outputs, stored
 from sdp_ref.rules.points import placed
+from sdp_ref.rules.rows import evaluates
 
 
 def as_integer(value: object) -> int | None:
@@ -114,8 +115,7 @@ class MonteCarlo(Rule):
         return replace(self, seed=tuple(seeds))
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        require_uncoupled(self.name, net)
-
+        @evaluates(self.name, net)
         def propagate(x: Law) -> Law:
             if not hasattr(x, "variance"):
                 raise UnsupportedError(self.name, f"{type(x).__name__} input, whose samples have no moments")
@@ -293,8 +293,7 @@ class ControlVariate(MonteCarlo):
         }
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        require_uncoupled(self.name, net)
-
+        @evaluates(self.name, net)
         def propagate(x: Law) -> Law:
             if not isinstance(x, Gaussian | DiagonalGaussian):
                 raise UnsupportedError(self.name, f"{type(x).__name__} input: it samples Gaussian laws only")

@@ -15,6 +15,7 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import hessian_of
 from sdp_ref.laws import DiagonalGaussian, Law
 from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
+from sdp_ref.rules.rows import evaluates
 from sdp_ref.rules.sampling import as_integer, checked_seeds, seeds_of_rows
 
 
@@ -94,6 +95,7 @@ class SecondOrder(Rule):
         """Nothing is prepared, since derivatives depend on the input."""
         checked = False
 
+        @evaluates(self.name, net)
         @torch.no_grad()
         def propagate(x: Law) -> Law:
             nonlocal checked

@@ -19,6 +19,7 @@ from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, Mixture, SymmetricStable, unchecked
 from sdp_ref.rules.base import Propagator, Rule, as_any_gaussian, as_marginal, check_outputs, traits
 from sdp_ref.rules.points import DividedDifference
+from sdp_ref.rules.rows import evaluates
 from sdp_ref.rules.sampling import as_integer
 
 MOST = 16
@@ -388,6 +389,7 @@ class Split(Rule):
         prepare = getattr(base, "prepare", None)
         predict: Callable[[Law], Law] = prepare(net) if prepare else partial(base.propagate, net)
 
+        @evaluates(self.name, net)
         def propagate(x: Law) -> Law:
             if isinstance(x, Mixture):
                 return self._of_mixture(net, x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from sdp_ref.activations import ELEMENTWISE, Activation, activation_of
 from sdp_ref.activations.numerics.normal import gauss_legendre
 from sdp_ref.graph.affine import AFFINE, Affine
+from sdp_ref.graph.trace import Step
 from sdp_ref.laws import Gaussian, Law, joined, unchecked
 from sdp_ref.rules.base import as_gaussian, stored
 from sdp_ref.rules.joint import elementwise_input
@@ -70,9 +71,9 @@ class ThirdCumulants(SizedRule):
         covariance = elementwise_input(as_gaussian(self.name, law))[1]  # negative variances become 0
         return stored(law.mean, covariance, x.location.dtype)
 
-    def prepare(self, net: nn.Module | Callable[[Tensor], Tensor]) -> Callable[[Law], Law]:
+    def prepare_steps(self, steps: Sequence[Step]) -> Callable[[Law], Law]:
         """Propagate one law at a time, since third cumulants are large."""
-        one = super().prepare(net)
+        one = super().prepare_steps(steps)
         return lambda x: joined([one(x[row]) for row in range(x.batch)])
 
     def fit_units(self, n: int) -> None:

@@ -237,7 +237,9 @@ def addmm(call: Call, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: floa
     """``beta bias + alpha a @ b``."""
     fixed(bias, b)
     last(as_value(a), 1, "a matrix product")
-    return call.made(call.emit(linear_layer(alpha * b.mT, (beta * bias).expand(b.shape[1])), a))
+    weight = b.mT if alpha == 1 else alpha * b.mT
+    shift = bias if beta == 1 else beta * bias
+    return call.made(call.emit(linear_layer(weight, shift.expand(b.shape[1])), a))
 
 
 @by_name
