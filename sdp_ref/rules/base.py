@@ -230,6 +230,16 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
     return outputs
 
 
+def with_checked_outputs(net: Net) -> Net:
+    """Return the net with :func:`check_outputs`, and itself as `__wrapped__`."""
+
+    def checked(inputs: Tensor) -> Tensor:
+        return check_outputs(inputs, net(inputs))
+
+    checked.__wrapped__ = net  # type: ignore[attr-defined]
+    return checked
+
+
 def require_uncoupled(rule: str, net: Net) -> None:
     """Refuse batch normalisation by statistics of the batch: points of a rule are no batch of inputs."""
     for path, module in net.named_modules() if isinstance(net, torch.nn.Module) else ():
