@@ -23,6 +23,30 @@ def module_of(home: str, name: str, function: Callable[[Tensor], Tensor]) -> typ
     return type(name, (nn.Module,), {"forward": lambda _, x: function(x), "__module__": home})
 
 
+def on_the_right(x: Tensor) -> Tensor:
+    """Return points just above `x`, with its gradient, where an op has its derivative from the right at `x`.
+
+    The distance is at least the spacing of the dtype.
+    """
+    at, digits = x.detach(), torch.finfo(x.dtype)
+    return x + (digits.eps * at.abs().clamp(max=digits.max) + digits.tiny)
+
+
+def with_right_derivative(value: Tensor, right: Tensor, kink: Tensor) -> Tensor:
+    """Replace the derivative of `value` by that of `right` where the mask `kink` is true."""
+    return torch.where(kink, value.detach() + (right - right.detach()), value)
+
+
+def differentiating() -> bool:
+    """Whether autograd or a transform of torch.func is active."""
+    return torch.is_grad_enabled() or transformed()
+
+
+def transformed() -> bool:
+    """Whether a transform of torch.func is active."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
 @dataclass(frozen=True)
 class Activation(ABC):
     """An elementwise non-linearity with its Gaussian moments.

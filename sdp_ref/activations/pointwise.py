@@ -10,7 +10,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.base import Activation
+from sdp_ref.activations.base import (
+    Activation,
+    differentiating,
+    on_the_right,
+    with_right_derivative,
+)
 from sdp_ref.activations.numerics.normal import ramp_covariance
 from sdp_ref.activations.numerics.quadrature import (
     KNOTS,
@@ -118,7 +123,7 @@ class Straight(Pieces):
 
 
 class Apply(nn.Module):
-    """Apply a scalar function elementwise.
+    """Apply a scalar function elementwise, with the derivative from the right at kinks.
 
     Parameters
     ----------
@@ -139,7 +144,17 @@ class Apply(nn.Module):
         self.text = text or getattr(call, "__name__", type(call).__name__)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.call(x)
+        value = self.call(x)
+        if not (self.kinks and differentiating()):
+            return value
+        return with_right_derivative(value, self.call(on_the_right(x)), _at_one_of(self.kinks, x))
+
+
+def _at_one_of(places: Sequence[float], x: Tensor) -> Tensor:
+    at = torch.zeros_like(x, dtype=torch.bool)
+    for place in places:
+        at = at | (x.detach() == place)
+    return at
 
 
 @dataclass(frozen=True)
@@ -201,9 +216,8 @@ class Pointwise(Quadrature):
     def derivative(self, x: Tensor) -> Tensor:
         """f'(x), elementwise; the derivative from the right at one of `places`."""
         at = x.detach().clone()
-        for place in self.places:
-            just = torch.nextafter(at, torch.full_like(at, torch.inf))
-            at = torch.where(at == place, just, at)
+        if self.places:
+            at = torch.where(_at_one_of(self.places, at), on_the_right(at), at)
         with torch.enable_grad():
             at.requires_grad_()
             y = self.call(at)

@@ -322,6 +322,7 @@ _KEEPS = frozenset(  # keep every component in its position; torch has no tag fo
 )
 _POINTWISE = frozenset(["where", "masked_fill"])  # not all overloads have the tag
 _LARGER = frozenset(["maximum", "minimum", "max", "min", "fmax", "fmin"])
+_SIGNS = frozenset(["sign", "sgn"])
 _STEPS = frozenset(["sign", "sgn", "floor", "ceil", "round", "trunc", "fix"])  # constant between jumps
 # up to 7e5, with a relative spacing of at most 1/500
 _GRID = torch.linspace(-21, 21, 20001, dtype=torch.float64).sinh() * 1e-3
@@ -341,8 +342,9 @@ class _Node:
         name, taken = self.replay.name, [made[i] for i in self.replay.taken]
         if name in _STEPS or not made[self.output].is_floating_point():
             yield made[self.output]
-        elif name in _LARGER and len(taken) == 2:
-            yield taken[0] > taken[1]
+        elif name in _LARGER:
+            first, second = (made[a.index] if isinstance(a, Ref) else a for a in self.replay.entry.args[:2])
+            yield torch.as_tensor(first > second)
         elif name in OPERATORS and len(taken) == 1:
             entry = self.replay.entry
             kind = OPERATORS[name]
@@ -417,7 +419,8 @@ class Fusion:
         entry = _of_numbers(replay, made)
         if entry is None:
             return
-        if real and replay.taken and self._truths | self._levels >= set(replay.taken):
+        discrete = self._truths | self._levels >= set(replay.taken) or replay.name in _SIGNS
+        if real and replay.taken and discrete:
             self._levels.add(output)
         self._nodes[output] = _Node(replace(replay, entry=entry), output)
         origin = self._origin(list(replay.taken))
@@ -431,7 +434,7 @@ class Fusion:
     def is_one(self, replay: Replay) -> bool:
         """Whether an op depends on comparisons, so that it is better fused with its inputs."""
         reads = self._levels.intersection(replay.taken) or self.reads_truths(replay)
-        return bool(reads) or replay.name in _LARGER
+        return bool(reads) or (replay.name in _LARGER and len(replay.taken) > 1)
 
     def of_one(self, output: int) -> Composition | None:
         """A recorded value as a function of the nearest value that determines it, if there is one."""

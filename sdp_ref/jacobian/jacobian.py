@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import math
+import re
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.trace import Net
+from sdp_ref.graph.ops import Unknown
+from sdp_ref.graph.trace import Net, UntraceableError, trace
 from sdp_ref.jacobian.backward import Walk
+from sdp_ref.jacobian.right import RightDerivative
 
 MAX_BYTES = 2**30
 """Default memory limit, in addition to the net's activations and the result."""
@@ -36,35 +39,87 @@ def jacobian_of(
 ) -> tuple[Tensor, Tensor]:
     """Value and Jacobian of a net that works row by row.
 
-    At a kink of ReLU or leaky ReLU the derivative is the one from the right, so that ReLU keeps the scale at
-    location 0, as eq. 2 of Petersen et al. (2024) does; torch's own convention is 0. The cost is min(m, n)
-    backward or forward passes.
+    At a kink, the derivative is the one from the right (:mod:`sdp_ref.jacobian.right`), so that ReLU keeps
+    the scale at location 0, as eq. 2 of Petersen et al. (2024) does; torch's own convention is 0. The cost is
+    min(m, n) backward or forward passes.
 
     With `spread`, the size of the noise, shape (B, *event), differences are compared with the Jacobian of the
-    first row. A NoFormulaError reports a net that depends on its input by computations without a gradient.
+    first row if the net may not be one function of torch's ops: it uses values outside autograd, custom
+    autograd functions or TorchScript. A NoFormulaError reports a net that depends on its input by
+    computations without a gradient.
     """
-    value, jacobian = _derived(net, x, create_graph, max_bytes)
-    if spread is not None:
+    value, jacobian, opaque = _derived(net, x, create_graph, max_bytes)
+    if spread is not None and (opaque or _scripted(net)):
         _require_gradient(net, x, value, jacobian, spread)
     return value, jacobian
 
 
-def _derived(net: Net, x: Tensor, create_graph: bool, max_bytes: int) -> tuple[Tensor, Tensor]:
+def _derived(net: Net, x: Tensor, create_graph: bool, max_bytes: int) -> tuple[Tensor, Tensor, bool]:
+    """Value, Jacobian, and whether the net has parts whose derivative may not be that of their values."""
     point = x if create_graph and x.requires_grad else x.detach().requires_grad_()
+    value, origin, mode = _run(net, point)
+    opaque = mode.hidden or _defined_in_python(value, origin)
+    if mode.jumped and not opaque and (steps := _steps(net, x)) is not None:
+        # the traced steps have functions of one value in place of comparisons
+        _, origin, _ = run = _run(steps, point)
+        derived, net = run[0], steps
+    else:
+        derived = value
+    outputs, inputs = value[0].numel(), x[0].numel()
+    with torch.set_grad_enabled(create_graph):
+        jacobian = None
+        if 0 < inputs < outputs and derived.requires_grad:
+            jacobian = _forward_jacobian(net, point, outputs, max_bytes)
+        if jacobian is None:
+            jacobian = reverse_jacobian(derived, origin, x, max_bytes)
+    return (value, jacobian, opaque) if create_graph else (value.detach(), jacobian.detach(), opaque)
+
+
+def _run(net: Net, point: Tensor) -> tuple[Tensor, Any, RightDerivative]:
+    """Value of a net with its graph, the node of its input, and the mode of the run."""
     with torch.enable_grad():
         # Copy: an op may overwrite its input, which autograd does not allow for a leaf.
         start = point.clone()
     origin: Any = start.grad_fn
-    with torch.enable_grad(), RightDerivative(lambda tensor: _made_from(tensor, origin)):
+    mode = RightDerivative(lambda tensor: _made_from(tensor, origin))
+    with torch.enable_grad(), mode:
         value = net(start)
-    outputs, inputs = value[0].numel(), x[0].numel()
-    with torch.set_grad_enabled(create_graph):
-        jacobian = None
-        if 0 < inputs < outputs and value.requires_grad:
-            jacobian = _forward_jacobian(net, point, outputs, max_bytes)
-        if jacobian is None:
-            jacobian = reverse_jacobian(value, origin, x, max_bytes)
-    return (value, jacobian) if create_graph else (value.detach(), jacobian.detach())
+    return value, origin, mode
+
+
+def _steps(net: Net, x: Tensor) -> Net | None:
+    """A net as its traced steps, whose functions of one value have derivatives from the right."""
+    try:
+        steps = trace(net, x)
+    except (UntraceableError, NoFormulaError):
+        return None
+    if any(isinstance(step.module, Unknown) and step.module.function is None for step in steps):
+        return None
+
+    def run(v: Tensor) -> Tensor:
+        values = [v]
+        for step in steps:
+            values.append(step.module(*(values[i] for i in step.inputs)))
+        return values[-1]
+
+    return run
+
+
+_BUILT_IN = re.compile(r"\w+Backward\d+|.*Copy(Slices|Backwards)")
+
+
+def _defined_in_python(value: Tensor, origin: Any) -> bool:
+    """Whether a derivative on the way to the input is not torch's own: custom functions, compiled code."""
+    if value.grad_fn is None or value.grad_fn is origin:
+        return False
+    return any(not _BUILT_IN.fullmatch(node.name()) for node in Walk.to(origin, value).nodes)
+
+
+def _scripted(net: Net) -> bool:
+    """Whether parts of a net are TorchScript, whose ops are not visible to modes of Python."""
+    net = inspect.unwrap(net)
+    modules = net.modules() if isinstance(net, nn.Module) else [net]
+    return any(isinstance(m, torch.jit.ScriptModule | torch.jit.ScriptFunction) for m in modules)
 
 
 _UNSEEN = (
@@ -90,9 +145,10 @@ def _require_gradient(net: Net, x: Tensor, value: Tensor, jacobian: Tensor, spre
     size = torch.maximum(spread[:1].to(x), math.sqrt(digits) * x[:1].detach().abs())
     if not _refuted(net, x, size, jacobian):
         return
-    if isinstance(net, nn.Module) and x.dtype != torch.float64:
+    module = inspect.unwrap(net)
+    if isinstance(module, nn.Module) and x.dtype != torch.float64:
         with contextlib.suppress(Exception):  # copies, casts and the net itself may fail in any way
-            if not _refuted(copy.deepcopy(net).double(), x.double(), size.double(), None):
+            if not _refuted(copy.deepcopy(module).double(), x.double(), size.double(), None):
                 return
     raise NoFormulaError(_UNSEEN)
 
@@ -170,7 +226,7 @@ def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tens
         return cast(Tensor, torch.func.jvp(lambda v: net(v.clone()), (x,), (tangent,))[1])  # for one output
 
     try:
-        with RightDerivative(lambda _: False):  # checked in the previous run
+        with RightDerivative(repeated=True):
             columns = torch.func.vmap(column, chunk_size=chunk)(basis)
     except (RuntimeError, NotImplementedError):  # no formula for the op, or none under vmap
         return None
@@ -205,63 +261,6 @@ def _made_from(tensor: Tensor, origin: Any) -> bool:
     return False
 
 
-class RightDerivative(TorchFunctionMode):
-    """Computes ReLU and leaky ReLU such that their derivative at 0 is the one from the right.
-
-    It rejects torch's dropout, RReLU and batch normalisation in training mode, which make the result random
-    or mix rows. Other implementations of these are not detected. Functions of the weights alone are allowed:
-    weight standardisation often uses batch normalisation.
-
-    Parameters
-    ----------
-    depends : callable
-        Whether a tensor that is normalised by its statistics may depend on the net's input.
-    """
-
-    _RELUS = frozenset({F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
-    _LEAKY = frozenset({F.leaky_relu, F.leaky_relu_})
-    _COUPLED = "batch normalisation with batch statistics"
-    _REFUSED: ClassVar = (
-        ({F.batch_norm: False, torch.batch_norm: True, torch.native_batch_norm: True}, _COUPLED, 5),
-        (
-            {F.dropout: True, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
-            | {F.alpha_dropout: False, F.feature_alpha_dropout: False}
-            | {torch.dropout: True, torch.alpha_dropout: True, torch.native_dropout: True},
-            "dropout in training mode",
-            2,
-        ),
-        ({F.rrelu: False, torch.rrelu: False}, "RReLU in training mode", 3),
-    )
-    """Functions with the default and the position of their argument `training`."""
-
-    def __init__(self, depends: Callable[[Tensor], bool] = lambda _: True) -> None:
-        super().__init__()
-        self.depends = depends
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        for functions, op, position in self._REFUSED:
-            if func in functions and (
-                args[position] if len(args) > position else kwargs.get("training", functions[func])
-            ):
-                if op == self._COUPLED and not self.depends(args[0] if args else kwargs["input"]):
-                    continue
-                raise NoFormulaError(op)
-        if func not in self._RELUS and func not in self._LEAKY:
-            return func(*args, **kwargs)
-        x, *options = args or (kwargs["input"],)
-        in_place = (
-            func.__name__.endswith("_")
-            or kwargs.get("inplace", False)
-            or any(option is True for option in options)
-        )
-        if func in self._RELUS:
-            return x.clamp_min_(0) if in_place else x.clamp_min(0)  # its derivative at 0 is 1
-        slope = options.pop(0) if options else kwargs.get("negative_slope", 0.01)
-        result = torch.where(x < 0, slope * x, x)
-        return x.copy_(result) if in_place else result
-
-
 def hessian_of(
     net: Net, x: Tensor, spread: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
@@ -271,6 +270,8 @@ def hessian_of(
         # of torch's attention kernels, only the one made of plain ops has a second derivative
         with _NoKinks(), sdpa_kernel(SDPBackend.MATH):
             return net(v)
+
+    smooth.__wrapped__ = net  # type: ignore[attr-defined]
 
     with torch.enable_grad():
         start = x.detach().requires_grad_().clone()

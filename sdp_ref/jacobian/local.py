@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
-from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
+from sdp_ref.jacobian.jacobian import jacobian_of
+from sdp_ref.jacobian.right import RightDerivative
 from sdp_ref.laws.location_scale import raised
 
 Function = Callable[..., Tensor]
@@ -42,7 +43,7 @@ def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, F
         widest = max(each[0].numel() for each in (value, *points))
         chunk = max(1, _CHUNK // max(1, len(value) * widest))
         try:
-            with RightDerivative():
+            with RightDerivative(repeated=True):
                 return torch.func.vmap(one, 1, 1, chunk_size=chunk)(*given)
         except NoFormulaError:
             raise

@@ -230,6 +230,16 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
     return outputs
 
 
+def with_checked_outputs(net: Net) -> Net:
+    """Return the net with :func:`check_outputs`, and itself as `__wrapped__`."""
+
+    def checked(inputs: Tensor) -> Tensor:
+        return check_outputs(inputs, net(inputs))
+
+    checked.__wrapped__ = net  # type: ignore[attr-defined]
+    return checked
+
+
 def stored(mean: Tensor, covariance: Tensor, dtype: torch.dtype) -> Gaussian:
     """Return a Gaussian of `dtype` without rounding errors of symmetry, and a note if it loses variances."""
     covariance = (covariance + covariance.mT) / 2

@@ -20,7 +20,7 @@ from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
 from sdp_ref.laws.location_scale import stable_scale
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored, with_checked_outputs
 from sdp_ref.rules.rows import evaluates
 
 Input = AnyGaussian | Cauchy | SymmetricStable
@@ -138,6 +138,7 @@ def _in_parts(net: Net, x: Input, spread: Tensor | None, outputs: int | None, ma
         def some(v: Tensor) -> Tensor:
             return net(v).flatten(1)[:, int(chosen[0]) : int(chosen[-1]) + 1]
 
+        some.__wrapped__ = net  # type: ignore[attr-defined]
         return jacobian_of(some, x.location, max_bytes=max_bytes, spread=spread)[1].flatten(2)[0]
 
     if isinstance(x, Cauchy | SymmetricStable):
@@ -175,7 +176,7 @@ def _block(left: Tensor, right: Tensor, noise: Tensor) -> Tensor:
 
 def _linearised(net: Net, x: Input, spread: Tensor | None, *, create_graph: bool, max_bytes: int) -> Law:
     location, jacobian = jacobian_of(
-        lambda v: check_outputs(v, net(v)),
+        with_checked_outputs(net),
         x.location,
         create_graph=create_graph,
         max_bytes=max_bytes,

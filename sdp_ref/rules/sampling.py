@@ -19,7 +19,7 @@ from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
-from sdp_ref.rules.base import Rule, check_outputs, stored
+from sdp_ref.rules.base import Rule, check_outputs, stored, with_checked_outputs
 from sdp_ref.rules.points import placed
 from sdp_ref.rules.rows import evaluates
 
@@ -327,7 +327,7 @@ class ControlVariate(MonteCarlo):
         """The net at the means, (B, m), and its slopes by standard normals, (B, m, n); both float64."""
         with self.at():
             value, jacobian = jacobian_of(
-                lambda v: check_outputs(v, net(v)),
+                with_checked_outputs(net),
                 x.mean,
                 create_graph=torch.is_grad_enabled(),
                 spread=x.spread,

@@ -14,7 +14,7 @@ from torch import Tensor
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import hessian_of
 from sdp_ref.laws import DiagonalGaussian, Law
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
+from sdp_ref.rules.base import Rule, as_any_gaussian, stored, with_checked_outputs
 from sdp_ref.rules.rows import evaluates
 from sdp_ref.rules.sampling import as_integer, checked_seeds, seeds_of_rows
 
@@ -102,7 +102,7 @@ class SecondOrder(Rule):
             x = as_any_gaussian(self.name, x)
             spread, checked = None if checked else x.spread, True
             with self.at():
-                value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean, spread)
+                value, jacobian, product = hessian_of(with_checked_outputs(net), x.mean, spread)
             event, dtype = value.shape[1:], value.dtype
             # S = F F^T; for independent inputs F is diagonal and stored as its diagonal
             root = x.standard_deviation.flatten(1) if isinstance(x, DiagonalGaussian) else x.factor()

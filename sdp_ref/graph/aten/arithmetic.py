@@ -39,8 +39,10 @@ def of_two(sign: int) -> Builder:
 
     def build(call: Call, a: Any, b: Any) -> Value:
         if isinstance(a, Value) and isinstance(b, Value):
-            a, b = (_signed(call, sign, each) for each in call.together(a, b))
-            return call.made(_signed(call, sign, call.emit(Maximum(), a, b)))
+            first, second = (_signed(call, sign, value) for value in call.together(a, b))
+            if sign < 0:  # of equal numbers, the minimum is the second: see sdp_ref.jacobian.right
+                first, second = second, first
+            return call.made(_signed(call, sign, call.emit(Maximum(), first, second)))
         value, bound = (a, b) if isinstance(a, Value) else (b, a)
         return clamp(call, value, bound, None) if sign > 0 else clamp(call, value, None, bound)
 

@@ -23,6 +23,11 @@ class Truncated(torch.autograd.Function):
         return 2.7 * gradient
 
 
+class Layer(nn.Module):
+    def forward(self, x):
+        return Truncated.apply(x)
+
+
 def conv(dtype=torch.float32):
     torch.manual_seed(3)
     return nn.Conv1d(1, 2, 2, dtype=dtype)
@@ -47,7 +52,67 @@ def through(manager, layer):
     return forward
 
 
+class Reversed(torch.autograd.Function):
+    """The identity with a reversed gradient, which calls no function of torch in its forward pass."""
+
+    @staticmethod
+    def forward(context, x):
+        return x
+
+    @staticmethod
+    def backward(context, gradient):
+        return -gradient
+
+
+class Scripted(nn.Module):
+    def forward(self, x):
+        return x.detach() * x + x
+
+
+def written(x):
+    """Values written into a buffer outside autograd."""
+    y = torch.zeros_like(x)
+    with torch.no_grad():
+        y[:, 1:] = x[:, 1:].exp()
+    return y + x
+
+
+def overwritten(x):
+    """A value with a gradient, partly overwritten outside autograd."""
+    y = x * 1
+    with torch.no_grad():
+        y[:, 0] = (3 * x[:, 0]).sin()
+    return y
+
+
+def by_numbers(x):
+    factors = [float(number.detach()) for number in x[:, 0]]
+    return x * torch.tensor(factors).to(x).unsqueeze(1)
+
+
+def with_data_replaced(x):
+    y = torch.zeros_like(x)
+    y.data = 2 * x
+    return y + x
+
+
+def by_vmap(x):
+    return torch.func.vmap(lambda row: row * row.detach())(x)
+
+
 NETS = {
+    "a custom identity": lambda _: Reversed.apply,
+    "a custom function in a module": lambda dtype: nn.Sequential(nn.Linear(3, 3, dtype=dtype), Layer()),
+    "script": lambda _: torch.jit.script(Scripted()),
+    "script in a module": lambda dtype: nn.Sequential(
+        nn.Linear(3, 3, dtype=dtype), torch.jit.script(Scripted())
+    ),
+    "a buffer": lambda _: written,
+    "a part overwritten": lambda _: overwritten,
+    "numbers": lambda _: by_numbers,
+    "data replaced": lambda _: with_data_replaced,
+    "vmap": lambda _: by_vmap,
+    "clone of detached": lambda _: lambda x: x + x.detach().clone().requires_grad_(),
     "no_grad": lambda dtype: through(torch.no_grad, conv(dtype)),
     "inference_mode": lambda dtype: through(torch.inference_mode, conv(dtype)),
     "a branch": lambda _: frozen(torch.tanh),
@@ -150,3 +215,40 @@ def test_a_wide_float32_net_with_kinks_in_every_step_is_accepted(wrap):
     torch.manual_seed(0)  # differences at this image agree with each other by chance
     x = torch.rand(2, 1, 28, 28)
     assert sr.propagate(wrap(net), sr.DiagonalGaussian(x, torch.ones_like(x)), "sdp").mean.shape == (2, 10)
+
+
+class Counted(nn.Module):
+    """A net that counts the rows that it processes."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.rows = function, 0
+        self.layer = nn.Linear(6, 5)
+        self.eval()
+
+    def forward(self, x):
+        self.rows += len(x)
+        return self.function(self.layer(x))
+
+
+def masked(x):
+    return torch.where(x > 0.1, x.softmax(1), x.abs()) + torch.zeros_like(x) + x.shape[1]
+
+
+@pytest.mark.parametrize(
+    "function", [torch.relu, nn.Hardswish(), masked, lambda x: x.clamp(-1, 1).sort(1)[0]]
+)
+def test_a_net_of_ops_with_derivatives_is_run_once(function):
+    torch.manual_seed(1)
+    net = Counted(function)
+    x = sr.DiagonalGaussian(torch.randn(4, 6), torch.ones(4, 6))
+    sr.propagate(net, x, "sdp")
+    assert net.rows == 4
+
+
+def test_weights_outside_autograd_are_no_suspicion():
+    torch.manual_seed(1)
+    net = Counted(lambda x: x)
+    net.function = lambda x: x / net.layer.weight.detach().norm() + float(net.layer.bias.sum().detach())
+    sr.propagate(net, sr.DiagonalGaussian(torch.randn(4, 6), torch.ones(4, 6)), "sdp")
+    assert net.rows == 4
