@@ -59,6 +59,8 @@ def _require_rows(rule: str, net: Net, x: Law) -> None:
     passed = _CHECKED.setdefault(net, {}) if isinstance(net, nn.Module) else {}
     if kind in passed and passed[kind]():
         return
+    modules = list(net.modules()) if isinstance(net, nn.Module) else []
+    attributes = attributes_of(modules)  # before the run: those that it replaces are not compared later
     devices = [x.location.device] if x.location.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices), unchanged_buffers(net):
@@ -68,8 +70,7 @@ def _require_rows(rule: str, net: Net, x: Law) -> None:
     if found is not None:
         raise UnsupportedError(rule, f"a net that {found[0]}", hint=found[1])
     if isinstance(net, nn.Module):
-        modules = list(net.modules())
-        passed[kind] = watched(modules, attributes_of(modules), (), ())
+        passed[kind] = watched(modules, attributes, (), ())
 
 
 def _require_uncoupled(rule: str, net: Net) -> None:
