@@ -8,7 +8,7 @@ import io
 import logging
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.files import reading
+from sdp_bench.bench.nets.own import conversion
 from sdp_bench.bench.plugins.code import UNTRUSTED
 
 ENDS = (".pt2", ".onnx")
@@ -40,6 +41,7 @@ class Program:
     content: bytes = field(repr=False)
     # whether it may be loaded; False for a results file. All formats except ONNX can run code.
     trusted: bool = True
+    is_compared: bool = False  # whether its conversion was compared with the file
 
     @classmethod
     def find(cls, address: str) -> Program:
@@ -56,25 +58,36 @@ class Program:
     def digest(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
-    def load(self) -> nn.Module:
-        """Return the module on the CPU; a UserError if the file is not trusted or has another format."""
+    def load(self, inputs: Mapping[str, Tensor] | None = None, notes: list[str] | None = None) -> nn.Module:
+        """Return the module on the CPU.
+
+        The module of an ONNX file is compared with the file, at random inputs and at `inputs` (by name or
+        index, one row per example), unless the flag `is_compared` is set. A line is added to `notes` if this
+        is not possible.
+
+        A UserError is raised if the file is not trusted, has another format, or differs from the module.
+        """
         if not self.trusted:
             raise UserError(f"{self.address} {UNTRUSTED}")
         try:
             with warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")  # older exports are converted
-                return self._read()
+                return self._read(inputs, [] if notes is None else notes)
         except UserError as error:
             raise UserError(f"{self.address}: {error}") from error
         except Exception as error:
             raise UserError(f"cannot read {self.address}: {one_line(error)[:300]}") from error
 
-    def _read(self) -> nn.Module:
+    def _read(self, inputs: Mapping[str, Tensor] | None, notes: list[str]) -> nn.Module:
         try:
             names = zipfile.ZipFile(io.BytesIO(self.content)).namelist()
         except zipfile.BadZipFile:
             if self.address.endswith(".onnx"):
-                return _onnx(self.content)
+                model = _onnx(self.content)
+                module = conversion.convert(model)
+                if not self.is_compared:
+                    notes.extend(conversion.differences(model, module, inputs))
+                return module
             raise UserError("it is neither a program of torch.export nor an ONNX model (.onnx)") from None
         inside = {name.partition("/")[2] for name in names}
         if "constants.pkl" in inside:
@@ -148,10 +161,10 @@ def _tensors(parts: Iterable[Any]) -> Iterator[Any]:
             yield from _tensors([*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs])
 
 
-def _onnx(content: bytes) -> nn.Module:
+def _onnx(content: bytes) -> Any:
     try:
         import onnx
-        from onnx2torch import convert
+        import onnx2torch  # noqa: F401
     except ModuleNotFoundError as error:
         raise UserError(
             f"an ONNX file needs the extra onnx: pip install 'sdp-bench[onnx]' ({error})"
@@ -164,5 +177,4 @@ def _onnx(content: bytes) -> nn.Module:
     model = onnx.load_model_from_string(content)
     if any(tensor.external_data for tensor in _tensors([model.graph, *model.functions])):
         raise UserError("its weights are in another file; write them into it (onnx.save_model)")
-    module: nn.Module = convert(model)
-    return module
+    return model
