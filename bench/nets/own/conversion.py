@@ -15,6 +15,7 @@ from operator import getitem
 from typing import Any
 
 import numpy as np
+import scipy.special
 import torch
 from torch import Tensor, fx, nn
 
@@ -27,6 +28,7 @@ _DRAWS = ((2, 1.0, False), (3, 8.0, True), (1, 0.1, False))  # batch size, size 
 _SIZES = (8, 16, 32, 64, 224)  # tried in turn for dimensions without a size, until the net runs
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-6  # the second times the largest value; some operators compute in float32
 _RUNTIME = 1e-4  # of the largest value; ONNX Runtime computes in float32
+_BY = "the conversion by onnx2torch"
 _INSTEAD = "write the net as Python code (path/to/net.py:build) instead"
 
 
@@ -56,7 +58,8 @@ def _drop_unused_outputs(graph: Any) -> None:
     """Remove optional outputs: onnx2torch takes their operators for operators with a tuple of results."""
     used = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
     for node in graph.node:
-        while len(node.output) > 1 and node.output[-1] not in used:
+        required = 1 if node.op_type in {"BatchNormalization", "Dropout", "MaxPool"} else len(node.output)
+        while len(node.output) > required and node.output[-1] not in used:
             del node.output[-1]
 
 
@@ -153,7 +156,12 @@ class _Comparison(fx.Interpreter):
         if _draws_at_random(node, self.values):
             raise UserError(_random(node))
         args, kwargs = fx.node.map_aggregate((args, kwargs), _double)
-        result = fx.node.map_aggregate(super().call_module(target, args, kwargs), _double)
+        try:
+            result = fx.node.map_aggregate(super().call_module(target, args, kwargs), _double)
+        except Exception as error:
+            if "not implemented for 'Double'" not in str(error):
+                self._reject_failure(node, error)
+            raise
         outputs = list(result) if isinstance(result, tuple | list) else [result]
         if time.monotonic() < self.deadline:
             self._compare(target, node, outputs)
@@ -163,6 +171,15 @@ class _Comparison(fx.Interpreter):
         for name, value in zip(node.output, rounded, strict=False):
             self.values[name] = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
         return result
+
+    def _reject_failure(self, node: Any, error: Exception) -> None:
+        """Raise a UserError if the reference has results where the converted operator raised an error."""
+        try:
+            _reference(node, self.values, self.model)
+        except Exception:  # noqa: BLE001  the inputs are invalid, or the reference lacks the operator
+            return
+        text = one_line(error)[:200]
+        raise UserError(f"its operator {_label(node)} fails after {_BY}: {text}; {_INSTEAD}") from error
 
     def _compare(self, target: str, node: Any, outputs: list[Any]) -> None:
         try:
@@ -179,8 +196,7 @@ class _Comparison(fx.Interpreter):
             return
         if difference:
             raise UserError(
-                f"its operator {_label(node)} is another function after the conversion by onnx2torch: "
-                f"{difference}; {_INSTEAD}"
+                f"its operator {_label(node)} is another function after {_BY}: {difference}; {_INSTEAD}"
             )
         self.compared.add(target)
 
@@ -249,8 +265,36 @@ def _reference(node: Any, values: dict[str, np.ndarray], model: Any) -> list[np.
     from onnx.reference import ReferenceEvaluator
 
     feeds = {name: values[name] for name in node.input if name}
+    if corrected := _corrected(node, list(feeds.values()), model):
+        return corrected
     results = ReferenceEvaluator(_alone(node, feeds, model)).run(None, feeds)
     return [np.asarray(result) for result in results]
+
+
+def _corrected(node: Any, inputs: list[np.ndarray], model: Any) -> list[np.ndarray]:
+    """Return the result of an operator that onnx.reference 1.23 computes wrongly, or an empty list."""
+    from onnx import helper
+
+    opset = next(entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"})
+    attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+    x = inputs[0] if inputs else np.zeros(())
+    match node.op_type:
+        case "Softmax" | "LogSoftmax":  # it ignores that older versions flatten, and exponentials underflow
+            axis = attributes.get("axis", -1 if opset >= 13 else 1)
+            flat = x if opset >= 13 else x.reshape(*x.shape[:axis], -1)
+            function = scipy.special.softmax if node.op_type == "Softmax" else scipy.special.log_softmax
+            return [function(flat, axis if opset >= 13 else -1).reshape(x.shape)]
+        case "BatchNormalization" if opset < 14 and len(node.output) == 1:  # it uses the batch
+            scale, bias, mean, variance = (v.reshape(-1, *[1] * (x.ndim - 2)) for v in inputs[1:])
+            return [scale * (x - mean) / np.sqrt(variance + attributes.get("epsilon", 1e-5)) + bias]
+        case "LRN":  # it takes the batch size for the number of channels
+            size, squares = attributes["size"], np.zeros_like(x)
+            for channel in range(x.shape[1]):
+                first = max(0, channel - (size - 1) // 2)
+                squares[:, channel] = np.square(x[:, first : channel + size // 2 + 1]).sum(1)
+            alpha, beta = attributes.get("alpha", 1e-4), attributes.get("beta", 0.75)
+            return [x / (attributes.get("bias", 1.0) + alpha / size * squares) ** beta]
+    return []
 
 
 def _runtime(node: Any, values: dict[str, np.ndarray], model: Any) -> list[np.ndarray]:
