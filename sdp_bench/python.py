@@ -138,7 +138,7 @@ def advise(
 
     Arguments are those of :func:`validate`. The result has a row for each noise level, input and use, with
     the columns of :func:`sdp_bench.bench.advice.advice.advise` and `sigma`; ``attrs["net"]`` is the name of
-    the net. A UserError is raised for invalid arguments, and for noise that is not Gaussian.
+    the net, and ``attrs["notes"]`` are lines about its conversion. A UserError is raised for invalid arguments, and for noise that is not Gaussian.
     """
     given, sigmas = _noise(noise, sigma)
     family = noise_of(given) if isinstance(given, str) else given or GAUSSIAN
@@ -151,7 +151,7 @@ def advise(
         own = find()
         name = own.architecture.name
         table = pd.DataFrame(apart(advise_on, own, family, sigmas or (1.0,), address=name))
-    table.attrs["net"] = name
+    table.attrs["net"], table.attrs["notes"] = name, list(own.notes)
     return table
 
 

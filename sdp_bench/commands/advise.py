@@ -29,5 +29,7 @@ def advise(**given: Any) -> None:
     from sdp_bench.bench.advice.thresholds import sentences
 
     table = python.advise(**given)
+    for note in table.attrs["notes"]:
+        echo(f"note: {note}")
     for line in sentences(table.to_dict("records"), table.attrs["net"]):
         echo(line)
