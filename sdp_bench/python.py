@@ -138,7 +138,8 @@ def advise(
 
     Arguments are those of :func:`validate`. The result has a row for each noise level, input and use, with
     the columns of :func:`sdp_bench.bench.advice.advice.advise` and `sigma`; ``attrs["net"]`` is the name of
-    the net, and ``attrs["notes"]`` are lines about its conversion. A UserError is raised for invalid arguments, and for noise that is not Gaussian.
+    the net, and ``attrs["notes"]`` are lines on how it was loaded. A UserError is raised for invalid
+    arguments, and for noise that is not Gaussian.
     """
     given, sigmas = _noise(noise, sigma)
     family = noise_of(given) if isinstance(given, str) else given or GAUSSIAN

@@ -1,6 +1,5 @@
 import io
 import sys
-import types
 import warnings
 from collections import namedtuple
 from pathlib import Path
@@ -204,17 +203,6 @@ def test_a_choice_that_cannot_be_met_gets_one_line(two, attribute, inputs, noisy
     with pytest.raises(UserError, match=message) as caught:
         own.find(f"{two / 'two.py'}:{attribute}", two / inputs, None, noisy, output)
     assert "\n" not in str(caught.value)
-
-
-@pytest.fixture
-def no_torchvision(monkeypatch):
-    """onnx2torch imports torchvision for ops of detection alone; not every build of it fits every torch."""
-    ops = types.ModuleType("torchvision.ops")
-    ops.nms = ops.roi_align = ops.box_convert = None
-    stand_in = types.ModuleType("torchvision")
-    stand_in.ops = ops
-    monkeypatch.setitem(sys.modules, "torchvision", stand_in)
-    monkeypatch.setitem(sys.modules, "torchvision.ops", ops)
 
 
 def linear_onnx(batch):
