@@ -126,14 +126,25 @@ def _exported(content: bytes) -> nn.Module:
     raise UserError(f"it takes batches of {size} inputs only; {DYNAMIC}")
 
 
+_CASTS = (torch.ops.aten.to.dtype, torch.ops.aten.to.dtype_layout, torch.ops.aten._to_copy.default)
+
+
 def _any_type(module: Any) -> nn.Module:
-    """Remove the assertions that a net with casts takes the type of its export only, not float64."""
+    """Remove casts between floating-point types and assertions of types, so that the net runs in float64."""
     for node in list(module.graph.nodes):
         if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            module.graph.erase_node(node)
+        elif node.target in _CASTS and _is_float(node) and _is_float(node.args[0]):
+            node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
     module.recompile()
     result: nn.Module = module
     return result
+
+
+def _is_float(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 class _Exported(nn.Module):

@@ -59,6 +59,32 @@ def test_a_file_gives_the_laws_of_its_module_under_rules_of_every_kind(files):
         assert torch.allclose(law.variance, right.variance, atol=1e-9), rule
 
 
+class Casts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.second(self.first(x.float()).half().to(torch.float32).relu()).double()
+
+
+def test_casts_of_an_exported_net_do_not_prevent_float64(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(Casts().eval(), (torch.from_numpy(X),), dynamic_shapes=DYNAMIC)
+        torch.export.save(program, tmp_path / "casts.pt2")
+    net = Program.find(str(tmp_path / "casts.pt2")).load().double()
+    made = Casts()
+    plain = nn.Sequential(made.first, nn.ReLU(), made.second).double()
+    x = sr.DiagonalGaussian(torch.from_numpy(X).double(), 0.25 * torch.ones(3, 4, dtype=torch.float64))
+    for rule in ("sdp", "moment_matching", "unscented"):
+        law, right = (sr.propagate(module, x, rule) for module in (net, plain))
+        assert law.mean.dtype == torch.float64
+        assert torch.allclose(law.mean, right.mean, atol=1e-9), rule
+        assert torch.allclose(law.variance, right.variance, atol=1e-9), rule
+
+
 def test_it_is_known_by_its_content_and_comes_back_from_bytes(files, tmp_path):
     net = own.find(str(files / "net.pt2"), files / "x.npy")
     again = tmp_path / "again.pt"
