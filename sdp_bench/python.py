@@ -145,7 +145,8 @@ def advise(
 
     Arguments are those of :func:`validate`. The result has a row for each noise level, input and use, with
     the columns of :func:`sdp_bench.bench.advice.advice.advise` and `sigma`; ``attrs["net"]`` is the name of
-    the net. A UserError is raised for invalid arguments, and for noise that is not Gaussian.
+    the net, and ``attrs["notes"]`` are lines on how it was loaded. A UserError is raised for invalid
+    arguments, and for noise that is not Gaussian.
     """
     family, sigmas = _noise(noise, sigma)
     find = _net(net, inputs, rows, net_input, net_output) if net is not None else None

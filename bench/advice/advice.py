@@ -137,7 +137,8 @@ def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> p
 def advise_on(net: OwnNet, noise: Noise | None = None, sigmas: Sequence[float] | None = None) -> pd.DataFrame:
     """Advise on a user's net at all its inputs, in a separate process: :func:`advise` at each noise level.
 
-    The result also has the column `sigma`, and ``attrs["net"]`` is the name of the net. `noise` is Gaussian
+    The result also has the column `sigma`; ``attrs["net"]`` is the name of the net, and ``attrs["notes"]``
+    are lines on how it was loaded. `noise` is Gaussian
     by default. `sigmas` are required, unless the noise has scales or a covariance. Raises UserError for noise
     that is not Gaussian, and for a net that is not differentiable or does not run in float64.
     """
@@ -146,7 +147,7 @@ def advise_on(net: OwnNet, noise: Noise | None = None, sigmas: Sequence[float] |
         raise UserError("sigma is required (--sigma 0.1,1)")
     name = net.architecture.name
     table = pd.DataFrame(apart(_rows, net, noise, sigmas or (1.0,), address=name))
-    table.attrs["net"] = name
+    table.attrs["net"], table.attrs["notes"] = name, list(net.notes)
     return table
 
 

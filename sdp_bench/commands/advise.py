@@ -39,5 +39,7 @@ def advise(
 
     family = noise_of(noise) if noise else None
     table = advise_on(find(net, inputs, rows, net_input, net_output), family, sigma)
+    for note in table.attrs["notes"]:
+        echo(f"note: {note}")
     for line in sentences(table.to_dict("records"), table.attrs["net"]):
         echo(line)

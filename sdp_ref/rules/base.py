@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -95,6 +96,9 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
         kinds = {str(p.dtype) for p in parameters if p.is_floating_point()}
         if len(kinds) > 1:
             first = f"{first} (parameters are {' and '.join(sorted(kinds))}; use net.to(dtype))"
+        elif _ABOUT_TYPES.search(first):
+            advice = "use net.to(dtype) and x.to(dtype)"
+            first += f" (the law is {x.location.dtype}, and {_cast_of(net)}; {advice})"
         raise ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {first}") from error
     if law.location.ndim < 2:
         raise ValueError("a net must give (B, m), not one number a row; keep a dimension: x[:, :1]")
@@ -108,6 +112,21 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     ]
     require((located, lambda: said), *sound)
     return law
+
+
+_ABOUT_TYPES = re.compile("dtype|scalar type|(input|weight|bias) type", re.IGNORECASE)
+"""Messages of torch about tensors of different types."""
+
+
+def _cast_of(net: object) -> str:
+    """Describe the operation of a net that most likely causes tensors of different types."""
+    modules = net.modules() if isinstance(net, torch.nn.Module) else ()
+    nodes = [n for m in modules if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes]
+    for node in nodes:
+        for value in (*node.args, *node.kwargs.values()):
+            if isinstance(value, torch.dtype) and "assert" not in node.name:
+                return f"its operation '{node.name}' casts to {value}"
+    return "the net casts (x.float(), x.to(dtype)) or creates tensors of another type"
 
 
 @contextmanager

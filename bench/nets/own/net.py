@@ -260,7 +260,9 @@ def _found(net: str | Code, name: str, inputs: str, values: Tensor, ports: Ports
         place, _, attribute = net.partition(":")
         code = user_code.find(place, attribute, net) if attribute else Program.find(place)
     address = code.address
-    made, was_half = _made(code)
+    made, was_half = _made(code, {**ports.given, ports.noisy: values}, notes)
+    if isinstance(code, Program):
+        code = replace(code, is_compared=True)
     draws = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)  # in training mode only
     training = [type(m).__name__ for m in made.modules() if isinstance(m, draws) and m.training]
     if training:
@@ -308,9 +310,11 @@ class _Widest(TorchDispatchMode):
         return made
 
 
-def _made(code: Code | Program) -> tuple[nn.Module, bool]:
+def _made(
+    code: Code | Program, inputs: dict[str, Tensor] | None = None, notes: list[str] | None = None
+) -> tuple[nn.Module, bool]:
     """Construct the net on the CPU, seeded, as float32, and return whether it had half precision."""
-    made = code.load()
+    made = code.load(inputs, notes) if isinstance(code, Program) else code.load()
     if not isinstance(made, nn.Module):
         if isinstance(code, Program) or not callable(made):
             raise UserError(

@@ -8,7 +8,7 @@ import io
 import logging
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.files import reading
+from sdp_bench.bench.nets.own import conversion
 
 ENDS = (".pt2", ".onnx")
 """Suffixes of such files; the content determines the format."""
@@ -37,6 +38,7 @@ class Program:
 
     address: str  # where it was found, for display
     content: bytes = field(repr=False)
+    is_compared: bool = False  # whether its conversion was compared with the file
 
     @classmethod
     def find(cls, address: str) -> Program:
@@ -49,23 +51,34 @@ class Program:
     def digest(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
-    def load(self) -> nn.Module:
-        """Return the module on the CPU; a UserError if the file has another format."""
+    def load(self, inputs: Mapping[str, Tensor] | None = None, notes: list[str] | None = None) -> nn.Module:
+        """Return the module on the CPU.
+
+        The module of an ONNX file is compared with the file, at random inputs and at `inputs` (by name or
+        index, one row per example), unless the flag `is_compared` is set. A line is added to `notes` if this
+        is not possible.
+
+        A UserError is raised if the file has another format, or differs from the module.
+        """
         try:
             with warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")  # older exports are converted
-                return self._read()
+                return self._read(inputs, [] if notes is None else notes)
         except UserError as error:
             raise UserError(f"{self.address}: {error}") from error
         except Exception as error:
             raise UserError(f"cannot read {self.address}: {one_line(error)[:300]}") from error
 
-    def _read(self) -> nn.Module:
+    def _read(self, inputs: Mapping[str, Tensor] | None, notes: list[str]) -> nn.Module:
         try:
             names = zipfile.ZipFile(io.BytesIO(self.content)).namelist()
         except zipfile.BadZipFile:
             if self.address.endswith(".onnx"):
-                return _onnx(self.content)
+                model = _onnx(self.content)
+                module = conversion.convert(model)
+                if not self.is_compared:
+                    notes.extend(conversion.differences(model, module, inputs))
+                return module
             raise UserError("it is neither a program of torch.export nor an ONNX model (.onnx)") from None
         inside = {name.partition("/")[2] for name in names}
         if "constants.pkl" in inside:
@@ -100,8 +113,29 @@ def _exported(content: bytes) -> nn.Module:
     if isinstance(size, torch.SymInt):
         most = program.range_constraints.get(size.node.expr)
         if most is None or int(min(most.upper, 2**62)) == 2**62:
-            return _Exported(program.module())
+            return _Exported(_any_type(program.module()))
     raise UserError(f"it takes batches of {size} inputs only; {DYNAMIC}")
+
+
+_CASTS = (torch.ops.aten.to.dtype, torch.ops.aten.to.dtype_layout, torch.ops.aten._to_copy.default)
+
+
+def _any_type(module: Any) -> nn.Module:
+    """Remove casts between floating-point types and assertions of types, so that the net runs in float64."""
+    for node in list(module.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            module.graph.erase_node(node)
+        elif node.target in _CASTS and _is_float(node) and _is_float(node.args[0]):
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    module.recompile()
+    result: nn.Module = module
+    return result
+
+
+def _is_float(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 class _Exported(nn.Module):
@@ -139,10 +173,10 @@ def _tensors(parts: Iterable[Any]) -> Iterator[Any]:
             yield from _tensors([*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs])
 
 
-def _onnx(content: bytes) -> nn.Module:
+def _onnx(content: bytes) -> Any:
     try:
         import onnx
-        from onnx2torch import convert
+        import onnx2torch  # noqa: F401
     except ModuleNotFoundError as error:
         raise UserError(
             f"an ONNX file needs the extra onnx: pip install 'sdp-bench[onnx]' ({error})"
@@ -155,5 +189,4 @@ def _onnx(content: bytes) -> nn.Module:
     model = onnx.load_model_from_string(content)
     if any(tensor.external_data for tensor in _tensors([model.graph, *model.functions])):
         raise UserError("its weights are in another file; write them into it (onnx.save_model)")
-    module: nn.Module = convert(model)
-    return module
+    return model

@@ -47,6 +47,37 @@ def test_monte_carlo_is_the_moments_of_its_samples():
     assert torch.linalg.matrix_rank(few.covariance).tolist() == [2, 2]
 
 
+class Cast(nn.Module):
+    def forward(self, x):
+        return x.to(torch.float32) * 3
+
+
+@pytest.mark.parametrize("rule", ["sdp", "unscented", "moment_matching"])
+def test_an_exported_cast_that_rejects_the_type_of_a_law_is_named(rule):
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    net = torch.export.export(Cast(), (torch.zeros(3, 2),), dynamic_shapes=dynamic).module()
+    law = sr.propagate(net, diagonal(1, 2).to(torch.float32), rule)
+    x = diagonal(1, 2).to(torch.float32)
+    assert torch.allclose(law.variance, 9 * x.variance)
+    message = r"the law is torch.float64, and its operation 'to' casts to torch.float32; use net.to"
+    with pytest.raises(ValueError, match=message) as caught:
+        sr.propagate(net, diagonal(1, 2), rule)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cast_of_a_module_gets_a_line_about_casts():
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2, dtype=torch.float64)
+
+        def forward(self, x):
+            return self.linear(x.float())
+
+    with pytest.raises(ValueError, match=r"law is torch.float64, and the net casts \(x.float\(\)"):
+        sr.propagate(Inner(), diagonal(1, 2), "sdp")
+
+
 @pytest.mark.rounding
 @pytest.mark.parametrize("k", [16, 100])
 def test_sobol_points_do_not_overstate_the_covariance(k):

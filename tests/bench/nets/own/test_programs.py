@@ -1,6 +1,5 @@
 import io
 import sys
-import types
 import warnings
 from collections import namedtuple
 from pathlib import Path
@@ -56,6 +55,32 @@ def test_a_file_gives_the_laws_of_its_module_under_rules_of_every_kind(files):
     x = sr.DiagonalGaussian(net.inputs.double(), 0.25 * torch.ones(3, 4, dtype=torch.float64))
     for rule in ("sdp", "marginal_sdp", "moment_matching", "unscented", "dvia"):
         law, right = (sr.propagate(each.double(), x, rule) for each in (made, plain))
+        assert torch.allclose(law.mean, right.mean, atol=1e-9), rule
+        assert torch.allclose(law.variance, right.variance, atol=1e-9), rule
+
+
+class Casts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.second(self.first(x.float()).half().to(torch.float32).relu()).double()
+
+
+def test_casts_of_an_exported_net_do_not_prevent_float64(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(Casts().eval(), (torch.from_numpy(X),), dynamic_shapes=DYNAMIC)
+        torch.export.save(program, tmp_path / "casts.pt2")
+    net = Program.find(str(tmp_path / "casts.pt2")).load().double()
+    made = Casts()
+    plain = nn.Sequential(made.first, nn.ReLU(), made.second).double()
+    x = sr.DiagonalGaussian(torch.from_numpy(X).double(), 0.25 * torch.ones(3, 4, dtype=torch.float64))
+    for rule in ("sdp", "moment_matching", "unscented"):
+        law, right = (sr.propagate(module, x, rule) for module in (net, plain))
+        assert law.mean.dtype == torch.float64
         assert torch.allclose(law.mean, right.mean, atol=1e-9), rule
         assert torch.allclose(law.variance, right.variance, atol=1e-9), rule
 
@@ -205,17 +230,6 @@ def test_a_choice_that_cannot_be_met_gets_one_line(two, attribute, inputs, noisy
     with pytest.raises(UserError, match=message) as caught:
         own.find(f"{two / 'two.py'}:{attribute}", two / inputs, None, noisy, output)
     assert "\n" not in str(caught.value)
-
-
-@pytest.fixture
-def no_torchvision(monkeypatch):
-    """onnx2torch imports torchvision for ops of detection alone; not every build of it fits every torch."""
-    ops = types.ModuleType("torchvision.ops")
-    ops.nms = ops.roi_align = ops.box_convert = None
-    stand_in = types.ModuleType("torchvision")
-    stand_in.ops = ops
-    monkeypatch.setitem(sys.modules, "torchvision", stand_in)
-    monkeypatch.setitem(sys.modules, "torchvision.ops", ops)
 
 
 def linear_onnx(batch):

@@ -1,0 +1,433 @@
+"""Conversion of an ONNX model to torch, and comparison of both, operator by operator.
+
+The conversion of an operator can be another function without an error. Every operator of the converted net
+therefore runs on random inputs, and its results are compared with those of the reference implementation of
+ONNX at the same values. Both compute in float64, so rounding errors do not conceal a difference.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from operator import getitem
+from typing import Any
+
+import numpy as np
+import scipy.special
+import torch
+from torch import Tensor, fx, nn
+
+from sdp_bench.bench.errors import UserError, one_line
+
+SECONDS = 40.0
+"""Time limit of the comparison; operators that have not run by then are not compared."""
+
+_DRAWS = ((2, 1.0, False), (3, 8.0, True), (1, 0.1, False))  # batch size, size of the inputs, half-integers
+_SIZES = (8, 16, 32, 64, 224)  # tried in turn for dimensions without a size, until the net runs
+_RELATIVE, _ABSOLUTE = 1e-5, 1e-6  # the second times the largest value; some operators compute in float32
+_RUNTIME = 1e-4  # of the largest value; ONNX Runtime computes in float32
+_BY = "the conversion by onnx2torch"
+_INSTEAD = "write the net as Python code (path/to/net.py:build) instead"
+
+
+def convert(model: Any) -> nn.Module:
+    """Return an ONNX model as a torch module, and change unused outputs and names of operators in `model`.
+
+    A UserError is raised if an operator draws random numbers.
+    """
+    from onnx2torch import convert as converted
+    from onnx2torch.onnx_graph import OnnxGraph
+
+    for node in model.graph.node:
+        if node.op_type in _RANDOM:
+            raise UserError(_random(node))
+    _drop_unused_outputs(model.graph)
+    graph = OnnxGraph(model.graph)
+    if len(graph.nodes) < len(model.graph.node):  # onnx2torch would omit operators
+        for index, node in enumerate(model.graph.node):
+            node.name = f"{node.op_type}_{index}"
+        graph = OnnxGraph(model.graph)
+    module: Any = converted(model)
+    for name, node in graph.nodes.items():
+        if node.operation_type == "Cast" and node.attributes["to"] in _float_types():
+            module.set_submodule(name, _FloatCast(), strict=True)
+    _set_outputs(module, graph)
+    return module
+
+
+def _float_types() -> set[int]:
+    from onnx import TensorProto
+
+    return {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
+
+
+class _FloatCast(nn.Module):
+    """Convert integers to the type of the net, and leave floating-point numbers as they are.
+
+    Rules need nets in float64, and nets of half precision are taken as float32.
+    """
+
+    like: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("like", torch.zeros(()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.is_floating_point() else x.to(self.like.dtype)
+
+
+def _drop_unused_outputs(graph: Any) -> None:
+    """Remove optional outputs: onnx2torch takes their operators for operators with a tuple of results."""
+    used = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    for node in graph.node:
+        required = 1 if node.op_type in {"BatchNormalization", "Dropout", "MaxPool"} else len(node.output)
+        while len(node.output) > required and node.output[-1] not in used:
+            del node.output[-1]
+
+
+def _set_outputs(module: Any, graph: Any) -> None:
+    """Return the outputs of an ONNX graph in its order; onnx2torch returns those of their operators."""
+    calls = {node.target: node for node in module.graph.nodes if node.op == "call_module"}
+    last = next(node for node in module.graph.nodes if node.op == "output")
+    results = []
+    for name in graph.output_values:
+        operator, index = graph.value_as_node_output(name)
+        result = calls[operator.unique_name]
+        with module.graph.inserting_before(last):
+            is_tuple = len(operator.output_values) > 1
+            results.append(module.graph.call_function(getitem, (result, index)) if is_tuple else result)
+    last.args = (results[0] if len(results) == 1 else tuple(results),)
+    module.recompile()
+
+
+def differences(model: Any, module: nn.Module, inputs: Mapping[str, Tensor] | None = None) -> list[str]:
+    """Compare a converted net with the ONNX model, and return notes on operators that were not compared.
+
+    `module` is the result of `convert`. `inputs` are example inputs by name or index, with one
+    row for each example; random inputs have their shapes, and integers are taken from them.
+
+    A UserError is raised if an operator differs from the model's, or draws random numbers.
+    """
+    operators = _operators(model)
+    compared: set[str] = set()
+    problems: dict[str, str] = {}
+    deadline = time.monotonic() + SECONDS
+    double = copy.deepcopy(module).double().eval()
+    for size in _SIZES:
+        failure = ""
+        for feeds in _draws(model, inputs or {}, size):
+            run = _Comparison(double, model, operators, deadline)
+            try:
+                with torch.no_grad(), warnings.catch_warnings(), np.errstate(all="ignore"):
+                    warnings.simplefilter("ignore")
+                    run.compare(feeds)
+            except UserError:
+                raise
+            except Exception as error:  # noqa: BLE001  the net may reject random sizes or integers
+                failure = one_line(error).removeprefix("RuntimeError: ")[:200]
+            compared |= run.compared
+            problems |= run.problems
+        if not failure or time.monotonic() > deadline:
+            break
+    half = [node for node in operators.values() if node.op_type == "Cast" and _is_half(node)]
+    notes = [f"{_label(half[0])} rounds to half precision, which is omitted"] if half else []
+    missing = [name for name in operators if name not in compared]
+    if not missing:
+        return notes
+    first = missing[0]
+    reason = problems.get(first) or (
+        f"not within {SECONDS:g} s" if time.monotonic() > deadline else failure or "it does not run"
+    )
+    return [
+        *notes,
+        f"{len(missing)} of {len(operators)} operators could not be compared with the ONNX reference (first "
+        f"{_label(operators[first])}: {reason}); install onnxruntime, or compare the outputs of the net with "
+        "those of the framework that wrote it",
+    ]
+
+
+def _operators(model: Any) -> dict[str, Any]:
+    """Return the nodes of an ONNX graph by the names of their torch modules."""
+    from onnx2torch.onnx_graph import OnnxGraph
+
+    return {name: node.proto for name, node in OnnxGraph(model.graph).nodes.items()}
+
+
+def _is_half(node: Any) -> bool:
+    from onnx import TensorProto
+
+    return any(a.name == "to" and a.i in {TensorProto.FLOAT16, TensorProto.BFLOAT16} for a in node.attribute)
+
+
+def _label(node: Any) -> str:
+    name = node.name or next((name for name in node.output if name), "")
+    return f"{node.op_type} (node '{name}')"
+
+
+class _Comparison(fx.Interpreter):
+    """Run a converted net in float64 and compare the results of all operators with the reference."""
+
+    def __init__(self, module: Any, model: Any, operators: dict[str, Any], deadline: float) -> None:
+        super().__init__(module)
+        self.extra_traceback = False
+        self.model, self.operators, self.deadline = model, operators, deadline
+        self.values = {tensor.name: _constant(tensor) for tensor in model.graph.initializer}
+        self.used = {name for node in operators.values() for name in node.input}
+        self.used |= {output.name for output in model.graph.output}
+        self.compared: set[str] = set()
+        self.problems: dict[str, str] = {}  # by operator: why the reference has no values
+
+    def compare(self, feeds: dict[str, np.ndarray]) -> None:
+        """Run the net on inputs by name."""
+        self.values |= feeds
+        self.run(*(torch.from_numpy(value) for value in feeds.values()))
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        node = self.operators[target]
+        if _draws_at_random(node, self.values):
+            raise UserError(_random(node))
+        args, kwargs = fx.node.map_aggregate((args, kwargs), _double)
+        try:
+            result = fx.node.map_aggregate(super().call_module(target, args, kwargs), _double)
+        except Exception as error:
+            if "not implemented for 'Double'" not in str(error):
+                self._reject_failure(node, error)
+            raise
+        outputs = list(result) if isinstance(result, tuple | list) else [result]
+        if time.monotonic() < self.deadline:
+            self._compare(target, node, outputs)
+        # Values that float32 can hold are the same for every reference.
+        result = fx.node.map_aggregate(result, _rounded)
+        rounded = list(result) if isinstance(result, tuple | list) else [result]
+        for name, value in zip(node.output, rounded, strict=False):
+            self.values[name] = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+        return result
+
+    def _reject_failure(self, node: Any, error: Exception) -> None:
+        """Raise a UserError if the reference has results where the converted operator raised an error."""
+        try:
+            _reference(node, self.values, self.model)
+        except Exception:  # noqa: BLE001  the inputs are invalid, or the reference lacks the operator
+            return
+        text = one_line(error)[:200]
+        raise UserError(f"its operator {_label(node)} fails after {_BY}: {text}; {_INSTEAD}") from error
+
+    def _compare(self, target: str, node: Any, outputs: list[Any]) -> None:
+        if node.op_type == "Cast" and isinstance(self.fetch_attr(target), _FloatCast):
+            self.compared.add(target)
+            return
+        try:
+            expected = _reference(node, self.values, self.model)
+            difference = self._difference(node, outputs, expected, _RELATIVE, _ABSOLUTE)
+        except Exception as error:  # noqa: BLE001  the reference lacks operators and types
+            self.problems[target] = one_line(error)[:120]
+            difference = None
+        # The reference can be wrong, too: a second one decides.
+        if difference != "":
+            with_runtime = self._runtime_difference(node, outputs)
+            difference = difference if with_runtime is None else with_runtime
+        if difference is None:
+            return
+        if difference:
+            raise UserError(
+                f"its operator {_label(node)} is another function after {_BY}: {difference}; {_INSTEAD}"
+            )
+        self.compared.add(target)
+
+    def _runtime_difference(self, node: Any, outputs: list[Any]) -> str | None:
+        try:
+            expected = _runtime(node, self.values, self.model)
+        except Exception:  # noqa: BLE001  not installed, or it rejects the operator
+            return None
+        return self._difference(node, outputs, expected, _RUNTIME, _RUNTIME)
+
+    def _difference(
+        self, node: Any, outputs: list[Any], expected: list[Any], relative: float, absolute: float
+    ) -> str:
+        """Return how the results of an operator differ from the expected ones; "" if they do not."""
+        names = [name for name in node.output if name]
+        for name, value in zip(names, expected, strict=True):
+            place = list(node.output).index(name)
+            if name not in self.used:
+                continue
+            if place >= len(outputs):
+                return f"it has {len(outputs)} outputs, not {len(names)}"
+            if text := _unequal(outputs[place], np.asarray(value), relative, absolute):
+                return text
+        return ""
+
+
+def _unequal(output: Any, expected: np.ndarray, relative: float, absolute: float) -> str:
+    actual = output.numpy() if isinstance(output, Tensor) else np.asarray(output)
+    if actual.shape != expected.shape:
+        return f"its output has shape {actual.shape}, not {expected.shape}"
+    floats = [np.issubdtype(array.dtype, np.floating) for array in (actual, expected)]
+    if floats[0] != floats[1]:
+        return f"its output has the type {actual.dtype}, not {expected.dtype}"
+    if not floats[0]:
+        wrong = actual != expected
+        return f"{wrong.mean():.3g} of its output values differ" if wrong.any() else ""
+    finite = np.abs(expected[np.isfinite(expected)])
+    scale = float(finite.max()) if finite.size else 0.0
+    if np.allclose(actual, expected, relative, absolute * scale, equal_nan=True):
+        return ""
+    distance = np.abs(actual - expected)
+    finite_distance = distance[np.isfinite(distance)]
+    largest = float(finite_distance.max()) if finite_distance.size else 0.0
+    if largest <= relative * scale:
+        return "NaN or infinity in other places of its output"
+    return f"its output differs by up to {largest:.3g}, in values up to {scale:.3g}"
+
+
+# References ------------------------------------------------------------------------------------------
+
+
+def _alone(node: Any, feeds: dict[str, np.ndarray], model: Any) -> Any:
+    """Return a model that consists of one operator."""
+    from onnx import helper
+
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), None)
+        for name, value in feeds.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "operator", inputs, outputs)
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def _reference(node: Any, values: dict[str, np.ndarray], model: Any) -> list[np.ndarray]:
+    from onnx.reference import ReferenceEvaluator
+
+    feeds = {name: values[name] for name in node.input if name}
+    if corrected := _corrected(node, list(feeds.values()), model):
+        return corrected
+    results = ReferenceEvaluator(_alone(node, feeds, model)).run(None, feeds)
+    return [np.asarray(result) for result in results]
+
+
+def _corrected(node: Any, inputs: list[np.ndarray], model: Any) -> list[np.ndarray]:
+    """Return the result of an operator that onnx.reference 1.23 computes wrongly, or an empty list."""
+    from onnx import helper
+
+    opset = next(entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"})
+    attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+    x = inputs[0] if inputs else np.zeros(())
+    match node.op_type:
+        case "Softmax" | "LogSoftmax":  # it ignores that older versions flatten, and exponentials underflow
+            axis = attributes.get("axis", -1 if opset >= 13 else 1)
+            flat = x if opset >= 13 else x.reshape(*x.shape[:axis], -1)
+            function = scipy.special.softmax if node.op_type == "Softmax" else scipy.special.log_softmax
+            return [function(flat, axis if opset >= 13 else -1).reshape(x.shape)]
+        case "BatchNormalization" if opset < 14 and len(node.output) == 1:  # it uses the batch
+            scale, bias, mean, variance = (v.reshape(-1, *[1] * (x.ndim - 2)) for v in inputs[1:])
+            return [scale * (x - mean) / np.sqrt(variance + attributes.get("epsilon", 1e-5)) + bias]
+        case "LRN":  # it takes the batch size for the number of channels
+            size, squares = attributes["size"], np.zeros_like(x)
+            for channel in range(x.shape[1]):
+                first = max(0, channel - (size - 1) // 2)
+                squares[:, channel] = np.square(x[:, first : channel + size // 2 + 1]).sum(1)
+            alpha, beta = attributes.get("alpha", 1e-4), attributes.get("beta", 0.75)
+            return [x / (attributes.get("bias", 1.0) + alpha / size * squares) ** beta]
+    return []
+
+
+def _runtime(node: Any, values: dict[str, np.ndarray], model: Any) -> list[np.ndarray]:
+    import onnxruntime
+
+    feeds = {name: values[name] for name in node.input if name}
+    feeds = {k: v.astype(np.float32) if v.dtype == np.float64 else v for k, v in feeds.items()}
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # the caller reports errors
+    options.intra_op_num_threads = 1
+    content = _alone(node, feeds, model).SerializeToString()
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return [np.asarray(result) for result in session.run(None, feeds)]
+
+
+# Values ----------------------------------------------------------------------------------------------
+
+
+def _constant(tensor: Any) -> np.ndarray:
+    from onnx import TensorProto, numpy_helper
+
+    value = np.asarray(numpy_helper.to_array(tensor))
+    is_float = tensor.data_type == TensorProto.BFLOAT16 or np.issubdtype(value.dtype, np.floating)
+    return value.astype(np.float64) if is_float else value
+
+
+def _double(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _rounded(value: Any) -> Any:
+    is_float = isinstance(value, Tensor) and value.is_floating_point()
+    return value.float().double() if is_float else value
+
+
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+
+
+def _draws_at_random(node: Any, values: Mapping[str, np.ndarray]) -> bool:
+    is_training = node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]
+    return node.op_type in _RANDOM or bool(is_training and np.any(values[node.input[2]]))
+
+
+def _random(node: Any) -> str:
+    return f"its operator {_label(node)} draws random numbers; export the net in evaluation mode"
+
+
+def _draws(model: Any, examples: Mapping[str, Tensor], size: int) -> Iterator[dict[str, np.ndarray]]:
+    """Yield inputs by name: random ones of several magnitudes, with half-integers, then the examples."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    infos = [info for info in model.graph.input if info.name not in constants]
+    given = {
+        info.name: examples[key]
+        for index, info in enumerate(infos)
+        for key in (info.name, f"input_{index + 1}", str(index))
+        if key in examples
+    }
+    rng = np.random.default_rng(0)
+    for rows, scale, halves in _DRAWS:
+        yield {
+            info.name: _drawn(info, _shape(info, given.get(info.name), rows, size), scale, halves, rng)
+            if info.name not in given or _dtype(info).kind == "f"
+            else _repeated(info, given[info.name], rows)
+            for info in infos
+        }
+    if len(given) == len(infos):
+        rows = min(2, max(len(example) for example in given.values()))
+        yield {info.name: _repeated(info, given[info.name], rows) for info in infos}
+
+
+def _shape(info: Any, example: Tensor | None, rows: int, size: int) -> list[int]:
+    """Return the shape of an input: that of an example or of the file, with `size` where both are open."""
+    dimensions = [dimension.dim_value for dimension in info.type.tensor_type.shape.dim]
+    if example is not None:
+        return [(dimensions and dimensions[0]) or rows, *example.shape[1:]]
+    return [dimension or (size if axis else rows) for axis, dimension in enumerate(dimensions)]
+
+
+def _repeated(info: Any, example: Tensor, rows: int) -> np.ndarray:
+    """Return the first rows of an example, as many as the batch has."""
+    rows = _shape(info, example, rows, 0)[0]
+    return np.array(example[torch.arange(rows) % len(example)].numpy(), dtype=_dtype(info))
+
+
+def _drawn(info: Any, shape: list[int], scale: float, halves: bool, rng: np.random.Generator) -> np.ndarray:
+    dtype = _dtype(info)
+    if dtype.kind != "f":
+        return rng.integers(0, 2, shape).astype(dtype)  # indices that most tables have
+    values = np.asarray(rng.standard_normal(shape) * scale)
+    return np.round(2 * values) / 2 if halves else values.astype(np.float32).astype(np.float64)
+
+
+def _dtype(info: Any) -> np.dtype[Any]:
+    from onnx import helper
+
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
+    return dtype if dtype.kind in "iub" else np.dtype(np.float64)
