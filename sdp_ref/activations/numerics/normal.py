@@ -145,9 +145,9 @@ def price_integral(
     r = size[..., None] * u
     # 1 - r^2 = (1 - r) (1 + r) with 1 - r = (1 - u) + (1 - size) u, a sum of positive terms
     cosine2 = (rest + (1 - size)[..., None] * u) * (1 + r)
-    # h^2 - 2 h k r + k^2 over 2 (1 - r^2), without its cancellation near r = 1
-    exponent = (0.5 * (h - k) ** 2)[..., None] / cosine2 + (h * k)[..., None] / (1 + r)
-    density = torch.exp(-exponent) * torch.rsqrt(cosine2)
+    # minus (h^2 - 2 h k r + k^2) over 2 (1 - r^2), without its cancellation near r = 1
+    exponent = (-0.5 * (h - k) ** 2)[..., None] / cosine2 - (h * k)[..., None] / (1 + r)
+    density = torch.exp(exponent) * torch.rsqrt(cosine2)
     if factor is not None:
         density = density * factor(r * sign[..., None], cosine2)
     return (density @ weight) * rho**2

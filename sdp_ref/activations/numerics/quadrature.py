@@ -248,8 +248,10 @@ def _curve_nodes(
         whole = piece @ w
         above, below = torch.where(right, whole, 0.0), torch.where(right, 0.0, whole)
         before = above.cumsum(-1) - above - (below.flip(-1).cumsum(-1).flip(-1) - below)
-        within = torch.where(right[..., None], piece @ upward, piece @ (upward - w[:, None]))
-        difference = within + before[..., None]
+        start, rows = before.reshape(-1, 1), piece.flatten(0, 1)
+        forward = torch.addmm(start, rows, upward).reshape(piece.shape)
+        backward = torch.addmm(start, rows, upward - w[:, None]).reshape(piece.shape)
+        difference = torch.where(right[..., None], forward, backward)
         for place, before_it, after_it in curve.jumps:
             h = (place - m) / s
             at_place = float(curve.function(tensor(place)))
