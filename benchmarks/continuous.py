@@ -1,5 +1,7 @@
 """Compare two commits with asv; exits with 1 after a regression, 2 after a failure, 3 without measurements.
 
+The last lines name the environments that were not measured, for example because their Python is missing.
+
 python benchmarks/continuous.py BASE HEAD [OPTION OF asv continuous...]
 """
 
@@ -9,7 +11,19 @@ import re
 import subprocess
 import sys
 
-NO_RESULTS = ("No benchmarks selected", "No commit hashes selected", "Did not find results")
+NO_RESULTS = (
+    "No benchmarks selected",
+    "No commit hashes selected",
+    "No environments selected",
+    "No available environments",
+    "Did not find results",
+)
+SKIPPED = re.compile(
+    r"^\W*((?:No executable found for|No way to create environment|Unknown environment type) .*"
+    r"|virtualenv package not installed|Skipping \S+)$",
+    re.MULTILINE,
+)
+"""What asv prints of an environment that it does not measure; "Skipping" is after a failed build."""
 ROW = re.compile(r"^\|.*\| +~?[0-9.]+ +\|[^|]*\|$", re.MULTILINE)  # with a ratio of two measured values
 
 
@@ -24,6 +38,12 @@ def exit_code(status: int, output: str) -> int:
     return 0 if ROW.search(output) else 3
 
 
+def skipped_environments(output: str) -> str:
+    """Return lines with the environments that asv left out, and the reasons; empty if it left out none."""
+    reasons = dict.fromkeys(reason.strip() for reason in SKIPPED.findall(output))  # asv prints some twice
+    return "".join(f"environment not measured: {reason}\n" for reason in reasons)
+
+
 if __name__ == "__main__":
     options = ["--split", "--no-only-changed", "--factor", "1.3", *sys.argv[1:]]
     run = subprocess.run(
@@ -31,4 +51,5 @@ if __name__ == "__main__":
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     print(run.stdout)
+    print(skipped_environments(run.stdout), end="")
     sys.exit(exit_code(run.returncode, run.stdout))

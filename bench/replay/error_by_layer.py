@@ -48,6 +48,7 @@ from sdp_bench.bench.replay.layers import (
     squared_distance,
 )
 from sdp_bench.oracles.estimate.estimate import Estimate
+from sdp_bench.oracles.estimate.redraws import upper95_of_few
 from sdp_bench.oracles.moments.moments import Moments, no_spread
 from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_bench.oracles.sampling.noise import Seed
@@ -222,7 +223,7 @@ def _noise(moments: Moments, scale: Tensor) -> tuple[tuple[float, float], Callab
         difference = distance(law, one) - distance(law, other)
         return float((difference.square() / 4).mean().sqrt())
 
-    return (float(distances.mean()), float(distances.quantile(0.95))), stderr
+    return (float(distances.mean()), upper95_of_few(distances.numpy())), stderr
 
 
 def _at_layer(

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Ratio
+from sdp_bench.oracles.estimate.redraws import upper95
 from sdp_bench.oracles.estimate.samples import Samples, on_cpu
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
@@ -196,7 +197,7 @@ def _estimate(metric: Metric, moments: Moments, mean: Array, covariance: Array) 
     exact = metric(means, covariances, moments.mean, moments.covariance, null)
     spread = metric(means, covariances, mean, covariance, null) if np.isfinite(value) else np.zeros(1)
     stderr = float(spread.std())
-    return Estimate(value, float(exact.mean()), float(np.quantile(exact, 0.95)), stderr)
+    return Estimate(value, float(exact.mean()), float(upper95(exact, "linear")), stderr)
 
 
 def _within_support(metric: Metric, needs_covariance: bool) -> Metric:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
 from sdp_bench.oracles.estimate.estimate import Floor
+from sdp_bench.oracles.estimate.redraws import check_redraws, upper95
 from sdp_bench.oracles.partitions.counting import check_count
 
 Array = NDArray[np.float64]
@@ -37,9 +38,9 @@ def total_variation_floor(
 
     If cells with fewer than ten counts contribute less than a twentieth of the noise (the sum of the cells'
     standard deviations), the oracle's relative counts are used as the true law. Mean and 95 % point are
-    computed over `pairs` pairs of multinomial samples, one of the oracle's size and one of the rule's. Counts
-    are less uniform than the law, especially small ones, so such pairs are too similar. This bias is
-    estimated by resampling the samples, and added (bootstrap correction of the bias).
+    computed over `pairs` pairs of multinomial samples, at least 19, one of the oracle's size and one of the
+    rule's. Counts are less uniform than the law, especially small ones, so such pairs are too similar. This
+    bias is estimated by resampling the samples, and added (bootstrap correction of the bias).
 
     Otherwise, or if all counts are in one cell, the floor is the predictive law of the distance between these
     counts and a new sample: two to five times `pairs` laws are drawn that are compatible with the counts, and
@@ -47,13 +48,13 @@ def total_variation_floor(
     smallest that covers 95 %; if there are few such values it covers more.
     """
     oracle = cell_counts("oracle_counts", oracle_counts)
-    rule_total, pairs = check_count("rule_total", rule_total, 1), check_count("pairs", pairs, 1)
+    rule_total, pairs = check_count("rule_total", rule_total, 1), check_redraws("pairs", pairs)
     generator = np.random.default_rng(seed)
     if _is_sparse(oracle):
         return _predictive(oracle, rule_total, pairs, generator)
     once, twice = redrawn_distances(oracle, rule_total, pairs, generator)
     bias = once.mean() - twice.mean()
-    return Floor(float(once.mean() + bias), float(np.quantile(once, 0.95) + bias))
+    return Floor(float(once.mean() + bias), float(upper95(once, "linear") + bias))
 
 
 def redrawn_distances(
@@ -128,7 +129,7 @@ def _predictive(oracle: Counts, rule_total: int, pairs: int, generator: np.rando
         rule = generator.multinomial(rule_total, laws) / rule_total
         distances.append(np.abs(counts / counts.sum() - rule).sum(1) / 2)
     simulated = np.concatenate(distances)
-    return Floor(float(simulated.mean()), float(np.quantile(simulated, 0.95, method="higher")))
+    return Floor(float(simulated.mean()), float(upper95(simulated, "higher")))
 
 
 def _laws_left_open(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
+from sdp_bench.oracles.estimate.redraws import check_redraws, upper95
 from sdp_bench.oracles.estimate.samples import Samples, matrix_of
 from sdp_bench.oracles.partitions.counting import (
     Cells,
@@ -92,8 +93,8 @@ class PairedDifferences:
 def pairwise_summary(
     oracle: Samples, rule: Samples, partition: ScoreDifferences, *, redraws: int = 40, seed: int = 0
 ) -> PairedDifferences:
-    """Maximum and mean total variation over all pairs of outputs."""
-    redraws = check_count("redraws", redraws, 2)
+    """Maximum and mean total variation over all pairs of outputs, with floors of at least 19 `redraws`."""
+    redraws = check_redraws("redraws", redraws)
     ours, theirs = matrix_of(oracle), matrix_of(rule)
     cells = _cells_of(partition, ours)
     counts, other = partition.counts(ours), partition.counts(theirs)
@@ -172,9 +173,7 @@ def _distances(first: Cells, second: Cells, cells: int) -> Array:
 def bootstrapped_floor(statistic: Array, again: Array) -> Floor:
     """Floor from a bootstrapped statistic, with its bias estimated by a second bootstrap."""
     bias = statistic.mean() - again.mean()
-    # exceeds one further value with probability 95 %
-    upper = float(np.quantile(statistic, 0.95, method="weibull"))
-    return Floor(float(statistic.mean() + bias), upper + float(bias))
+    return Floor(float(statistic.mean() + bias), float(upper95(statistic)) + float(bias))
 
 
 def _cells_of(partition: ScoreDifferences, samples: Matrix) -> Cells:
@@ -245,9 +244,10 @@ def energy_distance(
     """Energy distance 2 E|X - Y| - E|X - X'| - E|Y - Y'| of the outputs, with or without their common shift.
 
     The estimate is unbiased (a U-statistic), so that it is close to 0, and possibly negative, for an exact
-    rule. The distance is 0 for equal laws only (Szekely and Rizzo 2013).
+    rule. The distance is 0 for equal laws only (Szekely and Rizzo 2013). The 95 % point is that of the
+    distances between `halves` pairs of random halves of the oracle's points, at least 19.
     """
-    halves = check_count("halves", halves, 2)
+    halves = check_redraws("halves", halves)
     x, y = _both(oracle, rule, 4, shift=shift)
     x, y = x[:n], y[:n]
     across, within, other = cdist(x, y), cdist(x, x), cdist(y, y)
@@ -270,7 +270,7 @@ def energy_distance(
     simulated = 2 * crossed / half**2 - inner / (half * (half - 1))
     # Under equal laws the statistic scales as 1/n, here from 2 / half rows to 1/n + 1/m.
     scale = (1 / len(x) + 1 / len(y)) / (2 / half)
-    upper = scale * float(np.quantile(simulated, 0.95))
+    upper = scale * float(upper95(simulated, "linear"))
     return Estimate(float(value), 0.0, upper, math.sqrt(variance))
 
 

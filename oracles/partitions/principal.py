@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
+from sdp_bench.oracles.estimate.redraws import check_redraws
 from sdp_bench.oracles.estimate.samples import Samples
 from sdp_bench.oracles.partitions.counting import Cells, Columns, Edges, beside, pilot_values, tally_rows
 from sdp_bench.oracles.partitions.floors import redrawn_distances
@@ -112,6 +113,7 @@ def floor_of_largest(counts: ArrayLike, rule_total: int, *, pairs: int = 200, se
     independently, although some share axes. The maximum of dependent ones is smaller, so the floor is, if
     anything, too high, but at most by the small scatter of total variations in hundreds of cells.
     """
+    pairs = check_redraws("pairs", pairs)
     generator = np.random.default_rng(seed)
     rows = [redrawn_distances(row, rule_total, pairs, generator) for row in np.asarray(counts)]
     once, twice = np.max(rows, axis=0)

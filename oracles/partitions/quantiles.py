@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Ratio
+from sdp_bench.oracles.estimate.redraws import upper95
 from sdp_bench.oracles.estimate.samples import Samples, on_cpu, resident_matrix
 
 Array = NDArray[np.float64]
@@ -145,10 +146,10 @@ def _estimates(
         oracle.replicates(samples=rule.samples, seed=3, levels=levels),
     )
     if exact is None:
-        floors, upper = null.mean(0), np.quantile(null, 0.95, axis=0)
+        floors, upper = null.mean(0), upper95(null, "linear")
     else:
         floors = np.full(len(values), exact)
-        upper = exact + np.quantile(np.abs(null - exact), 0.95, axis=0)
+        upper = exact + upper95(np.abs(null - exact), "linear")
     finite = np.isfinite(again).all(0)
     errors = np.where(finite, np.where(finite, again, 0.0).std(0, ddof=1), 0.0)
     columns = np.stack([values, floors, upper, errors], axis=1).tolist()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdp_bench.oracles.estimate.estimate import Ratio
+from sdp_bench.oracles.estimate.redraws import upper95
 from sdp_bench.oracles.estimate.samples import Samples
 from sdp_bench.oracles.partitions.quantiles import Quantiles, central, check_outputs
 
@@ -40,7 +41,7 @@ def coverage(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, .
     for output, own in enumerate(oracle.at(levels).T):
         ordered = oracle.ordered[output]
         value, exact = float(_mass(ordered, intervals[:, output])), float(_mass(ordered, own))
-        width = normal if null is None else float(np.quantile(np.abs(null - exact), 0.95))
+        width = normal if null is None else float(upper95(np.abs(null - exact), "linear"))
         counted = value * (1 - value) / oracle.samples
         stderr = math.sqrt(counted + _mass(ordered, again[..., output]).var(ddof=1))
         found.append(Ratio(value, exact, exact + width, stderr))
@@ -111,5 +112,5 @@ def _exceedance(
         exact = generator.binomial(draws, share, _NULL) / draws
     with np.errstate(divide="ignore", invalid="ignore"):
         null = np.abs(exact / (generator.binomial(samples, share, _NULL) / samples) - 1)
-    width = float(np.quantile(np.where(np.isfinite(null), null, 1.0), 0.95))
+    width = float(upper95(np.where(np.isfinite(null), null, 1.0), "linear"))
     return Ratio(value, 1.0, 1.0 + width, value * math.sqrt(relative))

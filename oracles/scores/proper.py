@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sdp_bench.oracles.estimate.estimate import Estimate
+from sdp_bench.oracles.estimate.redraws import upper95
 from sdp_bench.oracles.estimate.samples import Samples
 from sdp_bench.oracles.partitions.logits import energy_distance
 from sdp_bench.oracles.partitions.quantiles import Quantiles, check_outputs
@@ -70,7 +71,7 @@ def _cramer(x: Array, y: Array, generator: np.random.Generator) -> Estimate:
     # Where F = G, the noise of F - G makes `linear` twice the variance on average; elsewhere it is
     # negligible.
     stderr = math.sqrt(max(linear - null, null))
-    return Estimate(value, float(bridges.mean()), float(np.quantile(bridges, 0.95)), stderr)
+    return Estimate(value, float(bridges.mean()), float(upper95(bridges, "linear")), stderr)
 
 
 def _bridges(ordered: Array, generator: np.random.Generator) -> Array:

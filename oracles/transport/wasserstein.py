@@ -10,7 +10,6 @@ mean (Cauchy) has no finite W1, which samples do not show: `require_mean` reject
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -18,10 +17,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
+from sdp_bench.oracles.estimate.redraws import upper95_of_few
 from sdp_bench.oracles.estimate.samples import Samples, finite_matrix
 from sdp_bench.oracles.transport.clouds import common_scale
 
@@ -213,20 +212,7 @@ def floor_of(potentials: Potentials, a: Samples, n: int, pairs: int, seed: int) 
             both = points[2 * pair * side : 2 * (pair + 1) * side]
         u, v = potentials(both[:side], both[side:])
         distances.append(rate * (u.mean() + v.mean()))
-    mean, spread = float(np.mean(distances)), float(np.std(distances, ddof=1))
-    return Floor(mean, mean + _reach(pairs) * spread, n)
-
-
-@functools.cache
-def _reach(draws: int) -> float:
-    """Sample standard deviations above the sample mean that cover 95 % of further values (Gumbel)."""
-    drawn = np.random.default_rng(0).gumbel(size=(2**14, draws))
-    mean, spread = drawn.mean(1), drawn.std(1, ddof=1)
-
-    def excess(reach: float) -> float:
-        return float(np.exp(-np.exp(-mean - reach * spread)).mean()) - 0.95
-
-    return float(brentq(excess, 0.0, 100.0))
+    return Floor(float(np.mean(distances)), upper95_of_few(distances), n)
 
 
 def _choose(points: Points, n: int, seed: int, purpose: int) -> Points:
