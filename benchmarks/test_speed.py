@@ -16,6 +16,7 @@ from torch.autograd.functional import jacobian
 from torch.func import jacrev, vmap
 from torch.nn import functional as F  # noqa: N812
 
+import sdp_ref as sr
 from sdp_bench import oracles
 from sdp_bench.bench.runtime.timing import Ratio
 from sdp_bench.bench.runtime.workloads import DISTPROP, Workload
@@ -46,6 +47,28 @@ def test_propagation(net: str, phase: str, benchmark, compare, capsys: pytest.Ca
         faster = Ratio.of(times[DISTPROP], times["sdp"])
         with capsys.disabled():
             print(f"  distprop {faster.median:.2f} x sdp [{faster.lower:.2f}, {faster.upper:.2f}]")
+
+
+@pytest.mark.parametrize("net", ["mlp-4x100", "cnn3"])
+def test_calls(net: str, benchmark, compare, capsys: pytest.CaptureFixture[str]) -> None:
+    """`sr.propagate`, which prepares a rule for a single call, and calls of a prepared rule.
+
+    The weights have no gradients. distprop differentiates the net in every call.
+    """
+    workload = Workload.of(net, {"mlp-4x100": 32, "cnn3": 64}[net] if benchmark.enabled else 2)
+    workload.net.requires_grad_(False)
+    law = workload.law
+    sides = {"regular": workload.forward("regular")}
+    for rule in ("sdp", "marginal_sdp"):
+        sides[f"{rule}, first call"] = lambda rule=rule: sr.propagate(workload.net, law, rule)
+        sides[f"{rule}, prepared"] = workload.forward(rule)
+    if DISTPROP in workload.methods():
+        sides[DISTPROP] = workload.forward(DISTPROP)
+    times = compare(f"calls, {net}", sides, 9)
+    for side in ("sdp, first call", "sdp, prepared") if DISTPROP in times else ():
+        faster = Ratio.of(times[DISTPROP], times[side])
+        with capsys.disabled():
+            print(f"  distprop {faster.median:.2f} x {side} [{faster.lower:.2f}, {faster.upper:.2f}]")
 
 
 @pytest.mark.parametrize("name", ["mlp-4x100", *IMAGES])

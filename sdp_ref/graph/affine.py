@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +78,7 @@ class Affine(ABC):
 
     def spread(self, x: Tensor, exponent: float) -> Tensor:
         """Return abs(A)^exponent x, with an elementwise power, for x of shape (N, *event)."""
-        return self.linear(x, raised(self.weight(x).to(x.dtype), exponent))
+        return self.linear(x, raised(cast(self.weight(x), x), exponent))
 
     def stable_scale(self, scale: Tensor, alpha: float) -> Tensor:
         """Scales of A x for independent symmetric alpha-stable x, (abs(A)^alpha scale^alpha)^(1/alpha).
@@ -95,9 +95,14 @@ class Affine(ABC):
         return bounded(top.reshape(-1, *[1] * (sums.ndim - 1)) * power(sums, 1 / alpha))
 
 
-def cast(tensor: Tensor | None, like: Tensor) -> Tensor | None:
+TensorT = TypeVar("TensorT", Tensor, Tensor | None)
+
+
+def cast(tensor: TensorT, like: Tensor) -> TensorT:
     """Convert a parameter, if there is one, to the dtype of a value."""
-    return None if tensor is None else tensor.to(like.dtype)
+    if tensor is None or tensor.dtype == like.dtype:  # a call of `to` takes longer than the test
+        return tensor
+    return tensor.to(like.dtype)
 
 
 class Elementwise(Affine):
@@ -208,7 +213,7 @@ class Interpolation(Affine):
 
 class LinearMap(Affine):
     def value(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.module.weight.to(x.dtype), cast(self.module.bias, x))
+        return F.linear(x, cast(self.module.weight, x), cast(self.module.bias, x))
 
     def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
         return self.module.weight

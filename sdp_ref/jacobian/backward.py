@@ -273,8 +273,7 @@ def _convolution(node: Any, g: _Cotangents, shape: tuple[int, ...]) -> _Cotangen
     def pull(rows: Tensor) -> Tensor:
         rows = _channels_last(rows)
         if len(kernel) == 2 and weight.shape[1] <= _FEW and groups == 1 and rows.device.type == "cpu":
-            patches = weight.flatten(1).mT @ rows.movedim(1, 0).flatten(1)
-            patches = patches.unflatten(1, (len(rows), -1)).movedim(1, 0)
+            patches = weight.flatten(1).mT @ rows.flatten(2)  # without a copy in any memory format
             return F.fold(patches, shape[2:], kernel, dilation, padding, stride)
         return transpose(rows, weight, None, stride, padding, beyond, groups, dilation)
 

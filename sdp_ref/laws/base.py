@@ -119,11 +119,13 @@ class Law:
 
         They document the origin of the law. They are not a field, and no computation depends on them.
         """
+        notes: tuple[str, ...] = self.__dict__.get(_NOTES, ())
         names: Any = self.__match_args__  # the field names; `fields` is slower
-        parts = (getattr(self, name) for name in names)
-        inner = (part.notes for part in parts if isinstance(part, Law))
-        own: tuple[str, ...] = self.__dict__.get(_NOTES, ())
-        return tuple(dict.fromkeys(note for notes in (own, *inner) for note in notes))
+        for name in names:
+            part = self.__dict__[name]
+            if isinstance(part, Law):
+                notes = tuple(dict.fromkeys((*notes, *part.notes)))
+        return notes
 
     def _repr_html_(self) -> str:
         """Table of means and standard deviations, or of centres, of the first laws and components."""

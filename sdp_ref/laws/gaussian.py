@@ -48,6 +48,11 @@ class Gaussian(Law):
     mean: Tensor
     covariance: Tensor
 
+    @property
+    def location(self) -> Tensor:
+        """The mean; a property is several times as fast as :meth:`Law.__getattr__`."""
+        return self.mean
+
     def __post_init__(self) -> None:
         check_location("mean", self.mean)
         check_kind("covariance", self.covariance, self.mean)
@@ -181,6 +186,11 @@ class DiagonalGaussian(Law):
 
     mean: Tensor
     variance: Tensor
+
+    @property
+    def location(self) -> Tensor:
+        """The mean; a property is several times as fast as :meth:`Law.__getattr__`."""
+        return self.mean
 
     def __post_init__(self) -> None:
         check_pair("mean", self.mean, "variance", self.variance)

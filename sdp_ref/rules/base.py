@@ -267,6 +267,11 @@ def stored(mean: Tensor, covariance: Tensor, dtype: torch.dtype) -> Gaussian:
     return noted(law, lost_variances(variance, dtype))
 
 
+@cache
+def _least(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).tiny
+
+
 def lost_variances(
     variance: Tensor, dtype: torch.dtype, scale: Callable[[], Tensor] | None = None
 ) -> list[str]:
@@ -274,10 +279,11 @@ def lost_variances(
 
     `scale` computes numbers that are positive where the exact variance is, if it may have underflowed to 0.
     """
-    if variance.device.type != "cpu" or torch.compiler.is_compiling():
+    if not variance.is_cpu or torch.compiler.is_compiling():
         return []
-    least = torch.finfo(dtype).tiny
-    if not variance.numel() or float(variance.detach().amin()) >= least:
+    least = _least(dtype)
+    smallest = variance.detach() if variance.requires_grad else variance
+    if not variance.numel() or float(smallest.amin()) >= least:
         return []
     positive = variance if scale is None else scale()
     if not bool(((variance.detach() < least) & (positive.detach() > 0)).any()):

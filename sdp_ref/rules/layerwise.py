@@ -105,7 +105,8 @@ class LayerwiseRule(Rule):
 
     def finish(self, law: Law, x: Law) -> Law:
         """Convert the law of the last layer's output to the result."""
-        return law.to(dtype=x.location.dtype)
+        dtype = x.location.dtype
+        return law if law.location.dtype == dtype else law.to(dtype=dtype)
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Trace the net and find a handler for each op, once per shape of the input.
@@ -151,18 +152,19 @@ class LayerwiseRule(Rule):
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Handler]) -> Callable[[Law], Law]:
         """Return a function of the input's law that applies the operation of each step."""
-        done = trace.last_uses(steps)
+        inputs = [step.inputs for step in steps]
+        moves = list(zip(operations, inputs, trace.last_uses(steps), strict=True))
 
         def propagate(x: Law) -> Law:
             values = {0: self.start(x)}
             notes: list[str] = []  # torch.compile cannot trace list[str]()
             number = 0
             try:
-                for number, (step, operation, unneeded) in enumerate(
-                    zip(steps, operations, done, strict=True), start=1
-                ):
-                    values[number] = operation(*(values[i] for i in step.inputs))
-                    notes += values[number].notes
+                for operation, taken, unneeded in moves:
+                    number += 1
+                    law = operation(*[values[i] for i in taken])
+                    values[number] = law
+                    notes += law.notes
                     for i in unneeded:
                         del values[i]
             except (NoFormulaError, UnsupportedError):  # of an operation: `number` is that of its step

