@@ -331,7 +331,52 @@ def _corrected(node: Any, inputs: list[np.ndarray], model: Any) -> list[np.ndarr
                 squares[:, channel] = np.square(x[:, first : channel + size // 2 + 1]).sum(1)
             alpha, beta = attributes.get("alpha", 1e-4), attributes.get("beta", 0.75)
             return [x / (attributes.get("bias", 1.0) + alpha / size * squares) ** beta]
+        case "ConvTranspose":  # it ignores paddings and the order of groups
+            return [_transposed_convolution(inputs, attributes)]
     return []
+
+
+def _transposed_convolution(inputs: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
+    """Return the result of ConvTranspose: every input value adds its multiple of the kernel to the output."""
+    x, kernel, *bias = inputs
+    dimensions, sizes, groups = x.ndim - 2, x.shape[2:], attributes.get("group", 1)
+    strides = attributes.get("strides", [1] * dimensions)
+    dilations = attributes.get("dilations", [1] * dimensions)
+    extra = attributes.get("output_padding", [0] * dimensions)
+    full = [
+        stride * (size - 1) + dilation * (width - 1) + 1 + more
+        for stride, size, dilation, width, more in zip(
+            strides, sizes, dilations, kernel.shape[2:], extra, strict=True
+        )
+    ]
+    values = x.reshape(len(x), groups, -1, *sizes)
+    weights = kernel.reshape(groups, -1, *kernel.shape[1:])
+    y = np.zeros((len(x), groups, kernel.shape[1], *full))
+    for offset in np.ndindex(*kernel.shape[2:]):
+        window: Any = tuple(
+            slice(dilation * start, dilation * start + stride * (size - 1) + 1, stride)
+            for dilation, start, stride, size in zip(dilations, offset, strides, sizes, strict=True)
+        )
+        y[(..., *window)] += np.einsum("ngc...,gcm->ngm...", values, weights[(..., *offset)])
+    y = y.reshape(len(x), -1, *full)
+    if bias:
+        y += bias[0].reshape(-1, *[1] * dimensions)
+    first, last = np.reshape(attributes.get("pads", [0] * 2 * dimensions), (2, dimensions)).tolist()
+    if "output_shape" in attributes:
+        totals = [
+            size - out for size, out in zip(full, attributes["output_shape"][-dimensions:], strict=True)
+        ]
+        is_upper = attributes.get("auto_pad", b"") == b"SAME_UPPER"
+        first = [total // 2 if is_upper else total - total // 2 for total in totals]
+        last = [total - start for total, start in zip(totals, first, strict=True)]
+    # A negative padding extends the output.
+    borders = [(max(0, -start), max(0, -end)) for start, end in zip(first, last, strict=True)]
+    y = np.pad(y, [(0, 0), (0, 0), *borders])
+    cut: Any = [
+        slice(max(0, start), size - max(0, end))
+        for start, end, size in zip(first, last, y.shape[2:], strict=True)
+    ]
+    return y[(..., *cut)]
 
 
 def _runtime(node: Any, values: dict[str, np.ndarray], model: Any) -> list[np.ndarray]:

@@ -55,19 +55,26 @@ class Program:
         """Return the module on the CPU.
 
         The module of an ONNX file is compared with the file, at random inputs and at `inputs` (by name or
-        index, one row per example), unless the flag `is_compared` is set. A line is added to `notes` if this
-        is not possible.
+        index, one row per example), unless the flag `is_compared` is set. If this is not possible, a line is
+        added to `notes`, or is a warning without them.
 
         A UserError is raised if the file has another format, or differs from the module.
         """
+        lines: list[str] = []
         try:
             with warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")  # older exports are converted
-                return self._read(inputs, [] if notes is None else notes)
+                module = self._read(inputs, lines)
         except UserError as error:
             raise UserError(f"{self.address}: {error}") from error
         except Exception as error:
             raise UserError(f"cannot read {self.address}: {one_line(error)[:300]}") from error
+        if notes is None:
+            for line in lines:
+                warnings.warn(f"{self.address}: {line}", stacklevel=2)
+        else:
+            notes.extend(lines)
+        return module
 
     def _read(self, inputs: Mapping[str, Tensor] | None, notes: list[str]) -> nn.Module:
         try:

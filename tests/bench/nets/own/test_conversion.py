@@ -66,6 +66,16 @@ OTHER = {
         (2, 4, 4),
         {"w": numbers(2, 3, 3, 3)},
     ),
+    "shape of the output of a row": (
+        [node("ConvTranspose", ["x", "w"], ["y"], strides=[1, 3], output_shape=[1, 8], group=2)],
+        (2, 1, 4),
+        {"w": numbers(2, 1, 1, 4)},
+    ),
+    "larger shape of the output": (
+        [node("ConvTranspose", ["x", "w"], ["y"], output_shape=[9])],
+        (2, 4),
+        {"w": numbers(2, 3, 3)},
+    ),
     "direction of a cumulative sum": (
         [node("CumSum", ["x", "axis"], ["y"], name="running")],
         (5,),
@@ -132,6 +142,22 @@ RIGHT = {
         17,
     ),
     "local response": ([node("LRN", ["x"], ["y"], size=3, alpha=0.1)], (5, 3, 3)),
+    "transposed convolution in groups": (
+        [
+            node(
+                "ConvTranspose",
+                ["x", "w", "b"],
+                ["y"],
+                group=2,
+                strides=[2, 3],
+                dilations=[2, 1],
+                pads=[1, 2, 1, 2],
+                output_padding=[1, 0],
+            )
+        ],
+        (4, 3, 5),
+        {"w": numbers(4, 3, 3, 2), "b": numbers(6)},
+    ),
     "half to even": ([node("Round", ["x"], ["y"])], (40,)),
     "NaN and infinity": ([node("Log", ["x"], ["l"]), node("Reciprocal", ["l"], ["y"])], (40,)),
     "pooling by ceilings": (
@@ -214,6 +240,12 @@ def test_an_operator_without_a_reference_gets_a_note_with_its_name():
     assert "install onnxruntime" in note
     x = torch.from_numpy(numbers(2, 4))
     assert torch.equal(net(x), -x[:, 1:])
+
+
+def test_a_file_without_a_reference_warns_a_caller_without_notes():
+    crop = node("Pad", ["x", "pads"], ["y"], name="crop")
+    with pytest.warns(UserWarning, match=r"net.onnx: 1 of 1 operators could not be compared .*'crop'"):
+        program([crop], (4,), {"pads": integers(0, -1, 0, 0)}).load()
 
 
 def test_operators_beyond_the_time_limit_get_a_note(monkeypatch):
