@@ -48,18 +48,21 @@ def jacobian_of(
     autograd functions or TorchScript. A NoFormulaError reports a net that depends on its input by
     computations without a gradient.
     """
-    value, jacobian, opaque = _derived(net, x, create_graph, max_bytes)
+    value, jacobian, opaque = _derived(net, x, create_graph, max_bytes, examined=spread is not None)
     if spread is not None and (opaque or _scripted(net)):
         _require_gradient(net, x, value, jacobian, spread)
     return value, jacobian
 
 
-def _derived(net: Net, x: Tensor, create_graph: bool, max_bytes: int) -> tuple[Tensor, Tensor, bool]:
-    """Value, Jacobian, and whether the net has parts whose derivative may not be that of their values."""
+def _derived(
+    net: Net, x: Tensor, create_graph: bool, max_bytes: int, *, examined: bool = False
+) -> tuple[Tensor, Tensor, bool]:
+    """Value, Jacobian, and if `examined`, whether the derivative of the net may not be that of its values."""
     point = x if create_graph and x.requires_grad else x.detach().requires_grad_()
     value, origin, mode = _run(net, point)
-    opaque = mode.hidden or _defined_in_python(value, origin)
-    if mode.jumped and not opaque and (steps := _steps(net, x)) is not None:
+    jumped = mode.jumped
+    opaque = (examined or jumped) and (mode.hidden or _defined_in_python(value, origin))
+    if jumped and not opaque and (steps := _steps(net, x)) is not None:
         # the traced steps have functions of one value in place of comparisons
         _, origin, _ = run = _run(steps, point)
         derived, net = run[0], steps

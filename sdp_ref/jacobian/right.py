@@ -6,6 +6,7 @@ is :meth:`sdp_ref.activations.Activation.derivative`.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -152,9 +153,8 @@ class RightDerivative(TorchFunctionMode):
         if moving is None or not corners:
             return func(*args, **kwargs)
         x = moving.detach()
-        tie = torch.zeros_like(x, dtype=torch.bool)
-        for corner in corners if moving is first else [first]:
-            tie = tie | (x == _constant(corner))
+        ties = [x == _constant(corner) for corner in (corners if moving is first else [first])]
+        tie = functools.reduce(torch.logical_or, ties)
         if (self._eager(x) and not bool(tie.any())) or (not transformed() and not self.depends(moving)):
             return func(*args, **kwargs)
         if not self.repeated and any(v.requires_grad for v in values if v is not moving):
