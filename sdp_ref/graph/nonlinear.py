@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from sdp_ref.activations.base import Activation
+from sdp_ref.activations.direction import Direction
+from sdp_ref.activations.logistic import Sigmoid
 from sdp_ref.errors import NoFormulaError, NoLinearPartError
 from sdp_ref.graph.affine import cast
 
@@ -154,6 +157,64 @@ class Norm:
         y = scores.reshape(like.shape)
         y = y if self.gain is None else y * self.gain
         return y if self.shift is None else y + self.shift
+
+
+@dataclass(frozen=True)
+class ScalarGroups:
+    """An op on groups of components, each of which depends on the components by one number only.
+
+    Component i of a group becomes shift_i + gain_i f(t), where f is an `activation` and t is the sum of the
+    components, weighted by `weights` (n,). `places` (groups, n) are indices of flattened components; `gain`
+    and `shift` (groups, n) are tensors.
+    """
+
+    activation: Activation
+    places: Tensor
+    weights: Tensor
+    gain: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(cls, module: nn.Module, x: Tensor) -> ScalarGroups | None:
+        """Form of a norm or softmax for inputs like `x`, (N, *event), if it has one.
+
+        A centred norm over two components depends on half of their difference, a norm over one component
+        that is not centred on this component, and a softmax of two classes on the difference of the scores.
+        """
+        places = torch.arange(x[0].numel(), device=x.device).reshape(x.shape[1:])
+        if isinstance(module, nn.Softmax):
+            dim = softmax_dim(module, x) % x.ndim
+            if x.shape[dim] != 2:
+                return None
+            places = places.movedim(dim - 1, -1).reshape(-1, 2)
+            sign = torch.tensor([1.0, -1.0], dtype=x.dtype, device=x.device)
+            # softmax(a, b) = (s, 1 - s), s the sigmoid of a - b
+            first = torch.tensor([0.0, 1.0], dtype=x.dtype, device=x.device)
+            return cls(Sigmoid(), places, sign, sign.expand(places.shape), first.expand(places.shape))
+        form = Norm.of(module, x)
+        places = places.reshape(form.groups, -1)
+        n = places.shape[1]
+        if n != (2 if form.centred else 1):
+            return None
+        sign = torch.tensor([1.0, -1.0] if form.centred else [1.0], dtype=x.dtype, device=x.device)
+        one = torch.ones_like(x[:1])
+        scale = one if form.gain is None else one * form.gain
+        shift = 0 * one if form.shift is None else 0 * one + form.shift
+        gain = scale.reshape(places.shape) * sign
+        return cls(Direction(form.eps), places, sign / n, gain, shift.reshape(places.shape))
+
+    def numbers(self, x: Tensor) -> Tensor:
+        """Weighted sums (..., groups) of flattened components (..., n)."""
+        return (x[..., self.places] * self.weights).sum(-1)
+
+    def spread(self, t: Tensor, gain: Tensor) -> Tensor:
+        """Flattened components (..., n) that are `gain` times the number (..., groups) of their group."""
+        flat = (t.unsqueeze(-1) * gain).flatten(-2)
+        return flat[..., self.places.flatten().argsort()]
+
+    def finished(self, t: Tensor) -> Tensor:
+        """Flattened results (..., n) for values of f, (..., groups)."""
+        return self.spread(t, self.gain) + self.spread(torch.ones_like(t), self.shift)
 
 
 MAX_POOLS = (

@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from sdp_ref.activations.relu import ReLU
 from sdp_ref.errors import NoFormulaForLawError
-from sdp_ref.graph.nonlinear import Norm, mean_field, root_moments, softmax_dim
+from sdp_ref.graph.nonlinear import Norm, ScalarGroups, mean_field, root_moments, softmax_dim
 from sdp_ref.graph.ops import MatrixProduct, pointwise
 from sdp_ref.jacobian.local import in_dtype, linear_part
 from sdp_ref.laws import Gaussian, unchecked
 from sdp_ref.rules.joint import (
     Factored,
+    Image,
     Joint,
     LinearStep,
     Live,
@@ -319,7 +320,81 @@ def linearised(module: nn.Module) -> MeanStep:
     return MeanStep(bind, single=pointwise(module))
 
 
-class NormStep(ModuleStep):
+@dataclass(frozen=True)
+class ScalarGroupsStep(LinearStep):
+    """A norm or softmax over groups of components that depends on one number t for each group.
+
+    Means and variances of the results f(t) are exact under a Gaussian law. With covariance matrices, so are
+    all covariances (with values that are read later by Stein's lemma). With factors, f is replaced by a
+    linear function that yields the correct standard deviation, which keeps the covariance within a group.
+    """
+
+    groups: ScalarGroups
+
+    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        number, variance = self._numbers(joint, inputs)
+        results = self.groups.activation.mean_variance(number, variance)[0]
+        slope = self.groups.activation.mean_derivative(number, variance)
+        return self._bound(joint, inputs, results, slope)
+
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
+        number, variance = self._numbers(factors, inputs)
+        results, spread = self.groups.activation.mean_variance(number, variance)
+        moves = (variance > 0) & (spread > 0)
+        ratio = torch.where(moves, spread, 1.0) / torch.where(moves, variance, 1.0)
+        slope = torch.where(moves, ratio.sqrt(), 0.0)
+        bound = self._bound(factors, inputs, results, slope)
+        return MeanStep(lambda _: bound).image(factors, inputs)
+
+    def _bound(self, joint: Live, inputs: Numbers, results: Tensor, slope: Tensor) -> tuple[Tensor, Rows]:
+        groups = self.groups
+
+        def rows(x: Tensor) -> Tensor:
+            numbers = slope.unsqueeze(1) * groups.numbers(x.flatten(2))
+            return groups.spread(numbers, groups.gain).reshape(x.shape)
+
+        return groups.finished(results).reshape(joint.means[inputs[0]].shape), rows
+
+    def _numbers(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Tensor]:
+        """Means and variances (B, groups) of the numbers."""
+        (value,) = inputs
+        weights = self.groups.weights
+        within = joint.within(value, self.groups.places)
+        variance = torch.einsum("i,bgij,j->bg", weights, within, weights)
+        return self.groups.numbers(joint.means[value].flatten(1)), variance.clamp(min=0)
+
+    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+        return 4 * joint.size(inputs[0]) ** 2
+
+    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:  # noqa: ARG002
+        """Replace the covariance of the linear part by that of the results."""
+        (value,) = inputs
+        groups = self.groups
+        number, variance = self._numbers(joint, inputs)
+        block = groups.numbers(groups.numbers(joint.block(value, value)).mT)
+        same = torch.eye(block.shape[1], dtype=torch.bool, device=block.device)
+        between = torch.where(same, variance.unsqueeze(1), (block + block.mT) / 2)
+        results = groups.activation.mean_covariance(number, between)[1]
+        rows = groups.spread(results, groups.gain)
+        return mean, groups.spread(rows.mT, groups.gain)
+
+
+class GroupsStep(ModuleStep):
+    """A norm or softmax; if its groups depend on one number each, by :class:`ScalarGroupsStep`."""
+
+    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        if groups := ScalarGroups.of(self.module, joint.means[inputs[0]]):
+            ScalarGroupsStep(groups).take(joint, number, inputs, others)
+        else:
+            super().take(joint, number, inputs, others)
+
+    def image(self, factors: Factored, inputs: Numbers) -> Image:
+        if groups := ScalarGroups.of(self.module, factors.means[inputs[0]]):
+            return ScalarGroupsStep(groups).image(factors, inputs)
+        return super().image(factors, inputs)
+
+
+class NormStep(GroupsStep):
     """A norm, linearised at its mean scale: the mean square under the law replaces that at the mean.
 
     The module is one of :data:`~sdp_ref.graph.nonlinear.NORMS`.
@@ -346,7 +421,7 @@ class NormStep(ModuleStep):
         return form.finished(z, mean), rows
 
 
-class SoftmaxStep(ModuleStep):
+class SoftmaxStep(GroupsStep):
     """A softmax with its mean-field mean and the derivative of that."""
 
     def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:

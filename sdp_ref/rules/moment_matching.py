@@ -17,7 +17,7 @@ from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.activations.base import SHORT
 from sdp_ref.activations.relu import ReLU
 from sdp_ref.errors import UnsupportedError
-from sdp_ref.graph.nonlinear import NORMS, Norm, mean_field, root_moments, softmax_dim
+from sdp_ref.graph.nonlinear import NORMS, Norm, ScalarGroups, mean_field, root_moments, softmax_dim
 from sdp_ref.graph.ops import MatrixProduct, Maximum, MaximumOfPairs, Multiply, VectorNorm
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
 from sdp_ref.rules.base import as_gaussian
@@ -125,9 +125,20 @@ def _marginal_vector_norm(_rule: MarginalMomentMatching, module: VectorNorm, law
     return with_spread(law, mean, spread)
 
 
+def _of_numbers(groups: ScalarGroups, law: DiagonalGaussian) -> Law:
+    """Exact moments of a norm or softmax that depends on one number for each group."""
+    number = groups.numbers(law.mean.flatten(1))
+    variance = (law.variance.flatten(1)[:, groups.places] * groups.weights.square()).sum(-1)
+    mean, spread = groups.activation.mean_variance(number, variance)
+    mean, spread = groups.finished(mean), groups.spread(spread, groups.gain.square())
+    return with_spread(law, mean.reshape(law.mean.shape), spread.reshape(law.mean.shape))
+
+
 @MarginalMomentMatching.handles(*NORMS, note="linearised with its mean scale")
 def _marginal_norm(_rule: MarginalMomentMatching, module: nn.Module, law: DiagonalGaussian) -> Law:
     """Linearise with the mean square under the law as s^2, instead of that at the mean."""
+    if groups := ScalarGroups.of(module, law.location):
+        return _of_numbers(groups, law)
     form = Norm.of(module, law.location)
     variance = form.grouped(law.variance)
     extra = variance.mean(-1, keepdim=True) * (1 - 1 / variance.shape[-1] if form.centred else 1)
@@ -136,6 +147,8 @@ def _marginal_norm(_rule: MarginalMomentMatching, module: nn.Module, law: Diagon
 
 @MarginalMomentMatching.handles(nn.Softmax, note="by mean field")
 def _marginal_softmax(_rule: MarginalMomentMatching, module: nn.Softmax, law: DiagonalGaussian) -> Law:
+    if groups := ScalarGroups.of(module, law.location):
+        return _of_numbers(groups, law)
     dim = softmax_dim(module, law.location)
     x, variance = (each.movedim(dim, -1) for each in (law.mean, law.variance))
     n = fitting(x.shape[-1])
