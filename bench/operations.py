@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
+
+from sdp_ref.graph.recording import by_ordinary_attention
 
 
 def operations(work: Callable[[], object]) -> float:
@@ -25,21 +26,10 @@ def operations(work: Callable[[], object]) -> float:
     therefore underestimated. Sparse matrices count as dense and complex numbers as real. Views, clones and
     conversions are free, as are `zeros`, `ones` and work outside torch; concatenation counts.
     """
-    with _without_fused_attention(), _Counter() as counter:  # type: ignore[no-untyped-call]
+    attention = sdpa_kernel(SDPBackend.MATH)  # products of matrices and softmax, forward and backward
+    with by_ordinary_attention(), attention, _Counter() as counter:  # type: ignore[no-untyped-call]
         work()
     return counter.total
-
-
-@contextmanager
-def _without_fused_attention() -> Iterator[None]:
-    """Let torch compute attention by products of matrices and softmax, forward and backward."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 class _Counter(TorchDispatchMode):
