@@ -161,7 +161,7 @@ def test_covariances_between_pairs_and_with_a_shortcut(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_components_of_a_pair_stay_opposite(rule):
-    """Also with factors of low rank, whose linear part then has the exact variance."""
+    """Also with factors of low rank: their linear part has the exact variance."""
     x = sr.DiagonalGaussian(torch.tensor([[0.3, -0.2]]).double(), torch.full((1, 2), 0.2).double())
     net = nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 1, bias=False)).double()
     net[1].weight.data = torch.ones(1, 2).double()
