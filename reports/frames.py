@@ -25,6 +25,9 @@ COLUMNS = pd.read_csv(Path(__file__).with_name("columns.csv"), keep_default_na=F
 """The columns that :func:`load` returns, in order; `unit_of_measure` holds the units of values."""
 
 
+_TEXTS = COLUMNS.index[COLUMNS["dtype"] == "category"]
+
+
 def columns() -> pd.DataFrame:
     """Describe the columns that :func:`load` returns, with `dtype`, `unit` and `meaning`."""
     return COLUMNS.copy()
@@ -98,7 +101,15 @@ def described(frame: pd.DataFrame) -> pd.DataFrame:
     """Convert measurements of experiments (none: no columns are needed) to the columns of :func:`load`."""
     types = COLUMNS["dtype"].to_dict()
     once = frame.reindex(columns=[*types]) if frame.empty else _once(frame)
-    return once[[*types]].astype(types)
+    once = once[[*types]].astype(types)
+    return once.assign(**{name: _as_from_parquet(once[name]) for name in _TEXTS})
+
+
+def _as_from_parquet(column: pd.Series) -> pd.Series:
+    """Return categories with the dtype that pandas reads from a Parquet file of them."""
+    # without any category, pandas reads objects
+    names = pd.Index([*column.cat.categories] or [""], dtype="str")
+    return pd.Series(pd.Categorical.from_codes(column.cat.codes, names), column.index)
 
 
 def _once(frame: pd.DataFrame) -> pd.DataFrame:
@@ -123,5 +134,5 @@ def _of_suites(frame: pd.DataFrame, suites: Collection[str], path: object) -> pd
         raise UserError(f"no suite {shown(unknown[0])} in {path}; there are {there}")
     wanted = [text for text, names in named.items() if not names.isdisjoint(suites)]
     chosen = frame[frame["suites"].isin(wanted)].reset_index(drop=True)
-    texts = COLUMNS.index[COLUMNS["dtype"] == "category"]
-    return chosen.assign(**{name: chosen[name].cat.remove_unused_categories() for name in texts})
+    used = {name: chosen[name].cat.remove_unused_categories() for name in _TEXTS}
+    return chosen.assign(**{name: _as_from_parquet(column) for name, column in used.items()})

@@ -95,16 +95,25 @@ class RuleTraits:
         return f"{label} ({rule})" if any(self[each].label == label for each in others) else label
 
     def recommended(self, rule: str) -> str:
-        """A rule in advice: ``1,000 samples``, ``100 Sobol samples``, or its label and spec."""
-        if count := rule.startswith("monte_carlo") and self[rule].sampling:
-            return f"{count:,} {'Sobol ' * ('sobol' in rule)}samples"
+        """A rule in advice: ``1,000 samples``, ``128 Sobol samples (measured with 100)``, or label and spec.
+
+        Numbers of Sobol samples are rounded up to a power of two, for which Sobol points fill the cube evenly.
+        """
+        measured = count = self[rule].sampling or 0
+        is_sobol = "sobol" in rule
+        if is_sobol and measured:
+            count = 2 ** (measured - 1).bit_length()
+        if rule.startswith("monte_carlo") and count:
+            words = f"{count:,} {'Sobol ' * is_sobol}samples"
+            return words if count == measured else f"{words} (measured with {measured:,})"
         label = self.label(rule)
-        return label if rule in label.lower().replace(" ", "_") else f"{label} ({rule})"
+        words = label if rule in label.lower().replace(" ", "_") else f"{label} ({rule})"
+        return words if count == measured else f"{words} with {count:,} samples"
 
     def action(self, rule: str) -> str:
         """What to do to apply a rule: ``draw 1,000 samples``, ``use DVIA``."""
-        words = self.recommended(rule)
-        return f"{'draw' if words.endswith(' samples') else 'use'} {words}"
+        is_plain = rule.startswith("monte_carlo") and self[rule].sampling
+        return f"{'draw' if is_plain else 'use'} {self.recommended(rule)}"
 
     def is_sampling(self, rule: str) -> bool:
         return self[rule].sampling is not None

@@ -68,6 +68,21 @@ def test_columns_are_as_they_are_described(file):
     assert set(frame["sampling"].dropna()) == {10}
 
 
+def check_parquet(frame, path):
+    frame.to_parquet(path)
+    again = pd.read_parquet(path)
+    pd.testing.assert_frame_equal(again, frame, check_exact=True)
+    both = pd.concat([frame, again], ignore_index=True)
+    assert both.dtypes.equals(frame.dtypes)
+
+
+def test_parquet_keeps_the_dtypes_of_all_columns(file, tmp_path):
+    frame = sdp_bench.load(file)
+    assert frame["objective"].isna().all()  # a column of text without any
+    check_parquet(frame, tmp_path / "all.parquet")
+    check_parquet(sdp_bench.load(file, suite="iris-std", runs=[1]), tmp_path / "chosen.parquet")
+
+
 @pytest.mark.parametrize("fmt", exchange.FORMATS)
 def test_exported_tables_give_what_the_file_gives(file, tmp_path, fmt):
     with Store(file) as store:

@@ -36,6 +36,31 @@ def test_rule_labels(rule, label):
     assert RuleTraits().label(rule) == label
 
 
+@pytest.mark.parametrize(
+    ("rule", "action"),
+    [
+        ("monte_carlo:samples=1000", "draw 1,000 samples"),
+        ("monte_carlo:samples=1000,sampler=antithetic", "draw 1,000 samples"),
+        ("monte_carlo:samples=1000,sampler=sobol", "draw 1,024 Sobol samples (measured with 1,000)"),
+        ("monte_carlo:sampler=sobol", "draw 128 Sobol samples (measured with 100)"),
+        ("monte_carlo:samples=64,sampler=sobol", "draw 64 Sobol samples"),
+        ("monte_carlo:samples=65,sampler=sobol", "draw 128 Sobol samples (measured with 65)"),
+        ("monte_carlo:samples=2,sampler=sobol", "draw 2 Sobol samples"),
+        (
+            "control_variate:samples=256,sampler=sobol",
+            "use {label} (control_variate:samples=256,sampler=sobol)",
+        ),
+        (
+            "control_variate:samples=300,sampler=sobol",
+            "use {label} (control_variate:samples=300,sampler=sobol) with 512 samples",
+        ),
+        ("dvia", "use DVIA"),
+    ],
+)
+def test_advice_takes_a_power_of_two_for_sobol_samples(rule, action):
+    assert RuleTraits().action(rule) == action.format(label=RuleTraits().label(rule))
+
+
 def test_sampling_rules_come_last_by_size():
     rules = ["monte_carlo:samples=100", "zeta", "monte_carlo:samples=5", "marginal_sdp", "sdp", "sdp"]
     ordered = ["sdp", "marginal_sdp", "zeta", "monte_carlo:samples=5", "monte_carlo:samples=100"]
