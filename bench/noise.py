@@ -150,7 +150,7 @@ class Noise:
 
         if self.event and self.by_input(event):
             if self.event[0] != inputs:
-                there = f"{inputs} distinct inputs are measured" if inputs else "rows need --net"
+                there = f"{inputs} inputs are measured" if inputs else "rows need --net"
                 raise UserError(f"noise '{self.text}' has {self.event[0]} rows of scales, but {there}")
         elif self.event not in (None, event, (math.prod(event),)):
             raise UserError(

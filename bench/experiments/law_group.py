@@ -86,12 +86,25 @@ class LawGroup(Group):
         samples: int,
         settings: Settings,
     ) -> LawGroup:
-        """Return the group of one experiment, with oracles of `samples` samples at some rows' inputs."""
-        label, sampler = noise.label(scale), settings.sampling.sampler
-        keys = (oracle_key(net, x, label, sampler, samples) for x in locations)
+        """Return the group of one experiment, with oracles of `samples` samples at some rows' inputs.
+
+        Of equal inputs under the same noise, only the one in the first row of the data is measured.
+        """
         asked = tuple(asked)
-        subjects = tuple(Subject(key, row, asked) for key, row in zip(keys, rows, strict=True))
-        return cls(net, scale, subjects, locations, settings, noise)
+        label, sampler = noise.label(scale), settings.sampling.sampler
+        by_input = noise.by_input(tuple(locations.shape[1:]))
+        subjects: dict[OracleKey, Subject] = {}
+        places = []
+        for place, (row, x) in enumerate(zip(rows, locations, strict=True)):
+            key = oracle_key(net, x, label, sampler, samples)
+            if by_input and noise.values is not None:  # equal inputs can have other scales
+                key = replace(key, input=digest([key.input, noise.values[row].tolist()])[:16])
+            if key not in subjects:
+                places.append(place)
+            elif row > subjects[key].row:
+                continue
+            subjects[key] = Subject(key, row, asked)
+        return cls(net, scale, tuple(subjects.values()), locations[places], settings, noise)
 
     @property
     def law(self) -> Law:

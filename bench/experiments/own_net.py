@@ -122,7 +122,7 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
     everywhere = settings.design.samples is not None
     sampling = settings.sampling
     if not everywhere:
-        samples, why = samples_for(net, len(sigmas) * len(net.inputs), outputs)
+        samples, why = samples_for(net, len(sigmas) * len(net.inputs.unique(dim=0)), outputs)
         notes += [why] if why else []
         sampling = replace(sampling, samples=samples, pilot_samples=min(sampling.pilot_samples, samples))
     w1 = Wasserstein.of({}, settings.metric_options)

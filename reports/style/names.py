@@ -97,7 +97,7 @@ class RuleTraits:
     def recommended(self, rule: str) -> str:
         """A rule in advice: ``1,000 samples``, ``128 Sobol samples (measured with 100)``, or label and spec.
 
-        Numbers of Sobol samples are rounded up to a power of two, for which Sobol points fill the cube evenly.
+        Numbers of Sobol samples are rounded up to a power of two, for which the points are most uniform.
         """
         measured = count = self[rule].sampling or 0
         is_sobol = "sobol" in rule
