@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from sdp_bench.bench.text import printable
 from sdp_ref.errors import on_one_line
+
+from .text import printable
 
 ENDS = (".svg", ".json")
 """Suffixes of badge files: an image, or the input of shields.io."""

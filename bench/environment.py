@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sdp_bench.bench.errors import UserError
+from .errors import UserError
 
 LIBRARIES = ("torch", "numpy", "scipy", "POT")
 """Libraries that compute the numbers."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sdp_bench.bench.text import public
 from sdp_ref.errors import message_of, on_one_line
+
+from .text import public
 
 
 def one_line(error: BaseException) -> str:

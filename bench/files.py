@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.text import is_number, printable
+from .errors import RunFailedError, UserError
+from .text import is_number, printable
 
 if TYPE_CHECKING:
     import numpy as np

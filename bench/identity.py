@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from sdp_bench.bench.environment import libraries
-from sdp_bench.bench.errors import UserError
+from .environment import libraries
+from .errors import UserError
 
 
 def digest(*parts: Any) -> str:
@@ -130,7 +130,8 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
 def _code() -> str:
     """Return the hash of all modules that measure (rules, oracles, bench), 16 hexadecimal digits."""
     import sdp_ref
-    from sdp_bench import bench, oracles
+
+    from .. import bench, oracles
 
     rooms = [Path(package.__file__ or "").resolve().parent for package in (sdp_ref, oracles, bench)]
     return digest_of_files((room, path) for room in rooms for path in sorted(room.rglob("*.py")))[:16]

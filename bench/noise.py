@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdp_bench.bench import identity
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.files import is_csv, read_array
-from sdp_bench.bench.text import printable
 from sdp_ref import laws
 from sdp_ref.laws import Law
 from sdp_ref.registry import spelled
+
+from . import identity
+from .errors import UserError
+from .files import is_csv, read_array
+from .text import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,7 +151,7 @@ class Noise:
 
         if self.event and self.by_input(event):
             if self.event[0] != inputs:
-                there = f"{inputs} distinct inputs are measured" if inputs else "rows need --net"
+                there = f"{inputs} inputs are measured" if inputs else "rows need --net"
                 raise UserError(f"noise '{self.text}' has {self.event[0]} rows of scales, but {there}")
         elif self.event not in (None, event, (math.prod(event),)):
             raise UserError(

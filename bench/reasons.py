@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sdp_bench.bench.errors import NOT_DEFINED
-from sdp_bench.bench.metrics import recorded_metric
+from .errors import NOT_DEFINED
+from .metrics import recorded_metric
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import sdp_ref
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics.references import Reference, references
-from sdp_bench.bench.peers.base import Peer
-from sdp_bench.bench.plugins import plugin
-from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_ref.registry import members, spelled
 from sdp_ref.rules import Propagator
+
+from .errors import UserError
+from .metrics.references import Reference, references
+from .peers.base import Peer
+from .plugins import plugin
+from .plugins.plugin import Plugin, plugin_of
 
 PEERS: Mapping[str, type[Peer]] = members("sdp_bench.bench.peers", "sdp_bench.bench.peers.base.Peer")
 """Adapters of published packages, by name. They run third-party code, so they run as plug-ins do."""

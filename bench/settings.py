@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
-from sdp_bench.bench import metrics
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.identity import Sampling
-from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.noise import Noise, noise_of, restored, stored
-from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.rules import rule_of
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.rules import Propagator
+
+from . import metrics
+from .errors import UserError
+from .identity import Sampling
+from .metrics.references import Reference
+from .nets.recipes import Recipe
+from .noise import Noise, noise_of, restored, stored
+from .plugins.plugin import Plugin
+from .rules import rule_of
 
 NET_SOURCES = ("trained", "committed")
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from sdp_ref.lazy import exports
 
 if TYPE_CHECKING:
-    from sdp_bench.oracles.estimate.estimate import Estimate, Floor, Ratio
-    from sdp_bench.oracles.estimate.tails import require_mean, require_moments
-    from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
-    from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
-    from sdp_bench.oracles.moments.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
-    from sdp_bench.oracles.partitions.floors import total_variation_floor
-    from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
-    from sdp_bench.oracles.partitions.partition import (
+    from .estimate.estimate import Estimate, Floor, Ratio
+    from .estimate.tails import require_mean, require_moments
+    from .exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
+    from .exact.theorem import Optimality, check_theorem
+    from .moments.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
+    from .partitions.floors import total_variation_floor
+    from .partitions.heavy_tails import OutputBins, central_axes
+    from .partitions.partition import (
         AxisBins,
         Classes,
         EqualMassTree,
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
         total_variation,
         total_variation_of_counts,
     )
-    from sdp_bench.oracles.partitions.principal import (
+    from .partitions.principal import (
         PrincipalCells,
         floor_of_largest,
         largest_total_variation,
     )
-    from sdp_bench.oracles.partitions.quantiles import (
+    from .partitions.quantiles import (
         Quantiles,
         interquartile_ratio,
         largest_quantile_distance,
         mean_quantile_distance,
     )
-    from sdp_bench.oracles.sampling.outputs import sample_outputs, standard_normals, stream_outputs
-    from sdp_bench.oracles.transport.certified import Bracket, certified_wasserstein
-    from sdp_bench.oracles.transport.large import certified, certified_floor
-    from sdp_bench.oracles.transport.wasserstein import (
+    from .sampling.outputs import sample_outputs, standard_normals, stream_outputs
+    from .transport.certified import Bracket, certified_wasserstein
+    from .transport.large import certified, certified_floor
+    from .transport.wasserstein import (
         sliced_wasserstein,
         wasserstein,
         wasserstein_1d,

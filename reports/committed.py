@@ -11,14 +11,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import sdp_ref
-from sdp_bench import bench, oracles, reports
-from sdp_bench.bench import experiments, files, metrics
-from sdp_bench.bench.identity import digest_of_files
-from sdp_bench.reports import section
-from sdp_bench.reports.folder import MARKER, check, inside, kept_pages, remove, write_files, written
-from sdp_bench.reports.page import build
-from sdp_bench.reports.results import BASELINES, committed_results
-from sdp_bench.reports.site import PAGE
+
+from .. import bench, oracles, reports
+from ..bench import experiments, files, metrics
+from ..bench.identity import digest_of_files
+from . import section
+from .folder import MARKER, check, inside, kept_pages, remove, write_files, written
+from .page import build
+from .results import BASELINES, committed_results
+from .site import PAGE
 
 MOST = 3
 """Number of cached reports: those of the newest versions of code and results."""
@@ -35,7 +36,7 @@ def write_committed(folder: Path, say: Callable[[str], None]) -> Path:
     is called before it is made. Raises RunFailedError if the committed results are missing or damaged, or the
     cache is not writable.
     """
-    from sdp_bench.bench.nets import storage  # imports torch
+    from ..bench.nets import storage  # imports torch
 
     path = files.cache_folder("pages") / f"{digest()}.zip"
     content = _cached(path)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from sdp_bench.bench import files
-from sdp_bench.bench.errors import UserError
+from ..bench import files
+from ..bench.errors import UserError
 
 MARKER = ".sdp-bench"
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.results.exchange import opened
-from sdp_bench.bench.results.tables import texts
-from sdp_bench.bench.text import shown
-from sdp_bench.reports import results
-from sdp_bench.reports.tables.frame import by_kind
+from ..bench.errors import UserError
+from ..bench.metrics import recorded_metric
+from ..bench.results.exchange import opened
+from ..bench.results.tables import texts
+from ..bench.text import shown
+from . import results
+from .tables.frame import by_kind
 
 COMMITTED = "committed"
 """Name for the results that come with the package."""

@@ -13,24 +13,25 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.badge import Badge
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.problem_set import DIGEST, NAME, problem_set
-from sdp_bench.bench.files import writing
-from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.noise import CAUCHY
-from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
-from sdp_bench.bench.results.exchange import opened
-from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.results.record import Run
-from sdp_bench.bench.settings import Settings
-from sdp_bench.reports.folder import check, inside, write
-from sdp_bench.reports.site import PAGE
-from sdp_bench.reports.statistics.ranking import Overall, Ranking, rank
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.writing import TEMPLATES, rendered
 from sdp_ref.rules import Traits
+
+from ..bench.badge import Badge
+from ..bench.errors import UserError
+from ..bench.experiments.problem_set import DIGEST, NAME, problem_set
+from ..bench.files import writing
+from ..bench.metrics import recorded_metric
+from ..bench.noise import CAUCHY
+from ..bench.plugins.plugin import Plugin, plugin_of
+from ..bench.results.exchange import opened
+from ..bench.results.queries import Queries
+from ..bench.results.record import Run
+from ..bench.settings import Settings
+from .folder import check, inside, write
+from .site import PAGE
+from .statistics.ranking import Overall, Ranking, rank
+from .style import labels
+from .style.names import RuleTraits
+from .writing import TEMPLATES, rendered
 
 _WORST = math.log(100.0)
 """Bound on |log ratio|: the ratio is 0 for events that were predicted to be impossible."""

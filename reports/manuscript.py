@@ -12,21 +12,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.environment import LIBRARIES, version
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.files import check_writable
-from sdp_bench.bench.text import code, markdown
-from sdp_bench.reports.folder import check, inside, remove, write
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.fidelity import missing, what_ran
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import KINDS, Figure, look
-from sdp_bench.reports.style.labels import escaped, number, spread, typed
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import styles
-from sdp_bench.reports.tables.over_noise import over_noise
-from sdp_bench.reports.tables.tables import Cell, Row, Table, by_experiment, suite_title
-from sdp_bench.reports.writing import TEMPLATES
+from ..bench.environment import LIBRARIES, version
+from ..bench.errors import UserError
+from ..bench.files import check_writable
+from ..bench.text import code, markdown
+from .folder import check, inside, remove, write
+from .results import Results
+from .sections.fidelity import missing, what_ran
+from .style import labels
+from .style.figure import KINDS, Figure, look
+from .style.labels import escaped, number, spread, typed
+from .style.names import RuleTraits
+from .style.theme import styles
+from .tables.over_noise import over_noise
+from .tables.tables import Cell, Row, Table, by_experiment, suite_title
+from .writing import TEMPLATES
 
 SOFTWARE, PAPER = "sdp-bench", "petersen2024uncertainty"
 """Keys of the entries."""

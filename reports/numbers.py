@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.metrics import Metric
-from sdp_bench.bench.results.queries import keys
-from sdp_bench.reports.statistics.ranking import Labels
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import RuleTraits
+from ..bench.metrics import Metric
+from ..bench.results.queries import keys
+from .statistics.ranking import Labels
+from .style import labels
+from .style.names import RuleTraits
 
 _LONGEST = 160  # bytes; file systems allow some 255 for a name, and more is added to this part
 

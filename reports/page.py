@@ -11,20 +11,20 @@ from typing import Any
 
 import pandas as pd
 
-from sdp_bench.bench.files import writing
-from sdp_bench.reports import site
-from sdp_bench.reports.drilldown import page as drilldown
-from sdp_bench.reports.folder import clear, inside, remove, write, write_files
-from sdp_bench.reports.numbers import FOLDER, Number, sheets
-from sdp_bench.reports.results import COMMITTED_TITLE, Results
-from sdp_bench.reports.section import Part, Section, tabulated
-from sdp_bench.reports.section import sections as every_section
-from sdp_bench.reports.site import PAGE, SitePage, address, pages_of, write_pages
-from sdp_bench.reports.statistics.ranking import Labels
-from sdp_bench.reports.style.labels import plural
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.tables.frame import MOST_MEASUREMENTS, as_csv
-from sdp_bench.reports.writing import environment, rendered
+from ..bench.files import writing
+from . import site
+from .drilldown import page as drilldown
+from .folder import clear, inside, remove, write, write_files
+from .numbers import FOLDER, Number, sheets
+from .results import COMMITTED_TITLE, Results
+from .section import Part, Section, tabulated
+from .section import sections as every_section
+from .site import PAGE, SitePage, address, pages_of, write_pages
+from .statistics.ranking import Labels
+from .style.labels import plural
+from .style.names import RuleTraits
+from .tables.frame import MOST_MEASUREMENTS, as_csv
+from .writing import environment, rendered
 
 TABLES = "results.csv", "results.parquet"
 """File of all measurements, up to `MOST_MEASUREMENTS` of them and above."""
@@ -133,14 +133,14 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
 
     Numbers that rest on the same measurements share the list of the first one.
     """
-    from sdp_bench.reports.replication.claims import SUITES, numbers_of_claims
+    from .replication.claims import SUITES, numbers_of_claims
 
     results = tabulated(results, sections)
     claims = results.frame["experiment"].isin(SUITES.keys()).any()
     paper = results.published or results.meta.get("preset") == PAPERS_OWN
     rulings = None
     if paper or claims:
-        from sdp_bench.reports.replication.page import Rulings  # imports torch
+        from .replication.page import Rulings  # imports torch
 
         rulings = Rulings.of(results)
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
@@ -160,7 +160,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
             said = ()
     files: dict[str, str] = {}
     if rulings:
-        from sdp_bench.reports.replication.page import shown as shown_rulings
+        from .replication.page import shown as shown_rulings
 
         ruled, files = shown_rulings(rulings, places(made))
         made.append(ruled)

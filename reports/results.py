@@ -11,17 +11,17 @@ from typing import Any
 
 import pandas as pd
 
-from sdp_bench.bench.errors import NOT_DEFINED, RunFailedError, UserError
-from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.reasons import Reason, reasons
-from sdp_bench.bench.results.exchange import Export
-from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.runtime.table import Row, load
-from sdp_bench.bench.settings import Settings
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import Style, styles
-from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, checked
-from sdp_bench.reports.tables.tables import Table, tables
+from ..bench.errors import NOT_DEFINED, RunFailedError, UserError
+from ..bench.experiments import experiments
+from ..bench.reasons import Reason, reasons
+from ..bench.results.exchange import Export
+from ..bench.results.queries import Queries
+from ..bench.runtime.table import Row, load
+from ..bench.settings import Settings
+from .style.names import RuleTraits
+from .style.theme import Style, styles
+from .tables.frame import COLUMNS, VARIANTS, checked
+from .tables.tables import Table, tables
 
 COMMITTED_TITLE = "Committed results"
 BASELINES = Path(__file__).with_name("baselines")

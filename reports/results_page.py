@@ -10,12 +10,12 @@ import sys
 import tomllib
 from pathlib import Path
 
-from sdp_bench.bench.files import write
-from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
-from sdp_bench.reports.replication.page import Rulings
-from sdp_bench.reports.results import Results, committed_results
-from sdp_bench.reports.section import sections, tabulated
-from sdp_bench.reports.writing import TEMPLATES, rendered
+from ..bench.files import write
+from ..bench.metrics.references import ORACLE_MOMENTS
+from .replication.page import Rulings
+from .results import Results, committed_results
+from .section import sections, tabulated
+from .writing import TEMPLATES, rendered
 
 
 def results_page(results: Results) -> str:

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from sdp_bench.reports.numbers import Number
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.site import SitePage, suite
-from sdp_bench.reports.style.names import RuleTraits
 from sdp_ref.registry import RegistryError, installed, loaded, members
+
+from .numbers import Number
+from .results import Results
+from .site import SitePage, suite
+from .style.names import RuleTraits
 
 GROUP = "sdp_bench.sections"
 """Entry point group of sections in other packages."""

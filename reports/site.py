@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdp_bench.reports.folder import remove, write_files, written
+from .folder import remove, write_files, written
 
 # Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from sdp_bench.bench.runtime.table import Row
-from sdp_bench.oracles.estimate.multiplicity import holm
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.statistics.verdicts import (
+from ..bench.runtime.table import Row
+from ..oracles.estimate.multiplicity import holm
+from .results import Results
+from .statistics.verdicts import (
     LEVEL,
     MANY_NETS,
     MIN_NETS,
@@ -29,7 +29,7 @@ from sdp_bench.reports.statistics.verdicts import (
     p_of_every_part,
     p_of_some_part,
 )
-from sdp_bench.reports.style import labels
+from .style import labels
 
 PUBLISHED, REGULAR = "dvia", "dvia:means=regular_covariance"
 """DVIA as published, and with its covariance at the means of the regular pass, as in the paper's numbers."""

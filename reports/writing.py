@@ -14,10 +14,10 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from sdp_bench.bench.text import printable, public
-from sdp_bench.reports.statistics.ranking import Labels
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import RuleTraits, activation_label
+from ..bench.text import printable, public
+from .statistics.ranking import Labels
+from .style import labels
+from .style.names import RuleTraits, activation_label
 
 TEMPLATES = Path(__file__).with_name("templates")
 

@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,11 @@ def _homes(package: str) -> dict[str, str]:
         for statement in node.body
         if isinstance(statement, ast.ImportFrom)
     )
-    return {alias.name: node.module or "" for node in checked for alias in node.names}
+    homes = {}
+    for statement in checked:
+        home = resolve_name("." * statement.level + (statement.module or ""), package)
+        homes |= dict.fromkeys((alias.name for alias in statement.names), home)
+    return homes
 
 
 class _Deferred(ModuleType):

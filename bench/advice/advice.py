@@ -19,14 +19,15 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.advice.thresholds import DEVIATIONS, LIMITS, PAIRS, outcome_of
-from sdp_bench.bench.errors import OutsideError, UserError, outside
-from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.nets.own.net import OwnNet
-from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_ref import propagate
 from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian
+
+from ..errors import OutsideError, UserError, outside
+from ..executors.local import apart
+from ..nets.own.net import OwnNet
+from ..noise import GAUSSIAN, Noise
+from .thresholds import DEVIATIONS, LIMITS, PAIRS, outcome_of
 
 _DRAWS = 2000
 _BATCH = 256  # rows of a forward pass

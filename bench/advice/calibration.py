@@ -20,16 +20,17 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from sdp_bench import oracles
-from sdp_bench.bench.advice.advice import Probe, probe
-from sdp_bench.bench.advice.thresholds import DEVIATIONS, LIMITS, TABLE, calibration, rates, thresholds
-from sdp_bench.bench.datasets import dataset, names
-from sdp_bench.bench.datasets.base import SplitClassification, TabularRegression
-from sdp_bench.bench.files import write
-from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.net import inputs_of, net_from_bytes
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.laws import DiagonalGaussian
+
+from ... import oracles
+from ..datasets import dataset, names
+from ..datasets.base import SplitClassification, TabularRegression
+from ..files import write
+from ..nets import storage
+from ..nets.net import inputs_of, net_from_bytes
+from .advice import Probe, probe
+from .thresholds import DEVIATIONS, LIMITS, TABLE, calibration, rates, thresholds
 
 SIGMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Noise levels; half of them for images, with values between 0 and 1."""

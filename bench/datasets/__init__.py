@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 from typing import TypeVar
 
-from sdp_bench.bench.datasets.base import Dataset
-from sdp_bench.bench.errors import UserError
 from sdp_ref.errors import not_found
 from sdp_ref.registry import installed, instances, loaded
+
+from ..errors import UserError
+from .base import Dataset
 
 ENTRY_POINTS = "sdp_bench.datasets"
 """Entry-point group in which an installed package registers its data sets."""

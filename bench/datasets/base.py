@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.bench.datasets import download
-from sdp_bench.bench.datasets.download import DataFile, DataMissingError
-from sdp_bench.bench.errors import RunFailedError
+from ..errors import RunFailedError
+from . import download
+from .download import DataFile, DataMissingError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.files import cache_folder
+from ..errors import RunFailedError
+from ..files import cache_folder
 
 VARIABLE = "SDP_BENCH_DATA"
 """Environment variable with the folder of a local copy of the files."""

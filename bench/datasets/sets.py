@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.bench.datasets.base import (
+from ..errors import RunFailedError
+from .base import (
     ImageClassification,
     Part,
     SequenceClassification,
     TabularClassification,
     TabularRegression,
 )
-from sdp_bench.bench.datasets.download import DataFile
-from sdp_bench.bench.errors import RunFailedError
+from .download import DataFile
 
 _IDX_UINT8 = 8  # code of unsigned bytes, the only element type in these sets
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sdp_bench.bench.errors import RunFailedError
+from ..errors import RunFailedError
 
 
 class WorkerError(RunFailedError):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Executor, Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sdp_bench.bench.errors import RunFailedError, UserError, one_line
-from sdp_bench.bench.executors import let_threads_sleep, uninterrupted
-from sdp_bench.bench.identity import differences, software
+from ..errors import RunFailedError, UserError, one_line
+from ..identity import differences, software
+from . import let_threads_sleep, uninterrupted
 
 if TYPE_CHECKING:
     from distributed import Client

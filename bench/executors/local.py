@@ -24,8 +24,8 @@ from typing import Any, ParamSpec, TypeVar
 from pebble import ProcessExpired, ProcessFuture, concurrent
 from pebble.common.types import RemoteTraceback
 
-from sdp_bench.bench.errors import one_line
-from sdp_bench.bench.executors import WorkerError, let_threads_sleep, uninterrupted
+from ..errors import one_line
+from . import WorkerError, let_threads_sleep, uninterrupted
 
 _RESTART = 1.0  # s, until a killed fork server is replaced
 _MEMORY_CHECK = 0.05  # s, between checks of a worker's memory

@@ -15,13 +15,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Experiment
-from sdp_bench.bench.identity import Sampling
-from sdp_bench.bench.rules import resolve
-from sdp_bench.bench.settings import Design, Settings
 from sdp_ref.errors import not_found
 from sdp_ref.registry import installed, instances, loaded, spelled
+
+from ..errors import UserError
+from ..identity import Sampling
+from ..rules import resolve
+from ..settings import Design, Settings
+from .base import Experiment
 
 __all__ = ["PRESETS", "Experiment", "chosen", "experiment", "experiments", "preset"]
 

@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.nets.architectures import Architecture, ClassifierArchitecture
-from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.results.record import Cell, Failure, LeftOut, Record, Unit
-from sdp_bench.bench.settings import Settings, Size
+from ..errors import UserError
+from ..nets.architectures import Architecture, ClassifierArchitecture
+from ..nets.recipes import Recipe
+from ..results.record import Cell, Failure, LeftOut, Record, Unit
+from ..settings import Settings, Size
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.predict import Scope
+    from .predict import Scope
 
 
 class Group(ABC):

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
-from sdp_bench.bench.identity import Sampling
-from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.recipes import recipe_for
-from sdp_bench.bench.settings import Design, Settings, Size
+from ..errors import RunFailedError
+from ..identity import Sampling
+from ..nets.architectures import Architecture
+from ..nets.recipes import recipe_for
+from ..settings import Design, Settings, Size
+from .laws import FULL_RULES, MARGINAL_RULES, LawExperiment
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.law_group import LawGroup
-    from sdp_bench.bench.nets.fully_connected import TrainedNet
+    from ..nets.fully_connected import TrainedNet
+    from .law_group import LawGroup
 
 
 RULES = (
@@ -55,7 +55,7 @@ their scrambles give standard errors. Cells hold 512 points of the oracle each.
 
 def nets() -> list[TrainedNet]:
     """Return the committed nets of `ARCHITECTURES` in order, seed 0; a RunFailedError if one is damaged."""
-    from sdp_bench.bench.nets.fully_connected import committed, file_name
+    from ..nets.fully_connected import committed, file_name
 
     found = []
     for architecture in ARCHITECTURES:
@@ -76,8 +76,8 @@ def groups(rules: Sequence[str] | None = None, **options: Any) -> list[LawGroup]
     `rules` (specs, and names of plug-ins) replace `RULES`, and `options` (``plugins``, for example) those of
     `SETTINGS`, as in `sdp_bench.bench.settings.Settings.but`.
     """
-    from sdp_bench.bench.experiments.law_group import LawGroup
-    from sdp_bench.bench.experiments.predict import Scope
+    from .law_group import LawGroup
+    from .predict import Scope
 
     settings = SETTINGS.but(rules=None if rules is None else tuple(rules), **options)
     groups = EXPERIMENT.expand(Scope(settings, nets())).groups

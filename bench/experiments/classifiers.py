@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
-from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
-from sdp_bench.bench.nets.architectures import ImageArchitecture, SequenceArchitecture, architecture_of
-from sdp_bench.bench.settings import Size
+from ..metrics.references import ORACLE_MOMENTS
+from ..nets.architectures import ImageArchitecture, SequenceArchitecture, architecture_of
+from ..settings import Size
+from .laws import FULL_RULES, MARGINAL_RULES, LawExperiment
 
 VISION_SIGMAS = (0.01, 0.03, 0.1, 0.3)
 """Noise levels on images in [0, 1]: from a few grey levels to the pixels' own spread (.31 in MNIST), at which

@@ -10,9 +10,10 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sdp_bench.bench.nets.architectures import NETWORKS, Architecture, ClassifierArchitecture
-from sdp_bench.bench.nets.net import Net
 from sdp_ref.activations import ACTIVATIONS
+
+from ..nets.architectures import NETWORKS, Architecture, ClassifierArchitecture
+from ..nets.net import Net
 
 START = 5.0
 """Time (s) until the first worker has its modules."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sdp_bench.bench.experiments.laws import (
+from ..metrics.references import ORACLE_AGAIN, ORACLE_MOMENTS, references
+from ..nets.architectures import Architecture
+from ..nets.recipes import Recipe
+from ..noise import CAUCHY, GAUSSIAN, noise_of
+from ..settings import Size
+from .laws import (
     ALL_RULES,
     FULL_RULES,
     MARGINAL_RULES,
     REGULAR_DVIA,
     LawExperiment,
 )
-from sdp_bench.bench.metrics.references import ORACLE_AGAIN, ORACLE_MOMENTS, references
-from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, noise_of
-from sdp_bench.bench.settings import Size
 
 SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 W1_SIGMAS = (0.01, 0.1, 1.0)

@@ -12,21 +12,22 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.errors import NOT_DEFINED, OutsideError, outside
-from sdp_bench.bench.experiments import costs, versions
-from sdp_bench.bench.experiments.base import Group
-from sdp_bench.bench.experiments.predict import predict, prediction_of
-from sdp_bench.bench.identity import OracleKey, Sampling, digest
-from sdp_bench.bench.metrics import metric as metric_of
-from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-from sdp_bench.bench.metrics.references import Reference, references
-from sdp_bench.bench.nets.net import Net
-from sdp_bench.bench.noise import GAUSSIAN, Noise
-from sdp_bench.bench.plugins.plugin import plugin_of
-from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
-from sdp_bench.bench.settings import Settings
 from sdp_ref.errors import CovarianceSizeError
 from sdp_ref.laws import Law
+
+from ..errors import NOT_DEFINED, OutsideError, outside
+from ..identity import OracleKey, Sampling, digest
+from ..metrics import metric as metric_of
+from ..metrics.oracle import Oracle, Prediction
+from ..metrics.references import Reference, references
+from ..nets.net import Net
+from ..noise import GAUSSIAN, Noise
+from ..plugins.plugin import plugin_of
+from ..results.record import Cell, Failure, Record, Unit
+from ..settings import Settings
+from . import costs, versions
+from .base import Group
+from .predict import predict, prediction_of
 
 _IMAGES = 10
 """Images per group, the unit of resumption: ResNet-18 takes seconds per image."""
@@ -86,12 +87,25 @@ class LawGroup(Group):
         samples: int,
         settings: Settings,
     ) -> LawGroup:
-        """Return the group of one experiment, with oracles of `samples` samples at some rows' inputs."""
-        label, sampler = noise.label(scale), settings.sampling.sampler
-        keys = (oracle_key(net, x, label, sampler, samples) for x in locations)
+        """Return the group of one experiment, with oracles of `samples` samples at some rows' inputs.
+
+        Of equal inputs under the same noise, only the one in the first row of the data is measured.
+        """
         asked = tuple(asked)
-        subjects = tuple(Subject(key, row, asked) for key, row in zip(keys, rows, strict=True))
-        return cls(net, scale, subjects, locations, settings, noise)
+        label, sampler = noise.label(scale), settings.sampling.sampler
+        by_input = noise.by_input(tuple(locations.shape[1:]))
+        subjects: dict[OracleKey, Subject] = {}
+        places = []
+        for place, (row, x) in enumerate(zip(rows, locations, strict=True)):
+            key = oracle_key(net, x, label, sampler, samples)
+            if by_input and noise.values is not None:  # equal inputs can have other scales
+                key = replace(key, input=digest([key.input, noise.values[row].tolist()])[:16])
+            if key not in subjects:
+                places.append(place)
+            elif row > subjects[key].row:
+                continue
+            subjects[key] = Subject(key, row, asked)
+        return cls(net, scale, tuple(subjects.values()), locations[places], settings, noise)
 
     @property
     def law(self) -> Law:

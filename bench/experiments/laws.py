@@ -8,23 +8,24 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import sdp_ref
-from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import TabularClassification, stratified_rows
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Expansion, Experiment
-from sdp_bench.bench.metrics import Metric, metric
-from sdp_bench.bench.metrics.references import ORACLE_MOMENTS, references
-from sdp_bench.bench.nets.architectures import Architecture, ClassifierArchitecture
-from sdp_bench.bench.nets.recipes import Recipe, recipe_for
-from sdp_bench.bench.noise import GAUSSIAN, Noise
-from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.bench.settings import Settings, Size
+
+from ..datasets import dataset
+from ..datasets.base import TabularClassification, stratified_rows
+from ..errors import UserError
+from ..metrics import Metric, metric
+from ..metrics.references import ORACLE_MOMENTS, references
+from ..nets.architectures import Architecture, ClassifierArchitecture
+from ..nets.recipes import Recipe, recipe_for
+from ..noise import GAUSSIAN, Noise
+from ..plugins.plugin import Plugin
+from ..results.record import LeftOut
+from ..settings import Settings, Size
+from .base import Expansion, Experiment
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.law_group import Asked, LawGroup
-    from sdp_bench.bench.experiments.predict import Scope
-    from sdp_bench.bench.nets.net import Net
+    from ..nets.net import Net
+    from .law_group import Asked, LawGroup
+    from .predict import Scope
 
 FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
 REGULAR_DVIA = ("dvia:means=regular", "dvia:means=regular_covariance")
@@ -162,8 +163,8 @@ class LawExperiment(Experiment):
 
     def _groups(self, net: Net, noise: Noise, asked: Iterable[Asked], settings: Settings) -> list[LawGroup]:
         """Return the groups of one net under one family of noise, one per scale."""
-        from sdp_bench.bench.experiments.law_group import LawGroup
-        from sdp_bench.bench.nets.net import inputs_of
+        from ..nets.net import inputs_of
+        from .law_group import LawGroup
 
         data, inputs, samples = inputs_of(net), self.size(settings).inputs or 0, self.samples(settings)
         if inputs > len(data.labels):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
-from sdp_bench.bench.metrics.distances import LEAST_POINTS, Operations, Wasserstein
-from sdp_bench.bench.metrics.references import references
-from sdp_bench.bench.nets.net import Net
-from sdp_bench.bench.nets.own.net import OwnNet
-from sdp_bench.bench.settings import Settings, Size
+from ..errors import UserError
+from ..metrics.distances import LEAST_POINTS, Operations, Wasserstein
+from ..metrics.references import references
+from ..nets.net import Net
+from ..nets.own.net import OwnNet
+from ..settings import Settings, Size
+from .laws import FULL_RULES, MARGINAL_RULES, LawExperiment
 
 EXPERIMENTS = ("iris-tv", "iris-std", "iris-w1")
 DEPTHS = (1, 2, 4)
@@ -117,7 +117,7 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
     everywhere = settings.design.samples is not None
     sampling = settings.sampling
     if not everywhere:
-        samples, why = samples_for(net, len(sigmas) * len(net.inputs), outputs)
+        samples, why = samples_for(net, len(sigmas) * len(net.inputs.unique(dim=0)), outputs)
         notes += [why] if why else []
         sampling = replace(sampling, samples=samples, pilot_samples=min(sampling.pilot_samples, samples))
     w1 = Wasserstein.of({}, settings.metric_options)

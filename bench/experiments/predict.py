@@ -16,24 +16,25 @@ import torch
 from torch import Tensor, nn
 
 import sdp_ref
-from sdp_bench.bench.environment import threads
-from sdp_bench.bench.errors import OutsideError, RunFailedError, outside
-from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.identity import OracleKey, SeedRoot
-from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.nets.net import Net, inputs_of
-from sdp_bench.bench.nets.own.net import OwnNet
-from sdp_bench.bench.noise import GAUSSIAN, Noise
-from sdp_bench.bench.operations import operations
-from sdp_bench.bench.plugins.code import no_exit
-from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
-from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.bench.settings import Settings
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.errors import ReplacedLawWarning, UndefinedError, message_of
 from sdp_ref.laws import Cauchy, Law, SymmetricStable, joined, law_of
 from sdp_ref.rules import MomentMatching, Propagator, Rule
+
+from ..environment import threads
+from ..errors import OutsideError, RunFailedError, outside
+from ..executors.local import apart
+from ..identity import OracleKey, SeedRoot
+from ..metrics.oracle import Oracle, Prediction
+from ..metrics.references import Reference
+from ..nets.net import Net, inputs_of
+from ..nets.own.net import OwnNet
+from ..noise import GAUSSIAN, Noise
+from ..operations import operations
+from ..plugins.code import no_exit
+from ..plugins.plugin import Plugin, plugin_of
+from ..results.record import LeftOut
+from ..settings import Settings
 
 _REPEATS = 5
 _ENOUGH = 0.5  # s of timed calls; slower rules are repeated less often

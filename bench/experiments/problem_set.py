@@ -15,20 +15,20 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.base import Expansion, Experiment
-from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, canonical_rules
-from sdp_bench.bench.identity import Sampler, Sampling, digest_of_files
-from sdp_bench.bench.noise import noise_of
-from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.bench.settings import Settings, Size, tuples
+from ..errors import UserError
+from ..identity import Sampler, Sampling, digest_of_files
+from ..noise import noise_of
+from ..results.record import LeftOut
+from ..settings import Settings, Size, tuples
+from .base import Expansion, Experiment
+from .laws import FULL_RULES, MARGINAL_RULES, canonical_rules
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sdp_bench.bench.experiments.law_group import LawGroup
-    from sdp_bench.bench.experiments.predict import Scope
-    from sdp_bench.bench.nets.net import Net
+    from ..nets.net import Net
+    from .law_group import LawGroup
+    from .predict import Scope
 
 NAME = "sdp-bench-1"
 FOLDER = Path(__file__).parents[1] / "problems/sdp_bench_1"
@@ -79,7 +79,7 @@ def problem_set(folder: Path = FOLDER) -> ProblemSet:
     """Read the set; a UserError is raised if a file is missing or differs from the published set."""
     from safetensors.torch import load
 
-    from sdp_bench.bench.nets.net import net_from_bytes
+    from ..nets.net import net_from_bytes
 
     try:
         digest = digest_of(folder)
@@ -122,8 +122,8 @@ class ProblemExperiment(Experiment):
 
     def expand(self, scope: Scope) -> Expansion:
         """Return a group for each setting, with the rules that support its net and noise."""
-        from sdp_bench.bench.experiments.law_group import LawGroup
-        from sdp_bench.bench.experiments.predict import Scope
+        from .law_group import LawGroup
+        from .predict import Scope
 
         # An entry is measured in full: rules that are slow on some nets are not skipped.
         settings, frozen = replace(scope.settings, slow_rules=True), problem_set()

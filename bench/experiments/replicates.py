@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sdp_bench.bench.environment import threads
-from sdp_bench.bench.errors import OutsideError, outside
-from sdp_bench.bench.experiments.base import Expansion, Experiment, Group
-from sdp_bench.bench.identity import digest
-from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
-from sdp_bench.bench.settings import Settings
+from ..environment import threads
+from ..errors import OutsideError, outside
+from ..identity import digest
+from ..results.record import Cell, Failure, Record, Unit
+from ..settings import Settings
+from .base import Expansion, Experiment, Group
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.predict import Scope
+    from .predict import Scope
 
 
 @dataclass(frozen=True, kw_only=True)

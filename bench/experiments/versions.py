@@ -8,13 +8,14 @@ from dataclasses import fields, is_dataclass
 
 import pandas as pd
 
-from sdp_bench.bench.metrics import Metric
-from sdp_bench.bench.metrics import metric as metric_of
-from sdp_bench.bench.metrics.oracle import ORACLE_VERSION
-from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
-from sdp_bench.bench.rules import rule_of
 from sdp_ref.rules import Propagator, Rule
+
+from ..metrics import Metric
+from ..metrics import metric as metric_of
+from ..metrics.oracle import ORACLE_VERSION
+from ..metrics.references import Reference
+from ..plugins.plugin import Plugin, plugin_of
+from ..rules import rule_of
 
 
 def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> str:

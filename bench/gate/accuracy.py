@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from sdp_bench.bench.gate.baseline import Baseline
-from sdp_bench.bench.gate.cases import Cell, Scope
-from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, Drift, common_factor, drift
-from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Step, Verdict
-from sdp_bench.oracles.moments.moments import Moments, gaussian_kl
 from sdp_ref.errors import UnsupportedError
+
+from ...oracles.moments.moments import Moments, gaussian_kl
+from .baseline import Baseline
+from .cases import Cell, Scope
+from .predictions import THRESHOLD, Answer, Drift, common_factor, drift
+from .verdict import ALL_CASES, Finding, Status, Step, Verdict
 
 KIND = "accuracy"
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sdp_bench.bench import files
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.gate.cases import Scope
-from sdp_bench.bench.gate.predictions import Answer
-from sdp_bench.bench.identity import digest
 from sdp_ref.errors import on_one_line
+
+from .. import files
+from ..errors import UserError
+from ..identity import digest
+from .cases import Scope
+from .predictions import Answer
 
 FORMAT = "sdp-bench gate baseline"
 VERSION = 5

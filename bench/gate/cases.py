@@ -21,14 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.environment import threads
-from sdp_bench.bench.experiments import ci
-from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.identity import SeedRoot, digest
-from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
-from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
-from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined
+
+from ...oracles.moments.moments import Moments
+from ..environment import threads
+from ..experiments import ci
+from ..experiments.law_group import LawGroup
+from ..identity import SeedRoot, digest
+from ..metrics.oracle import Oracle, independent_blocks
+from ..metrics.references import ORACLE_MOMENTS
 
 _INPUTS, _WIDTH, _OUTPUTS = 3, 8, 2
 _WIDTHS = (_INPUTS, _WIDTH, _WIDTH, _OUTPUTS)

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sdp_bench.bench import rules as plugins
-from sdp_bench.bench.environment import describe, threads
-from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments.laws import canonical_rules
-from sdp_bench.bench.gate import accuracy, speed
-from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
-from sdp_bench.bench.gate.cases import Scope
-from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, Asked, drift, predict
-from sdp_bench.bench.gate.speed import Timing
-from sdp_bench.bench.gate.verdict import PASSED, RANKED, STOPPING, Finding, Status, Step, Verdict, exit_code
-from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
+from .. import rules as plugins
+from ..environment import describe, threads
+from ..errors import RunFailedError, UserError
+from ..experiments.laws import canonical_rules
+from ..metrics.references import Reference
+from ..plugins.plugin import Plugin, plugin_of
+from . import accuracy, speed
+from .baseline import Baseline, RuleBaseline, read, write
+from .cases import Scope
+from .predictions import THRESHOLD, Answer, Asked, drift, predict
+from .speed import Timing
+from .verdict import PASSED, RANKED, STOPPING, Finding, Status, Step, Verdict, exit_code
 
 
 @dataclass(frozen=True)

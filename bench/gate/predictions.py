@@ -16,16 +16,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sdp_bench.bench.errors import OutsideError, one_line, outside
-from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.experiments.predict import prepared, seeds_of, with_seed
-from sdp_bench.bench.gate.cases import Probe, Scope, Way
-from sdp_bench.bench.plugins.code import no_exit
-from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_ref import laws
 from sdp_ref.errors import on_one_line
 from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator
+
+from ..errors import OutsideError, one_line, outside
+from ..executors.local import apart
+from ..experiments.predict import prepared, seeds_of, with_seed
+from ..plugins.code import no_exit
+from ..plugins.plugin import Plugin
+from .cases import Probe, Scope, Way
 
 Array = NDArray[np.float64]
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from sdp_bench.bench.badge import Badge
-from sdp_bench.bench.gate import accuracy, speed
-from sdp_bench.bench.gate.check import Outcome
-from sdp_bench.bench.gate.verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, Status, Verdict
-from sdp_bench.bench.text import code, printable, public
-from sdp_bench.bench.text import markdown as to_markdown
+from ..badge import Badge
+from ..text import code, printable, public
+from ..text import markdown as to_markdown
+from . import accuracy, speed
+from .check import Outcome
+from .verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, Status, Verdict
 
 _SHOWN = 10  # findings of a status
 COLUMNS = ("rule", "status", "cells", "mean", "covariance", "error", "time")

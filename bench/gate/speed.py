@@ -10,20 +10,20 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from sdp_bench.bench.datasets.base import stratified_rows
-from sdp_bench.bench.environment import cpu_name
-from sdp_bench.bench.errors import OutsideError, RunFailedError, one_line, outside
-from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.experiments.predict import prepared, seeds_of
-from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, Speed
-from sdp_bench.bench.gate.cases import Scope
-from sdp_bench.bench.gate.predictions import Asked
-from sdp_bench.bench.gate.verdict import Finding, Status, Step, Verdict
-from sdp_bench.bench.nets import net as trained
-from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.runtime.timing import by_turns
+from ..datasets.base import stratified_rows
+from ..environment import cpu_name
+from ..errors import OutsideError, RunFailedError, one_line, outside
+from ..executors.local import apart
+from ..experiments.law_group import LawGroup
+from ..experiments.predict import prepared, seeds_of
+from ..nets import net as trained
+from ..noise import GAUSSIAN
+from ..plugins.plugin import Plugin
+from ..runtime.timing import by_turns
+from .baseline import Baseline, RuleBaseline, Speed
+from .cases import Scope
+from .predictions import Asked
+from .verdict import Finding, Status, Step, Verdict
 
 KIND = "speed"
 LIMIT = 1.25

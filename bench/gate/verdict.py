@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sdp_bench.bench.errors import RunFailedError
+from ..errors import RunFailedError
 
 ALL_CASES = "all cells together"
 Step = Callable[[int, int, str], object]

@@ -13,13 +13,14 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics.base import Measurements, Metric
 from sdp_ref.errors import not_found
 from sdp_ref.registry import RegistryError, installed, loaded, members, spelled
 
+from ..errors import UserError
+from .base import Measurements, Metric
+
 if TYPE_CHECKING:
-    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
+    from .oracle import Oracle, Prediction
 
 __all__ = ["Metric", "metric", "metrics", "options", "primary", "recorded_metric"]
 

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.bench.errors import RefusedError, UserError
-from sdp_bench.oracles.estimate.tails import lacking
 from sdp_ref.errors import UndefinedError
 
+from ...oracles.estimate.tails import lacking
+from ..errors import RefusedError, UserError
+
 if TYPE_CHECKING:
-    from sdp_bench.bench.identity import Sampling
-    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-    from sdp_bench.oracles.estimate.estimate import Estimate
     from sdp_ref.laws import Law
+
+    from ...oracles.estimate.estimate import Estimate
+    from ..identity import Sampling
+    from .oracle import Oracle, Prediction
 
 
 Better = Literal["lower", "higher", "one", "floor", ""]

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sdp_bench import oracles  # which imports what is used
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric, by_output, count
-from sdp_bench.oracles.estimate.estimate import Estimate
+from ... import oracles  # which imports what is used
+from ...oracles.estimate.estimate import Estimate
+from ..errors import UserError
+from .base import Measurements, Metric, RatioMetric, by_output, count
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.identity import Sampling
-    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
+    from ..identity import Sampling
+    from .oracle import Oracle, Prediction
 
 
 LEAST_POINTS = 100

@@ -15,20 +15,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sdp_bench.bench.identity import OracleKey, Sampling
-from sdp_bench.oracles.estimate.estimate import Estimate, Floor
-from sdp_bench.oracles.estimate.tails import heavy_tailed, require_moments
-from sdp_bench.oracles.moments.moments import Moments
-from sdp_bench.oracles.partitions.floors import scrambled_floor, total_variation_floor
-from sdp_bench.oracles.partitions.logits import without_shift
-from sdp_bench.oracles.partitions.partition import Partition, total_variation_of_counts
-from sdp_bench.oracles.partitions.precision import Rounding, precise, rounding_by
-from sdp_bench.oracles.partitions.principal import floor_of_largest, largest_total_variation
-from sdp_bench.oracles.partitions.quantiles import Quantiles
-from sdp_bench.oracles.sampling.noise import SCRAMBLES
-from sdp_bench.oracles.sampling.outputs import Sampler, sample_outputs, standard_normals
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws import DiagonalGaussian, Empirical, Gaussian, Law, unchecked
+
+from ...oracles.estimate.estimate import Estimate, Floor
+from ...oracles.estimate.tails import heavy_tailed, require_moments
+from ...oracles.moments.moments import Moments
+from ...oracles.partitions.floors import scrambled_floor, total_variation_floor
+from ...oracles.partitions.logits import without_shift
+from ...oracles.partitions.partition import Partition, total_variation_of_counts
+from ...oracles.partitions.precision import Rounding, precise, rounding_by
+from ...oracles.partitions.principal import floor_of_largest, largest_total_variation
+from ...oracles.partitions.quantiles import Quantiles
+from ...oracles.sampling.noise import SCRAMBLES
+from ...oracles.sampling.outputs import Sampler, sample_outputs, standard_normals
+from ..identity import OracleKey, Sampling
 
 T = TypeVar("T")
 

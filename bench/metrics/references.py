@@ -12,8 +12,8 @@ from sdp_ref.laws import Gaussian, Law
 from sdp_ref.rules import Traits
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-    from sdp_bench.oracles.moments.moments import Moments
+    from ...oracles.moments.moments import Moments
+    from .oracle import Oracle, Prediction
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Reference:
 
     def refusal(self, law: Law) -> str:
         """Return why the reference does not exist under noise with this law, or an empty string."""
-        from sdp_bench.oracles.estimate.tails import lacking
+        from ...oracles.estimate.tails import lacking
 
         found = lacking("variance", law) if self.needs_variance else ""
         return f"moments are infinite: {found} has no variance" if found else ""
@@ -43,16 +43,16 @@ class Reference:
 
 def _moments(oracle: Oracle) -> Prediction:
     """Return the Gaussian with the oracle's mean and covariance, the target of rules that match moments."""
-    from sdp_bench.bench.metrics.oracle import Prediction
+    from .oracle import Prediction
 
     return Prediction(_gaussian(oracle.moments), oracle, passes=lambda: oracle.key.samples)
 
 
 def _again(oracle: Oracle) -> Prediction:
     """Return a second, independent oracle, which shows the noise level of an exact rule."""
-    from sdp_bench.bench.metrics.oracle import Prediction
-    from sdp_bench.oracles.estimate.tails import heavy_tailed
-    from sdp_bench.oracles.moments.moments import Moments
+    from ...oracles.estimate.tails import heavy_tailed
+    from ...oracles.moments.moments import Moments
+    from .oracle import Prediction
 
     again = oracle.redrawn("again")
     # In plain blocks even if the points are Sobol points: only mean and covariance are used.

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric, TwoSidedMetric, by_output, count
-from sdp_bench.oracles.estimate.estimate import Estimate
 from sdp_ref.errors import UndefinedError
 from sdp_ref.lazy import deferred
 
+from ...oracles.estimate.estimate import Estimate
+from .base import Measurements, Metric, RatioMetric, TwoSidedMetric, by_output, count
+
 if TYPE_CHECKING:
-    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
+    from .oracle import Oracle, Prediction
 
 intervals = deferred("sdp_bench.oracles.scores.intervals")
 proper = deferred("sdp_bench.oracles.scores.proper")

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from sdp_bench import oracles  # which imports what is used
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics.base import Better, Measurements, Metric, by_output, choice, count
 from sdp_ref.laws import Gaussian, unchecked
 from sdp_ref.lazy import deferred
 
+from ... import oracles  # which imports what is used
+from ..errors import UserError
+from .base import Better, Measurements, Metric, by_output, choice, count
+
 if TYPE_CHECKING:
-    from sdp_bench.bench.identity import Sampling
-    from sdp_bench.bench.metrics.oracle import Oracle, Prediction
+    from ..identity import Sampling
+    from .oracle import Oracle, Prediction
 
 logits = deferred("sdp_bench.oracles.partitions.logits")
 tree = deferred("sdp_bench.oracles.partitions.tree")

@@ -17,18 +17,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench import identity
-from sdp_bench.bench.datasets import dataset, names
-from sdp_bench.bench.datasets.base import LabelledExamples, SplitClassification
-from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.architectures import (
+from .. import identity
+from ..datasets import dataset, names
+from ..datasets.base import LabelledExamples, SplitClassification
+from ..errors import RunFailedError
+from . import storage
+from .architectures import (
     NETWORKS,
     ClassifierArchitecture,
     ImageArchitecture,
     SequenceArchitecture,
 )
-from sdp_bench.bench.nets.training import (
+from .training import (
     OPTIMIZERS,
     Minibatches,
     accuracy_of,

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench import identity
-from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import TabularClassification
-from sdp_bench.bench.environment import threads
-from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.nets.training import OPTIMIZERS, numerics
+from .. import identity
+from ..datasets import dataset
+from ..datasets.base import TabularClassification
+from ..environment import threads
+from . import storage
+from .architectures import Architecture
+from .recipes import Recipe
+from .training import OPTIMIZERS, numerics
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import (
+from ..datasets import dataset
+from ..datasets.base import (
     LabelledExamples,
     LabelledTable,
     SplitClassification,
     TabularClassification,
 )
-from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.architectures import ClassifierArchitecture
-from sdp_bench.bench.nets.classifiers import TrainedClassifier
-from sdp_bench.bench.nets.fully_connected import TrainedNet
-from sdp_bench.bench.nets.own.net import OwnNet
-from sdp_bench.bench.results.record import StoredNet
+from ..results.record import StoredNet
+from . import storage
+from .architectures import ClassifierArchitecture
+from .classifiers import TrainedClassifier
+from .fully_connected import TrainedNet
+from .own.net import OwnNet
 
 Net = TrainedNet | TrainedClassifier | OwnNet
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdp_bench.bench.datasets.base import FEATURE_SCALINGS
-from sdp_bench.bench.nets.architectures import Architecture
+from ..datasets.base import FEATURE_SCALINGS
+from .architectures import Architecture
 
 OPTIMIZERS = ("sgd", "adam")
 EPOCHS = 5000

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Self, TypeVar
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from sdp_bench.bench import files, identity
-from sdp_bench.bench.errors import RunFailedError, one_line
+from .. import files, identity
+from ..errors import RunFailedError, one_line
 
 COMMITTED = Path(__file__).parent / "committed"
 """Folder of the nets that come with the package."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.nets import storage
+from . import storage
 
 SAVE_SECONDS = 120.0
 """Longest time (s) between two checkpoints."""

@@ -9,10 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sdp_bench.bench.peers.base import Peer
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import as_any_gaussian, check_outputs
+
+from .base import Peer
 
 
 @dataclass(frozen=True)

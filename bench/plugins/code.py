@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
-from sdp_bench.bench.errors import UserError, one_line
+from ..errors import UserError, one_line
 
 Files = tuple[tuple[str, str], ...]
 """Pairs of a path relative to a folder, ``helper.py`` or ``package/__init__.py``, and its source."""

@@ -7,15 +7,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sdp_bench.bench import identity
-from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.plugins import code
-from sdp_bench.bench.plugins.code import MAIN, Code, no_exit
-from sdp_bench.bench.text import public
 from sdp_ref.errors import not_found, on_one_line
 from sdp_ref.registry import installed
 from sdp_ref.rules import Propagator, parse_parameters
+
+from .. import identity
+from ..errors import UserError, one_line
+from ..executors.local import apart
+from ..text import public
+from . import code
+from .code import MAIN, Code, no_exit
 
 ENTRY_POINTS = "sdp_bench.rules"
 """Entry-point group in which an installed package registers its rules."""

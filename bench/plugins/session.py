@@ -15,8 +15,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
-from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.plugins.code import (
+from ..errors import UserError, one_line
+from .code import (
     MAIN,
     ByValue,
     Code,

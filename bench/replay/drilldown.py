@@ -12,21 +12,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from sdp_bench.bench.environment import threads
-from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments import predict, versions
-from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.nets.net import Net
-from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
-from sdp_bench.bench.replay.layers import Laws, LayerMoments, layers_of, merged, sample_layers
-from sdp_bench.bench.replay.replay import StoredMeasurement, stored_measurement
-from sdp_bench.bench.results.queries import Queries
-from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.laws import DiagonalGaussian, Law
 from sdp_ref.rules import MarginalMomentMatching, MomentMatching, Propagator
+
+from ...oracles.estimate.tails import heavy_tailed
+from ..environment import threads
+from ..errors import RunFailedError, UserError
+from ..experiments import predict, versions
+from ..metrics.oracle import Oracle, Prediction
+from ..metrics.references import Reference
+from ..nets.net import Net
+from ..plugins.plugin import Plugin
+from ..results.queries import Queries
+from .error_by_layer import ErrorByLayer, error_by_layer
+from .layers import Laws, LayerMoments, layers_of, merged, sample_layers
+from .replay import StoredMeasurement, stored_measurement
 
 
 @dataclass(frozen=True)

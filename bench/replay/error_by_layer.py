@@ -35,7 +35,12 @@ import torch
 from scipy.linalg import hadamard
 from torch import Tensor
 
-from sdp_bench.bench.replay.layers import (
+from ...oracles.estimate.estimate import Estimate
+from ...oracles.estimate.redraws import upper95_of_few
+from ...oracles.moments.moments import Moments, no_spread
+from ...oracles.sampling.forward import in_threads
+from ...oracles.sampling.noise import Seed
+from .layers import (
     BLOCKS,
     REFERENCE_SAMPLES,
     ROUNDING,
@@ -47,11 +52,6 @@ from sdp_bench.bench.replay.layers import (
     moments_after,
     squared_distance,
 )
-from sdp_bench.oracles.estimate.estimate import Estimate
-from sdp_bench.oracles.estimate.redraws import upper95_of_few
-from sdp_bench.oracles.moments.moments import Moments, no_spread
-from sdp_bench.oracles.sampling.forward import in_threads
-from sdp_bench.oracles.sampling.noise import Seed
 
 _FLOAT64 = 1e-12  # of a law's size: what rounding in float64 may leave of nothing
 

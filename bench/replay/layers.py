@@ -19,10 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from sdp_bench.oracles.moments.moments import Moments
-from sdp_bench.oracles.sampling.forward import in_threads
-from sdp_bench.oracles.sampling.noise import SCRAMBLES, Seed
-from sdp_bench.oracles.sampling.outputs import Sampler, sample_outputs
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.ops import Unknown
@@ -30,6 +26,11 @@ from sdp_ref.graph.trace import Net, Step, UntraceableError, trace
 from sdp_ref.laws import Gaussian, Law, joined, unchecked
 from sdp_ref.rules import MomentMatching
 from sdp_ref.rules.layerwise import IDENTITIES
+
+from ...oracles.moments.moments import Moments
+from ...oracles.sampling.forward import in_threads
+from ...oracles.sampling.noise import SCRAMBLES, Seed
+from ...oracles.sampling.outputs import Sampler, sample_outputs
 
 BLOCKS = SCRAMBLES
 """Blocks of samples, independent of each other under either sampler."""

@@ -14,31 +14,32 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from sdp_bench.bench.errors import RunFailedError, UserError, one_line
-from sdp_bench.bench.executors import WorkerError
-from sdp_bench.bench.executors.local import Limits, apart, limited
-from sdp_bench.bench.experiments import chosen
-from sdp_bench.bench.experiments.base import Group
-from sdp_bench.bench.experiments.law_group import LawGroup, measured
-from sdp_bench.bench.experiments.own_net import own_experiment
-from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.nets.net import Net, net_from_bytes
-from sdp_bench.bench.nets.own import net as own_nets
-from sdp_bench.bench.nets.own.net import OwnNet
-from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
-from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.results.record import Record, Run
-from sdp_bench.bench.rules import PEERS, resolve
-from sdp_bench.bench.rules import find as find_rule
-from sdp_bench.bench.runs.driver import run_group
-from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.settings import Settings
-from sdp_bench.bench.text import printable, public
-from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator
+
+from ...oracles.estimate.tails import heavy_tailed
+from ..errors import RunFailedError, UserError, one_line
+from ..executors import WorkerError
+from ..executors.local import Limits, apart, limited
+from ..experiments import chosen
+from ..experiments.base import Group
+from ..experiments.law_group import LawGroup, measured
+from ..experiments.own_net import own_experiment
+from ..metrics.oracle import Oracle, Prediction
+from ..metrics.references import Reference
+from ..nets.net import Net, net_from_bytes
+from ..nets.own import net as own_nets
+from ..nets.own.net import OwnNet
+from ..noise import GAUSSIAN
+from ..plugins.plugin import Plugin, plugin_of
+from ..results.queries import Queries
+from ..results.record import Record, Run
+from ..rules import PEERS, resolve
+from ..rules import find as find_rule
+from ..runs.driver import run_group
+from ..runs.plan import plan_of
+from ..settings import Settings
+from ..text import printable, public
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +141,7 @@ def _given_rules(
         if stored is None:
             continue
         if name not in found:
-            found[name] = plugin_of(name, given) or _missing_rule(stored, folder)
+            found[name] = plugin_of(name, given) or _missing_rule(stored, given, folder)
         version, hashed = found[name].version, versions.partition(",")[0].removeprefix("rule ")
         if version != hashed:
             raise UserError(
@@ -150,7 +151,7 @@ def _given_rules(
     return tuple(found.values())
 
 
-def _missing_rule(stored: Plugin, folder: Path | None) -> Plugin:
+def _missing_rule(stored: Plugin, given: Sequence[Plugin], folder: Path | None) -> Plugin:
     """Find a rule that was not given: an adapter of this package, or a file in a folder."""
     name, address = printable(stored.name), printable(stored.address)
     if stored.name.partition(":")[0] in PEERS:
@@ -166,7 +167,8 @@ def _missing_rule(stored: Plugin, folder: Path | None) -> Plugin:
             "file to replay its measurements"
         )
     also = f", or copy its file {Path(place).name} into {folder}" if folder else ""
-    raise UserError(f"rule '{name}' is not built in; give its code: --rule {address}{also}")
+    others = f" and is not one of {', '.join(plugin.name for plugin in given)}" if given else ""
+    raise UserError(f"rule '{name}' is not built in{others}; name its file: --rule {address}{also}")
 
 
 def _given_net(digest: str, weights: bytes, given: Sequence[str]) -> Net:
@@ -176,7 +178,7 @@ def _given_net(digest: str, weights: bytes, given: Sequence[str]) -> Net:
         return net
     if not given:
         raise UserError(
-            f"the net {printable(net.architecture.name)} is a user's; give it: "
+            f"the net {printable(net.architecture.name)} is not built in; name its file: "
             f"--net {printable(net.code.address)}"
         )
     same_name = [address for address in given if Path(address).name == Path(net.code.address).name]

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench import files
-from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.files import writing
-from sdp_bench.bench.results import schema, tables
-from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.results.store import Store, check_version
-from sdp_bench.bench.results.tables import called, differing, matched
+from .. import files
+from ..errors import RunFailedError, UserError
+from ..files import writing
+from . import schema, tables
+from .queries import Queries
+from .store import Store, check_version
+from .tables import called, differing, matched
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.results import schema
-from sdp_bench.bench.results.record import Run, StoredNet
-from sdp_bench.bench.results.tables import Tables, filled, texts, to_rows
 from sdp_ref.rules import Traits
+
+from ..errors import UserError
+from . import schema
+from .record import Run, StoredNet
+from .tables import Tables, filled, texts, to_rows
 
 _FRAME = (
     *("experiment", "network", "activation", "depth", "net", "seed", "input", "noise", "sigma", "dataset"),

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from sdp_bench.bench.errors import NOT_DEFINED
-from sdp_bench.bench.text import public
 from sdp_ref.errors import on_one_line
+
+from ..errors import NOT_DEFINED
+from ..text import public
 
 Cell = tuple[str, str, str]
 """Key of a measurement: key of the unit, rule, metric."""

@@ -15,13 +15,14 @@ from typing import cast
 import filelock
 import pandas as pd
 
-from sdp_bench.bench import files
-from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.results import schema, tables
-from sdp_bench.bench.results.queries import Queries
-from sdp_bench.bench.results.record import Failure, Record, RunDescription, StoredNet, Unit
-from sdp_bench.bench.results.schema import DamageError
 from sdp_ref.rules import Traits
+
+from .. import files
+from ..errors import RunFailedError, UserError
+from . import schema, tables
+from .queries import Queries
+from .record import Failure, Record, RunDescription, StoredNet, Unit
+from .schema import DamageError
 
 LOCK = ".sdp-bench-lock"
 """Suffix of the lock file next to a results file."""

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.results import record, schema
-from sdp_bench.bench.results.record import Run, StoredNet
-from sdp_bench.bench.results.schema import Row
+from . import record, schema
+from .record import Run, StoredNet
+from .schema import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 import sdp_ref
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.executors import WorkerError
-from sdp_bench.bench.executors.local import Limits, apart, tell
-from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.rules import rule_of
 from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.kit import named_checks
+
+from ..errors import UserError
+from ..executors import WorkerError
+from ..executors.local import Limits, apart, tell
+from ..metrics.references import Reference
+from ..plugins.plugin import Plugin
+from ..rules import rule_of
 
 
 def conformance(

@@ -7,22 +7,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, replace
 
-from sdp_bench.bench import environment
-from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.executors import lost
-from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import costs
-from sdp_bench.bench.experiments.base import Experiment, Group
-from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import committed, get_nets, missing
-from sdp_bench.bench.nets.net import Net, best_classifier, stored
-from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.progress import Progress
-from sdp_bench.bench.reasons import Reason, reasons
-from sdp_bench.bench.results.record import Cell, Failure, Record, RunDescription, impossible
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.settings import Settings
+from .. import environment
+from ..errors import UserError, one_line
+from ..executors import lost
+from ..executors.local import LocalProcesses
+from ..experiments import costs
+from ..experiments.base import Experiment, Group
+from ..nets.architectures import Architecture
+from ..nets.fully_connected import committed, get_nets, missing
+from ..nets.net import Net, best_classifier, stored
+from ..nets.recipes import Recipe
+from ..progress import Progress
+from ..reasons import Reason, reasons
+from ..results.record import Cell, Failure, Record, RunDescription, impossible
+from ..results.store import Store
+from ..settings import Settings
+from .plan import plan_of
 
 Current = frozenset[Cell]
 """Cells that need not be measured again: their records rest on today's versions."""

@@ -10,22 +10,23 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from sdp_bench.bench.datasets.download import DataMissingError
-from sdp_bench.bench.errors import OutsideError, UserError, outside
-from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.experiments.base import Experiment, Group
-from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.nets.net import Net
-from sdp_bench.bench.plugins.code import no_exit
-from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
-from sdp_bench.bench.results.record import LeftOut, Selection, Unit
-from sdp_bench.bench.rules import rule_of
-from sdp_bench.bench.settings import Settings
 from sdp_ref.errors import on_one_line
 from sdp_ref.laws import DiagonalGaussian
 from sdp_ref.rules import Propagator, Traits, traits
+
+from ..datasets.download import DataMissingError
+from ..errors import OutsideError, UserError, outside
+from ..executors.local import apart
+from ..experiments.base import Experiment, Group
+from ..experiments.law_group import LawGroup
+from ..experiments.predict import Scope
+from ..metrics.references import Reference
+from ..nets.net import Net
+from ..plugins.code import no_exit
+from ..plugins.plugin import Plugin, plugin_of
+from ..results.record import LeftOut, Selection, Unit
+from ..rules import rule_of
+from ..settings import Settings
 
 _COLOUR = re.compile("#[0-9A-Fa-f]{6}")
 _MOST = 10**9

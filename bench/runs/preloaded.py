@@ -12,18 +12,19 @@ import ot  # noqa: F401  with what it brings, it takes longer than many a group
 import torch._decomp.decompositions_for_jvp  # torch imports it for the first forward derivative,
 import torch._dynamo  # noqa: F401  and this once a net is recorded or trained
 
-import sdp_bench.oracles
 import sdp_ref
-from sdp_bench.bench.experiments import law_group  # noqa: F401
-from sdp_bench.bench.metrics import metrics
-from sdp_bench.bench.runs import driver  # noqa: F401
-from sdp_bench.bench.studies.introduction import group as introduction  # noqa: F401
-from sdp_bench.bench.studies.robustness import group as robustness  # noqa: F401
-from sdp_bench.bench.studies.selective import group as selective  # noqa: F401
-from sdp_bench.bench.studies.uci import group as uci  # noqa: F401
 from sdp_ref.registry import RegistryError
 
-for _package in (sdp_bench.oracles, sdp_ref):
+from ... import oracles
+from ..experiments import law_group  # noqa: F401
+from ..metrics import metrics
+from ..studies.introduction import group as introduction  # noqa: F401
+from ..studies.robustness import group as robustness  # noqa: F401
+from ..studies.selective import group as selective  # noqa: F401
+from ..studies.uci import group as uci  # noqa: F401
+from . import driver  # noqa: F401
+
+for _package in (oracles, sdp_ref):
     for _name in _package.__all__:
         getattr(_package, _name)
 for _name in sdp_ref.rules():

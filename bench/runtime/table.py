@@ -99,8 +99,7 @@ def measure(
     """
     import torch
 
-    from sdp_bench.bench.environment import cpu_name
-
+    from ..environment import cpu_name
     from .workloads import NotAtThisCommitError, Workload
 
     if isinstance(preset, str) and preset not in PRESETS:
@@ -148,7 +147,7 @@ def measure(
 
 def save(rows: list[Row], path: str | Path) -> None:
     """Write rows atomically as CSV, one column per field of `Row`."""
-    from sdp_bench.bench import files
+    from .. import files
 
     frame = pd.DataFrame(rows, columns=[field.name for field in fields(Row)])
     files.write(Path(path), frame.to_csv(index=False))

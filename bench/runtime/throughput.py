@@ -22,7 +22,7 @@ class Oracle:
 
     def setup_cache(self) -> tuple[float, float]:
         """Return the time (ms) of a million samples, and its ratio to sgemm's for as many operations."""
-        from sdp_bench import oracles
+        from ... import oracles
 
         torch.set_num_threads(1)
         torch.manual_seed(0)

@@ -11,22 +11,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import ImageClassification
-from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.experiments.versions import of_method
-from sdp_bench.bench.identity import SeedRoot, digest
-from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
-from sdp_bench.bench.nets.training import Minibatches, numerics, trained
-from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_ref import losses
 from sdp_ref.rules import SDP, MarginalSDP, Rule
 from sdp_ref.rules.base import predicted
 
+from ..datasets import dataset
+from ..datasets.base import ImageClassification
+from ..errors import RunFailedError, UserError
+from ..experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from ..experiments.versions import of_method
+from ..identity import SeedRoot, digest
+from ..nets import storage
+from ..nets.architectures import Architecture, ImageArchitecture
+from ..nets.training import Minibatches, numerics, trained
+from ..noise import GAUSSIAN, Noise
+
 if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.predict import Scope
+    from ..experiments.predict import Scope
 
 BATCH = 128
 CLASSES = 10

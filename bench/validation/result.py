@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.text import public
 from sdp_ref.conformance import ConformanceReport
+
+from ..plugins.plugin import Plugin
+from ..text import public
 
 
 @dataclass(frozen=True)

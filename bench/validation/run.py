@@ -7,24 +7,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sdp_bench.bench.advice.advice import advise_on
-from sdp_bench.bench.environment import cores
-from sdp_bench.bench.errors import RunFailedError, UserError, one_line
-from sdp_bench.bench.executors.local import Limits, LocalProcesses, limited, main_hidden
-from sdp_bench.bench.experiments import Experiment, preset
-from sdp_bench.bench.experiments import chosen as chosen_experiments
-from sdp_bench.bench.experiments import own_net as cells
-from sdp_bench.bench.experiments.laws import LawExperiment, canonical_rules
-from sdp_bench.bench.files import check_writable
-from sdp_bench.bench.nets.own.net import OwnNet
-from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
-from sdp_bench.bench.progress import Progress
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import conformance as kit
-from sdp_bench.bench.runs.driver import Request, nets_of
-from sdp_bench.bench.runs.driver import run as run_all
-from sdp_bench.bench.settings import Settings
-from sdp_bench.bench.validation.result import Candidate, Validation
+from ..advice.advice import advise_on
+from ..environment import cores
+from ..errors import RunFailedError, UserError, one_line
+from ..executors.local import Limits, LocalProcesses, limited, main_hidden
+from ..experiments import Experiment, preset
+from ..experiments import chosen as chosen_experiments
+from ..experiments import own_net as cells
+from ..experiments.laws import LawExperiment, canonical_rules
+from ..files import check_writable
+from ..nets.own.net import OwnNet
+from ..plugins.plugin import Plugin, plugin_of
+from ..progress import Progress
+from ..results.store import Store
+from ..runs import conformance as kit
+from ..runs.driver import Request, nets_of
+from ..runs.driver import run as run_all
+from ..settings import Settings
+from .result import Candidate, Validation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, Standard, stable
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
+
+from .stable import CAUCHY, NORMAL, Standard, stable
 
 Array = NDArray[np.float64]
 

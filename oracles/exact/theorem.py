@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 from scipy import optimize
 
-from sdp_bench.oracles.exact.quadrature import Array, Mixed, exact_total_variation
-from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, Standard, stable
+from .quadrature import Array, Mixed, exact_total_variation
+from .stable import CAUCHY, NORMAL, Standard, stable
 
 RATIOS = (-3.0, -2.0, -1.0, -0.5, -0.1, 0.0, 0.1, 0.5, 1.0, 2.0, 3.0)
 TOLERANCE = 1e-9

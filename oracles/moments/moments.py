@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sdp_bench.oracles.estimate.estimate import Estimate, Ratio
-from sdp_bench.oracles.estimate.redraws import upper95
-from sdp_bench.oracles.estimate.samples import Samples, on_cpu
 from sdp_ref.laws import DiagonalGaussian, Gaussian
+
+from ..estimate.estimate import Estimate, Ratio
+from ..estimate.redraws import upper95
+from ..estimate.samples import Samples, on_cpu
 
 Array = NDArray[np.float64]
 Prediction = Gaussian | DiagonalGaussian

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdp_bench.oracles.estimate.samples import Samples, finite_matrix, matrix_of, on_cpu, resident_matrix
+from ..estimate.samples import Samples, finite_matrix, matrix_of, on_cpu, resident_matrix
 
 Columns = Any  # shape (m, rows), float64: an ndarray, or a Tensor on a device
 Cells = Any  # shape (rows,), integers: an ndarray, or a Tensor on a device

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
-from sdp_bench.oracles.estimate.estimate import Floor
-from sdp_bench.oracles.estimate.redraws import check_redraws, upper95
-from sdp_bench.oracles.partitions.counting import check_count
+from ..estimate.estimate import Floor
+from ..estimate.redraws import check_redraws, upper95
+from .counting import check_count
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.oracles.estimate.samples import Samples
-from sdp_bench.oracles.partitions.counting import check_count, pilot_values, rounding_of, tally_lines
+from ..estimate.samples import Samples
+from .counting import check_count, pilot_values, rounding_of, tally_lines
 
 
 def central_axes(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from sdp_bench.oracles.estimate.estimate import Estimate, Floor
-from sdp_bench.oracles.estimate.redraws import check_redraws, upper95
-from sdp_bench.oracles.estimate.samples import Samples, matrix_of
-from sdp_bench.oracles.partitions.counting import (
+from ..estimate.estimate import Estimate, Floor
+from ..estimate.redraws import check_redraws, upper95
+from ..estimate.samples import Samples, matrix_of
+from .counting import (
     Cells,
     Columns,
     Edges,
@@ -26,8 +26,8 @@ from sdp_bench.oracles.partitions.counting import (
     pilot_values,
     tally,
 )
-from sdp_bench.oracles.partitions.floors import total_variation_floor
-from sdp_bench.oracles.partitions.partition import ScoreDifferences, total_variation_of_counts
+from .floors import total_variation_floor
+from .partition import ScoreDifferences, total_variation_of_counts
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.floating]

@@ -15,9 +15,9 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sdp_bench.oracles.estimate.estimate import Estimate, Floor
-from sdp_bench.oracles.estimate.samples import Samples
-from sdp_bench.oracles.partitions.counting import (
+from ..estimate.estimate import Estimate, Floor
+from ..estimate.samples import Samples
+from .counting import (
     Cells,
     Columns,
     check_count,
@@ -28,8 +28,8 @@ from sdp_bench.oracles.partitions.counting import (
     tally,
     tally_lines,
 )
-from sdp_bench.oracles.partitions.floors import cell_counts, total_variation_floor
-from sdp_bench.oracles.partitions.tree import EqualMassTree
+from .floors import cell_counts, total_variation_floor
+from .tree import EqualMassTree
 
 __all__ = [
     "AxisBins",

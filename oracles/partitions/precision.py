@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.oracles.estimate.tails import heavy_tailed
-from sdp_bench.oracles.partitions.counting import pilot_values, rounding_of
-from sdp_bench.oracles.partitions.heavy_tails import central_axes
-from sdp_bench.oracles.partitions.tree import EqualMassTree, principal_axes
-from sdp_bench.oracles.sampling.noise import Seed
-from sdp_bench.oracles.sampling.outputs import sample_outputs
 from sdp_ref.laws import Law
+
+from ..estimate.tails import heavy_tailed
+from ..sampling.noise import Seed
+from ..sampling.outputs import sample_outputs
+from .counting import pilot_values, rounding_of
+from .heavy_tails import central_axes
+from .tree import EqualMassTree, principal_axes
 
 SHARE = 0.5
 """Maximum share of samples in different cells than in float64, relative to the floor. The total variation

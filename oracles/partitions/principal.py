@@ -15,14 +15,14 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sdp_bench.oracles.estimate.estimate import Estimate, Floor
-from sdp_bench.oracles.estimate.redraws import check_redraws
-from sdp_bench.oracles.estimate.samples import Samples
-from sdp_bench.oracles.partitions.counting import Cells, Columns, Edges, beside, pilot_values, tally_rows
-from sdp_bench.oracles.partitions.floors import redrawn_distances
-from sdp_bench.oracles.partitions.logits import bootstrapped_floor
-from sdp_bench.oracles.partitions.partition import total_variation_of_counts
-from sdp_bench.oracles.partitions.tree import ROUNDING, Axes, EqualMassTree, principal_axes
+from ..estimate.estimate import Estimate, Floor
+from ..estimate.redraws import check_redraws
+from ..estimate.samples import Samples
+from .counting import Cells, Columns, Edges, beside, pilot_values, tally_rows
+from .floors import redrawn_distances
+from .logits import bootstrapped_floor
+from .partition import total_variation_of_counts
+from .tree import ROUNDING, Axes, EqualMassTree, principal_axes
 
 TREE_AXES = 3
 """Maximum number of axes that the tree alone resolves: 512 cells are 8 of equal mass along each of three."""

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdp_bench.oracles.estimate.estimate import Estimate, Ratio
-from sdp_bench.oracles.estimate.redraws import upper95
-from sdp_bench.oracles.estimate.samples import Samples, on_cpu, resident_matrix
+from ..estimate.estimate import Estimate, Ratio
+from ..estimate.redraws import upper95
+from ..estimate.samples import Samples, on_cpu, resident_matrix
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array, Array], Array]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.oracles.estimate.samples import Samples
-from sdp_bench.oracles.partitions.counting import (
+from ..estimate.samples import Samples
+from .counting import (
     Cells,
     Columns,
     beside,

@@ -11,8 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.oracles.sampling.forward import Chain, Network, chunked_forward, in_threads
-from sdp_bench.oracles.sampling.noise import (
+from sdp_ref.graph.consistency import inconsistency
+from sdp_ref.laws import Law
+from sdp_ref.laws.base import NORMAL, Standard
+
+from .forward import Chain, Network, chunked_forward, in_threads
+from .noise import (
     SAMPLERS,
     Block,
     Seed,
@@ -23,9 +27,6 @@ from sdp_bench.oracles.sampling.noise import (
     sobol_blocks,
     variates_of,
 )
-from sdp_ref.graph.consistency import inconsistency
-from sdp_ref.laws import Law
-from sdp_ref.laws.base import NORMAL, Standard
 
 Sampler = Literal["mc", "sobol"]
 

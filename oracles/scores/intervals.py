@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.oracles.estimate.estimate import Ratio
-from sdp_bench.oracles.estimate.redraws import upper95
-from sdp_bench.oracles.estimate.samples import Samples
-from sdp_bench.oracles.partitions.quantiles import Quantiles, central, check_outputs
+from ..estimate.estimate import Ratio
+from ..estimate.redraws import upper95
+from ..estimate.samples import Samples
+from ..partitions.quantiles import Quantiles, central, check_outputs
 
 Array = NDArray[np.float64]
 

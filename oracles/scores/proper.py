@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sdp_bench.oracles.estimate.estimate import Estimate
-from sdp_bench.oracles.estimate.redraws import upper95
-from sdp_bench.oracles.estimate.samples import Samples
-from sdp_bench.oracles.partitions.logits import energy_distance
-from sdp_bench.oracles.partitions.quantiles import Quantiles, check_outputs
+from ..estimate.estimate import Estimate
+from ..estimate.redraws import upper95
+from ..estimate.samples import Samples
+from ..partitions.logits import energy_distance
+from ..partitions.quantiles import Quantiles, check_outputs
 
 Array = NDArray[np.float64]
 

@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from sdp_bench.oracles.estimate.samples import finite_matrix
-from sdp_bench.oracles.transport.clouds import (
+from ..estimate.samples import finite_matrix
+from .clouds import (
     GROUP,
     Cloud,
     Floats,
@@ -34,7 +34,7 @@ from sdp_bench.oracles.transport.clouds import (
     lengths,
     paired_length,
 )
-from sdp_bench.oracles.transport.reduced_costs import ReducedCosts, lipschitz_extension
+from .reduced_costs import ReducedCosts, lipschitz_extension
 
 _ALL_EDGES = 300**2  # number of pairs up to which all edges are used
 _NEIGHBOURS = 6  # initial edges per point, in addition to those from the coarser level

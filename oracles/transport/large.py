@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sdp_bench.oracles.estimate.estimate import Estimate, Floor
-from sdp_bench.oracles.estimate.samples import Samples
-from sdp_bench.oracles.transport.certified import Bracket, certified_wasserstein
-from sdp_bench.oracles.transport.wasserstein import Points, estimate_of, floor_of
+from ..estimate.estimate import Estimate, Floor
+from ..estimate.samples import Samples
+from .certified import Bracket, certified_wasserstein
+from .wasserstein import Points, estimate_of, floor_of
 
 
 def certified(

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from sdp_bench.oracles.transport.clouds import Floats, Ints
+from .clouds import Floats, Ints
 
 T = TypeVar("T")
 

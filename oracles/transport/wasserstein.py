@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from sdp_bench.oracles.estimate.estimate import Estimate, Floor
-from sdp_bench.oracles.estimate.redraws import upper95_of_few
-from sdp_bench.oracles.estimate.samples import Samples, finite_matrix
-from sdp_bench.oracles.transport.clouds import common_scale
+from ..estimate.estimate import Estimate, Floor
+from ..estimate.redraws import upper95_of_few
+from ..estimate.samples import Samples, finite_matrix
+from .clouds import common_scale
 
 Points = NDArray[np.float64]
 Potentials = Callable[[Points, Points], tuple[Points, Points]]

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 from scipy.special import ndtri
 
-from sdp_bench.bench.metrics.oracle import Oracle, Prediction
-from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
-from sdp_bench.oracles.partitions.quantiles import LEVELS
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import GREY, INK, LIGHT, LINE, Style, shade, styles
 from sdp_ref.laws import DiagonalGaussian, Gaussian
+
+from ...bench.metrics.oracle import Oracle, Prediction
+from ...bench.replay.error_by_layer import ErrorByLayer, OutputErrors
+from ...oracles.partitions.quantiles import LEVELS
+from ..style import labels
+from ..style.figure import SMALL, Figure, look, panels
+from ..style.names import RuleTraits
+from ..style.theme import GREY, INK, LIGHT, LINE, Style, shade, styles
 
 Array = NDArray[np.float64]
 

@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench import identity
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics import primary, recorded_metric
-from sdp_bench.bench.metrics.total_variation import CellTotalVariation
-from sdp_bench.bench.results.queries import keys as keys_of
-from sdp_bench.bench.results.store import Store
-from sdp_bench.reports.folder import inside, write, written
-from sdp_bench.reports.style.labels import listed, number
-from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
-from sdp_bench.reports.tables.tables import displayed
-from sdp_bench.reports.writing import rendered
 from sdp_ref.errors import UnsupportedError
 
+from ...bench import identity
+from ...bench.errors import UserError
+from ...bench.metrics import primary, recorded_metric
+from ...bench.metrics.total_variation import CellTotalVariation
+from ...bench.results.queries import keys as keys_of
+from ...bench.results.store import Store
+from ..folder import inside, write, written
+from ..style.labels import listed, number
+from ..style.names import NetKind, RuleTraits, noise_symbol, noise_words
+from ..tables.tables import displayed
+from ..writing import rendered
+
 if TYPE_CHECKING:
-    from sdp_bench.bench.plugins.plugin import Plugin
-    from sdp_bench.bench.progress import Meter
-    from sdp_bench.bench.replay.drilldown import Drilldown
-    from sdp_bench.bench.replay.error_by_layer import OutputErrors
-    from sdp_bench.reports.style.figure import Figure
+    from ...bench.plugins.plugin import Plugin
+    from ...bench.progress import Meter
+    from ...bench.replay.drilldown import Drilldown
+    from ...bench.replay.error_by_layer import OutputErrors
+    from ..style.figure import Figure
 
 _BY = {
     "formula": "by the rule’s own approximation of a layer",
@@ -180,7 +181,7 @@ def make(
     addresses of their nets. Raises UserError, before any page is made, if a key is unknown, ambiguous, or of
     a measurement that has no drill-down.
     """
-    from sdp_bench.bench.replay.drilldown import check, drill
+    from ...bench.replay.drilldown import check, drill
 
     folder = inside(folder, FOLDER)
     made: list[Path] = []
@@ -238,7 +239,7 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
 
 def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str:
     """HTML text of one measurement's page; `database` is in the command that makes the page again."""
-    from sdp_bench.reports.drilldown import figures as drawings
+    from . import figures as drawings
 
     rule = str(drilldown.record["rule"])
     kind = NetKind(drilldown.net.architecture.activation, drilldown.net.architecture.depth)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sdp_bench.bench.nets.architectures import NETWORKS
+from ...bench.nets.architectures import NETWORKS
 
 FOLDER = Path(__file__).parent
 MISPRINTED = ("tv_main", "w1_main")

@@ -23,14 +23,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.reports.numbers import FOLDER, Group, Number, Page, slug
-from sdp_bench.reports.statement import PUBLISHED, REGULAR, Answer, Convention, Effect, Evidence, Rule
-from sdp_bench.reports.statistics.ranking import labels_of
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import NetKind, RuleTraits
-from sdp_bench.reports.tables.frame import by_kind, places
+from ...bench.metrics import Metric, recorded_metric
+from ...bench.noise import GAUSSIAN
+from ..numbers import FOLDER, Group, Number, Page, slug
+from ..statement import PUBLISHED, REGULAR, Answer, Convention, Effect, Evidence, Rule
+from ..statistics.ranking import labels_of
+from ..style import labels
+from ..style.names import NetKind, RuleTraits
+from ..tables.frame import by_kind, places
 
 SUITES = {
     "iris-claims": "SGD 0.01",

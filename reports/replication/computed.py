@@ -10,15 +10,16 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from sdp_bench.bench.studies.selective.risk_coverage import perfect
-from sdp_bench.oracles.exact.theorem import Optimality
-from sdp_bench.reports.results import facts
-from sdp_bench.reports.sections.relu.relu import single_relu, theorem
-from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule
-from sdp_bench.reports.style.labels import number
 from sdp_ref.laws import DiagonalGaussian, Law
 from sdp_ref.rules import SDP, MonteCarlo
 from sdp_ref.rules import rule as rule_named
+
+from ...bench.studies.selective.risk_coverage import perfect
+from ...oracles.exact.theorem import Optimality
+from ..results import facts
+from ..sections.relu.relu import single_relu, theorem
+from ..statement import Answer, Effect, Evidence, Rule
+from ..style.labels import number
 
 _NORMAL, _CAUCHY = 2.0, 1.0  # stability index of the noise
 _NEAR_ZERO = 1.0

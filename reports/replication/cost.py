@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import nnls
 
-from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
-from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, Trial, finite
-from sdp_bench.reports.style.labels import layers, number, span
+from ...bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
+from ..statement import Answer, Effect, Evidence, Rule, Trial, finite
+from ..style.labels import layers, number, span
 
 _NETS = {"cnn3": "3-layer CNN", "resnet18": "ResNet-18"}
 _OUTPUTS = 10

@@ -11,15 +11,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.reports.paper import Printed, printed
-from sdp_bench.reports.replication import claims
-from sdp_bench.reports.replication.claims import CONVENTIONS
-from sdp_bench.reports.statement import PUBLISHED, REGULAR
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import NetKind
-from sdp_bench.reports.tables.frame import by_kind
+from ...bench.metrics import recorded_metric
+from ...bench.noise import GAUSSIAN
+from ..paper import Printed, printed
+from ..statement import PUBLISHED, REGULAR
+from ..style import labels
+from ..style.names import NetKind
+from ..tables.frame import by_kind
+from . import claims
+from .claims import CONVENTIONS
 
 SUITES = (*claims.SUITES, "iris-claims-w1-recipes", "iris-sensitivity")
 """Experiments that vary what the paper leaves open."""

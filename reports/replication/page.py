@@ -14,32 +14,32 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sdp_bench.bench.experiments import Experiment
-from sdp_bench.bench.experiments.classifiers import RESNET
-from sdp_bench.bench.nets.architectures import NETWORKS
-from sdp_bench.bench.studies.introduction import EXPERIMENT as INTRODUCTION
-from sdp_bench.bench.studies.robustness import EXPERIMENT as ROBUSTNESS
-from sdp_bench.bench.studies.selective import EXPERIMENT as SELECTIVE
-from sdp_bench.bench.studies.two_moons import EXPERIMENT as TWO_MOONS
-from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
-from sdp_bench.reports.paper import RESNETS, experiment, simulation_tables
-from sdp_bench.reports.replication import claims, computed, cost, simulation
-from sdp_bench.reports.replication.claims import HEADLINE_CONVENTION, MAIN_CONVENTION, SUITES, TV_SIGMAS
-from sdp_bench.reports.replication.nearness import columns, nearer, nearness, table_28
-from sdp_bench.reports.replication.simulation import IMAGES
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Part
-from sdp_bench.reports.sections import introduction, robustness, selective, two_moons, uci
-from sdp_bench.reports.sections.robustness import SETS
-from sdp_bench.reports.site import PAPER, address
-from sdp_bench.reports.statement import Effect, Evidence, Rule, Statement, Topic, Trial, judged
-from sdp_bench.reports.statistics.verdicts import Outcome
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
-from sdp_bench.reports.style.names import NetKind
-from sdp_bench.reports.style.theme import INK, LIGHT, ORDERED, Style, shade
-from sdp_bench.reports.tables.tables import differences
-from sdp_bench.reports.writing import rendered
+from ...bench.experiments import Experiment
+from ...bench.experiments.classifiers import RESNET
+from ...bench.nets.architectures import NETWORKS
+from ...bench.studies.introduction import EXPERIMENT as INTRODUCTION
+from ...bench.studies.robustness import EXPERIMENT as ROBUSTNESS
+from ...bench.studies.selective import EXPERIMENT as SELECTIVE
+from ...bench.studies.two_moons import EXPERIMENT as TWO_MOONS
+from ...bench.studies.uci import EXPERIMENT as UCI
+from ..paper import RESNETS, experiment, simulation_tables
+from ..results import Results
+from ..section import Part
+from ..sections import introduction, robustness, selective, two_moons, uci
+from ..sections.robustness import SETS
+from ..site import PAPER, address
+from ..statement import Effect, Evidence, Rule, Statement, Topic, Trial, judged
+from ..statistics.verdicts import Outcome
+from ..style import labels
+from ..style.figure import SMALL, Figure, clean, look, panels
+from ..style.names import NetKind
+from ..style.theme import INK, LIGHT, ORDERED, Style, shade
+from ..tables.tables import differences
+from ..writing import rendered
+from . import claims, computed, cost, simulation
+from .claims import HEADLINE_CONVENTION, MAIN_CONVENTION, SUITES, TV_SIGMAS
+from .nearness import columns, nearer, nearness, table_28
+from .simulation import IMAGES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

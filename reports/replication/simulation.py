@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.experiments.classifiers import RESNET
-from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.nets.architectures import NETWORKS
-from sdp_bench.reports.paper import RESNETS
-from sdp_bench.reports.replication.claims import CONVENTIONS, TV_MARGIN
-from sdp_bench.reports.sections.oracle import ONCE, TENFOLD
-from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite, paired
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.tables.frame import by_kind
+from ...bench.experiments.classifiers import RESNET
+from ...bench.metrics import recorded_metric
+from ...bench.nets.architectures import NETWORKS
+from ..paper import RESNETS
+from ..sections.oracle import ONCE, TENFOLD
+from ..statement import Answer, Convention, Effect, Evidence, Rule, finite, paired
+from ..style import labels
+from ..tables.frame import by_kind
+from .claims import CONVENTIONS, TV_MARGIN
 
 _SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _LAYERWISE = {

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.advice.thresholds import DEVIATIONS, LIMITS, outcomes
-from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
-from sdp_bench.reports.scorecard.comparisons import one_number
-from sdp_bench.reports.scorecard.judging import CostTable, Verdict
-from sdp_bench.reports.statistics.ranking import Ranking, Replicates
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import RuleTraits, noise_symbol, noise_words
+from ...bench.advice.thresholds import DEVIATIONS, LIMITS, outcomes
+from ...bench.metrics import Metric, recorded_metric
+from ...bench.metrics.references import ORACLE_MOMENTS
+from ..statistics.ranking import Ranking, Replicates
+from ..style import labels
+from ..style.names import RuleTraits, noise_symbol, noise_words
+from .comparisons import one_number
+from .judging import CostTable, Verdict
 
 LINEAR = "sdp"
 """The rule that linearises the net."""

@@ -11,10 +11,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.reports.statistics.ranking import UNIT, Overall, Replicates, Scores, own_score
-from sdp_bench.reports.style.names import NetKind, RuleTraits, noise_symbol, noise_words
-from sdp_bench.reports.tables.frame import by_kind
+from ...bench.metrics import Metric, recorded_metric
+from ..statistics.ranking import UNIT, Overall, Replicates, Scores, own_score
+from ..style.names import NetKind, RuleTraits, noise_symbol, noise_words
+from ..tables.frame import by_kind
 
 Outcome = Literal["better", "worse", "level", "unjudged"]
 

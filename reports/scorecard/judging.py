@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import pandas as pd
 
 import sdp_ref
-from sdp_bench.bench.metrics import primary
-from sdp_bench.bench.validation.result import Candidate
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.scorecard.comparisons import Comparison, Comparisons, Condition, comparisons
-from sdp_bench.reports.statistics.costs import ARCHITECTURE, Cost, Costs
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import NetKind, RuleTraits
+
+from ...bench.metrics import primary
+from ...bench.validation.result import Candidate
+from ..results import Results
+from ..statistics.costs import ARCHITECTURE, Cost, Costs
+from ..style import labels
+from ..style.names import NetKind, RuleTraits
+from .comparisons import Comparison, Comparisons, Condition, comparisons
 
 _PLAIN = str.maketrans({"\u00a0": " ", "\u2212": "-", "\u2019": "'"})
 

@@ -13,26 +13,26 @@ from typing import Any, Self
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.versions import are_current
-from sdp_bench.bench.files import writing
-from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.text import public
-from sdp_bench.bench.validation.result import Candidate, Validation
-from sdp_bench.reports.folder import remove, write
-from sdp_bench.reports.frames import described
-from sdp_bench.reports.page import TABLES, table_of, write_table
-from sdp_bench.reports.results import Results, results_of
-from sdp_bench.reports.scorecard.answers import Answer, answers, verdict
-from sdp_bench.reports.scorecard.judging import CostTable, Judged, Verdict, cost_tables, judge
-from sdp_bench.reports.sections.choice import choice, choice_figures
-from sdp_bench.reports.sections.figures import by_family
-from sdp_bench.reports.site import PAGE
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import Figure
-from sdp_bench.reports.style.names import NetKind
-from sdp_bench.reports.tables.tables import headline
-from sdp_bench.reports.writing import recorded, rendered
+from ...bench.experiments.versions import are_current
+from ...bench.files import writing
+from ...bench.metrics import recorded_metric
+from ...bench.results.store import Store
+from ...bench.text import public
+from ...bench.validation.result import Candidate, Validation
+from ..folder import remove, write
+from ..frames import described
+from ..page import TABLES, table_of, write_table
+from ..results import Results, results_of
+from ..sections.choice import choice, choice_figures
+from ..sections.figures import by_family
+from ..site import PAGE
+from ..style import labels
+from ..style.figure import Figure
+from ..style.names import NetKind
+from ..tables.tables import headline
+from ..writing import recorded, rendered
+from .answers import Answer, answers, verdict
+from .judging import CostTable, Judged, Verdict, cost_tables, judge
 
 CONFORMANCE = "conformance.json"
 FILES = (PAGE, *TABLES, CONFORMANCE)

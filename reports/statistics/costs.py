@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from sdp_bench.reports.style.names import RuleTraits
+from ..style.names import RuleTraits
 
 SAME = 1.25
 """Times within this factor count as equal, since they stem from few calls on a busy machine."""

@@ -23,9 +23,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
-from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import RuleTraits
+from ...bench.metrics import Metric, recorded_metric
+from ..style import labels
+from ..style.names import RuleTraits
 
 Labels = bytes
 """Labels of rows as int32, so that numbers that rest on the same rows have the same key in little memory."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.text import printable, public
-from sdp_bench.reports.style.labels import number, span
-from sdp_bench.reports.style.theme import INK, LIGHT, LINE, QUIET, Style, css
+from ...bench.text import printable, public
+from .labels import number, span
+from .theme import INK, LIGHT, LINE, QUIET, Style, css
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,9 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 
-from sdp_bench.bench.text import printable, public
 from sdp_ref.errors import on_one_line
+
+from ...bench.text import printable, public
 
 
 def number(x: float, decimals: int | None = None) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import sdp_ref
-from sdp_bench.bench.metrics.references import references
-from sdp_bench.bench.nets.architectures import NETWORKS
-from sdp_bench.bench.noise import GAUSSIAN, name_of, parameter_of
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.rules import Traits, traits
+
+from ...bench.metrics.references import references
+from ...bench.nets.architectures import NETWORKS
+from ...bench.noise import GAUSSIAN, name_of, parameter_of
 
 
 def noise_symbol(family: str) -> str:
@@ -97,7 +98,7 @@ class RuleTraits:
     def recommended(self, rule: str) -> str:
         """A rule in advice: ``1,000 samples``, ``128 Sobol samples (measured with 100)``, or label and spec.
 
-        Numbers of Sobol samples are rounded up to a power of two, for which Sobol points fill the cube evenly.
+        Numbers of Sobol samples are rounded up to a power of two, for which the points are most uniform.
         """
         measured = count = self[rule].sampling or 0
         is_sobol = "sobol" in rule

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.reports.style.names import RuleTraits
+from .names import RuleTraits
 
 LIGHT, DARK = "#fdfdfb", "#16191d"
 """Background of the page in either colour scheme, as in its style sheet."""

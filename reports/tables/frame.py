@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.experiments.laws import LawExperiment
-from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.results.queries import keys
-from sdp_bench.bench.results.tables import filled
-from sdp_bench.bench.text import table
+from ...bench.experiments import experiments
+from ...bench.experiments.laws import LawExperiment
+from ...bench.metrics import recorded_metric
+from ...bench.results.queries import keys
+from ...bench.results.tables import filled
+from ...bench.text import table
 
 TEXT = ("experiment", "network", "activation", "net", "rule", "metric", "component", "unit_of_measure")
 _NUMBERS = ("depth", "seed", "input", "sigma", "value", "floor", "floor95", "stderr", "seconds", "accuracy")

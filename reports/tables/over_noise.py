@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sdp_bench.reports.statistics.costs import plain_samples
-from sdp_bench.reports.style.figure import log_scale, panels
-from sdp_bench.reports.style.theme import GREY, INK, Style, is_plain
-from sdp_bench.reports.tables.tables import Row, Table
+from ..statistics.costs import plain_samples
+from ..style.figure import log_scale, panels
+from ..style.theme import GREY, INK, Style, is_plain
+from .tables import Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

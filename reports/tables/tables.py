@@ -13,18 +13,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.metrics.total_variation import (
+from ...bench.experiments import experiments
+from ...bench.metrics import Metric, recorded_metric
+from ...bench.metrics.total_variation import (
     AxisTotalVariation,
     ClassTotalVariation,
     HeadlineTotalVariation,
 )
-from sdp_bench.reports.paper import Printed, printed
-from sdp_bench.reports.statistics.ranking import UNIT, Replicates, Scores, labels_of
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_rank, noise_symbol, noise_words
-from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, own_noises, places, with_brackets, with_largest
+from ..paper import Printed, printed
+from ..statistics.ranking import UNIT, Replicates, Scores, labels_of
+from ..style import labels
+from ..style.names import NetKind, RuleTraits, activation_rank, noise_symbol, noise_words
+from .frame import COLUMNS, VARIANTS, own_noises, places, with_brackets, with_largest
 
 
 @dataclass(frozen=True)

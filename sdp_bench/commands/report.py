@@ -93,6 +93,8 @@ def report(
     check(output, (PAGE,) if single_file else (PAGE, *TABLES, *SHARED))
     if committed and not single_file:
         check(output / COMMITTED, (PAGE,))
+    if (rules or nets) and drill_down == "none":
+        raise click.UsageError("--rule and --net go with --drill-down")
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
     asked = options.given("database", "numbers", "all_runs", "drill_down")

@@ -53,6 +53,10 @@ def inconsistency(
             difference = _difference(_alone(net, batch, number), rows[number : number + 1], allowed)
             if difference:
                 return _coupling(net, batch, rows, rounding).format(difference), _HINT
+        # an even and an odd number of rows
+        difference = _difference(_outputs(net, batch[:-1]), rows[:-1], allowed)
+        if difference:
+            return _SIZE.format(difference), _HINT
         if sampled is not None:
             difference = _difference(sampled(batch.flatten(1).clone()), rows, allowed)
             if difference:

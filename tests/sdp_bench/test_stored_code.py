@@ -84,7 +84,7 @@ def test_no_command_runs_the_source_in_a_file(attack):
         refused = keys["marking"] in words
         assert (ended.code == 2) == refused, (words, ended.err)
         if refused:
-            assert "give its code: --rule marking.py:Marking" in ended.err
+            assert "name its file: --rule marking.py:Marking" in ended.err
 
 
 def test_the_given_file_is_run_if_it_has_the_stored_hash(attack):

@@ -19,7 +19,7 @@ import scipy.special
 import torch
 from torch import Tensor, fx, nn
 
-from sdp_bench.bench.errors import UserError, one_line
+from ...errors import UserError, one_line
 
 SECONDS = 40.0
 """Time limit of the comparison; operators that have not run by then are not compared."""

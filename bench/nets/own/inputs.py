@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.files import read_arrays
+from ...errors import UserError
+from ...files import read_arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +190,8 @@ def _noisy(path: Path, array: np.ndarray, rows: int | None) -> tuple[Tensor, lis
     bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))
     if len(bad):
         raise UserError(f"input {bad[0]} in {path} is not finite in float32")
-    _, first = np.unique(values, axis=0, return_index=True)
-    if len(first) < len(values):
-        notes.append(f"{len(values) - len(first)} inputs that are there twice are taken once")
-        values = values[np.sort(first)]
+    if repeats := len(values) - len(np.unique(values, axis=0)):
+        notes.append(
+            f"{repeats} of {len(values)} inputs equal an earlier one; with equal noise they are measured once"
+        )
     return torch.from_numpy(values), notes

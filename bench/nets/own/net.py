@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sdp_bench.bench import identity
-from sdp_bench.bench.datasets.base import LabelledTable
-from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.executors.local import apart
-from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, read_inputs
-from sdp_bench.bench.nets.own.programs import ENDS, PICKLED, Program
-from sdp_bench.bench.nets.storage import from_file, to_file
-from sdp_bench.bench.plugins import code as user_code
-from sdp_bench.bench.plugins.code import Code, no_exit
-from sdp_bench.bench.text import public
+from ... import identity
+from ...datasets.base import LabelledTable
+from ...errors import UserError, one_line
+from ...executors.local import apart
+from ...plugins import code as user_code
+from ...plugins.code import Code, no_exit
+from ...text import public
+from ..storage import from_file, to_file
+from .inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, read_inputs
+from .programs import ENDS, PICKLED, Program
 
 KIND = "own"
 """Prefix of its "activation": no rule has a formula for it in advance."""

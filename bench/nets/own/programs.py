@@ -17,9 +17,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.files import reading
-from sdp_bench.bench.nets.own import conversion
+from ...errors import UserError, one_line
+from ...files import reading
+from . import conversion
 
 ENDS = (".pt2", ".onnx")
 """Suffixes of such files; the content determines the format."""

@@ -18,18 +18,19 @@ from torch.nn import functional as F  # noqa: N812
 from torch.quasirandom import SobolEngine
 
 import sdp_ref as sr
-from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import SplitClassification
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.predict import Scope, prepared
-from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.experiments.versions import of_method
-from sdp_bench.bench.identity import digest
-from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.training import numerics
-from sdp_bench.bench.operations import operations
-from sdp_bench.bench.studies.compute import ACTIVATIONS, KINK_DISTANCES, RULES, SIZES, TRAININGS, WIDTHS
 from sdp_ref.jacobian.jacobian import jacobian_of
+
+from ...datasets import dataset
+from ...datasets.base import SplitClassification
+from ...errors import UserError
+from ...experiments.predict import Scope, prepared
+from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from ...experiments.versions import of_method
+from ...identity import digest
+from ...nets.architectures import Architecture
+from ...nets.training import numerics
+from ...operations import operations
+from . import ACTIVATIONS, KINK_DISTANCES, RULES, SIZES, TRAININGS, WIDTHS
 
 TASK = "MNIST, means of 4 x 4 pixels"
 CLASSES, FEATURES = 10, 49

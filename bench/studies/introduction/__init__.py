@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.experiments.replicates import ReplicateExperiment
-from sdp_bench.bench.settings import Size
-from sdp_bench.bench.studies import SCALES
+from ...experiments.replicates import ReplicateExperiment
+from ...settings import Size
+from .. import SCALES
 
 EXPERIMENT = ReplicateExperiment(
     name="introduction",

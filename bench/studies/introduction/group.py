@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.identity import SeedRoot
-from sdp_bench.bench.nets.training import accuracy_of, numerics
-from sdp_bench.bench.studies.classifiers import Images, Model, Objective, batches, crossed, measured
 from sdp_ref.rules import MarginalSDP
+
+from ...experiments.predict import Scope
+from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from ...identity import SeedRoot
+from ...nets.training import accuracy_of, numerics
+from ..classifiers import Images, Model, Objective, batches, crossed, measured
 
 LAYERS = 5
 LEARNING_RATE = 1e-4

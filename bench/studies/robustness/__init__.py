@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.experiments.replicates import ReplicateExperiment
-from sdp_bench.bench.settings import Size
-from sdp_bench.bench.studies import SCALES
+from ...experiments.replicates import ReplicateExperiment
+from ...settings import Size
+from .. import SCALES
 
 METHODS = ("clean", "noise", "pgd_own", "pgd_ce", "square")
 """Perturbations of images: none, Gaussian noise, projected gradient descent on the model's training loss and

@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.identity import SeedRoot
-from sdp_bench.bench.nets.training import accuracy_of, numerics
-from sdp_bench.bench.noise import CAUCHY
-from sdp_bench.bench.studies.classifiers import (
+from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
+
+from ...errors import UserError
+from ...experiments.predict import Scope
+from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from ...identity import SeedRoot
+from ...nets.training import accuracy_of, numerics
+from ...noise import CAUCHY
+from ..classifiers import (
     BATCH,
     Images,
     Model,
@@ -27,8 +29,7 @@ from sdp_bench.bench.studies.classifiers import (
     measured,
     step_seconds,
 )
-from sdp_bench.bench.studies.robustness import METRICS, NOISE, QUERIES, RADII
-from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
+from . import METRICS, NOISE, QUERIES, RADII
 
 Assess = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Maps images (B, C, H, W) and labels (B,) to scores (B, m) and the losses (B,) that an attack maximises."""

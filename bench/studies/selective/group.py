@@ -11,14 +11,18 @@ from torch import Tensor
 from torch.distributions import Dirichlet
 
 import sdp_ref as sr
-from sdp_bench.bench.datasets.sets import EMNIST_LETTERS
-from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.identity import SeedRoot, digest
-from sdp_bench.bench.nets.training import numerics
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
-from sdp_bench.bench.studies import selective as study
-from sdp_bench.bench.studies.classifiers import (
+from sdp_ref import losses
+from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP, Rule
+from sdp_ref.rules.base import predicted
+
+from ...datasets.sets import EMNIST_LETTERS
+from ...experiments.predict import Scope
+from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from ...identity import SeedRoot, digest
+from ...nets.training import numerics
+from ...noise import CAUCHY, GAUSSIAN, Noise
+from .. import selective as study
+from ..classifiers import (
     BATCH,
     IN_TURN,
     Images,
@@ -31,10 +35,7 @@ from sdp_bench.bench.studies.classifiers import (
     step_seconds,
     versions_of,
 )
-from sdp_bench.bench.studies.selective.risk_coverage import risk_coverage
-from sdp_ref import losses
-from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP, Rule
-from sdp_ref.rules.base import predicted
+from .risk_coverage import risk_coverage
 
 SIGMA = 0.1
 """Standard deviation, or Cauchy scale, of the input noise under SDP, in units of pixels in [0, 1]."""

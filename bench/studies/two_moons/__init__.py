@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.experiments.replicates import ReplicateExperiment
-from sdp_bench.bench.settings import Size
+from ...experiments.replicates import ReplicateExperiment
+from ...settings import Size
 
 EXPERIMENT = ReplicateExperiment(
     name="two-moons",

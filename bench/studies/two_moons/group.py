@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 import sdp_ref as sr
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.experiments.versions import of_method
-from sdp_bench.bench.identity import digest
-from sdp_bench.bench.studies.two_moons.recipes import RECIPES, Recipe
 from sdp_ref import losses
+
+from ...errors import UserError
+from ...experiments.predict import Scope
+from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from ...experiments.versions import of_method
+from ...identity import digest
+from .recipes import RECIPES, Recipe
 
 SCALE = 0.3
 """Scale of the noise, in the units of the points."""

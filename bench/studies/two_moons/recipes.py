@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
+from ...nets.architectures import Architecture
+from ...noise import CAUCHY, GAUSSIAN, Noise
 
 WIDTH, HIDDEN = 64, 3
 

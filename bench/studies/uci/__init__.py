@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sdp_bench.bench.experiments.replicates import ReplicateExperiment
-from sdp_bench.bench.settings import Size
+from ...experiments.replicates import ReplicateExperiment
+from ...settings import Size
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.experiments.versions import of_method
-from sdp_bench.bench.identity import digest
-from sdp_bench.bench.studies.uci import EPOCHS, LEVELS, METHODS, Method
-from sdp_bench.bench.studies.uci.stacked import (
+from ...datasets import dataset
+from ...datasets.base import RegressionTable, TabularRegression
+from ...errors import UserError
+from ...experiments.predict import Scope
+from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
+from ...experiments.versions import of_method
+from ...identity import digest
+from . import EPOCHS, LEVELS, METHODS, Method
+from .stacked import (
     BATCH,
     OBJECTIVES,
     VERSION,

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.identity import digest
-from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.training import numerics, trained
-from sdp_bench.bench.studies.uci import LEVELS
+from ...errors import RunFailedError
+from ...identity import digest
+from ...nets import storage
+from ...nets.training import numerics, trained
+from . import LEVELS
 
 HIDDEN = 64
 BATCH = 64

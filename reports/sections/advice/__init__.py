@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.advice.thresholds import LIMITS, PASSES, calibration, rates
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CHOICE
+from ....bench.advice.thresholds import LIMITS, PASSES, calibration, rates
+from ...results import Results
+from ...section import Context, Section
+from ...site import CHOICE
 
 
 class AdviceOnLinearisation(Section):

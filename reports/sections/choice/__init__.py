@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.metrics import Metric, primary
-from sdp_bench.reports.numbers import Group, Number, Page, slug
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CHOICE
-from sdp_bench.reports.statistics.costs import Costs, plain_samples
-from sdp_bench.reports.statistics.ranking import MIN_LEVELS, UNIT, Overall, Ranking, Replicates, labels_of
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
-from sdp_bench.reports.style.names import (
+from ....bench.metrics import Metric, primary
+from ...numbers import Group, Number, Page, slug
+from ...results import Results
+from ...section import Context, Section
+from ...site import CHOICE
+from ...statistics.costs import Costs, plain_samples
+from ...statistics.ranking import MIN_LEVELS, UNIT, Overall, Ranking, Replicates, labels_of
+from ...style import labels
+from ...style.figure import SMALL, Figure, look, panels
+from ...style.names import (
     NetKind,
     RuleTraits,
     activation_label,
@@ -30,9 +30,9 @@ from sdp_bench.reports.style.names import (
     noise_symbol,
     noise_words,
 )
-from sdp_bench.reports.style.theme import GREY, INK, LIGHT, Style, is_plain, styles
-from sdp_bench.reports.tables.frame import by_kind
-from sdp_bench.reports.tables.tables import displayed
+from ...style.theme import GREY, INK, LIGHT, Style, is_plain, styles
+from ...tables.frame import by_kind
+from ...tables.tables import displayed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

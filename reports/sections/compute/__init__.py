@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.advice import thresholds as advice
-from sdp_bench.bench.studies.compute import EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.style.figure import SMALL, Figure, log_scale, look, panels
-from sdp_bench.reports.style.labels import listed, span
-from sdp_bench.reports.style.theme import LIGHT, ORDERED, Style
+from ....bench.advice import thresholds as advice
+from ....bench.studies.compute import EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
+from ...results import Results
+from ...section import Context, Section
+from ...style.figure import SMALL, Figure, log_scale, look, panels
+from ...style.labels import listed, span
+from ...style.theme import LIGHT, ORDERED, Style
 
 LIMITS = {
     "mean": 0.05,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import MEASURED
+from ...results import Results
+from ...section import Context, Section
+from ...site import MEASURED
 
 
 class Failures(Section):

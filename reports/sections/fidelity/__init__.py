@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.experiments.laws import LawExperiment
-from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.reports.results import POOR_ACCURACY, Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import MEASURED
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import NetKind, activation_label, activation_rank
-from sdp_bench.reports.tables.frame import own_noises
+from ....bench.experiments import experiments
+from ....bench.experiments.laws import LawExperiment
+from ....bench.metrics import recorded_metric
+from ...results import POOR_ACCURACY, Results
+from ...section import Context, Section
+from ...site import MEASURED
+from ...style import labels
+from ...style.names import NetKind, activation_label, activation_rank
+from ...tables.frame import own_noises
 
 SAMPLES = 10**6
 W1_POINTS = 30_000

@@ -9,16 +9,16 @@ from typing import Any
 
 import pandas as pd
 
-from sdp_bench.bench.nets.architectures import NETWORKS
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CHARTS
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import SMALL, Figure, look, panels
-from sdp_bench.reports.style.names import RuleTraits, activation_label, activation_rank
-from sdp_bench.reports.style.theme import GREY, LIGHT, is_plain, styles
-from sdp_bench.reports.tables.over_noise import over_noise
-from sdp_bench.reports.tables.tables import Table, headline, told_apart
+from ....bench.nets.architectures import NETWORKS
+from ...results import Results
+from ...section import Context, Section
+from ...site import CHARTS
+from ...style import labels
+from ...style.figure import SMALL, Figure, look, panels
+from ...style.names import RuleTraits, activation_label, activation_rank
+from ...style.theme import GREY, LIGHT, is_plain, styles
+from ...tables.over_noise import over_noise
+from ...tables.tables import Table, headline, told_apart
 
 _MOST = 12
 """Largest number of panels in a figure."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.results.record import same_number
-from sdp_bench.reports.results import MEASUREMENT, Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import OVERVIEW
-from sdp_bench.reports.style import labels
+from ....bench.results.record import same_number
+from ...results import MEASUREMENT, Results
+from ...section import Context, Section
+from ...site import OVERVIEW
+from ...style import labels
 
 MOST_ROWS = 20
 """Number of listed measurements that disagree."""

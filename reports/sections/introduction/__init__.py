@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.studies.introduction import EXPERIMENT
-from sdp_bench.reports.section import Context, Study
-from sdp_bench.reports.statement import Answer, Effect, Evidence, Rule, finite
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import Figure, Line, over_scale
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import LIGHT, Style, shade
+from ....bench.studies.introduction import EXPERIMENT
+from ...section import Context, Study
+from ...statement import Answer, Effect, Evidence, Rule, finite
+from ...style import labels
+from ...style.figure import Figure, Line, over_scale
+from ...style.names import RuleTraits
+from ...style.theme import LIGHT, Style, shade
 
 _LOOKS = (
     *(("#0072b2", "o"), ("#56b4e9", "s"), ("#009e73", "D")),

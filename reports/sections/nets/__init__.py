@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sdp_bench.bench.nets import recipes
-from sdp_bench.reports.results import POOR_ACCURACY, Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import NETS
-from sdp_bench.reports.style.names import NetKind
+from ....bench.nets import recipes
+from ...results import POOR_ACCURACY, Results
+from ...section import Context, Section
+from ...site import NETS
+from ...style.names import NetKind
 
 
 class Nets(Section):

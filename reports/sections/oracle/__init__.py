@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.metrics.references import ORACLE_AGAIN
-from sdp_bench.bench.results.tables import filled
-from sdp_bench.reports.numbers import Group, Number, Page, slug
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import MEASURED
-from sdp_bench.reports.statistics.ranking import labels_of
-from sdp_bench.reports.style.names import NetKind, activation_rank
+from ....bench.metrics import recorded_metric
+from ....bench.metrics.references import ORACLE_AGAIN
+from ....bench.results.tables import filled
+from ...numbers import Group, Number, Page, slug
+from ...results import Results
+from ...section import Context, Section
+from ...site import MEASURED
+from ...statistics.ranking import labels_of
+from ...style.names import NetKind, activation_rank
 
 ONCE, TENFOLD = "iris-oracle", "iris-oracle-10x"
 

@@ -12,21 +12,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.metrics import Metric, recorded_metric
-from sdp_bench.bench.noise import CAUCHY
-from sdp_bench.reports.results import MEASUREMENT, Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.choice import Standing, as_accurate, draw, front
-from sdp_bench.reports.sections.compute import answer, best_inside, comparison
-from sdp_bench.reports.site import OVERVIEW
-from sdp_bench.reports.statistics.costs import Costs, plain_samples
-from sdp_bench.reports.statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, own_score, rank
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import Figure, label_points, look, panels
-from sdp_bench.reports.style.names import NetKind, RuleTraits, activation_label
-from sdp_bench.reports.style.theme import styles
-from sdp_bench.reports.tables.frame import BOUNDS, by_kind
-from sdp_bench.reports.writing import moment
+from ....bench.metrics import Metric, recorded_metric
+from ....bench.noise import CAUCHY
+from ...results import MEASUREMENT, Results
+from ...section import Context, Section
+from ...site import OVERVIEW
+from ...statistics.costs import Costs, plain_samples
+from ...statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, own_score, rank
+from ...style import labels
+from ...style.figure import Figure, label_points, look, panels
+from ...style.names import NetKind, RuleTraits, activation_label
+from ...style.theme import styles
+from ...tables.frame import BOUNDS, by_kind
+from ...writing import moment
+from ..choice import Standing, as_accurate, draw, front
+from ..compute import answer, best_inside, comparison
 
 _SEVERAL = "images and sequences"
 
@@ -287,7 +287,7 @@ class Overview(Section):
     order = 5
 
     def build(self, results: Results) -> Context:
-        from sdp_bench.reports.sections.overview.distributions import distributions
+        from .distributions import distributions
 
         compared = comparison(results)
         named = families(results.tabled)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sdp_bench.reports.style.figure import SMALL, Figure, clean, look, panels
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import GREY, INK, styles
+from ...style.figure import SMALL, Figure, clean, look, panels
+from ...style.names import RuleTraits
+from ...style.theme import GREY, INK, styles
 
 DATA = Path(__file__).with_name("distributions.json")
 RULES = ("sdp", "dvia", "unscented", "marginal_moment_matching")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from sdp_bench.bench.experiments.iris import CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import PAPER
-from sdp_bench.reports.tables.tables import differences, orders
+from ....bench.experiments.iris import CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN
+from ...results import Results
+from ...section import Context, Section
+from ...site import PAPER
+from ...tables.tables import differences, orders
 
 
 class Paper(Section):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import PAPER
+from ...results import Results
+from ...section import Context, Section
+from ...site import PAPER
 
 
 class OneReLU(Section):
@@ -19,7 +19,7 @@ class OneReLU(Section):
         """Return distances and checks, which depend on no run, for the page of the committed results only."""
         if not results.published:
             return None
-        from sdp_bench.reports.sections.relu.relu import densities, figure, single_relu
+        from .relu import densities, figure, single_relu
 
         single = single_relu()
         return {"relu": single, "laws": densities(single), "figure": figure(single.w1)}

@@ -16,16 +16,17 @@ import torch
 from scipy import optimize
 from torch import nn
 
-from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
-from sdp_bench.oracles.exact.stable import NORMAL
-from sdp_bench.oracles.exact.theorem import Candidate, Optimality
-from sdp_bench.reports.results import facts
-from sdp_bench.reports.style.figure import SMALL, Figure, log_scale, look, panels
-from sdp_bench.reports.style.labels import number
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import GREY, INK, Style, styles
 from sdp_ref.laws import DiagonalGaussian
 from sdp_ref.rules import rule as rule_named
+
+from ....oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
+from ....oracles.exact.stable import NORMAL
+from ....oracles.exact.theorem import Candidate, Optimality
+from ...results import facts
+from ...style.figure import SMALL, Figure, log_scale, look, panels
+from ...style.labels import number
+from ...style.names import RuleTraits
+from ...style.theme import GREY, INK, Style, styles
 
 _REACH = 3.2
 """Range of the density panels, in standard deviations of the input."""

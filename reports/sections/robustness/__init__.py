@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE, RADII
-from sdp_bench.reports.section import Context, Study
-from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import DASHED, DOTTED, Figure, Line, over_scale
-from sdp_bench.reports.style.labels import number
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import INK, LIGHT, Style, shade
+from ....bench.studies.robustness import EXPERIMENT, METHODS, METRICS, NOISE, RADII
+from ...section import Context, Study
+from ...statement import Answer, Convention, Effect, Evidence, Rule, finite
+from ...style import labels
+from ...style.figure import DASHED, DOTTED, Figure, Line, over_scale
+from ...style.labels import number
+from ...style.names import RuleTraits
+from ...style.theme import INK, LIGHT, Style, shade
 
 SETS = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 OBJECTIVES = {

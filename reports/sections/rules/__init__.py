@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sdp_bench.reports.numbers import slug
-from sdp_bench.reports.results import Results, facts
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.choice import Block, bands_of, choices
-from sdp_bench.reports.site import SitePage, rule
+from ...numbers import slug
+from ...results import Results, facts
+from ...section import Context, Section
+from ...site import SitePage, rule
+from ..choice import Block, bands_of, choices
 
 
 class Rules(Section):

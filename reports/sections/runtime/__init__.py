@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from sdp_bench.bench.runtime.table import Row, beside_paper
-from sdp_bench.bench.runtime.timing import REGULAR, ImageNet, Mlp, sized
-from sdp_bench.reports.paper import experiment
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CHOICE
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import NetKind, RuleTraits
+from ....bench.runtime.table import Row, beside_paper
+from ....bench.runtime.timing import REGULAR, ImageNet, Mlp, sized
+from ...paper import experiment
+from ...results import Results
+from ...section import Context, Section
+from ...site import CHOICE
+from ...style import labels
+from ...style.names import NetKind, RuleTraits
 
 _METHODS = {"regular": "the net itself", "distprop": "SDP by distprop"}
 _PHASES = {"forward": "forward", "training_step": "training step"}

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.studies import selective as study
-from sdp_bench.bench.studies.selective import EXPERIMENT, OTHER_SCALES, SCALE, SCORES
-from sdp_bench.bench.studies.selective.risk_coverage import perfect
-from sdp_bench.reports.paper import experiment
-from sdp_bench.reports.section import Context, Study
-from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
-from sdp_bench.reports.statistics.ranking import best_of
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.figure import Figure, look, panels
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import GREY, LIGHT, Style, shade
-from sdp_bench.reports.tables.frame import by_kind
+from ....bench.studies import selective as study
+from ....bench.studies.selective import EXPERIMENT, OTHER_SCALES, SCALE, SCORES
+from ....bench.studies.selective.risk_coverage import perfect
+from ...paper import experiment
+from ...section import Context, Study
+from ...statement import Answer, Convention, Effect, Evidence, Rule, finite
+from ...statistics.ranking import best_of
+from ...style import labels
+from ...style.figure import Figure, look, panels
+from ...style.names import RuleTraits
+from ...style.theme import GREY, LIGHT, Style, shade
+from ...tables.frame import by_kind
 
 MODELS: dict[str, tuple[str, tuple[float, ...]]] = {
     "softmax": ("softmax", ()),

@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.iris import OTHER_WASSERSTEIN, SENSITIVITY
-from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
-from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.recipes import recipe_for
-from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.reports.numbers import Group, Number, Page, slug
-from sdp_bench.reports.paper import printed
-from sdp_bench.reports.results import POOR_ACCURACY, Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import MEASURED
-from sdp_bench.reports.statistics.ranking import labels_of
-from sdp_bench.reports.style.names import NetKind
-from sdp_bench.reports.tables.frame import by_kind, places
+from ....bench.experiments.iris import OTHER_WASSERSTEIN, SENSITIVITY
+from ....bench.metrics import recorded_metric
+from ....bench.metrics.total_variation import HeadlineTotalVariation
+from ....bench.nets.architectures import Architecture
+from ....bench.nets.recipes import recipe_for
+from ....bench.noise import GAUSSIAN
+from ...numbers import Group, Number, Page, slug
+from ...paper import printed
+from ...results import POOR_ACCURACY, Results
+from ...section import Context, Section
+from ...site import MEASURED
+from ...statistics.ranking import labels_of
+from ...style.names import NetKind
+from ...tables.frame import by_kind, places
 
 DVIA = {
     "dvia": "as published",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import MEASURED
-from sdp_bench.reports.writing import recorded
+from ...results import Results
+from ...section import Context, Section
+from ...site import MEASURED
+from ...writing import recorded
 
 
 class Settings(Section):

@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sdp_bench.reports.numbers import slug
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CHARTS
-from sdp_bench.reports.style.figure import Figure, log_scale, look, panels
-from sdp_bench.reports.style.theme import LIGHT, ORDERED, Style, shade
-from sdp_bench.reports.tables.tables import Cell, Row, Table
 from sdp_ref.rules import parse_parameters
+
+from ...numbers import slug
+from ...results import Results
+from ...section import Context, Section
+from ...site import CHARTS
+from ...style.figure import Figure, log_scale, look, panels
+from ...style.theme import LIGHT, ORDERED, Style, shade
+from ...tables.tables import Cell, Row, Table
 
 LEAST = 3
 """Smallest number of values in a line."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sdp_bench.bench.experiments import experiments
-from sdp_bench.reports.numbers import Group, Number, Page, slug
-from sdp_bench.reports.results import Results
-from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import SitePage, suite
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.tables.tables import Table, by_experiment, suite_title
+from ....bench.experiments import experiments
+from ...numbers import Group, Number, Page, slug
+from ...results import Results
+from ...section import Context, Section
+from ...site import SitePage, suite
+from ...style import labels
+from ...style.names import RuleTraits
+from ...tables.tables import Table, by_experiment, suite_title
 
 MOST_CELLS = 3000
 """Number of table cells on one page, some 700 kB."""

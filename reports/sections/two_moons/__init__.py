@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from sdp_bench.bench.studies.two_moons import EXPERIMENT
-from sdp_bench.bench.studies.two_moons.recipes import RECIPES
-from sdp_bench.reports.section import Context, Study
-from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import RuleTraits
+from ....bench.studies.two_moons import EXPERIMENT
+from ....bench.studies.two_moons.recipes import RECIPES
+from ...section import Context, Study
+from ...statement import Answer, Convention, Effect, Evidence, Rule, finite
+from ...style import labels
+from ...style.names import RuleTraits
 
 
 class TwoMoons(Study):

@@ -10,14 +10,14 @@ from string import ascii_lowercase
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.studies import uci
-from sdp_bench.bench.studies.uci import EXPERIMENT
-from sdp_bench.reports.paper import experiment
-from sdp_bench.reports.section import Context, Study
-from sdp_bench.reports.statement import Answer, Convention, Effect, Evidence, Rule, finite
-from sdp_bench.reports.statistics.ranking import best_of
-from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import RuleTraits
+from ....bench.studies import uci
+from ....bench.studies.uci import EXPERIMENT
+from ...paper import experiment
+from ...section import Context, Study
+from ...statement import Answer, Convention, Effect, Evidence, Rule, finite
+from ...statistics.ranking import best_of
+from ...style import labels
+from ...style.names import RuleTraits
 
 _ENSEMBLE = "ensemble:members=5"
 _LABELS = {

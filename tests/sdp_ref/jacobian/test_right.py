@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import sdp_ref as sr
 from sdp_ref.activations import ACTIVATIONS, activation
@@ -288,3 +289,31 @@ def test_infinite_values_do_not_spread():
     mask = torch.tensor([[0.0, -math.inf]], dtype=torch.float64)
     _, jacobian = jacobian_of(lambda x: F.relu6(x + mask), torch.zeros(1, 2, dtype=torch.float64))
     assert jacobian[0].tolist() == [[1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    "function", [F.relu, F.relu6, F.hardswish, lambda x: F.leaky_relu(x, 0.1), torch.tanh]
+)
+def test_a_checkpoint_has_the_derivative_of_the_function(function):
+    """torch.utils.checkpoint runs its function again while the derivative is computed."""
+    torch.manual_seed(2)
+    first, last = nn.Linear(3, 8, dtype=torch.float64), nn.Linear(8, 2, dtype=torch.float64)
+    x = sr.DiagonalGaussian(
+        torch.randn(2, 3, dtype=torch.float64), torch.full((2, 3), 0.1, dtype=torch.float64)
+    )
+
+    def plain(v):
+        return last(function(first(v)))
+
+    def with_checkpoint(v):
+        return last(checkpoint(function, first(v), use_reentrant=False))
+
+    for rule in ("sdp", "control_variate:samples=64,coefficient=jacobian", "split:base=sdp,k=3"):
+        law, right = (sr.propagate(net, x, rule) for net in (with_checkpoint, plain))
+        torch.testing.assert_close(law.variance, right.variance, rtol=1e-12, atol=0)
+
+
+def test_a_relu_in_a_checkpoint_keeps_the_scale_at_zero_only():
+    x = sr.DiagonalGaussian(torch.tensor([[-1.0, 0.0, 0.5]]), torch.ones(1, 3))
+    law = sr.propagate(lambda v: checkpoint(F.relu, v, use_reentrant=False), x, "sdp")
+    assert law.variance.tolist() == [[0, 1, 1]]

@@ -46,6 +46,8 @@ COUPLED = {
     "position": (lambda x: x * (1 + 0.1 * torch.arange(len(x)).to(x)[:, None]), POSITION),
     "size": (lambda x: x + 0.2 / len(x), SIZE),
     "columns": (cleared, SIZE),
+    "even size": (lambda x: 2 * x if len(x) % 2 == 0 else x, SIZE),
+    "odd size": (lambda x: x.sin() if len(x) % 2 else x.cos(), SIZE),
 }
 
 

@@ -11,6 +11,7 @@ from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import inputs as own_inputs
 from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.nets.storage import from_file, to_file
+from sdp_bench.bench.noise import noise_of
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.driver import current
@@ -259,8 +260,9 @@ def test_inputs_that_cannot_be_taken(tmp_path, array, message):
 def test_what_is_done_to_inputs_is_said(tmp_path):
     path = saved(tmp_path, np.array([[1.0, 2], [3, 4], [1, 2], [5, 6]]))
     values, _, notes = own_inputs.read_inputs(path, 3)
-    assert values.tolist() == [[1, 2], [3, 4]]
-    assert notes == ["the first 3 of 4 inputs", "1 inputs that are there twice are taken once"]
+    assert values.tolist() == [[1, 2], [3, 4], [1, 2]]  # rows keep their numbers
+    equal = "1 of 3 inputs equal an earlier one; with equal noise they are measured once"
+    assert notes == ["the first 3 of 4 inputs", equal]
 
 
 @pytest.mark.parametrize("options", [{}, {"w1_points": 100}, {"w1_points": 4000}])
@@ -277,7 +279,7 @@ def test_w1_is_left_out_if_its_floor_takes_more_samples(file, inputs, options):
     assert "w1" not in own_experiment.metrics
 
 
-def own_plan(file, inputs, attribute, sigmas=(0.5,)):
+def own_plan(file, inputs, attribute, sigmas=(0.5,), **options):
     net = own.find(f"{file}:{attribute}", inputs)
     settings = PRESETS["quick"].but(
         samples=4096,
@@ -287,9 +289,40 @@ def own_plan(file, inputs, attribute, sigmas=(0.5,)):
         w1_points=100,
         rules=("sdp", "monte_carlo:samples=10", "dvia", "oracle_again"),
         sigmas=sigmas,
+        **options,
     )
     own_experiment, settings, _ = own_net.own_experiment(net, settings)
     return plan_of([own_experiment], settings, [net])
+
+
+EQUAL_INPUTS = [[1.0, 2, 3, 4, 5], [0, 0, 1, 0, 0], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]]
+
+
+def test_equal_inputs_are_merged_only_under_equal_noise(file, tmp_path):
+    inputs = saved(tmp_path, np.array(EQUAL_INPUTS))
+    scales = np.array([[0.1] * 5, [0.2] * 5, [0.4] * 5, [0.1] * 5])
+    (plain,) = own_plan(file, inputs, "build").groups
+    assert sorted(subject.row for subject in plain.subjects) == [0, 1]
+    (group,) = own_plan(file, inputs, "build", (2.0,), noise=noise_of("scales:s.npy", scales)).groups
+    rows = [subject.row for subject in group.subjects]
+    assert sorted(rows) == [0, 1, 2]
+    assert group.locations.tolist() == [EQUAL_INPUTS[row] for row in rows]
+    variances = torch.tensor([0.04, 0.16, 0.64])
+    torch.testing.assert_close(group.law.variance[:, 0], variances[rows])
+
+
+def test_equal_inputs_under_other_noise_are_measured_and_replayed(file, tmp_path):
+    inputs = saved(tmp_path, np.array(EQUAL_INPUTS))
+    scales = np.array([[0.01] * 5, [0.1] * 5, [0.03] * 5, [0.01] * 5])
+    plan = own_plan(file, inputs, "build", (1.0,), noise=noise_of("scales:s.npy", scales))
+    frame = run_all(tmp_path / "r.sqlite", plan)
+    trace = frame[(frame.rule == "sdp") & (frame.metric == "std_ratio")]
+    assert set(trace.input) == {0, 1, 2}
+    with Store(tmp_path / "r.sqlite") as store:
+        for row in (0, 2):
+            key = trace.key[trace.input == row].iloc[0]
+            pairs = replay.replay(store, key, lambda _: None, nets=[f"{file}:build"])
+            assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
 
 
 def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file, inputs, tmp_path):
@@ -303,7 +336,9 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     with Store(tmp_path / "r.sqlite") as store:
         assert store.failures(store.run()).empty
         done, nets = current(store, plan.groups), store.nets(store.run())
-        with pytest.raises(UserError, match=r"the net .* is a user's; give it: --net .*theirs\.py:Sum"):
+        with pytest.raises(
+            UserError, match=r"the net .* is not built in; name its file: --net .*theirs\.py:Sum"
+        ):
             replay.replay(store, frame.key.iloc[0], lambda _: None)
         pairs = replay.replay(store, frame.key.iloc[0], lambda _: None, nets=[f"{copy}:Sum"])
         share = replay.replay_share(store, 0.01, nets=[f"{copy}:build", f"{copy}:Sum"])
