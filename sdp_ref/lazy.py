@@ -42,7 +42,7 @@ def _homes(package: str) -> dict[str, str]:
         for statement in node.body
         if isinstance(statement, ast.ImportFrom)
     )
-    homes = {}
+    homes: dict[str, str] = {}
     for statement in checked:
         home = resolve_name("." * statement.level + (statement.module or ""), package)
         homes |= dict.fromkeys((alias.name for alias in statement.names), home)
