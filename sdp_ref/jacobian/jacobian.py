@@ -74,7 +74,8 @@ def _derived(
         if 0 < inputs < outputs and derived.requires_grad:
             jacobian = _forward_jacobian(net, point, outputs, max_bytes)
         if jacobian is None:
-            with RightDerivative(repeated=True):  # torch.utils.checkpoint runs parts of the net again
+            again = RightDerivative(repeated=True) if mode.recomputed else contextlib.nullcontext()
+            with again:
                 jacobian = reverse_jacobian(derived, origin, x, max_bytes)
     return (value, jacobian, opaque) if create_graph else (value.detach(), jacobian.detach(), opaque)
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch._C._autograd import _top_saved_tensors_default_hooks
 from torch.nn import functional as F  # noqa: N812
 from torch.overrides import TorchFunctionMode
 
@@ -79,7 +80,8 @@ class RightDerivative(TorchFunctionMode):
 
     After a run, `jumped` is whether a comparison or a step function was evaluated at a jump, so that the
     derivative of the selected branch may not be the one from the right, and `hidden` is whether the net used
-    its input outside autograd (torch.no_grad, detach, NumPy).
+    its input outside autograd (torch.no_grad, detach, NumPy). `recomputed` is whether hooks of autograd stored
+    its values, as in torch.utils.checkpoint, which runs parts of the net again in the backward pass.
 
     Parameters
     ----------
@@ -107,7 +109,7 @@ class RightDerivative(TorchFunctionMode):
     def __init__(self, depends: Callable[[Tensor], bool] = lambda _: True, *, repeated: bool = False) -> None:
         super().__init__()
         self.depends, self.repeated = depends, repeated
-        self.hidden = False
+        self.hidden = self.recomputed = False
         self._jumps: list[Tensor] = []
 
     @property
@@ -128,8 +130,9 @@ class RightDerivative(TorchFunctionMode):
                 if (name in _COMPARISONS or name in _SIGNS) and not self.repeated:
                     self._note_jump(args, kwargs)
                 result = func(*args, **kwargs)
-        if not (self.repeated or self.hidden):
-            self.hidden = self._hides(func, args, kwargs, result)
+        if not self.repeated:
+            self.recomputed = self.recomputed or _top_saved_tensors_default_hooks(True) is not None
+            self.hidden = self.hidden or self._hides(func, args, kwargs, result)
         return result
 
     def _reject(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
