@@ -29,6 +29,7 @@ from sdp_bench.oracles.sampling.noise import SCRAMBLES
 from sdp_bench.oracles.sampling.outputs import Sampler, sample_outputs, standard_normals
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws import DiagonalGaussian, Empirical, Gaussian, Law, unchecked
+from sdp_ref.rules.base import cause_of_non_finite
 
 T = TypeVar("T")
 
@@ -228,7 +229,7 @@ class Prediction:
         if law is None and draw is None:
             raise ValueError("the prediction is neither a law nor samples of one")
         if law is not None and (reason := law.unsound()):
-            raise ValueError(f"the predicted {reason}")
+            raise ValueError(f"the predicted {reason}{cause_of_non_finite(oracle.net, oracle.law, law)}")
         self.law, self._oracle, self._draw, self.passes = law, oracle, draw, passes
 
     @functools.cached_property
