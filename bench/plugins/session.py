@@ -46,6 +46,17 @@ _PARTS = ("fget", "fset", "fdel", "func", "__func__")
 """Attributes of descriptors that may be functions."""
 
 
+def _restored_property(function: Any, name: str | None) -> cached_property[Any]:
+    """Return a cached property, whose name cloudpickle does not set in a class that it makes."""
+    restored = cached_property(function)
+    restored.attrname = name
+    return restored
+
+
+# Python 3.11 gives it a lock, which cannot be pickled.
+copyreg.pickle(cached_property, lambda value: (_restored_property, (value.func, value.attrname)))
+
+
 def code_of(thing: object) -> Code:
     """Return the code of a class, a function or an object of this session, without running any of it.
 
