@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws import DiagonalGaussian, Empirical, Gaussian, Law, unchecked
+from sdp_ref.rules.base import cause_of_non_finite
 
 from ...oracles.estimate.estimate import Estimate, Floor
 from ...oracles.estimate.tails import heavy_tailed, require_moments
@@ -229,7 +230,7 @@ class Prediction:
         if law is None and draw is None:
             raise ValueError("the prediction is neither a law nor samples of one")
         if law is not None and (reason := law.unsound()):
-            raise ValueError(f"the predicted {reason}")
+            raise ValueError(f"the predicted {reason}{cause_of_non_finite(oracle.net, oracle.law, law)}")
         self.law, self._oracle, self._draw, self.passes = law, oracle, draw, passes
 
     @functools.cached_property

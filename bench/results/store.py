@@ -78,7 +78,13 @@ class Store(Queries, AbstractContextManager["Store"]):
                 db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
             )
             # A run that was killed while it created the file leaves one without tables.
-            new = writing and not application and not db.execute("SELECT 1 FROM sqlite_master").fetchone()
+            empty = not application and not db.execute("SELECT 1 FROM sqlite_master").fetchone()
+            if empty and not writing:
+                raise UserError(
+                    f"{self.path} holds no tables; if it is a copy of a results file, copy its log "
+                    f"{self.path.name}-wal too"
+                )
+            new = writing and empty
             if not new and application != schema.APPLICATION:
                 raise UserError(f"{self.path} is a SQLite file of another program; nothing was changed")
             if not new:

@@ -80,7 +80,7 @@ class RightDerivative(TorchFunctionMode):
 
     After a run, `jumped` is whether a comparison or a step function was evaluated at a jump, so that the
     derivative of the selected branch may not be the one from the right, and `hidden` is whether the net used
-    its input outside autograd (torch.no_grad, detach, NumPy). `recomputed` is whether hooks of autograd stored
+    its input outside autograd (torch.no_grad, detach, NumPy). `recomputed` is whether hooks of autograd store
     its values, as in torch.utils.checkpoint, which runs parts of the net again in the backward pass.
 
     Parameters

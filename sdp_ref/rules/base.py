@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from abc import ABC, abstractmethod
@@ -93,6 +94,12 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
         raise
     except RuntimeError as error:  # torch's errors about shapes and dtypes
         first = str(error).splitlines()[0]
+        if missing := _NO_DERIVATIVE.search(first):
+            order = "second derivative" if missing["second"] else "derivative"
+            hint = "rules that only call the net, such as 'unscented', need none"
+            raise UnsupportedError(
+                rule.name, f"{missing['op']}, whose {order} torch does not have", hint=hint
+            ) from error
         kinds = {str(p.dtype) for p in parameters if p.is_floating_point()}
         if len(kinds) > 1:
             first = f"{first} (parameters are {' and '.join(sorted(kinds))}; use net.to(dtype))"
@@ -103,14 +110,14 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     if law.location.ndim < 2:
         raise ValueError("a net must give (B, m), not one number a row; keep a dimension: x[:, :1]")
     located = torch.isfinite(law.location.detach()).all()
-    said = f"rule '{rule.name}' gives a non-finite location: does the net return NaN?"
     # variances in a covariance matrix are not checked: they can be negative from rounding, and for dvia by
     # design
-    sound = [
-        (holds, partial("rule '{}' gives no law: its {}".format, rule.name, reason()))
-        for holds, reason in law.soundness(derived=False)
-    ]
-    require((located, lambda: said), *sound)
+    checks = [(located, "location is not finite".__str__), *law.soundness(derived=False)]
+
+    def described(reason: Callable[[], str]) -> str:
+        return f"rule '{rule.name}' gives no law: its {reason()}{cause_of_non_finite(net, x, law)}"
+
+    require(*((holds, partial(described, reason)) for holds, reason in checks))
     return law
 
 
@@ -127,6 +134,64 @@ def _cast_of(net: object) -> str:
             if isinstance(value, torch.dtype) and "assert" not in node.name:
                 return f"its operation '{node.name}' casts to {value}"
     return "the net casts (x.float(), x.to(dtype)) or creates tensors of another type"
+
+
+_NO_DERIVATIVE = re.compile(
+    r"derivative for '_?(?P<op>\w+?)(?P<second>_backward)?(: \w+)?' is not implemented"
+)
+
+
+def cause_of_non_finite(net: Net, x: Law, law: Law) -> str:
+    """Describe where the predicted `law` of ``net(X)`` is not finite, and why; empty if it is finite.
+
+    The net and its derivative are evaluated again at the mean or location of `x`.
+    """
+    from sdp_ref.graph.recording import by_ordinary_attention
+
+    components = _non_finite(law)
+    if not components.any():
+        return ""
+    row = int(components.any(1).nonzero()[0])
+    point = x.location[row : row + 1].detach()
+    value = slope = torch.zeros_like(law.location[row].detach().flatten())
+    try:
+        with by_ordinary_attention(), unchanged_buffers(net), torch.no_grad():
+            value = net(point)[0].flatten()
+            # forward mode, where an output does not depend on the branches of others
+            slope = torch.func.jvp(lambda at: net(at)[0].flatten(), (point,), (torch.ones_like(point),))[1]
+    except Exception:  # noqa: BLE001, S110 - the net has no derivative in forward mode
+        pass
+    # rules that mix outputs are not finite at all of them
+    for values, reason in (
+        (value, "the net itself is not finite"),
+        (
+            slope,
+            "the derivative of the net is not finite, like that of sqrt at 0; move this input, or use a rule "
+            "that only calls the net, such as 'unscented'",
+        ),
+    ):
+        causes = components[row] & ~torch.isfinite(values)
+        if causes.any():
+            return f"{_at(causes, law, row)}, where {reason}"
+    return f"{_at(components[row], law, row)}, though the net is finite at the mean"
+
+
+def _at(components: Tensor, law: Law, row: int) -> str:
+    """Name the first of some components of a row."""
+    index = torch.unravel_index(components.nonzero()[0, 0], law.location.shape[1:])
+    return f" at output {', '.join(str(int(i)) for i in index)} of input row {row}"
+
+
+def _non_finite(law: Law) -> Tensor:
+    """Return which components are not finite, shape (B, m); covariances count by their diagonals."""
+    components = ~torch.isfinite(law.location.detach().flatten(1))
+    for name in ("covariance", "variance", "scale"):
+        value = getattr(law, name, None)
+        if isinstance(value, torch.Tensor):
+            spread = value.diagonal(dim1=-2, dim2=-1) if name == "covariance" else value.flatten(1)
+            if spread.shape == components.shape:
+                components = components | ~torch.isfinite(spread.detach())
+    return components
 
 
 @contextmanager
@@ -198,6 +263,13 @@ class Rule(ABC):
         """Raise a ValueError unless a parameter is one of the choices."""
         if (value := getattr(self, name)) not in choices:
             raise ValueError(f"unknown {name} '{value}' of {self.name}; choose from {', '.join(choices)}")
+
+    def require_number(self, name: str, least: float, most: float) -> None:
+        """Raise a ValueError unless a parameter is a number in a closed range."""
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            upper = f" and at most {most:g}" if most < math.inf else ""
+            raise ValueError(f"{self.name} needs {name} of at least {least:g}{upper}, got {value!r}")
 
     @abstractmethod
     def prepare(self, net: Net) -> Callable[[Law], Law]:

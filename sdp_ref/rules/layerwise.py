@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
@@ -331,8 +332,7 @@ class SizedRule(LayerwiseRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.max_bytes, int | float) or not self.max_bytes > 0:
-            raise ValueError(f"{self.name} needs max_bytes above 0, got {self.max_bytes!r}")
+        self.require_number("max_bytes", 1, math.inf)
 
     def fit(self, needed: int, what: str, path: str = "", hint: str = "") -> None:
         """Raise a CovarianceSizeError if something needs more bytes than allowed."""

@@ -6,6 +6,7 @@ eqs. 1-2 and the section on computing the scale parameters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +53,11 @@ class SDP(Rule):
     rank: ClassVar[int] = 10
     create_graph: bool = False
     max_bytes: int = MAX_BYTES
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.create_graph, bool):
+            raise ValueError(f"sdp needs create_graph=True or False, got {self.create_graph!r}")
+        self.require_number("max_bytes", 1, math.inf)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -79,6 +79,9 @@ def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
 Array = NDArray[np.float64]
 
 _MOST_POINTS = 10**6
+_FARTHEST = 1e3  # standard deviations; the law does not depend on outputs farther away
+_LARGEST_BETA = 1e3  # it multiplies the rounding error of the mean
+_NEAREST = 1e-6  # float64 outputs yield at least three digits of second differences
 
 
 @dataclass(frozen=True)
@@ -211,8 +214,8 @@ class DividedDifference(Rule):
     Parameters
     ----------
     step : float
-        h, at least 1. The published sqrt(3), the kurtosis of a Gaussian, suits a single wide law; pieces of a
-        mixture are more accurate with shorter steps.
+        h, from 1 to 1000. The published sqrt(3), the kurtosis of a Gaussian, suits a single wide law; pieces
+        of a mixture are more accurate with shorter steps.
     """
 
     name: ClassVar[str] = "divided_difference"
@@ -222,9 +225,7 @@ class DividedDifference(Rule):
     step: float = math.sqrt(3)
 
     def __post_init__(self) -> None:
-        step = self.step
-        if isinstance(step, bool) or not isinstance(step, int | float) or not 1 <= step < math.inf:
-            raise ValueError(f"divided_difference needs a step of at least 1, got {step!r}")
+        self.require_number("step", 1, _FARTHEST)
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         square = float(self.step) ** 2
@@ -263,12 +264,13 @@ class Unscented(PointRule):
     Parameters
     ----------
     kappa : float, optional
-        At least 0. By default max(0, 3 - n), which matches the fourth moments of a Gaussian if possible.
+        From 0 to 10^6. By default max(0, 3 - n), which matches the fourth moments of a Gaussian if possible.
     alpha : float
-        Distance of the points, as a multiple of sqrt(n + kappa): 1, as first published, or less, often 0.001.
-        Differences of outputs are divided by its square, so small values leave no digits of a float32 net.
+        Distance of the points, as a multiple of sqrt(n + kappa): 1, as first published, or less, often 0.001,
+        but at least 10^-6. Differences of outputs are divided by its square, so small values leave no digits
+        of a float32 net.
     beta : float
-        At least 0, depends on the fourth moments: 2 is best for a Gaussian with small `alpha`.
+        From 0 to 1000, depends on the fourth moments: 2 is best for a Gaussian with small `alpha`.
 
     References
     ----------
@@ -284,12 +286,10 @@ class Unscented(PointRule):
     beta: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("kappa", "beta"):
-            value = getattr(self, name)
-            if not (name == "kappa" and value is None) and not (_is_number(value) and 0 <= value < math.inf):
-                raise ValueError(f"unscented needs {name} of at least 0, got {value!r}")
-        if not (_is_number(self.alpha) and 0 < self.alpha <= 1):
-            raise ValueError(f"unscented needs alpha above 0 and up to 1, got {self.alpha!r}")
+        if self.kappa is not None:
+            self.require_number("kappa", 0, _FARTHEST**2)
+        self.require_number("alpha", _NEAREST, 1)
+        self.require_number("beta", 0, _LARGEST_BETA)
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]
@@ -312,7 +312,3 @@ class Unscented(PointRule):
 
 
 _SINGLE = 0.1  # from here on, float32 outputs yield at least two digits of second differences
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

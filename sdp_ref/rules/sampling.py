@@ -86,6 +86,8 @@ class MonteCarlo(Rule):
         samples = as_integer(self.samples)
         if samples is None or samples < 2:
             raise ValueError(f"{self.name} needs samples of at least 2, got {self.samples!r}")
+        if samples > _MOST_SAMPLES:
+            raise ValueError(f"{self.name} takes at most {_MOST_SAMPLES:,} samples, got {samples:,}")
         self.require_one_of("sampler", _SAMPLERS)
         blocks = self._block and samples / self._block
         if blocks and (blocks < 2 or blocks % 1):
@@ -230,6 +232,7 @@ def _korobov(samples: int, dimension: int) -> NDArray[np.int64]:
     return best
 
 
+_MOST_SAMPLES = 2**31
 _ROOTS = 64  # number of candidates; more are hardly better
 
 _SAMPLERS: Mapping[str, Callable[[Any, int, int], Tensor]] = {

@@ -175,6 +175,20 @@ def test_a_file_left_by_a_run_that_was_killed_while_making_it_is_taken_up(path, 
         assert begin(store, plan) == 1
 
 
+def test_a_copy_without_its_log_is_reported(path, begun):
+    """A new file holds nothing until SQLite moves its log into it."""
+    copy = path.with_name("copy.sqlite")
+    copy.write_bytes(path.read_bytes())
+    with closing(sqlite3.connect(copy)) as db:
+        assert not db.execute("SELECT 1 FROM sqlite_master").fetchall()
+    before = copy.read_bytes()
+    with pytest.raises(
+        UserError, match=r"copy\.sqlite holds no tables; .* copy its log copy\.sqlite-wal too$"
+    ):
+        Store(copy)
+    assert copy.read_bytes() == before
+
+
 def test_missing_results_and_folders(tmp_path):
     with pytest.raises(UserError, match="sdp-bench run"):
         Store(tmp_path / "none.sqlite")
