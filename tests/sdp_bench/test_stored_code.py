@@ -68,7 +68,6 @@ def words_of(keys):
     yield ("export", *theirs, "-o", "tables")
     yield ("import", "tables", "--database", "again.sqlite")
     yield ("merge", "theirs.sqlite", "own.sqlite", "-o", "merged.sqlite")
-    yield ("oracles", "show", keys["sdp"].partition("/")[0], *theirs)
     yield ("run", "iris-tv", *tiny(sigma="0.1,1", nets=1), *theirs)
     yield ("validate", "sdp", "--preset", "smoke", "--no-conformance", "--depth", "1", *theirs)
 
