@@ -106,7 +106,6 @@ GOOD = {
     ("train",): ("cnn3", "--dataset", "mnist"),
     ("check-rule",): ("sdp",),
     ("validate",): ("sdp", "--no-conformance"),
-    ("oracles", "show"): ("0123",),
     ("report",): ("--database", "good.sqlite"),
 }
 """What each command cannot be called without."""
