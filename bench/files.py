@@ -47,6 +47,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         try:
             with temporary.open("wb") as file:
                 yield file
+                file.flush()
+                os.fsync(file.fileno())  # otherwise the name may reach the disk before the content
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ def group_of(depth: int) -> LawGroup:
 
 def first_oracle(group: LawGroup) -> Oracle:
     """The oracle of the first input of a group, not drawn yet."""
-    return Oracle(group.net.build(), group.law[0], group.subjects[0].key, group.settings.sampling)
+    return Oracle(group.net.build(), group.law[0], group.keys[0], group.settings.sampling)
 
 
 @pytest.mark.benchmark(group="oracle, 2^17 samples")

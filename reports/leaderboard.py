@@ -22,9 +22,9 @@ from ..bench.files import writing
 from ..bench.metrics import recorded_metric
 from ..bench.noise import CAUCHY
 from ..bench.plugins.plugin import Plugin, plugin_of
-from ..bench.results.exchange import opened
-from ..bench.results.queries import Queries
-from ..bench.results.record import Run
+from ..bench.results.folder import Run, Stored
+from ..bench.results.folder import read as read_results
+from ..bench.results.joined import joined, rules, unsupported
 from ..bench.settings import Settings
 from .folder import check, inside, write
 from .site import PAGE
@@ -99,11 +99,10 @@ def problems() -> pd.DataFrame:
 
 
 def read(paths: Sequence[Path]) -> list[Entry]:
-    """Read entries from results files and export folders; identical measurements of a rule are read once."""
+    """Read entries from folders of results; identical measurements of a rule are read once."""
     found: list[Entry] = []
     for path in paths:
-        with opened(path) as store:
-            own = list(_entries(store, path.stem))
+        own = list(_entries(read_results(path), path.stem))
         if not own:
             raise UserError(f"{path} has no measurement of {NAME}: sdp-bench run {NAME} --rules RULE")
         found += own
@@ -119,26 +118,26 @@ def read(paths: Sequence[Path]) -> list[Entry]:
     ]
 
 
-def _entries(store: Queries, file: str) -> Iterator[Entry]:
-    """Yield the rules of a results file that were measured on the problem set."""
-    runs = [run for run in map(store.run, store.runs()) if NAME in run.experiments]
+def _entries(stored: Stored, file: str) -> Iterator[Entry]:
+    """Yield the rules of results that were measured on the problem set."""
+    runs = [run for run in stored.runs.values() if NAME in run.experiments]
     if not runs:
         return
-    frame = store.frame(*runs)
+    frame = joined(stored, runs)
     frame = frame[frame["experiment"] == NAME].drop_duplicates(["unit", "rule", "metric_spec", "component"])
     texts = ["unit", "rule", "metric_spec", "component", "metric"]
-    frame = frame[[*texts, "value", "floor", "seconds", "run"]].astype(dict.fromkeys(texts, str))
+    frame = frame[[*texts, "value", "floor", "seconds", "run"]].astype(dict.fromkeys([*texts, "run"], str))
     # What a problem is follows from its key; the file may claim another net or noise.
     frame = frame.merge(problems(), on=["unit", "metric_spec"])
     frame = frame.sort_values(["unit", "metric_spec", "component"], ignore_index=True)
-    traits = store.rules()
+    traits = rules(stored)
+    lines = [line for run in runs for line in run.left_out] + unsupported(stored, runs)
     for rule, own in frame.groupby("rule", sort=True):
         name = str(rule)
         if traits[name].reference:
             continue
         run = next(run for run in reversed(runs) if run.id in set(own["run"]))
-        reasons = (line.reason for each in runs for line in each.left_out if line.rule == name)
-        left_out = tuple(dict.fromkeys(reasons))
+        left_out = tuple(dict.fromkeys(line.reason for line in lines if line.rule == name))
         plugin = plugin_of(name, Settings.from_dict(run.settings).plugins)
         yield Entry(name, name, file, traits[name], own, run, left_out, plugin)
 
@@ -236,7 +235,7 @@ BADGES = "badges"
 
 
 def build(paths: Sequence[Path], folder: Path) -> Path:
-    """Write the leaderboard of entries (results files or export folders) with badges; return its page.
+    """Write the leaderboard of entries (folders of results) with badges; return its page.
 
     Raises UserError if an entry cannot be read or foreign files are in the way.
     """

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..bench.metrics import Metric
-from ..bench.results.queries import keys
+from ..bench.results.columns import keys
 from .statistics.ranking import Labels
 from .style import labels
 from .style.names import RuleTraits

@@ -11,11 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from ..bench.errors import NOT_DEFINED, RunFailedError, UserError
+from ..bench.errors import RunFailedError, UserError
 from ..bench.experiments import experiments
 from ..bench.reasons import Reason, reasons
-from ..bench.results.exchange import Export
-from ..bench.results.queries import Queries
+from ..bench.results import joined
+from ..bench.results.columns import CELL, UNDEFINED
+from ..bench.results.folder import Stored, read
 from ..bench.runtime.table import Row, load
 from ..bench.settings import Settings
 from .style.names import RuleTraits
@@ -25,12 +26,14 @@ from .tables.tables import Table, tables
 
 COMMITTED_TITLE = "Committed results"
 BASELINES = Path(__file__).with_name("baselines")
-"""Exported results that come with the package; its README describes them."""
+"""Folder of the files that come with the package; its README describes them."""
+COMMITTED = BASELINES / "results"
+"""Results that come with the package."""
 
 FACTS = BASELINES / "rule_facts.json"
 """What takes too long to compute for a report."""
 
-MEASUREMENT = ["unit", "rule", "metric_spec", "component"]
+MEASUREMENT = [*CELL, "component"]
 """Columns that identify a measurement, whatever experiments share it."""
 
 POOR_ACCURACY = 0.9
@@ -44,11 +47,11 @@ class Results:
     `frame` has one measurement per row, passes through :func:`sdp_bench.reports.tables.frame.checked`, and
     may be empty. `meta` may have the keys `command`, `preset`, `started`, `finished`, `seconds`, `options`,
     `environment`, `counts`, `left_out`, `nets` and `runs`; missing keys are not shown. `failures` has the
-    columns `group`, `rule`, `metric`, `error` and `seconds`, and includes undefined metrics. `runtime` has
+    columns of :func:`sdp_bench.bench.results.joined.failures`, and includes undefined metrics. `runtime` has
     the times of ``sdp-bench runtime``.
 
     `title` is empty for the report of a run. `published` marks results that come with the package; their page
-    also has content that no run produces. `database` is the results file with the nets' weights. `committed`
+    also has content that no run produces. `database` is the folder of the results, with the nets' weights. `committed`
     are the committed results, for comparison. `untabled` are experiments that a section shows instead of
     tables.
     """
@@ -76,12 +79,12 @@ class Results:
     @property
     def failed(self) -> list[dict[str, Any]]:
         """Failures except undefined metrics."""
-        return [row for row in self._failures if not row["error"].startswith(NOT_DEFINED)]
+        return [row for row in self._failures if row["status"] != UNDEFINED]
 
     @property
     def undefined(self) -> list[Reason]:
         """Metrics that are undefined for the distributions of some rules, and the reasons."""
-        return _reasons(row for row in self._failures if row["error"].startswith(NOT_DEFINED))
+        return _reasons(row for row in self._failures if row["status"] == UNDEFINED)
 
     @property
     def failed_together(self) -> list[Reason]:
@@ -147,26 +150,30 @@ def committed_results() -> Results:
     """Return the results that come with the package; raises RunFailedError if they are missing or damaged."""
     try:
         timed = tuple(load(BASELINES / "runtime.csv"))
-        export = Export(BASELINES)
-        committed = results_of(export, export.runs(), timed)
+        stored = read(COMMITTED)
+        if stored.notes:
+            raise ValueError(stored.notes[0])
+        committed = results_of(stored, [*stored.runs], timed)
     except (UserError, ValueError, OSError) as error:
         raise RunFailedError(
             f"the results that come with the package are damaged: {error}; reinstall it"
         ) from error
-    # There is no results file with the nets' weights.
+    # The nets' weights do not come with the package.
     return replace(committed, title=COMMITTED_TITLE, published=True, database=None)
 
 
-def results_of(store: Queries, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:
+def results_of(stored: Stored, numbers: Sequence[str] = (), runtime: tuple[Row, ...] = ()) -> Results:
     """Return the measurements of some runs (default: the newest) together, with metadata of the newest.
 
     If several runs measured the same thing, perhaps with different settings, only the newest measurement
     counts.
     """
-    runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
+    chosen = {stored.run(number).id: stored.run(number) for number in numbers or [None]}
+    runs = [chosen[number] for number in sorted(chosen)]
     newest = runs[-1]
-    frame = checked(store.frame(*runs))
-    failures = store.failures(*runs)
+    frame = checked(joined.joined(stored, runs))
+    failures = joined.failures(stored, runs)
+    left_out = [line for run in runs for line in run.left_out] + joined.unsupported(stored, runs)
     meta = {
         "command": "\n".join(dict.fromkeys(run.command for run in runs)),
         "preset": newest.preset,
@@ -174,19 +181,20 @@ def results_of(store: Queries, numbers: Sequence[int] = (), runtime: tuple[Row, 
         "finished": newest.finished,
         "seconds": sum(run.seconds or 0 for run in runs),
         "options": _options(Settings.from_dict(newest.settings), newest.experiments),
-        "left_out": list(dict.fromkeys(line for run in runs for line in run.left_out)),
+        "left_out": list(dict.fromkeys(left_out)),
         "environment": newest.environment,
-        "nets": store.nets(*runs),
+        "nets": joined.nets(stored, runs).to_dict("records"),
         "runs": {run.id: {"finished": run.finished, "commit": run.environment.get("commit")} for run in runs},
         "counts": {
             "units": int(frame.unit.nunique()) if len(frame) else 0,
             "measurements": len(frame),
-            "failures": int((~failures["error"].str.startswith(NOT_DEFINED)).sum()) if len(failures) else 0,
+            "failures": int((failures["status"] != UNDEFINED).sum()),
         },
     }
     if len(runs) == 1:
         meta["run"] = newest.id
-    return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()), database=store.path)
+    traits = RuleTraits(joined.rules(stored))
+    return Results(frame, meta, failures, runtime, traits=traits, database=stored.folders[0])
 
 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:

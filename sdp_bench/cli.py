@@ -39,9 +39,21 @@ def cli() -> None:
 
 
 for _command in (
-    *(run.list_, run.run, report.report, run.runtime, exchange.replay, exchange.merge, exchange.export_),
-    *(exchange.import_, exchange.diff, exchange.results, nets.recipes, nets.train, gate.check),
-    *(advise.advise, check_rule.check_rule, validate.validate, nets.cache),
+    run.list_,
+    run.run,
+    report.report,
+    run.runtime,
+    exchange.replay,
+    exchange.export_,
+    exchange.diff,
+    exchange.results,
+    nets.recipes,
+    nets.train,
+    gate.check,
+    advise.advise,
+    check_rule.check_rule,
+    validate.validate,
+    nets.cache,
 ):
     cli.add_command(_command)
 

@@ -89,8 +89,8 @@ def validate(
     for their nets. `preset` is ``smoke``, ``quick`` or ``paper``, `samples` the number of samples of each
     oracle and each prediction, and `w1_points` that of points per side of W1. `conformance` is whether the
     conformance kit runs first. `kit_limit` and `group_limit` are time limits of the kit and of a group in
-    seconds, and `jobs` is the number of worker processes, by default one per core. `database` is a results
-    file (default: a temporary one), `output` the folder of the scorecard (default: none is written), and
+    seconds, and `jobs` is the number of worker processes, by default one per core. `database` is a folder of
+    results (default: a temporary one), `output` the folder of the scorecard (default: none is written), and
     `progress` is whether to print progress on standard error.
 
     The result has the measurements as `frame`, and `verdicts`; a notebook displays it as tables. Raises
@@ -105,7 +105,8 @@ def validate(
         "activation": _read("activation", values.WORD, activation),
     }
     settings["noise"], settings["sigmas"] = _noise(noise, sigma)
-    folder, file = _read("output", values.FOLDER, output), _read("database", values.FILE, database)
+    folder = _read("output", values.FOLDER, output)
+    kept_results = _read("database", values.RESULTS, database)
     request = ValidationRequest(
         rules=() if rule is None else tuple(map(_rule, _list(rule))),
         net=_net(net, inputs, rows, net_input, net_output),
@@ -122,7 +123,7 @@ def validate(
     if folder is not None:
         check(folder, FILES)
     with tempfile.TemporaryDirectory() as temporary:
-        results = file or Path(temporary, "validate.sqlite")
+        results = kept_results or Path(temporary)
         screen = Screen(quiet=not progress)
         validation = run.validate(request, results, screen, None if folder is None else folder / PAGE)
         scorecard = scorecard_of(validation, results)

@@ -246,6 +246,14 @@ class Location(Kind):
         return path
 
 
+class ResultsFolder(Location):
+    """Folder of results; files of older versions are refused where they are opened, with what reads them."""
+
+    def read(self, value: Any) -> Path:
+        path = Path(os.fspath(value))
+        return path if os.path.isfile(path) else super().read(value)  # noqa: PTH113  which takes any text
+
+
 class BadgeFile(Location):
     """File of a badge; the suffix selects its format."""
 
@@ -308,6 +316,7 @@ WORD = Word()
 RULES = Rules(WORD, "rules")
 FILE = Location()
 FOLDER = Location(name="directory")
+RESULTS = ResultsFolder(name="directory")
 STREAM = Location(streams=True)
 """A file to write, or an existing terminal or pipe."""
 BADGE = BadgeFile()
@@ -317,7 +326,7 @@ COUNT = Whole(1, 10**6)
 WORKERS = Whole(1, 10_000)
 NETS = Whole(1, 10_000)
 SEED = Whole(0, 2**63 - 1)
-RUNS = ListOf(Whole(1, 2**63 - 1))
+RUNS = ListOf(WORD)
 SAMPLES = Whole(high=10**8)  # a lower limit is checked where a number is used
 W1_POINTS = Whole(high=20_000)
 DEPTHS = ListOf(Whole(high=1000))

@@ -1,39 +1,29 @@
-"""The base classes of experiments, and of the groups of work that they consist of."""
+"""The base classes of experiments, and of the groups of work in their plans."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pandas as pd
 
 from ..errors import UserError
 from ..nets.architectures import Architecture, ClassifierArchitecture
 from ..nets.recipes import Recipe
-from ..results.record import Cell, Failure, LeftOut, Record, Unit
+from ..results.folder import LeftOut
 from ..settings import Settings, Size
 
 if TYPE_CHECKING:
-    from .predict import Scope
+    from ..nets.net import Net
 
 
 class Group(ABC):
-    """A unit of work, stored and resumed as a whole. It can be pickled and contains all that it needs."""
+    """What a worker needs to measure the rows of a group, besides the rows; it can be pickled.
 
-    @property
-    @abstractmethod
-    def units(self) -> tuple[Unit, ...]:
-        """Return the units that it measures: a net with one input and one noise level, for example."""
-
-    @property
-    @abstractmethod
-    def members(self) -> tuple[tuple[str, str], ...]:
-        """The distinct pairs of an experiment and the key of a unit."""
-
-    @property
-    @abstractmethod
-    def cells(self) -> tuple[Cell, ...]:
-        """Return the distinct cells to measure."""
+    A group is stored and resumed as a whole.
+    """
 
     @property
     @abstractmethod
@@ -45,40 +35,41 @@ class Group(ABC):
         """Remark to print once before the work starts."""
         return ""
 
-    @property
     @abstractmethod
-    def seconds(self) -> float:
-        """Estimated time (s) on one core."""
+    def seconds(self, rows: pd.DataFrame) -> float:
+        """Return the estimated time (s) of some rows of the plan on one core."""
 
     @abstractmethod
-    def versions_of(self, rule: str, metric: str) -> str:
-        """Versions that the numbers of a rule and metric rest on, as records have them."""
+    def measure(self, rows: pd.DataFrame) -> list[dict[str, Any]]:
+        """Measure rows of the plan and return outcomes as of `sdp_bench.bench.results.columns.outcome`.
 
-    @abstractmethod
-    def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
-        """Measure some cells and yield results as they arrive; records of other cells may be among them.
-
-        An error raised by a rule, net or metric becomes a failure. An error of the project itself is raised.
+        An error raised by a rule, net or metric becomes an outcome. An error of the project itself is raised.
         """
 
-    def left(self, current: Collection[Cell]) -> list[Cell]:
-        """Its cells that are not current."""
-        return [cell for cell in self.cells if cell not in current]
+    def joined(self, other: Self) -> Self:  # noqa: ARG002
+        """Return the group of the work of both; they have the same name in the plan."""
+        return self
 
-    @classmethod
-    def shared(cls, groups: Sequence[Self]) -> Sequence[Self]:
-        """Return groups of several experiments, with groups of the same law joined."""
-        return groups
+    def only(self, units: Sequence[str]) -> Self:  # noqa: ARG002
+        """Return the group of some of its units."""
+        return self
+
+    def part_of(self, unit: str) -> int:  # noqa: ARG002
+        """Return the number of the part, measured by itself, to which a unit belongs."""
+        return 0
 
 
 @dataclass(frozen=True, eq=False)
-class Expansion:
-    """The work of an experiment under some settings.
+class Plan:
+    """The work of an experiment, or of a whole run.
 
-    `left_out`: rules that do not support its nets, with reasons.
+    `rows` has a row for each measurement, see :data:`sdp_bench.bench.results.columns.PLAN`; that of a single
+    experiment lacks the traits of rules. `groups` are by their names in the plan. `left_out` is what is not
+    tried, with reasons.
     """
 
-    groups: Sequence[Group]
+    rows: pd.DataFrame
+    groups: Mapping[str, Group]
     left_out: tuple[LeftOut, ...] = ()
 
 
@@ -147,9 +138,8 @@ class Experiment(ABC):
         """Raise a UserError if a setting cannot work, before any net is trained."""
 
     @abstractmethod
-    def expand(self, scope: Scope) -> Expansion:
-        """Return the groups of work.
+    def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:
+        """Return the work on its nets among `nets`; some experiments bring their own.
 
-        A UserError is raised if a setting is invalid or no rule supports any of the nets, and a
-        DataMissingError if its data are missing.
+        A UserError is raised if a setting is invalid, and a DataMissingError if data are missing.
         """

@@ -77,8 +77,8 @@ def groups(rules: Sequence[str] | None = None, **options: Any) -> list[LawGroup]
     `SETTINGS`, as in `sdp_bench.bench.settings.Settings.but`.
     """
     from .law_group import LawGroup
-    from .predict import Scope
+    from .plan import plan_of
 
     settings = SETTINGS.but(rules=None if rules is None else tuple(rules), **options)
-    groups = EXPERIMENT.expand(Scope(settings, nets())).groups
-    return list(LawGroup.shared([group for group in groups if isinstance(group, LawGroup)]))
+    plan = plan_of([EXPERIMENT], settings, nets())
+    return [group for group in plan.groups.values() if isinstance(group, LawGroup)]

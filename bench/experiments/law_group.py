@@ -2,78 +2,64 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.errors import CovarianceSizeError
+from sdp_ref.errors import UnsupportedError, message_of
 from sdp_ref.laws import Law
 
 from ..errors import NOT_DEFINED, OutsideError, outside
-from ..identity import OracleKey, Sampling, digest
+from ..identity import OracleKey, digest
 from ..metrics import metric as metric_of
 from ..metrics.oracle import Oracle, Prediction
 from ..metrics.references import Reference, references
 from ..nets.net import Net
 from ..noise import GAUSSIAN, Noise
-from ..plugins.plugin import plugin_of
-from ..results.record import Cell, Failure, Record, Unit
+from ..results.columns import FAILED, UNDEFINED, UNSUPPORTED, outcome
 from ..settings import Settings
-from . import costs, versions
+from . import costs
 from .base import Group
 from .predict import predict, prediction_of
 
 _IMAGES = 10
-"""Images per group, the unit of resumption: ResNet-18 takes seconds per image."""
+"""Images measured together, the unit of resumption: ResNet-18 takes seconds per image."""
+
+Cell = tuple[str, str, str]
+"""A unit, one of its rules, and a metric."""
 
 
-Asked = tuple[str, str, str]
-"""An experiment, one of its metrics and one of its rules."""
+@dataclass(frozen=True, eq=False)
+class Input:
+    """One input of a net under noise.
 
-
-@dataclass(frozen=True)
-class Subject:
-    """One input of a net under one noise, with its oracle's key and what experiments measure on it."""
+    `key` is that of its oracle, `row` its position in the data set, and `location` its values, shape `event`,
+    float32.
+    """
 
     key: OracleKey
     row: int
-    asked: tuple[Asked, ...]
-
-    @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Distinct pairs of metric and rule; experiments may share pairs."""
-        return tuple(dict.fromkeys((metric, rule) for _, metric, rule in self.asked))
-
-    def only(self, rules: Collection[str]) -> Subject:
-        """Return a copy with some of the rules only."""
-        return replace(self, asked=tuple(asked for asked in self.asked if asked[2] in rules))
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(rule for _, _, rule in self.asked))
-
-
-def oracle_key(net: Net, x: Tensor, noise: str, sampler: str, samples: int) -> OracleKey:
-    """Return the key of the law of a net's output at `x` under labelled noise, and of its sampling."""
-    return OracleKey(net.digest, digest(x)[:16], noise, sampler, samples)
+    location: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class LawGroup(Group):
-    """A net and a noise level with all inputs."""
+    """A net and a noise level with all inputs; `sigma` is the scale of the noise."""
 
     net: Net
-    sigma: float  # scale of the input noise; its standard deviation if it is Gaussian
-    subjects: tuple[Subject, ...]
-    locations: Tensor = field(repr=False)  # shape (number of subjects, *event), float32
-    settings: Settings = field(repr=False)
-    noise: Noise = GAUSSIAN
+    noise: Noise
+    sigma: float
+    inputs: tuple[Input, ...]
+    settings: Settings
 
     @classmethod
     def of(
@@ -83,52 +69,71 @@ class LawGroup(Group):
         scale: float,
         rows: Sequence[int],
         locations: Tensor,
-        asked: Iterable[Asked],
         samples: int,
         settings: Settings,
     ) -> LawGroup:
-        """Return the group of one experiment, with oracles of `samples` samples at some rows' inputs.
+        """Return the group of some rows' inputs, shape (rows, *event), with oracles of `samples` samples.
 
         Of equal inputs under the same noise, only the one in the first row of the data is measured.
         """
-        asked = tuple(asked)
         label, sampler = noise.label(scale), settings.sampling.sampler
         by_input = noise.by_input(tuple(locations.shape[1:]))
-        subjects: dict[OracleKey, Subject] = {}
-        places = []
-        for place, (row, x) in enumerate(zip(rows, locations, strict=True)):
-            key = oracle_key(net, x, label, sampler, samples)
+        inputs: dict[OracleKey, Input] = {}
+        for row, location in zip(rows, locations, strict=True):
+            key = OracleKey(net.digest, digest(location)[:16], label, sampler, samples)
             if by_input and noise.values is not None:  # equal inputs can have other scales
                 key = replace(key, input=digest([key.input, noise.values[row].tolist()])[:16])
-            if key not in subjects:
-                places.append(place)
-            elif row > subjects[key].row:
-                continue
-            subjects[key] = Subject(key, row, asked)
-        return cls(net, scale, tuple(subjects.values()), locations[places], settings, noise)
+            if key not in inputs or row < inputs[key].row:
+                inputs[key] = Input(key, row, location)
+        return cls(net, noise, scale, tuple(inputs.values()), settings)
+
+    @functools.cached_property
+    def name(self) -> str:
+        """Groups of the same name share oracles."""
+        sampling = asdict(self.settings.sampling)
+        return digest(self.net.digest, self.noise.label(self.sigma), sampling)[:16]
+
+    @property
+    def keys(self) -> list[OracleKey]:
+        return [one.key for one in self.inputs]
+
+    @property
+    def locations(self) -> Tensor:
+        """The inputs, shape (inputs, *event)."""
+        return torch.stack([one.location for one in self.inputs])
 
     @property
     def law(self) -> Law:
-        """Law of the inputs, float32, with one row per subject."""
-        return self.noise.law(self.locations, self.sigma, [subject.row for subject in self.subjects])
+        """Law of the inputs, float32, with one row for each."""
+        return self.noise.law(self.locations, self.sigma, [one.row for one in self.inputs])
 
     @property
-    def units(self) -> tuple[Unit, ...]:
-        net, noise = self.net.digest, self.noise.family
-        return tuple(
-            Unit(s.key.hex, net, s.row, noise, self.sigma, s.key.sampler, s.key.samples)
-            for s in self.subjects
-        )
-
-    @property
-    def members(self) -> tuple[tuple[str, str], ...]:
-        return tuple(dict.fromkeys((asked[0], s.key.hex) for s in self.subjects for asked in s.asked))
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return tuple(
-            dict.fromkeys((s.key.hex, rule, metric) for s in self.subjects for metric, rule in s.pairs)
-        )
+    def units(self) -> list[dict[str, Any]]:
+        """Rows that describe its units, with the columns of `sdp_bench.bench.results.columns.SUBJECT`."""
+        net, architecture = self.net, self.net.architecture
+        described = {
+            "group": self.name,
+            "network": architecture.label,
+            "activation": architecture.activation,
+            "depth": architecture.depth,
+            "net": net.digest,
+            "net_source": net.source,
+            "seed": net.seed,
+            "noise": self.noise.family,
+            "sigma": self.sigma,
+            "recipe": net.recipe.label,
+            "accuracy": net.accuracy,
+        }
+        return [
+            {
+                "unit": one.key.hex,
+                "input": one.row,
+                "sampler": one.key.sampler,
+                "samples": one.key.samples,
+                **described,
+            }
+            for one in self.inputs
+        ]
 
     @property
     def title(self) -> str:
@@ -139,87 +144,72 @@ class LawGroup(Group):
     def note(self) -> str:
         return self.noise.note
 
-    @property
-    def seconds(self) -> float:
+    def joined(self, other: LawGroup) -> LawGroup:
+        known = set(self.keys)
+        return replace(self, inputs=(*self.inputs, *(one for one in other.inputs if one.key not in known)))
+
+    def only(self, units: Sequence[str]) -> LawGroup:
+        chosen = set(units)
+        return replace(self, inputs=tuple(one for one in self.inputs if one.key.hex in chosen))
+
+    def part_of(self, unit: str) -> int:
+        if self.inputs[0].location.ndim < 2:
+            return 0
+        return [key.hex for key in self.keys].index(unit) // _IMAGES
+
+    def seconds(self, rows: pd.DataFrame) -> float:
         total = 1.0
-        for subject in self.subjects:
-            samples, rules = subject.key.samples, subject.rules
-            oracles = 1 + sum(each.oracles for name, each in references().items() if name in rules)
-            metrics = Counter(spec for spec, _ in subject.pairs)
-            measuring = sum(metric_of(spec).seconds(samples, count) for spec, count in metrics.items())
-            total += costs.seconds(self.net, samples, oracles, rules, measuring)
+        samples = {one.key.hex: one.key.samples for one in self.inputs}
+        asked: dict[str, list[tuple[str, str]]] = {}
+        for unit, rule, metric in zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True):
+            asked.setdefault(unit, []).append((rule, metric))
+        for unit, pairs in asked.items():
+            rules = list(dict.fromkeys(rule for rule, _ in pairs))
+            oracles = 1 + sum(known.oracles for name, known in references().items() if name in rules)
+            counts = Counter(metric for _, metric in pairs)
+            measuring = sum(metric_of(spec).seconds(samples[unit], count) for spec, count in counts.items())
+            total += costs.seconds(self.net, samples[unit], oracles, rules, measuring)
         return total
-
-    def versions_of(self, rule: str, metric: str) -> str:
-        """See `Group`."""
-        return versions.of_measurement(rule, metric, self.settings.plugins)
-
-    @classmethod
-    def shared(cls, groups: Sequence[LawGroup]) -> Sequence[LawGroup]:
-        """Join groups with the same net and noise, in order of nets and increasing noise.
-
-        Experiments with the same law share its oracle. Each plug-in has its own group, so that side effects
-        of its code on the process cannot affect other rules. Image inputs are split over several groups.
-        """
-        by_law: dict[tuple[str, Noise, float, Sampling], list[LawGroup]] = {}
-        for group in groups:
-            law = (group.net.digest, group.noise, group.sigma, group.settings.sampling)
-            by_law.setdefault(law, []).append(group)
-        nets = {net: place for place, (net, *_) in reversed(list(enumerate(by_law)))}
-        laws = sorted(by_law, key=lambda law: (nets[law[0]], law[2]))
-        return [own for law in laws for part in _joined(by_law[law]) for own in part.by_code()]
-
-    def by_code(self) -> Iterator[LawGroup]:
-        """Yield the group of the built-in rules, and one for each plug-in."""
-        asked = dict.fromkeys(rule for subject in self.subjects for rule in subject.rules)
-        own = [rule for rule in asked if plugin_of(rule, self.settings.plugins)]
-        for rules in (asked.keys() - own, *([rule] for rule in own)):
-            places = [place for place, subject in enumerate(self.subjects) if subject.only(rules).asked]
-            if places:
-                subjects = tuple(self.subjects[place].only(rules) for place in places)
-                yield replace(self, subjects=subjects, locations=self.locations[places])
 
     # Measuring ------------------------------------------------------------------------------------
 
-    def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
+    def measure(self, rows: pd.DataFrame) -> list[dict[str, Any]]:
         """Run rules on all inputs at once, then compare each prediction with its oracle."""
-        pairs: dict[str, list[tuple[str, str]]] = {subject.key.hex: [] for subject in self.subjects}
-        for unit, rule, metric in self.cells:
-            if (unit, rule, metric) in cells:
-                pairs[unit].append((metric, rule))
-        failures: list[Failure] = []
-        with _recorded(failures, pairs):
+        asked = list(dict.fromkeys(zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True)))
+        outcomes: list[dict[str, Any]] = []
+        with _recorded(outcomes, asked):
             net = self.net.build().to(self.settings.sampling.device)
             law = self.law
             on_device = law.to(device=self.settings.sampling.device)
         predictors = dict[str, _Predictor]()
-        rules = dict.fromkeys(rule for asked in pairs.values() for _, rule in asked)
-        for name in () if failures else rules:
-            with _recorded(failures, pairs, name):
-                predictors[name] = self.predictor(name, net, on_device)
-        yield from failures
-        for place, subject in enumerate(self.subjects):
-            asked = [(metric, rule) for metric, rule in pairs[subject.key.hex] if rule in predictors]
-            if asked:
-                oracle = Oracle(net, law[place], subject.key, self.settings.sampling)
-                yield from _compared(oracle, place, predictors, asked)
+        for rule in () if outcomes else dict.fromkeys(rule for _, rule, _ in asked):
+            with _recorded(outcomes, [cell for cell in asked if cell[1] == rule]):
+                predictors[rule] = self.predictor(rule, net, on_device)
+        for index, one in enumerate(self.inputs):
+            cells = [cell for cell in asked if cell[0] == one.key.hex and cell[1] in predictors]
+            if cells:
+                oracle = Oracle(net, law[index], one.key, self.settings.sampling)
+                outcomes += _compared(oracle, index, predictors, cells)
+        return outcomes
 
     def predictor(self, name: str, net: nn.Module, law: Law) -> _Predictor:
         """Return the predictor of a rule or reference; `law` is that of all inputs, on the net's device."""
         rule = self.settings.rule(name)
         if isinstance(rule, Reference):
+            if reason := rule.refusal(self.noise.example):
+                raise UnsupportedError(name, f"{self.noise.name} noise", hint=reason)
 
             def by_reference(oracle: Oracle, _: int) -> tuple[Prediction, float]:
                 begun = time.perf_counter()
                 return rule.predict(oracle), time.perf_counter() - begun
 
             return by_reference
-        predicted, seconds, passes = predict(rule, net, law, [subject.key for subject in self.subjects])
+        predicted, seconds, passes = predict(rule, net, law, self.keys)
 
-        def by_rule(oracle: Oracle, place: int) -> tuple[Prediction, float]:
-            # Each input's records have the time of one repeat, so that records show the spread of the times.
-            prediction = prediction_of(rule, predicted[place], oracle, passes)
-            return prediction, seconds[place % len(seconds)]
+        def by_rule(oracle: Oracle, index: int) -> tuple[Prediction, float]:
+            # Each input's rows have the time of one repeat, so that they show the spread of the times.
+            prediction = prediction_of(rule, predicted[index], oracle, passes)
+            return prediction, seconds[index % len(seconds)]
 
         return by_rule
 
@@ -229,70 +219,63 @@ _Predictor = Callable[[Oracle, int], tuple[Prediction, float]]
 
 
 @contextmanager
-def _recorded(
-    failures: list[Failure], units: Iterable[str], rule: str | None = None, metric: str | None = None
-) -> Iterator[None]:
-    """Turn an error of a net, a rule or a metric into failures of some units."""
+def _recorded(outcomes: list[dict[str, Any]], cells: Iterable[Cell]) -> Iterator[None]:
+    """Turn an error of a net, a rule or a metric into outcomes of some cells."""
     begun = time.perf_counter()
     try:
         with outside():
             yield
     except OutsideError as error:
-        too_large = isinstance(error.__cause__, CovarianceSizeError)
-        text = f"{NOT_DEFINED}{error.__cause__}" if too_large else str(error)
-        took = time.perf_counter() - begun
-        failures += [Failure(unit, rule, metric, text, took) for unit in units]
+        status, reason = FAILED, str(error)
+        if isinstance(error.__cause__, UnsupportedError):
+            status, reason = UNSUPPORTED, message_of(error.__cause__)
+        elif reason.startswith(NOT_DEFINED):
+            status, reason = UNDEFINED, reason.removeprefix(NOT_DEFINED)
+        seconds = time.perf_counter() - begun
+        outcomes += [outcome(*cell, status=status, reason=reason, seconds=seconds) for cell in cells]
 
 
 def _compared(
-    oracle: Oracle, place: int, predictors: Mapping[str, _Predictor], asked: Sequence[tuple[str, str]]
-) -> Iterator[Record | Failure]:
-    """Yield records of all requested metrics and rules for one oracle."""
-    units, failures = [oracle.key.hex], list[Failure]()
-    with _recorded(failures, units):  # the net may be user code
+    oracle: Oracle, index: int, predictors: Mapping[str, _Predictor], cells: Sequence[Cell]
+) -> list[dict[str, Any]]:
+    """Return the outcomes of all requested metrics and rules for one oracle."""
+    outcomes: list[dict[str, Any]] = []
+    with _recorded(outcomes, cells):  # the net may be user code
         _ = oracle.resident
-    for name in () if failures else dict.fromkeys(rule for _, rule in asked):
-        records: list[Record] = []  # not yielded inside: an error of the caller is no failure of the rule
-        with _recorded(failures, units, name):
-            prediction, seconds = predictors[name](oracle, place)
-            for metric in (metric for metric, rule in asked if rule == name):
-                with _recorded(failures, units, name, metric):
-                    records += list(measured(oracle, prediction, name, metric, seconds))
-        yield from records
-    yield from failures
+    for name in () if outcomes else dict.fromkeys(rule for _, rule, _ in cells):
+        failed: list[dict[str, Any]] = []
+        of_rule = [cell for cell in cells if cell[1] == name]
+        with _recorded(failed, of_rule):
+            prediction, seconds = predictors[name](oracle, index)
+        for cell in () if failed else of_rule:
+            with _recorded(outcomes, [cell]):
+                outcomes += measured(oracle, prediction, name, cell[2], seconds)
+        outcomes += failed
+    return outcomes
 
 
 def measured(
     oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float
-) -> Iterator[Record]:
-    """Yield the records of one metric of one prediction, one per component; a ValueError if it is NaN."""
-    key, precision, definition = oracle.key.hex, oracle.precision, metric_of(metric)
-    unit = definition.unit
+) -> list[dict[str, Any]]:
+    """Return the outcomes of one metric of one prediction, one per component; a ValueError if it is NaN."""
+    definition = metric_of(metric)
+    outcomes = []
     for component, estimate in definition.measure(oracle, prediction):
         if math.isnan(estimate.value):
             raise ValueError(f"{metric} is not a number")
-        value = float(estimate.value)
-        floor, floor95, stderr = (
-            None if math.isnan(number) else float(number)
-            for number in (estimate.floor, estimate.floor95, estimate.stderr)
+        outcomes.append(
+            outcome(
+                oracle.key.hex,
+                rule,
+                metric,
+                component=component,
+                value=float(estimate.value),
+                floor=float(estimate.floor),
+                floor95=float(estimate.floor95),
+                stderr=float(estimate.stderr),
+                unit_of_measure=definition.unit,
+                seconds=seconds,
+                precision=oracle.precision,
+            )
         )
-        yield Record(
-            key, rule, metric, component, value, floor, floor95, stderr, unit, seconds, precision=precision
-        )
-
-
-def _joined(groups: Sequence[LawGroup]) -> Iterator[LawGroup]:
-    """Join groups of the same law, or split them into groups of few images."""
-    subjects: dict[tuple[int, int], Subject] = {}
-    locations: dict[tuple[int, int], Tensor] = {}
-    for group in groups:
-        for subject, location in zip(group.subjects, group.locations, strict=True):
-            known = subjects.get(place := (subject.row, subject.key.samples))
-            subjects[place] = replace(known, asked=known.asked + subject.asked) if known else subject
-            locations.setdefault(place, location)
-    together = tuple(subjects.values())
-    batch = torch.stack(list(locations.values()))
-    step = _IMAGES if batch.ndim > 2 else len(together)
-    for start in range(0, len(together), step):
-        part = slice(start, start + step)
-        yield replace(groups[0], subjects=together[part], locations=batch[part])
+    return outcomes

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import product
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 import sdp_ref
+from sdp_ref.activations import ACTIVATIONS
+from sdp_ref.rules import MomentMatching
 
 from ..datasets import dataset
 from ..datasets.base import TabularClassification, stratified_rows
@@ -18,14 +21,13 @@ from ..nets.architectures import Architecture, ClassifierArchitecture
 from ..nets.recipes import Recipe, recipe_for
 from ..noise import GAUSSIAN, Noise
 from ..plugins.plugin import Plugin
-from ..results.record import LeftOut
+from ..results.folder import LeftOut
 from ..settings import Settings, Size
-from .base import Expansion, Experiment
+from .base import Experiment, Group, Plan
 
 if TYPE_CHECKING:
     from ..nets.net import Net
-    from .law_group import Asked, LawGroup
-    from .predict import Scope
+    from .law_group import LawGroup
 
 FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
 REGULAR_DVIA = ("dvia:means=regular", "dvia:means=regular_covariance")
@@ -138,30 +140,34 @@ class LawExperiment(Experiment):
         for noise in self.families(settings):
             noise.check(event, scales, settings.sampling.sampler, inputs)
 
-    def expand(self, scope: Scope) -> Expansion:
-        settings = scope.settings
+    def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:
         self.check(settings)
         rules = canonical_rules(settings.rules or self.rules, settings.plugins)
-        groups: list[LawGroup] = []
-        left_out: dict[LeftOut, None] = {}
-        for net in scope.nets:
-            if not self.asks_about(net, settings):
-                continue
-            for noise in self.families(settings):
-                usable, reasons = scope.usable(rules, net, noise)
-                # metrics that are undefined for every prediction under this noise
-                undefined = {each: each.undefined(noise.example) for each in self.measures(settings)}
-                left_out |= reasons
-                for each, reason in undefined.items():
-                    if reason:
-                        left_out[LeftOut(None, f"{each.title} ({noise.name} noise)", reason)] = None
-                metrics = tuple(each.spec for each, reason in undefined.items() if not reason)
-                if usable and metrics:
-                    asked = product([self.name], metrics, usable)
-                    groups += self._groups(net, noise, asked, settings)
-        return Expansion(groups, tuple(left_out))
+        parts: list[pd.DataFrame] = []
+        groups: dict[str, Group] = {}
+        left_out: list[LeftOut] = []
+        chosen = [net for net in nets if self.asks_about(net, settings)]
+        for noise in self.families(settings) if chosen else ():
+            metrics = []
+            for measure in self.measures(settings):
+                # Some metrics are undefined for every prediction under this noise.
+                if reason := measure.undefined(noise.example):
+                    left_out.append(LeftOut(None, f"{measure.title} ({noise.name} noise)", reason))
+                else:
+                    metrics.append(measure.spec)
+            works = [group for net in chosen for group in self._groups(net, noise, settings)]
+            groups |= {group.name: group for group in works}
+            rows = rows_of(self.name, works, metrics, rules, settings.plugins)
+            slow = _is_slow(rows, settings)
+            left_out += [
+                LeftOut(rule, activation, f"rule '{rule}' is slow on {activation} nets; --slow-rules runs it")
+                for rule, activation in rows.loc[slow, ["rule", "activation"]].drop_duplicates().to_numpy()
+            ]
+            parts.append(rows[~slow])
+        rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        return Plan(rows, groups, tuple(left_out))
 
-    def _groups(self, net: Net, noise: Noise, asked: Iterable[Asked], settings: Settings) -> list[LawGroup]:
+    def _groups(self, net: Net, noise: Noise, settings: Settings) -> list[LawGroup]:
         """Return the groups of one net under one family of noise, one per scale."""
         from ..nets.net import inputs_of
         from .law_group import LawGroup
@@ -172,8 +178,40 @@ class LawExperiment(Experiment):
         rows = stratified_rows(data.labels, inputs, net.seed + 1 if self.own_inputs else 0)
         locations = data.batch(list(rows))  # a tuple would index several axes
         self.check_noise(tuple(locations.shape[1:]), settings, len(data.labels))
-        scales, asked = settings.design.sigmas or self.sigmas, tuple(asked)
-        return [LawGroup.of(net, noise, scale, rows, locations, asked, samples, settings) for scale in scales]
+        scales = settings.design.sigmas or self.sigmas
+        return [LawGroup.of(net, noise, scale, rows, locations, samples, settings) for scale in scales]
+
+
+def rows_of(
+    experiment: str,
+    groups: Sequence[LawGroup],
+    metrics: Sequence[str],
+    rules: Sequence[str],
+    plugins: Sequence[Plugin],
+) -> pd.DataFrame:
+    """Return the rows of a plan that ask for all metrics of all rules on all units of some groups."""
+    from .versions import of_measurement
+
+    units = pd.DataFrame([unit for group in groups for unit in group.units])
+    asked = [(rule, metric, of_measurement(rule, metric, plugins)) for metric in metrics for rule in rules]
+    cells = pd.DataFrame(asked, columns=["rule", "metric_spec", "fingerprint"])
+    return units.merge(cells, how="cross").assign(experiment=experiment)
+
+
+_SLOW = 0.02
+"""Time (s) per layer of covariances above which moment matching is skipped unless requested."""
+
+
+def _is_slow(rows: pd.DataFrame, settings: Settings) -> pd.Series:
+    """Return which rows a run skips unless slow rules are requested: moment matching on some activations."""
+    slow = [name for name, activation in ACTIVATIONS.items() if activation.layer_seconds > _SLOW]
+    plugins = {plugin.name for plugin in settings.plugins}
+    matching = [
+        rule
+        for rule in rows["rule"].unique()
+        if rule not in plugins and isinstance(settings.rule(rule), MomentMatching)
+    ]
+    return rows["activation"].isin(slow) & rows["rule"].isin(matching) & (not settings.slow_rules)
 
 
 def canonical_rules(specs: Sequence[str], plugins: Sequence[Plugin] = ()) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Predictions of rules with their seeds, precision and time, and the rules that support a net."""
+"""Predictions of rules with their seeds, precision and time."""
 
 from __future__ import annotations
 
@@ -8,33 +8,22 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, is_dataclass, replace
+from contextlib import contextmanager
+from dataclasses import is_dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-import sdp_ref
-from sdp_ref.activations import ACTIVATIONS
-from sdp_ref.errors import ReplacedLawWarning, UndefinedError, message_of
+from sdp_ref.errors import ReplacedLawWarning, UndefinedError
 from sdp_ref.laws import Cauchy, Law, SymmetricStable, joined, law_of
-from sdp_ref.rules import MomentMatching, Propagator, Rule
+from sdp_ref.rules import Propagator
 
 from ..environment import threads
-from ..errors import OutsideError, RunFailedError, outside
-from ..executors.local import apart
 from ..identity import OracleKey, SeedRoot
 from ..metrics.oracle import Oracle, Prediction
-from ..metrics.references import Reference
-from ..nets.net import Net, inputs_of
-from ..nets.own.net import OwnNet
-from ..noise import GAUSSIAN, Noise
 from ..operations import operations
 from ..plugins.code import no_exit
-from ..plugins.plugin import Plugin, plugin_of
-from ..results.record import LeftOut
-from ..settings import Settings
 
 _REPEATS = 5
 _ENOUGH = 0.5  # s of timed calls; slower rules are repeated less often
@@ -154,71 +143,3 @@ def _of_net(rule: Propagator, net: nn.Module) -> Callable[[Law], Law]:
             return law_of(propagate(law))
 
     return guarded
-
-
-_SLOW = 0.02
-"""Time (s) per layer of covariances above which moment matching is skipped unless requested."""
-
-
-@dataclass(frozen=True, eq=False)
-class Scope:
-    """Settings and nets of a run, with a cache of unsupported rules for all experiments."""
-
-    settings: Settings
-    nets: Sequence[Net] = ()
-    _refusals: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
-
-    def usable(
-        self, rules: Sequence[str], net: Net, noise: Noise
-    ) -> tuple[tuple[str, ...], dict[LeftOut, None]]:
-        """Return the rules that run on such nets under a family of noise, and why the others do not."""
-        usable: dict[str, None] = {}
-        left_out: dict[LeftOut, None] = {}
-        for rule in rules:
-            for place, subject in ((net.architecture.activation, net), (f"{noise.name} noise", noise)):
-                if (rule, place) not in self._refusals:
-                    self._refusals[rule, place] = self._refused(rule, subject)
-                if reason := self._refusals[rule, place]:
-                    left_out[LeftOut(rule, place, reason)] = None
-                    break
-            else:
-                usable[rule] = None
-        return tuple(usable), left_out
-
-    def _refused(self, rule: str, subject: Net | Noise) -> str:
-        """Return why a rule does not support a net or noise, or ''."""
-        if subject == GAUSSIAN:
-            return ""
-        plugin = plugin_of(rule, self.settings.plugins)
-        made = plugin or self.settings.rule(rule)
-        if isinstance(made, Reference):
-            return made.refusal(subject.example) if isinstance(subject, Noise) else ""
-        if isinstance(made, MomentMatching) and not isinstance(subject, Noise):
-            activation = ACTIVATIONS.get(name := subject.architecture.activation)
-            if not self.settings.slow_rules and activation and activation.layer_seconds > _SLOW:
-                return f"rule '{rule}' is slow on {name} nets; --slow-rules runs it"
-        own = subject.architecture.name if isinstance(subject, OwnNet) else ""
-        if not (address := plugin.address if plugin else own):
-            return _refusal(made, subject)
-        with suppress(RunFailedError):  # user code runs in a separate process
-            return apart(_refusal, made, subject, address=address)
-        return ""
-
-
-def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:
-    """Return why a rule does not support a net or noise, or ''; groups record all other errors."""
-    with suppress(OutsideError), outside(), no_exit(), unsaid():
-        made = rule.load() if isinstance(rule, Plugin) else rule
-        net: nn.Module
-        if isinstance(place, Noise):
-            net, law = nn.Linear(place.example.dimension, 1), place.example
-        else:
-            net, law = place.build(), GAUSSIAN.law(inputs_of(place).batch([0]), 1.0)
-        try:
-            if isinstance(made, Rule) and not isinstance(place, Noise):
-                made.examine(net, law)
-            else:
-                made.propagate(net, law)
-        except sdp_ref.UnsupportedError as error:
-            return message_of(error)
-    return ""

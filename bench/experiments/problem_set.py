@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from ..errors import UserError
 from ..identity import Sampler, Sampling, digest_of_files
 from ..noise import noise_of
-from ..results.record import LeftOut
 from ..settings import Settings, Size, tuples
-from .base import Expansion, Experiment
-from .laws import FULL_RULES, MARGINAL_RULES, canonical_rules
+from .base import Experiment, Group, Plan
+from .laws import FULL_RULES, MARGINAL_RULES, canonical_rules, rows_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..nets.net import Net
-    from .law_group import LawGroup
-    from .predict import Scope
 
 NAME = "sdp-bench-1"
 FOLDER = Path(__file__).parents[1] / "problems/sdp_bench_1"
@@ -120,31 +118,30 @@ class ProblemExperiment(Experiment):
     def check(self, settings: Settings) -> None:
         canonical_rules(settings.rules or self.rules, settings.plugins)
 
-    def expand(self, scope: Scope) -> Expansion:
-        """Return a group for each setting, with the rules that support its net and noise."""
+    def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:  # noqa: ARG002
+        """Return a group for each setting; an entry is measured in full, with rules that are slow on some nets."""
         from .law_group import LawGroup
-        from .predict import Scope
 
-        # An entry is measured in full: rules that are slow on some nets are not skipped.
-        settings, frozen = replace(scope.settings, slow_rules=True), problem_set()
-        patient = Scope(settings, tuple(frozen.nets.values()))
+        frozen = problem_set()
         rules = canonical_rules(settings.rules or self.rules, settings.plugins)
-        groups: list[LawGroup] = []
-        left_out: dict[LeftOut, None] = {}
+        parts: list[pd.DataFrame] = []
+        groups: dict[str, Group] = {}
         for setting in frozen.settings:
             net, noise = frozen.nets[setting.net], noise_of(setting.noise)
-            inputs = frozen.inputs[setting.name]
-            usable, reasons = patient.usable(rules, net, noise)
-            left_out |= reasons
-            if not usable:
-                continue
-            asked, device = product([self.name], setting.metrics, usable), settings.sampling.device
+            device = settings.sampling.device
             sampling = Sampling(setting.samples, setting.pilot_samples, setting.sampler, device)
-            own = replace(settings, sampling=sampling)
-            groups.append(
-                LawGroup.of(net, noise, setting.scale, setting.rows, inputs, asked, setting.samples, own)
+            group = LawGroup.of(
+                net,
+                noise,
+                setting.scale,
+                setting.rows,
+                frozen.inputs[setting.name],
+                setting.samples,
+                replace(settings, sampling=sampling),
             )
-        return Expansion(groups, tuple(left_out))
+            groups[group.name] = group
+            parts.append(rows_of(self.name, [group], setting.metrics, rules, settings.plugins))
+        return Plan(pd.concat(parts, ignore_index=True), groups)
 
 
 EXPERIMENT = ProblemExperiment(

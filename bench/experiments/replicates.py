@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pandas as pd
+
 from ..environment import threads
 from ..errors import OutsideError, outside
 from ..identity import digest
-from ..results.record import Cell, Failure, Record, Unit
+from ..results.columns import FAILED, outcome
 from ..settings import Settings
-from .base import Expansion, Experiment, Group
+from .base import Experiment, Group, Plan
 
 if TYPE_CHECKING:
-    from .predict import Scope
+    from ..nets.net import Net
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,7 @@ class ReplicateExperiment(Experiment):
     The first of its metrics is recorded for every seed and method, the others only if they are defined.
 
     `study`: module that measures it, imported when there is work to plan; its function ``groups(experiment,
-    scope)`` yields the groups. `version`: raised with every change that changes scores. Where trained models
+    settings)`` yields the groups. `version`: raised with every change that changes scores. Where trained models
     are cached, their training has a separate version. `options`: supported settings; `nets` is the number of
     seeds.
     """
@@ -43,8 +45,11 @@ class ReplicateExperiment(Experiment):
     def extent(self, settings: Settings) -> str:
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
 
-    def expand(self, scope: Scope) -> Expansion:
-        return Expansion(list(importlib.import_module(self.study).groups(self, scope)))
+    def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:  # noqa: ARG002
+        groups = list(importlib.import_module(self.study).groups(self, settings))
+        parts = [group.rows for group in groups]
+        rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        return Plan(rows, {group.group_name: group for group in groups})
 
     def group(self, settings: Settings, score: Score, seeds: Sequence[int], **fields: Any) -> ReplicateGroup:
         """Return a group of some seeds; `fields` are the other fields of the group."""
@@ -82,7 +87,7 @@ class ReplicateGroup(Group):
     experiment, training and rule, as records have them. `dataset`, `objective`, `sigma`: see `Unit`. `label`:
     data and net. `design`: description: data sets, epochs, omissions. `identity`: hash of everything that
     determines the numbers except the seed, the descriptions and the code. `activation`, `depth`: of the nets.
-    `score`: the measurement. `is_shared`: whether groups of other objectives have the same units.
+    `score`: the measurement. `cost`: estimated time (s). `is_shared`: whether groups of other objectives have the same units.
     """
 
     name: str
@@ -100,7 +105,7 @@ class ReplicateGroup(Group):
     activation: str = "relu"
     depth: int = 1
     score: Score = field(repr=False)
-    seconds: float = 1.0
+    cost: float = 1.0
     is_shared: bool = False
 
     def key(self, seed: int) -> str:
@@ -113,16 +118,29 @@ class ReplicateGroup(Group):
         root = digest(nets, recipe)[:16]
         return digest({"net": root, "input": f"seed {seed}", "noise": "", "sampler": "", "samples": 0})[:16]
 
-    def unit(self, seed: int) -> Unit:
-        """Return the unit of one seed, as stored in a results file."""
-        return Unit(
-            self.key(seed),
-            sigma=self.sigma,
-            dataset=self.dataset,
-            objective=None if self.is_shared else self.objective,
-            seed=seed,
-            design=self.design,
+    @property
+    def group_name(self) -> str:
+        return digest(self.key(self.seeds[0]), len(self.seeds), self.objective, list(self.methods))[:16]
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """Its rows of the plan."""
+        units = pd.DataFrame(
+            {
+                "unit": [self.key(seed) for seed in self.seeds],
+                "seed": self.seeds,
+                "sigma": self.sigma,
+                "dataset": self.dataset,
+                "objective": None if self.is_shared else self.objective,
+                "recipe": self.design,
+            }
         )
+        cells = pd.DataFrame(
+            [(method, metric) for metric in self.metrics for method in self.methods],
+            columns=["rule", "metric_spec"],
+        )
+        rows = units.merge(cells, how="cross")
+        return rows.assign(experiment=self.name, group=self.group_name, fingerprint=self.versions)
 
     @property
     def title(self) -> str:
@@ -130,61 +148,43 @@ class ReplicateGroup(Group):
         seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"{self.name} {self.dataset} {self.objective}{scale} {seeds}"
 
-    def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """Yield the records of some methods; errors become OutsideError."""
-        scores = self.score(self, methods)
-        while True:
-            with outside():
-                scored = next(scores, None)
-            if scored is None:
-                return
-            seed, numbers = scored
-            yield from (self.record(seed, *number) for number in numbers)
+    def seconds(self, rows: pd.DataFrame) -> float:  # noqa: ARG002
+        return self.cost
 
-    @property
-    def units(self) -> tuple[Unit, ...]:
-        return tuple(self.unit(seed) for seed in self.seeds)
+    def measure(self, rows: pd.DataFrame) -> list[dict[str, Any]]:
+        """Train and score; numbers from before a failure are kept.
 
-    @property
-    def members(self) -> tuple[tuple[str, str], ...]:
-        return tuple((self.name, unit.key) for unit in self.units)
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return tuple(
-            (unit.key, method, metric)
-            for unit in self.units
-            for metric in self.metrics
-            for method in self.methods
-        )
-
-    def left(self, current: Collection[Cell]) -> list[Cell]:
-        """Return the cells to measure; a method is complete if its first metric is present."""
-        first = self.metrics[0]
-        return [cell for cell in self.cells if (cell[0], cell[1], first) not in current]
-
-    def versions_of(self, rule: str, metric: str) -> str:  # noqa: ARG002
-        """See `Group`: all methods and metrics rest on the same versions."""
-        return self.versions
-
-    def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
-        """Measure cells; records from before a failure are kept."""
+        The other metrics of a method may be defined for some of its data only; its first one always is.
+        """
         begun = time.perf_counter()
-        missing = {(unit, method) for unit, method, _ in cells}
-        methods = tuple(method for method in self.methods if any(method == other for _, other in missing))
+        asked = list(dict.fromkeys(zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True)))
+        wanted = {rule for _, rule, _ in asked}
+        methods = tuple(method for method in self.methods if method in wanted)
+        outcomes: list[dict[str, Any]] = []
         try:
             with threads(1):  # the matrices are small, so more threads would only wait for each other
-                for record in self.records(methods):
-                    missing.discard((record.unit, record.rule))
-                    yield record
+                scores = self.score(self, methods)
+                while True:
+                    with outside():
+                        scored = next(scores, None)
+                    if scored is None:
+                        break
+                    seed, numbers = scored
+                    outcomes += [self.outcome(seed, *number) for number in numbers]
         except OutsideError as error:
             took = time.perf_counter() - begun
-            for unit, method in sorted(missing):
-                yield Failure(unit, method, None, str(error), took)
+            known = {(row["unit"], row["rule"]) for row in outcomes}
+            outcomes += [
+                outcome(*cell, status=FAILED, reason=str(error), seconds=took)
+                for cell in asked
+                if cell[:2] not in known
+            ]
+        return outcomes
 
-    def record(
+    def outcome(
         self, seed: int, method: str, metric: str, value: float, component: str | None = None
-    ) -> Record:
-        """Return the record of a number without floor and standard error; seeds are its replicates."""
+    ) -> dict[str, Any]:
+        """Return a number without floor and standard error; seeds are its replicates."""
         unit = "nat" if metric == "nll" else "1"
-        return Record(self.key(seed), method, metric, component, value, None, None, None, unit, None)
+        key = self.key(seed)
+        return outcome(key, method, metric, component=component, value=value, unit_of_measure=unit)

@@ -215,17 +215,17 @@ class Cell:
 
     @property
     def key(self) -> str:
-        return self.group.subjects[self.index].key.hex
+        return self.group.keys[self.index].hex
 
     @property
     def name(self) -> str:
         """Display name: ``4-100-3 seed 0 sigma 0.1, row 42``."""
-        return f"{self.group.title}, row {self.group.subjects[self.index].row}"
+        return f"{self.group.title}, row {self.group.inputs[self.index].row}"
 
     def fresh_moments(self, draw: int) -> Moments:
         """Return the moments of fresh samples of its oracle, seeded by `draw`."""
         group = self.group
-        key = group.subjects[self.index].key
+        key = group.keys[self.index]
         oracle = Oracle(group.net.build(), group.law[self.index], key, group.settings.sampling)
         return Moments.from_samples(oracle.redrawn(f"gate {draw}"), independent_blocks(oracle.sampler))
 
@@ -249,7 +249,7 @@ class Scope:
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        cells = [Cell(group, index) for group in self.groups for index in range(len(group.subjects))]
+        cells = [Cell(group, index) for group in self.groups for index in range(len(group.inputs))]
         return {cell.key: cell for cell in cells}
 
     @cached_property

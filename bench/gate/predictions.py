@@ -206,7 +206,7 @@ def _predict(asked: Asked, scope: Scope) -> dict[str, Answer]:
     rule = asked.load() if isinstance(asked, Plugin) else asked
     found: dict[str, Answer] = {}
     for group in scope.groups:
-        keys = [subject.key for subject in group.subjects]
+        keys = group.keys
         seeds = seeds_of(rule, keys)
         law = group.law.to(dtype=torch.float64)  # as in the experiments
         try:

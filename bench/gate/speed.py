@@ -94,7 +94,7 @@ def _measure(rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Cl
     data = trained.inputs_of(group.net)
     inputs = data.batch(list(stratified_rows(data.labels, _BATCH))).double()
     law = GAUSSIAN.law(inputs, _SIGMA)
-    keys = [group.subjects[0].key] * len(inputs)
+    keys = [group.keys[0]] * len(inputs)
     works: dict[str, Work] = {_REGULAR: functools.partial(net, inputs)}
     found: Times = {}
     with torch.no_grad():

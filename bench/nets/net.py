@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from ..datasets import dataset
 from ..datasets.base import (
     LabelledExamples,
@@ -11,7 +9,6 @@ from ..datasets.base import (
     SplitClassification,
     TabularClassification,
 )
-from ..results.record import StoredNet
 from . import storage
 from .architectures import ClassifierArchitecture
 from .classifiers import TrainedClassifier
@@ -30,23 +27,6 @@ def net_from_bytes(content: bytes, source: str) -> Net:
         except ValueError as error:
             reason = error
     raise reason
-
-
-def stored(net: Net) -> StoredNet:
-    """Return a net as stored in a results file."""
-    architecture = net.architecture
-    return StoredNet(
-        net.digest,
-        architecture.label,
-        architecture.activation,
-        architecture.depth,
-        net.seed,
-        net.accuracy,
-        asdict(net.recipe),
-        net.recipe.label,
-        net.source,
-        net.to_bytes(),
-    )
 
 
 def inputs_of(net: Net) -> LabelledTable | LabelledExamples:

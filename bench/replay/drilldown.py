@@ -24,7 +24,7 @@ from ..metrics.oracle import Oracle, Prediction
 from ..metrics.references import Reference
 from ..nets.net import Net
 from ..plugins.plugin import Plugin
-from ..results.queries import Queries
+from ..results.folder import Stored
 from .error_by_layer import ErrorByLayer, error_by_layer
 from .layers import Laws, LayerMoments, layers_of, merged, sample_layers
 from .replay import StoredMeasurement, stored_measurement
@@ -56,7 +56,7 @@ class Drilldown:
     own_reference: bool = False
 
 
-def check(store: Queries, key: str, plugins: Sequence[Plugin] = (), nets: Sequence[str] = ()) -> None:
+def check(store: Stored, key: str, plugins: Sequence[Plugin] = (), nets: Sequence[str] = ()) -> None:
     """Raise the UserError of `drill` for a measurement without a drill-down, before any is made."""
     with suppress(RunFailedError, ValueError):  # reported when the drill-down is made
         _rule_of(stored_measurement(store, key, plugins, nets))
@@ -70,7 +70,7 @@ def _rule_of(found: StoredMeasurement) -> Propagator:
 
 
 def drill(
-    store: Queries,
+    store: Stored,
     key: str,
     plugins: Sequence[Plugin] = (),
     nets: Sequence[str] = (),
@@ -85,7 +85,7 @@ def drill(
     """
     made = stored_measurement(store, key, plugins, nets)
     first, rule = made.first, _rule_of(made)
-    if first["fingerprint"] != versions.of_measurement(first["rule"], first["metric"], made.settings.plugins):
+    if first["fingerprint"] != versions.of_measurement(first["rule"], first["metric_spec"], made.settings.plugins):
         raise UserError(
             f"{first['rule']}, {first['metric'].partition(':')[0]} or the oracle has another version since "
             "it was measured; run the experiment again"

@@ -1,4 +1,4 @@
-"""Stored measurements made again from a results file: one, step by step, or a random share of the file."""
+"""Stored measurements made again: one, step by step, or a random share of all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from ..errors import RunFailedError, UserError, one_line
 from ..executors import WorkerError
 from ..executors.local import Limits, apart, limited
 from ..experiments import chosen
-from ..experiments.base import Group
+from ..experiments.base import Group, Plan
 from ..experiments.law_group import LawGroup, measured
+from ..experiments.plan import plan_of
 from ..experiments.own_net import own_experiment
 from ..metrics.oracle import Oracle, Prediction
 from ..metrics.references import Reference
@@ -32,12 +33,12 @@ from ..nets.own import net as own_nets
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN
 from ..plugins.plugin import Plugin, plugin_of
-from ..results.queries import Queries
-from ..results.record import Record, Run
+from ..results.columns import CELL, MEASURED, NUMBERS
+from ..results.folder import Run, Stored, net_of
+from ..results.joined import find, joined
 from ..rules import PEERS, resolve
 from ..rules import find as find_rule
 from ..runs.driver import run_group
-from ..runs.plan import plan_of
 from ..settings import Settings
 from ..text import printable, public
 
@@ -46,9 +47,9 @@ from ..text import printable, public
 class StoredMeasurement:
     """A stored measurement that can be made again.
 
-    `rows`: its components as stored, see `Queries.find`. `settings`: those of its `run`. The group, and with
-    it the input, is loaded when it is first used: a RunFailedError is raised if the key of the oracle cannot
-    be reproduced, for example because the data have changed.
+    `rows`: its components as stored. `settings`: those of its `run`. The group, and with it the input, is
+    loaded when it is first used: a RunFailedError is raised if the key of the oracle cannot be reproduced, for
+    example because the data have changed.
     """
 
     rows: list[dict[str, Any]]
@@ -75,21 +76,23 @@ class StoredMeasurement:
 
         Rules get the same batch again, because another batch size may round differently.
         """
-        key = self.first["unit"]
-        for group in groups_of(self.run, self.settings, [self.net]):
-            for place, subject in enumerate(group.subjects):
-                if subject.key.hex == key:
-                    return group, place
-        raise RunFailedError(
-            f"net, input or settings no longer give the key {key}; the data or code has changed"
-        )
+        cell = tuple(self.first[name] for name in CELL)
+        plan = planned(self.run, self.settings, [self.net])
+        rows = plan.rows.astype({name: str for name in CELL})
+        same = rows[(rows["unit"] == cell[0]) & (rows["rule"] == cell[1])]
+        if same.empty:
+            raise RunFailedError(
+                f"net, input or settings no longer give the key {cell[0]}; the data or code has changed"
+            )
+        group = plan.groups[same["group"].iloc[0]]
+        assert isinstance(group, LawGroup)
+        return group, [key.hex for key in group.keys].index(cell[0])
 
     @functools.cached_property
     def oracle(self) -> Oracle:
         """Its samples are drawn when they are first used."""
         group, place = self.place
-        sampling = group.settings.sampling
-        return Oracle(group.net.build(), group.law[place], group.subjects[place].key, sampling)
+        return Oracle(group.net.build(), group.law[place], group.keys[place], group.settings.sampling)
 
     @property
     def rule(self) -> Propagator | Reference:
@@ -103,25 +106,46 @@ class StoredMeasurement:
 
 
 def stored_measurement(
-    store: Queries, key: str, plugins: Sequence[Plugin] = (), nets: Sequence[str] = ()
+    stored: Stored, key: str, plugins: Sequence[Plugin] = (), nets: Sequence[str] = ()
 ) -> StoredMeasurement:
     """Find a stored measurement that can be made again.
 
     `key` is ``unit/rule/metric`` as in the exported table, or a prefix of one. Results do not hold the code
     of users: `plugins` are their rules, and `nets` are addresses of their nets. Raises UserError if the key
     is unknown or ambiguous, the measurement has no oracle, or its rule or net is missing or has another hash,
-    and RunFailedError without weights.
+    and RunFailedError without weights, or if the run is damaged.
     """
-    rows = _one(store.find(key), key, ("unit", "rule", "metric"), "measurement")
+    found = find(stored, key)
+    rows = _one(_dicts(found), key)
     first = rows[0]
-    stored_run = store.run(first["run"])
-    rules = _given_rules(stored_run, [(first["rule"], first["fingerprint"])], plugins)
+    run = _run_of(stored, first["run"])
+    rules = _given_rules(run, [(first["rule"], first["fingerprint"])], plugins)
     if first["net"] is None:
         raise UserError("this measurement has no oracle; run its experiment again to repeat it")
-    if first["weights"] is None:
+    weights = net_of(stored.folders, first["net"])
+    if weights is None:
         raise RunFailedError("the results do not contain the weights of this net; there is nothing to replay")
-    net = _given_net(first["net"], first["weights"], nets)
-    return StoredMeasurement(rows, stored_run, settings_of(stored_run, rules), net)
+    net = _given_net(first["net"], weights, nets)
+    return StoredMeasurement(rows, run, settings_of(run, rules), net)
+
+
+def _dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    plain = rows.astype({name: object for name in rows if name not in NUMBERS})
+    texts = [name for name in plain if name not in NUMBERS]
+    plain[texts] = plain[texts].where(plain[texts].notna(), None)
+    return plain.to_dict("records")  # type: ignore[return-value]
+
+
+def _run_of(stored: Stored, number: str) -> Run:
+    if number not in stored.runs:
+        raise RunFailedError(f"the run {number}, which made this measurement, is missing or damaged")
+    return stored.runs[number]
+
+
+def threads_of(stored: Stored, key: str) -> int:
+    """Return the BLAS threads that a measurement was made with; another number may round differently."""
+    rows = find(stored, key)
+    return int(_run_of(stored, rows["run"].iloc[0]).environment["blas threads"]) if len(rows) else 1
 
 
 def _given_rules(
@@ -185,33 +209,34 @@ def _given_net(digest: str, weights: bytes, given: Sequence[str]) -> Net:
     return own_nets.again(net, (same_name or given)[0], digest)
 
 
-def _one(rows: list[dict[str, Any]], key: str, columns: tuple[str, ...], noun: str) -> list[dict[str, Any]]:
+def _one(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     """Return the rows with this key, or those of the only key that begins with it; a UserError otherwise."""
-    names = ["/".join(str(row[column]) for column in columns) for row in rows]
+    names = ["/".join(str(row[column]) for column in CELL) for row in rows]
     found = [key] if key in names else sorted(set(names))
     if not found or not key:
-        raise UserError(f"no {noun} has a key that begins with '{key}'; results.csv lists them")
+        raise UserError(f"no measurement has a key that begins with '{key}'; the report's table lists them")
     if len(found) > 1:
         shown = "\n  ".join(found[:10]) + ("\n  ..." if len(found) > 10 else "")
-        raise UserError(f"'{key}' begins the keys of {len(found)} {noun}s; name one:\n  {shown}")
+        raise UserError(f"'{key}' begins the keys of {len(found)} measurements; name one:\n  {shown}")
     return [row for row, name in zip(rows, names, strict=True) if name == found[0]]
 
 
-def groups_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> list[LawGroup]:
-    """Return the groups of a stored run that have an oracle, for some of its nets.
+def planned(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> Plan:
+    """Return the plan of a stored run's experiments that have an oracle, for some of its nets.
 
-    Without nets, return the groups of experiments that bring their own.
+    Without nets, it has the experiments that bring their own.
     """
-    groups: list[Group] = []
+    parts: list[Plan] = []
     for net in nets:
         if isinstance(net, OwnNet):
             own, own_settings, _ = own_experiment(net, settings)
-            groups += plan_of([own], own_settings, [net]).groups
+            parts.append(plan_of([own], own_settings, [net]))
     plain = [net for net in nets if not isinstance(net, OwnNet)]
     if plain or not nets:
         experiments = [each for each in chosen(list(stored_run.experiments)) if each.has_oracle]
-        groups += plan_of(experiments, settings, plain).groups
-    return [group for group in groups if isinstance(group, LawGroup)]
+        parts.append(plan_of(experiments, settings, plain))
+    rows = pd.concat([part.rows for part in parts], ignore_index=True)
+    return Plan(rows, {name: group for part in parts for name, group in part.groups.items()})
 
 
 def settings_of(stored_run: Run, plugins: Sequence[Plugin] = ()) -> Settings:
@@ -228,46 +253,48 @@ def plugins_of(stored_run: Run) -> tuple[Plugin, ...]:
 
 
 def replay(
-    store: Queries,
+    stored: Stored,
     key: str,
     say: Callable[[str], None],
     plugins: Sequence[Plugin] = (),
     nets: Sequence[str] = (),
-) -> list[tuple[Record, Record]]:
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Make one stored measurement again from its net, input and seeds.
 
-    Return pairs of the stored and the new record, one for each component. `say` is called with lines that
+    Return pairs of the stored and the new row, one for each component. `say` is called with lines that
     describe each step. Other arguments and errors are those of `stored_measurement`.
     """
-    made = stored_measurement(store, key, plugins, nets)
+    made = stored_measurement(stored, key, plugins, nets)
     first, net, (group, place) = made.first, made.net, made.place
-    subject, location = group.subjects[place], group.locations[place]
+    location, row = group.inputs[place].location, group.inputs[place].row
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
     accuracy = "" if net.accuracy is None else f", accuracy {net.accuracy:.3f}"
     say(f"        {net.recipe}{accuracy}")
     values = f": {_row(location)}" if location.ndim == 1 else ""
     noise = group.noise
     under = "" if noise == GAUSSIAN else f"{noise.name} noise, "
-    say(f"input   row {subject.row}{values}, {under}{noise.parameter} {group.sigma:g}")
+    say(f"input   row {row}{values}, {under}{noise.parameter} {group.sigma:g}")
     oracle = made.oracle
-    law = subject.key
+    law = group.keys[place]
     say(f"oracle  {law.hex}: {law.samples} samples ({law.sampler}), {oracle.precision}")
     prediction, seconds = made.prediction(oracle)
     say(f"        {_described(oracle.samples, oracle.law)}")
     say(f"rule    {first['rule']}: {seconds * 1e3:.2f} ms")
     say(f"        {_described(prediction.outputs, oracle.law, prediction.law)}")
-    again = measured(oracle, prediction, first["rule"], first["metric"], seconds)
-    stored = {r["component"]: Record(**{f.name: r[f.name] for f in fields(Record)}) for r in made.rows}
-    return [(stored[record.component], record) for record in again if record.component in stored]
+    again = measured(oracle, prediction, first["rule"], first["metric_spec"], seconds)
+    before = {row["component"]: row for row in made.rows}
+    return [(before[row["component"]], row) for row in again if row["component"] in before]
 
 
-def identical(stored: Record, again: Record) -> bool:
+def identical(stored: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
     """Return whether value, floor and standard error are equal to the last bit."""
-    names = ("value", "floor", "floor95", "stderr")
-    return all(getattr(stored, name) == getattr(again, name) for name in names)
+    return all(
+        stored[name] == again[name] or (math.isnan(stored[name]) and math.isnan(again[name]))
+        for name in NUMBERS
+    )
 
 
-# A share of a results file ------------------------------------------------------------------------
+# A share of all measurements ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -289,12 +316,12 @@ _FIELDS = (
 
 Another processor rounds differently, which moves a few samples across the edge of a cell. Floors are
 simulated from counts, so that one moved sample changes their random numbers. The standard error has no
-tolerance in standard errors, because a file with large standard errors would then pass any check.
+tolerance in standard errors, because results with large standard errors would then pass any check.
 """
 
 
 def replay_share(
-    store: Queries,
+    stored: Stored,
     share: float,
     seed: int = 0,
     *,
@@ -314,107 +341,117 @@ def replay_share(
     Raises UserError if there is no measurement against an oracle, or if a rule or net of the drawn ones is
     missing or has another hash.
     """
-    names = ["unit", "rule", "metric_spec"]
-    frame = store.frame(*map(store.run, store.runs()))
-    frame = frame[frame["net"].notna()].astype(dict.fromkeys(names, str))
-    cells = sorted(set(frame[names].itertuples(index=False, name=None)))
+    frame = joined(stored, [*stored.runs.values()])
+    frame = frame[frame["net"].notna()].astype(dict.fromkeys([*CELL, "component"], str))
+    cells = sorted(set(frame[CELL].itertuples(index=False, name=None)))
     if not cells:
         raise UserError("no measurement has an oracle; there is nothing to measure again")
     drawn = random.Random(seed).sample(cells, max(1, round(share * len(cells))))  # noqa: S311
-    frame = frame[pd.MultiIndex.from_frame(frame[names]).isin(drawn)]
-    frame["component"] = frame["component"].fillna("")
+    frame = frame[pd.MultiIndex.from_frame(frame[CELL]).isin(drawn)]
     with limited(limits or Limits()):
         _, plugins = resolve(rules)
         tasks = [
             task
-            for number, rows in frame.groupby("run")
-            for task in _tasks(store, number, rows, plugins, nets, folder)
+            for number, rows in frame.groupby("run", observed=True)
+            for task in _tasks(stored, str(number), rows, plugins, nets, folder)
         ]
     differences: list[str] = []
-    for done, (group, rows) in enumerate(tasks, 1):
-        differences += _differences(group, rows, limits)
-        on_group(done, len(tasks), group.title if group else "")
+    for done, (task, rows) in enumerate(tasks, 1):
+        differences += _differences(task, rows, limits)
+        on_group(done, len(tasks), task[0].title if task else "")
     return Replayed(len(drawn), len(cells), tuple(differences))
 
 
 def _tasks(
-    store: Queries,
-    number: Any,
+    stored: Stored,
+    number: str,
     rows: pd.DataFrame,
     given: Sequence[Plugin],
     net_addresses: Sequence[str],
     folder: Path | None,
-) -> Iterator[tuple[LawGroup | None, pd.DataFrame]]:
-    """Yield the groups of some rows of one run; None for rows that its experiments do not have."""
-    run = store.run(int(number))
+) -> Iterator[tuple[_Task | None, pd.DataFrame]]:
+    """Yield groups with the rows of a plan for some measurements of one run; None for unknown ones."""
+    run = _run_of(stored, number)
     measured_rules = rows[["rule", "fingerprint"]].astype(str).drop_duplicates()
     plugins = _given_rules(run, measured_rules.itertuples(index=False, name=None), given, folder)
-    drawn = set(rows["net"].astype(str))
-    nets = [
-        _given_net(digest, net.weights, net_addresses)
-        for digest, net in store.stored_nets().items()
-        if net.weights is not None and digest in drawn
-    ]
+    nets = []
+    for digest in rows["net"].astype(str).unique():
+        weights = net_of(stored.folders, digest)
+        if weights is not None:
+            nets.append(_given_net(digest, weights, net_addresses))
     try:
-        groups = groups_of(run, settings_of(run, plugins), nets)
+        plan = planned(run, settings_of(run, plugins), nets)
     except UserError as error:
         if nets:
             raise
         raise RunFailedError(_NO_WEIGHTS) from error
-    places = {cell: place for place, group in enumerate(groups) for cell in group.cells}
-    cells = zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True)
-    own = np.array([places.get(cell, -1) for cell in cells])
-    if -1 in own and not nets:
+    asked = plan.rows.drop_duplicates(CELL).astype(dict.fromkeys(CELL, str))
+    groups = rows[CELL].merge(asked[[*CELL, "group"]], on=CELL, how="left")["group"].to_numpy()
+    unknown = pd.isna(groups)
+    if unknown.any() and not nets:
         raise RunFailedError(_NO_WEIGHTS)
-    for place in np.unique(own):
-        yield (groups[place] if place >= 0 else None), rows[own == place]
+    if unknown.any():
+        yield None, rows[unknown]
+    for name in pd.unique(groups[~unknown]):
+        part = rows[groups == name]
+        cells = pd.MultiIndex.from_frame(part[CELL])
+        yield (plan.groups[name], asked[pd.MultiIndex.from_frame(asked[CELL]).isin(cells)]), part
 
+
+_Task = tuple[Group, pd.DataFrame]
+"""A group, and the rows of its plan to measure."""
 
 _NO_WEIGHTS = "the results do not contain the nets' weights, so they cannot be measured again"
 
 
-def _differences(group: LawGroup | None, rows: pd.DataFrame, limits: Limits | None) -> Iterator[str]:
-    key_names = ["unit", "rule", "metric_spec", "component"]  # several experiments may have a measurement
-    stored: dict[Any, Any] = rows.drop_duplicates(key_names).set_index(key_names).to_dict("index")
-    cells = dict.fromkeys(key[:3] for key in stored)
-    if group is None:
-        yield from (f"{'/'.join(cell)}: its experiment has no such measurement" for cell in cells)
+def _differences(task: _Task | None, rows: pd.DataFrame, limits: Limits | None) -> Iterator[str]:
+    stored: dict[Any, Any] = {
+        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row for row in rows.to_dict("records")
+    }
+    if task is None:
+        for cell in dict.fromkeys(key[:3] for key in stored):
+            yield f"{'/'.join(cell)}: its experiment has no such measurement"
         return
+    group, plan = task
     try:
-        result = apart(run_group, group, frozenset(cells), limits=limits)
+        result = apart(run_group, group, plan, limits=limits)
     except WorkerError as error:
         yield f"{group.title}: {one_line(error)}"
         return
-    again = {(*record.cell, record.component or ""): record for record in result.records}
-    reasons = {(failure.unit, failure.rule): failure.error for failure in result.failures}
-    missing = cells.keys() - {key[:3] for key in again}
-    for unit, rule, metric in sorted(missing):
-        reason = reasons.get((unit, rule)) or reasons.get((unit, None), "no result")
-        yield f"{unit}/{rule}/{metric}: cannot be measured again: {reason}"
+    result["component"] = result["component"].where(result["component"].notna(), "")
+    for row in result[result["status"] != MEASURED].itertuples(index=False):
+        reason = row.reason or "no result"
+        yield f"{row.unit}/{row.rule}/{row.metric_spec}: cannot be measured again: {reason}"
+    missing = set(result.loc[result["status"] != MEASURED, CELL].itertuples(index=False, name=None))
+    again = {
+        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row
+        for row in result[result["status"] == MEASURED].to_dict("records")
+    }
     for key in sorted(stored.keys() | again.keys()):
         unit, rule, metric, component = key
-        if key[:3] not in missing and (reason := _difference(stored.get(key), again.get(key))):
-            old, versions = stored.get(key, {}).get("fingerprint"), group.versions_of(rule, metric)
-            other = old not in (None, versions)
-            note = f" (stored with {old}; this version has {versions})" if other else ""
+        if key[:3] in missing:
+            continue
+        old, new = stored.get(key), again.get(key)
+        if reason := _difference(old, new):
+            note = ""
+            if old and new and old["fingerprint"] != new["fingerprint"]:
+                note = f" (stored with {old['fingerprint']}; this version has {new['fingerprint']})"
             yield f"{unit}/{rule}/{metric} {component}".rstrip() + f": {reason}{note}"
 
 
-def _difference(stored: Mapping[Any, Any] | None, again: Record | None) -> str:
+def _difference(stored: Mapping[str, Any] | None, again: Mapping[str, Any] | None) -> str:
     """Describe a difference larger than rounding; empty without one."""
     if stored is None:
-        return "is missing from the file"
+        return "is missing from the results"
     if again is None:
-        return "is in the file, but is not measured"
-    error = 0.0 if again.stderr is None else again.stderr
+        return "is in the results, but is not measured"
+    error = 0.0 if math.isnan(again["stderr"]) else again["stderr"]
     for name, relative, errors in _FIELDS:
-        old, new = (
-            math.nan if number is None else float(number) for number in (stored[name], getattr(again, name))
-        )
+        old, new = float(stored[name]), float(again[name])
         if math.isnan(old) and math.isnan(new):
             continue
         if not math.isclose(old, new, rel_tol=relative, abs_tol=max(1e-9, errors * error)):
-            return f"{name} is {old:.7g} in the file, and {new:.7g} when measured again"
+            return f"{name} is {old:.7g} in the results, and {new:.7g} when measured again"
     return ""
 
 

@@ -3,93 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
 
 from .. import environment
-from ..errors import UserError, one_line
+from ..errors import RunFailedError, UserError, one_line
 from ..executors import lost
 from ..executors.local import LocalProcesses
 from ..experiments import costs
-from ..experiments.base import Experiment, Group
+from ..experiments.base import Experiment, Group, Plan
+from ..experiments.law_group import LawGroup
+from ..experiments.plan import plan_of
+from ..identity import software
 from ..nets.architectures import Architecture
 from ..nets.fully_connected import committed, get_nets, missing
-from ..nets.net import Net, best_classifier, stored
+from ..nets.net import Net, best_classifier
 from ..nets.recipes import Recipe
-from ..progress import Progress
+from ..progress import Meter, Progress
 from ..reasons import Reason, reasons
-from ..results.record import Cell, Failure, Record, RunDescription, impossible
-from ..results.store import Store
+from ..results.columns import CELL, FAILED, MEASURED, UNDEFINED, UNSUPPORTED, measurements, outcome
+from ..results.folder import Stored, Writer, new_run, read
 from ..settings import Settings
-from .plan import plan_of
-
-Current = frozenset[Cell]
-"""Cells that need not be measured again: their records rest on today's versions."""
-
-
-@dataclass(frozen=True)
-class GroupResult:
-    """Records and failures of a group."""
-
-    records: list[Record]
-    failures: list[Failure]
-
-
-def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
-    """Measure some cells of a group and return their records; an impossible value is a failure."""
-    asked = frozenset(cells)
-    outcomes = list(group.measure(asked))
-    failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
-    records = [outcome for outcome in outcomes if isinstance(outcome, Record) and outcome.cell in asked]
-    wrong = {record.cell: reason for record in records if (reason := impossible(record))}
-    failures += [Failure(*cell, reason, 0.0) for cell, reason in wrong.items()]
-    return GroupResult([record for record in records if record.cell not in wrong], failures)
-
-
-def current(store: Store, groups: Sequence[Group]) -> Current:
-    """Return the cells of some groups with stored records of the current versions."""
-    wanted = {(*cell, group.versions_of(cell[1], cell[2])) for group in groups for cell in group.cells}
-    return frozenset(row[:3] for row in wanted & store.measured(unit for unit, *_ in wanted))
-
-
-def store_result(store: Store, run: int, group: Group, result: GroupResult, cells: Sequence[Cell]) -> None:
-    """Store the result of a group with the current versions; older results of `cells` are replaced."""
-    records = [
-        replace(record, fingerprint=group.versions_of(record.rule, record.metric))
-        for record in result.records
-    ]
-    store.write_group(run, records, result.failures, list(cells))
-
-
-def execute(
-    groups: Sequence[Group],
-    done: Current,
-    store: Store,
-    run: int,
-    executor: Executor,
-) -> Iterator[tuple[Group, GroupResult]]:
-    """Run groups, and yield each once it is finished and stored.
-
-    Cells in `done` are skipped. If a worker dies or exceeds its time limit, its group has failed. Errors in a
-    worker outside the measured code are bugs of the project and are raised here.
-    """
-    start = time.perf_counter()
-    futures: dict[Future[GroupResult], tuple[Group, list[Cell]]] = {}
-    for group in groups:
-        cells = group.left(done)
-        futures[executor.submit(run_group, group, cells)] = group, cells
-    for future in as_completed(futures):
-        group, cells = futures.pop(future)
-        try:
-            result = future.result()
-        except lost() as error:
-            line, took = one_line(error), time.perf_counter() - start
-            units, rules = dict.fromkeys(unit for unit, _, _ in cells), {rule for _, rule, _ in cells}
-            rule = rules.pop() if len(rules) == 1 else None
-            result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units])
-        store_result(store, run, group, result, cells)
-        yield group, result
 
 
 @dataclass(frozen=True)
@@ -106,104 +44,183 @@ class Request:
     shard: tuple[int, int] = (1, 1)  # part i of n of the groups, counted from 1
 
 
+def run_group(group: Group, rows: pd.DataFrame) -> pd.DataFrame:
+    """Measure rows of a plan, which belong to one group, and return their measurements."""
+    return measurements(rows, group.measure(rows))
+
+
+def left_to_measure(plan: pd.DataFrame, folder: Path) -> tuple[pd.DataFrame, Stored | None]:
+    """Return the rows of a plan that have no measurement of today's versions, and what is stored.
+
+    What was undefined or unsupported is tried again when the code has changed, and what failed in each run.
+    """
+    if not folder.exists():
+        return plan, None
+    stored = read(folder, columns=(*CELL, "fingerprint", "status", "run"))
+    same_code = [run.id for run in stored.runs.values() if run.code == software()["code"]]
+    rows = stored.measurements
+    is_done = (rows["status"] == MEASURED) | (
+        rows["status"].isin([UNDEFINED, UNSUPPORTED]) & rows["run"].isin(same_code)
+    )
+    names = [*CELL, "fingerprint"]
+    done = rows.loc[is_done, names].astype(object).drop_duplicates().assign(is_done=True)
+    matched = plan[names].merge(done, on=names, how="left")["is_done"]
+    return plan[matched.isna().to_numpy()], stored
+
+
 def run(
-    store: Store,
+    folder: Path,
     request: Request,
     jobs: int | None,
     make_executor: Callable[[int, int], Executor],
     progress: Progress,
-) -> int:
-    """Do a run, and return the number of failed measurements; current measurements are not repeated.
+) -> tuple[str, int]:
+    """Do a run, and return its number and the number of failures; current measurements are not repeated.
 
-    A metric that is not defined for a law does not count as a failure. `make_executor` returns an executor,
-    given the numbers of workers (by default one per core) and of BLAS threads per worker. A UserError is
-    raised if a setting is invalid or there is nothing to run.
+    `folder` holds the results. A metric that is not defined for a law, or a rule that does not support a net,
+    does not count as a failure. `make_executor` returns an executor, given the numbers of workers (by default
+    one per core) and of BLAS threads per worker. A UserError is raised if a setting is invalid, there is nothing
+    to run, or no rule supports any of the nets.
     """
     start = time.monotonic()
     nets = request.nets
     if nets is None:
         nets = nets_of(request.experiments, request.settings, jobs or environment.cores(), progress)
-    plan = plan_of(request.experiments, request.settings, nets).shard(*request.shard)
-    for reason in dict.fromkeys(each.reason for each in plan.left_out):
+    plan = _shard(plan_of(request.experiments, request.settings, nets), *request.shard)
+    for reason in dict.fromkeys(line.reason for line in plan.left_out):
         progress.say(f"left out: {reason}")
-    for note in dict.fromkeys(group.note for group in plan.groups if group.note):
+    for note in dict.fromkeys(group.note for group in plan.groups.values() if group.note):
         progress.say(note)
-    done = current(store, plan.groups)
-    todo = [group for group in plan.groups if group.left(done)]
+    left, stored = left_to_measure(plan.rows, folder)
+    for line in stored.notes if stored else ():
+        progress.say(line)
+    todo = {str(name): rows for name, rows in left.groupby("group", sort=False)}
     jobs = max(1, min(jobs or environment.cores(), len(todo) or 1))
     threads = max(1, environment.cores() // jobs)
-    device = request.settings.sampling.device
-    description = RunDescription(
+    description = new_run(
+        folder,
+        plan.rows,
+        {net.digest: net.to_bytes() for net in _nets(plan, nets)},
         command=request.command,
         preset=request.preset,
         settings=request.settings.as_dict(),
-        experiments=plan.experiments,
+        experiments=tuple(plan.rows["experiment"].unique()),
         left_out=plan.left_out,
-        environment=environment.describe(device, jobs, threads),
-    )
-    distinct = {net.digest: net for net in (*nets, *plan.nets)}
-    number = store.begin_run(
-        description,
-        nets=map(stored, distinct.values()),
-        units=plan.units,
-        rules=plan.rules,
-        members=plan.members,
+        environment=environment.describe(request.settings.sampling.device, jobs, threads),
+        code=software()["code"],
     )
     if skipped := len(plan.groups) - len(todo):
         progress.say(f"{skipped} of {len(plan.groups)} groups are measured already")
+    writer = Writer(description)
     failed = 0
     if todo:
-        work = sorted((group.seconds for group in todo), reverse=True)
-        expected = costs.START + costs.elapsed(work, jobs)
+        seconds = {name: plan.groups[name].seconds(rows) for name, rows in todo.items()}
+        expected = costs.START + costs.elapsed(sorted(seconds.values(), reverse=True), jobs)
         progress.say(
             f"{len(todo)} groups on {jobs} workers: about {_duration(expected)} (by costs measured on a "
             "2-core AVX-512 CPU)"
         )
         executor = make_executor(jobs, threads)
         try:
-            failed = _measure(store, number, todo, done, executor, progress)
+            failed = _measure(plan, todo, seconds, writer, executor, progress)
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
-    seconds = time.monotonic() - start
-    store.finish_run(number, seconds)
-    progress.say(f"run {number}: {len(todo)} groups in {seconds:.1f} s, results in {store.path}")
+    took = time.monotonic() - start
+    writer.finish(took)
+    progress.say(f"run {description.id}: {len(todo)} groups in {took:.1f} s, results in {folder}")
     if failed:
         progress.say(f"failures: {failed}; the next run tries again what failed")
-    return failed
+    return description.id, failed
+
+
+def _shard(plan: Plan, part: int, parts: int) -> Plan:
+    """Return every `parts`-th group from the `part`-th on (from 1): one machine's share of a run."""
+    chosen = [*plan.groups][part - 1 :: parts]
+    rows = plan.rows[plan.rows["group"].isin(chosen)].reset_index(drop=True)
+    return Plan(rows, {name: plan.groups[name] for name in chosen}, plan.left_out)
+
+
+def _nets(plan: Plan, nets: Sequence[Net]) -> list[Net]:
+    """Return the distinct nets that are measured; some experiments bring their own."""
+    measured = [group.net for group in plan.groups.values() if isinstance(group, LawGroup)]
+    return list({net.digest: net for net in (*nets, *measured)}.values())
+
+
+def execute(
+    plan: Plan, todo: dict[str, pd.DataFrame], executor: Executor
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Run groups, and yield the name and the measurements of each once it is finished.
+
+    If a worker dies or exceeds its time limit, its rows have failed. Errors in a worker outside the measured
+    code are bugs of the project and are raised here.
+    """
+    start = time.perf_counter()
+    futures: dict[Future[pd.DataFrame], str] = {}
+    for name, rows in todo.items():
+        futures[executor.submit(run_group, plan.groups[name], rows)] = name
+    for future in as_completed(futures):
+        name = futures.pop(future)
+        try:
+            measured = future.result()
+        except lost() as error:
+            took, rows = time.perf_counter() - start, todo[name]
+            cells = rows[CELL].drop_duplicates().itertuples(index=False, name=None)
+            failed = [
+                outcome(*cell, status=FAILED, reason=one_line(error), seconds=took) for cell in cells
+            ]
+            measured = measurements(rows, failed)
+        yield name, measured
 
 
 def _measure(
-    store: Store,
-    number: int,
-    groups: Sequence[Group],
-    done: Current,
+    plan: Plan,
+    todo: dict[str, pd.DataFrame],
+    seconds: dict[str, float],
+    writer: Writer,
     executor: Executor,
     progress: Progress,
 ) -> int:
-    """Measure groups and return the number of failures."""
-    expected = {id(group): group.seconds for group in groups}
+    """Measure and store groups, and return the number of units and rules that failed."""
     # Longest first, so that no worker is left alone with a long group.
-    groups = sorted(groups, key=lambda group: -expected[id(group)])
-    failed, spent = 0, 0.0
-    told: set[Reason] = set()
+    ordered = {name: todo[name] for name in sorted(todo, key=lambda name: -seconds[name])}
+    failures, spent = 0, 0.0
+    found = dict.fromkeys((MEASURED, FAILED, UNDEFINED, UNSUPPORTED), 0)
+    said: set[Reason] = set()
     with progress.meter("groups") as meter:
-        meter.done(0, len(groups), "")
-        for count, (group, result) in enumerate(execute(groups, done, store, number, executor), 1):
-            spent += expected[id(group)]
-            broken = [failure for failure in result.failures if not failure.refused]
-            failed += len(broken)
-            for reason in _reasons(broken):
-                meter.note(f"failed: {group.title}: {reason.rule or 'all rules'}: {reason.line}")
-            for reason in _reasons(each for each in result.failures if each.refused):
-                if reason not in told:
-                    meter.note(f"not defined: {reason.rule}: {reason.line}")
-                told.add(reason)
-            meter.done(count, len(groups), group.title, spent / sum(expected.values()))
-    return failed
+        meter.done(0, len(ordered), "")
+        for count, (name, measured) in enumerate(execute(plan, ordered, executor), 1):
+            writer.write(name, measured)
+            for status, number in measured["status"].value_counts().items():
+                found[str(status)] += number
+            title = plan.groups[name].title
+            failures += _say_failures(measured, title, meter, said)
+            spent += seconds[name]
+            meter.done(count, len(ordered), title, spent / sum(seconds.values()))
+    if found[UNSUPPORTED] and not (found[MEASURED] or found[FAILED] or found[UNDEFINED]):
+        raise UserError(f"no rule is left: {'; '.join(dict.fromkeys(reason.line for reason in said))}")
+    return failures
 
 
-def _reasons(failures: Iterable[Failure]) -> list[Reason]:
-    return reasons((failure.rule or "", failure.metric or "", failure.error, "", 0.0) for failure in failures)
+def _say_failures(measured: pd.DataFrame, title: str, meter: Meter, said: set[Reason]) -> int:
+    """Say what was not measured in a group, and return the number of units and rules that failed."""
+    failed = measured[measured["status"] == FAILED]
+    whole = measured.groupby("rule")["metric_spec"].nunique()
+    for reason in _reasons(failed):
+        of_rule = failed[(failed["rule"] == reason.rule) & (failed["reason"] == reason.error)]
+        is_entire = of_rule["metric_spec"].nunique() == whole[reason.rule]
+        meter.note(f"failed: {title}: {reason.rule}: {reason.error if is_entire else reason.line}")
+    for status, words in ((UNDEFINED, "not defined"), (UNSUPPORTED, "left out")):
+        rows = measured[(measured["status"] == status) & (measured["reason"].fillna("") != "")]
+        for reason in _reasons(rows if status == UNDEFINED else rows.assign(metric_spec="")):
+            if reason not in said:
+                meter.note(f"{words}: {reason.rule + ': ' if status == UNDEFINED else ''}{reason.line}")
+            said.add(reason)
+    return len(failed.drop_duplicates(["unit", "rule"]))
+
+
+def _reasons(rows: pd.DataFrame) -> list[Reason]:
+    names = ["rule", "metric_spec", "reason"]
+    return reasons((*line, "", 0.0) for line in rows[names].itertuples(index=False, name=None))
 
 
 def nets_of(

@@ -27,7 +27,7 @@ from ..nets.training import Minibatches, numerics, trained
 from ..noise import GAUSSIAN, Noise
 
 if TYPE_CHECKING:
-    from ..experiments.predict import Scope
+    from ..settings import Settings
 
 BATCH = 128
 CLASSES = 10
@@ -282,7 +282,7 @@ def versions_of(experiment: ReplicateExperiment, objective: Objective) -> str:
 
 def crossed(
     experiment: ReplicateExperiment,
-    scope: Scope,
+    settings: Settings,
     objectives: Iterable[Objective],
     design: object = (),
     network: str = "cnn3",
@@ -293,7 +293,7 @@ def crossed(
     law occurs once rather than at every scale. `design` holds everything else that the numbers depend on.
     Errors are those of `load_images`.
     """
-    size = experiment.size(scope.settings)
+    size = experiment.size(settings)
     epochs, steps = size.epochs or 1, size.steps or 0
     for name in size.datasets or ():
         load = partial(load_images, name, size.samples, size.inputs, network)

@@ -1,4 +1,4 @@
-"""The outcome of a validation, except the measurements, which are in a results file."""
+"""The outcome of a validation, except the measurements, which are in a folder of results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Candidate:
 class Validation:
     """The rules under test, their conformance, and the run that measured them.
 
-    `run` is the number of the run in the results file, and None if the kit finished for no rule, so that
+    `run` is the number of the run, and None if the kit finished for no rule, so that
     nothing was measured. `plugins` are the plug-ins among the candidates. `notes` concern the net and the
     measurements. `advice` has the rows of :func:`sdp_bench.bench.advice.advice.advise_on` for a user's net,
     if advice was possible. `is_whole` is False if something failed to run. `command` is that of the run.
@@ -48,7 +48,7 @@ class Validation:
 
     candidates: tuple[Candidate, ...]
     plugins: tuple[Plugin, ...]
-    run: int | None
+    run: str | None
     notes: tuple[str, ...]
     own_net: bool
     advice: tuple[Mapping[str, Any], ...]

@@ -19,7 +19,6 @@ from ..files import check_writable
 from ..nets.own.net import OwnNet
 from ..plugins.plugin import Plugin, plugin_of
 from ..progress import Progress
-from ..results.store import Store
 from ..runs import conformance as kit
 from ..runs.driver import Request, nets_of
 from ..runs.driver import run as run_all
@@ -66,7 +65,7 @@ def validate(
 ) -> Validation:
     """Check rules by the conformance kit, and measure them together with others.
 
-    `database` is a results file; its current measurements are not repeated. `page` is a file that will be
+    `database` is a folder of results; its current measurements are not repeated. `page` is a file that will be
     written afterwards. Raises UserError for options that do not fit together, and RunFailedError if `page`
     or the database cannot be written.
     """
@@ -85,13 +84,12 @@ def validate(
             candidates = [_conformed(each, plugins, request.kit_limit, progress) for each in candidates]
         # A rule that hangs or crashes the kit would do the same to the driver.
         stuck = {each.name for each in candidates if each.trouble}
-        number, failures = None, 0
+        number: str | None = None
+        failures = 0
         if not stuck or any(each.name not in stuck for each in candidates):
             settings = _without(stuck, plan.settings)
             measured = Request(plan.experiments, settings, nets, request.command, request.preset)
-            with Store(database, writing=True) as store:
-                failures = run_all(store, measured, request.jobs, _executor(request), progress)
-                number = store.runs()[-1]
+            number, failures = run_all(database, measured, request.jobs, _executor(request), progress)
         advice = _advice(plan.net, plan.settings, progress) if plan.net else []
     return Validation(
         candidates=tuple(candidates),

@@ -18,8 +18,9 @@ from ...bench import identity
 from ...bench.errors import UserError
 from ...bench.metrics import primary, recorded_metric
 from ...bench.metrics.total_variation import CellTotalVariation
-from ...bench.results.queries import keys as keys_of
-from ...bench.results.store import Store
+from ...bench.results.columns import keys as keys_of
+from ...bench.results.folder import Stored
+from ...bench.results.joined import rules
 from ..folder import inside, write, written
 from ..style.labels import listed, number
 from ..style.names import NetKind, RuleTraits, noise_symbol, noise_words
@@ -110,7 +111,7 @@ def _layers(shares: Sequence[float], names: Sequence[str]) -> str:
 FOLDER = "drill-down"
 MOST_PAGES = 100
 """Largest number of pages that one command makes; a page takes some 0.1 MB."""
-DATABASE, REPORT = Path("sdp-bench.sqlite"), Path("reports/html")
+DATABASE, REPORT = Path("results"), Path("reports/html")
 """Default paths of the commands."""
 
 _TEMPLATE = Path(__file__).with_name("template.html")
@@ -168,7 +169,7 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
 
 
 def make(
-    store: Store,
+    store: Stored,
     requested: Sequence[str],
     folder: Path,
     progress: Meter,
@@ -185,7 +186,7 @@ def make(
 
     folder = inside(folder, FOLDER)
     made: list[Path] = []
-    traits = RuleTraits(store.rules())
+    traits = RuleTraits(rules(store))
     keys = sorted(set(requested))  # all rules of a unit in a row
     for key in keys:
         try:
@@ -197,7 +198,7 @@ def make(
         progress.done(done, len(keys), key)
         try:
             drilldown = drill(store, key, plugins, nets, previous=drilldown)
-            text = page(drilldown, traits, store.path)
+            text = page(drilldown, traits, store.folders[0])
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             progress.note(f"no drill-down of {key}: {line}")
@@ -243,7 +244,7 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
 
     rule = str(drilldown.record["rule"])
     kind = NetKind(drilldown.net.architecture.activation, drilldown.net.architecture.depth)
-    metric = displayed(str(drilldown.record["metric"]).partition(":")[0], kind)
+    metric = displayed(str(drilldown.record["metric_spec"]).partition(":")[0], kind)
     options = [] if database == DATABASE else ["--database", str(database)]
     errors = drilldown.errors
     oracle, prediction = drilldown.oracle, drilldown.prediction

@@ -16,7 +16,7 @@ import pandas as pd
 from ...bench.experiments.versions import are_current
 from ...bench.files import writing
 from ...bench.metrics import recorded_metric
-from ...bench.results.store import Store
+from ...bench.results.folder import RUNS, read
 from ...bench.text import public
 from ...bench.validation.result import Candidate, Validation
 from ..folder import remove, write
@@ -149,7 +149,7 @@ class Scorecard:
 
 
 def scorecard_of(validation: Validation, database: Path) -> Scorecard:
-    """Judge a validation by the measurements in its results file."""
+    """Judge a validation by its measurements, in the folder `database`."""
     return Scorecard.of(
         _measurements(validation, database),
         validation.candidates,
@@ -164,15 +164,14 @@ def _measurements(validation: Validation, database: Path) -> Results:
     """Measurements of the validation, or of the newest run with the current versions of its rules."""
     nothing = Results(pd.DataFrame(), {"command": validation.command})
     if validation.run is not None:
-        with Store(database) as store:
-            return results_of(store, [validation.run])
-    if not database.exists() or database.stat().st_size == 0:
+        return results_of(read(database), [validation.run])
+    if not (database / RUNS).is_dir():
         return nothing
     names = {candidate.name for candidate in validation.candidates}
-    with Store(database) as store:
-        if not store.runs():
-            return nothing
-        results = results_of(store)
+    stored = read(database)
+    if not stored.runs:
+        return nothing
+    results = results_of(stored)
     frame = results.frame[are_current(results.frame, names, validation.plugins)]
     return replace(results, frame=frame) if names & set(frame["rule"]) else nothing
 

@@ -11,8 +11,8 @@ import pandas as pd
 from ...bench.experiments import experiments
 from ...bench.experiments.laws import LawExperiment
 from ...bench.metrics import recorded_metric
-from ...bench.results.queries import keys
-from ...bench.results.tables import filled
+from ...bench.results.columns import keys
+from ...bench.results.columns import filled
 from ...bench.text import table
 
 TEXT = ("experiment", "network", "activation", "net", "rule", "metric", "component", "unit_of_measure")
@@ -31,7 +31,7 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     """Return measurements with the types of the report; rows without a number are dropped.
 
     Text columns become categories in sorted order, and numbers float64: a million rows of objects would take
-    gigabytes. The columns are those of :meth:`sdp_bench.bench.results.queries.Queries.frame`; an empty frame
+    gigabytes. The columns are those of :func:`sdp_bench.bench.results.joined.joined`; an empty frame
     may lack them.
     """
     if frame.empty:

@@ -15,9 +15,10 @@ from sdp_bench.commands import echo
 from sdp_bench.commands.config import Config
 
 if TYPE_CHECKING:
+    from sdp_bench.bench.results.folder import Stored
     from sdp_bench.bench.runtime.table import Row
 
-DATABASE = Path("sdp-bench.sqlite")
+RESULTS = Path("results")
 RUNTIME = Path("runtime.csv")
 BAD_VERDICT = 1
 """Exit code of a bad verdict."""
@@ -148,7 +149,7 @@ def option(
     return click.option(flag, *names, type=type_, is_flag=is_flag, help=about, **attributes)
 
 
-database = option("--database", "Results file.", values.FILE, default=DATABASE)
+database = option("--database", "Folder of results.", values.RESULTS, default=RESULTS)
 jobs = option("--jobs", "Number of worker processes (default: one per core).", values.WORKERS)
 """The number of worker processes; :func:`at_most_cores` limits it."""
 
@@ -167,13 +168,13 @@ def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], C
 runs = together(
     option(
         "--run",
-        "Numbers of the runs to combine, separated by commas (default: the newest).",
+        "Runs to combine, or parts of their numbers, separated by commas (default: the newest).",
         values.RUNS,
         "numbers",
     ),
-    option("--all-runs", "Combine all runs of the file.", values.FLAG),
+    option("--all-runs", "Combine all runs.", values.FLAG),
 )
-"""The options `numbers` and `all_runs`, which select runs of a results file."""
+"""The options `numbers` and `all_runs`, which select runs."""
 
 runtime_table = option("--runtime", "CSV table of timings.", values.FILE, "runtime_table", default=RUNTIME)
 preset = option("--preset", "Size of the experiments: smoke, quick or paper.", default="quick")
@@ -301,6 +302,12 @@ def given(*names: str) -> dict[str, str]:
         if context.get_parameter_source(str(param.name)) != click.core.ParameterSource.DEFAULT
         and (not names or param.name in names)
     }
+
+
+def say_notes(stored: Stored) -> None:
+    """Print lines about damaged files and contradictions on standard error."""
+    for line in stored.notes:
+        echo(line, err=True)
 
 
 def timed_rows(path: Path) -> tuple[Row, ...]:

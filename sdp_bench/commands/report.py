@@ -45,7 +45,7 @@ def report(
     entries: tuple[str, ...],
     leaderboard: bool,
     database: Path,
-    numbers: tuple[int, ...] | None,
+    numbers: tuple[str, ...] | None,
     all_runs: bool,
     committed: bool,
     single_file: bool,
@@ -67,7 +67,7 @@ def report(
 
     from sdp_bench.bench.errors import RunFailedError
     from sdp_bench.bench.files import check_writable
-    from sdp_bench.bench.results.store import Store
+    from sdp_bench.bench.results.folder import read
     from sdp_bench.bench.rules import resolve
     from sdp_bench.progress import Screen
     from sdp_bench.reports.committed import write_committed
@@ -106,14 +106,15 @@ def report(
         echo(f"committed results: {shown}")
         return
     missing = 0
-    with Store(database) as store:
-        results = results_of(store, store.runs() if all_runs else numbers or (), timed)
-        keys = page.chosen(drill_down, results.frame)
-        if keys:
-            with Screen().meter("drill-downs") as progress:
-                made = page.make(store, keys, output, progress, resolve(rules)[1], nets)
-            missing = len(keys) - len(made)
-            echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
+    stored = read(database)
+    options.say_notes(stored)
+    results = results_of(stored, [*stored.runs] if all_runs else numbers or (), timed)
+    keys = page.chosen(drill_down, results.frame)
+    if keys:
+        with Screen().meter("drill-downs") as progress:
+            made = page.make(stored, keys, output, progress, resolve(rules)[1], nets)
+        missing = len(keys) - len(made)
+        echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
     check_writable(output / PAGE)  # before the page of the committed results is made
     if committed:
         try:

@@ -101,7 +101,6 @@ def run(
     from sdp_bench.bench.experiments import chosen
     from sdp_bench.bench.experiments import experiments as known_experiments
     from sdp_bench.bench.experiments import preset as preset_of
-    from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request
     from sdp_bench.bench.runs.driver import run as run_all
     from sdp_bench.progress import Screen, command_line
@@ -126,8 +125,7 @@ def run(
     if scheduler is None:  # a cluster has its own cores
         jobs = options.at_most_cores(jobs)
     request = Request(requested, settings, None, command_line(), preset, shard or (1, 1))
-    with Store(database, writing=True) as store:
-        failures = run_all(store, request, jobs, make_executor, Screen())
+    _, failures = run_all(database, request, jobs, make_executor, Screen())
     if failures:
         raise SystemExit(options.FAILED)
 

@@ -10,7 +10,7 @@ from sdp_bench.commands import echo, options
 from sdp_bench.commands.options import option
 
 SCORECARD = Path("reports/html/scorecard")
-DATABASE = Path("validate.sqlite")
+RESULTS = Path("validate-results")
 
 
 @options.command(example="sdp-bench validate path/to/my_rule.py:MyRule --preset smoke")
@@ -49,7 +49,7 @@ DATABASE = Path("validate.sqlite")
 @option("--kit-limit", "Time limit of the kit in seconds.", values.SECONDS, default=values.KIT_LIMIT)
 @option("--group-limit", "Time limit per group in seconds.", values.SECONDS, default=values.GROUP_LIMIT)
 @options.jobs
-@option("--database", "Results file.", values.FILE, default=DATABASE)
+@option("--database", "Folder of results.", values.RESULTS, default=RESULTS)
 @option("--output", "Folder for the scorecard.", values.FOLDER, default=SCORECARD)
 @options.config()
 def validate(

@@ -23,7 +23,8 @@ from sdp_ref.jacobian.jacobian import jacobian_of
 from ...datasets import dataset
 from ...datasets.base import SplitClassification
 from ...errors import UserError
-from ...experiments.predict import Scope, prepared
+from ...experiments.predict import prepared
+from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...experiments.versions import of_method
 from ...identity import digest
@@ -321,12 +322,12 @@ def score(
         yield method, "operations", count, None
 
 
-def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
+def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
     """Yield a group for each net, by increasing size.
 
     A DataMissingError is raised without MNIST, a UserError for another activation.
     """
-    design, size = scope.settings.design, experiment.size(scope.settings)
+    design, size = settings.design, experiment.size(settings)
     widths = (design.width,) if design.width else WIDTHS
     kinds = [design.activation] if design.activation else ACTIVATIONS
     if unknown := set(kinds) - set(ACTIVATIONS):
@@ -344,7 +345,7 @@ def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateG
         methods = tuple(method for method in experiment.rules if method not in excluded)
         is_trained = training == "trained"
         yield from experiment.by_seed(
-            scope.settings,
+            settings,
             partial(score, width, samples, is_trained),
             [seed],
             versions=of_method(experiment.version),
@@ -358,5 +359,5 @@ def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateG
             objective=f"{activation} {depth}x{width} {training}",
             activation=activation,
             depth=depth,
-            seconds=seconds_of(depth, width, samples, methods, is_trained=is_trained),
+            cost=seconds_of(depth, width, samples, methods, is_trained=is_trained),
         )

@@ -7,7 +7,7 @@ from functools import partial
 
 from sdp_ref.rules import MarginalSDP
 
-from ...experiments.predict import Scope
+from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...identity import SeedRoot
 from ...nets.training import accuracy_of, numerics
@@ -44,9 +44,9 @@ def measure(
         yield method, "accuracy", share, None
 
 
-def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
-    epochs = experiment.size(scope.settings).epochs or 1
-    for objective, images, load, fields in crossed(experiment, scope, OBJECTIVES, network="mlp"):
+def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    epochs = experiment.size(settings).epochs or 1
+    for objective, images, load, fields in crossed(experiment, settings, OBJECTIVES, network="mlp"):
         numbers = partial(measured, load, objective, epochs, measure)
         seconds = _FIXED + _STEP * batches(images, epochs)
-        yield from experiment.by_seed(scope.settings, numbers, seconds=seconds, **fields)
+        yield from experiment.by_seed(settings, numbers, cost=seconds, **fields)

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
 
 from ...errors import UserError
-from ...experiments.predict import Scope
+from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...identity import SeedRoot
 from ...nets.training import accuracy_of, numerics
@@ -273,20 +273,20 @@ def seconds_of(objective: Objective, images: Images, balls: int, steps: int, epo
     return batches(images, epochs) * step + attacked * (by_gradients + QUERIES * scores)
 
 
-def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
-    size, design = experiment.size(scope.settings), (NOISE, RADII, QUERIES, RESTARTS)
+def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    size, design = experiment.size(settings), (NOISE, RADII, QUERIES, RESTARTS)
     epochs, steps = size.epochs or 1, size.steps or 0
     if unknown := [name for name in size.datasets or () if name not in RADII]:
         raise UserError(f"{experiment.name} attacks images of {', '.join(RADII)}, not of '{unknown[0]}'")
-    for objective, images, load, fields in crossed(experiment, scope, OBJECTIVES, design):
+    for objective, images, load, fields in crossed(experiment, settings, OBJECTIVES, design):
         radii = RADII[fields["dataset"]]
         # Cross-entropy is the model's own loss without a rule, so it is attacked once.
         methods = tuple(name for name in experiment.rules if objective.rule or name != "pgd_own")
         measure = partial(evaluate, radii=radii, steps=steps)
         yield from experiment.by_seed(
-            scope.settings,
+            settings,
             partial(measured, load, objective, epochs, measure),
             methods=methods,
-            seconds=seconds_of(objective, images, len(radii), steps, epochs),
+            cost=seconds_of(objective, images, len(radii), steps, epochs),
             **fields,
         )

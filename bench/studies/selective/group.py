@@ -16,7 +16,7 @@ from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP, Rule
 from sdp_ref.rules.base import predicted
 
 from ...datasets.sets import EMNIST_LETTERS
-from ...experiments.predict import Scope
+from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...identity import SeedRoot, digest
 from ...nets.training import numerics
@@ -188,8 +188,8 @@ def measure(
         yield name, "accuracy", accuracy, None
 
 
-def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
-    size = experiment.size(scope.settings)
+def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    size = experiment.size(settings)
     epochs, limit = size.epochs or study.EPOCHS, size.samples
     reader = partial(load, limit)
     images = reader()
@@ -204,7 +204,7 @@ def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateG
         )
         fit = _FIT if "orthonormal_certificates" in study.SCORES[name] else 0.0
         yield from experiment.by_seed(
-            scope.settings,
+            settings,
             partial(measured, reader, objective, epochs, measure),
             objective=name,
             versions=versions_of(experiment, objective),
@@ -217,5 +217,5 @@ def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateG
             dataset="mnist",
             # the units of other scales than the objective's own are distinguished by it
             sigma=None if objective in OBJECTIVES.values() else objective.sigma,
-            seconds=batches(images, epochs) * step_seconds(objective) + len(images.labels) * _LAWS + fit,
+            cost=batches(images, epochs) * step_seconds(objective) + len(images.labels) * _LAWS + fit,
         )

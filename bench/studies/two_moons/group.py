@@ -13,7 +13,7 @@ import sdp_ref as sr
 from sdp_ref import losses
 
 from ...errors import UserError
-from ...experiments.predict import Scope
+from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...experiments.versions import of_method
 from ...identity import digest
@@ -122,16 +122,16 @@ def score(steps: int, group: ReplicateGroup, seed: int, methods: Sequence[str]) 
             yield method, metric, value, None
 
 
-def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
+def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
     """Yield the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
-    size = experiment.size(scope.settings)
+    size = experiment.size(settings)
     seeds, steps = size.nets or 1, size.epochs or 1
     if seeds > TESTED:
         raise UserError(f"{experiment.name} has points for {TESTED} seeds, got {seeds}")
     for name, recipe in RECIPES.items():
         network = recipe.architecture.label
         yield from experiment.by_seed(
-            scope.settings,
+            settings,
             partial(score, steps),
             label=f"two moons {network}",
             design=f"{POINTS} points; {network}, {recipe.label}; noise of scale {SCALE}; "
@@ -141,5 +141,5 @@ def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateG
             dataset="two moons",
             objective=name,
             sigma=SCALE,
-            seconds=_FIXED + steps * (_PROPAGATED if recipe.propagated else _STEP),
+            cost=_FIXED + steps * (_PROPAGATED if recipe.propagated else _STEP),
         )

@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: N812
 from ...datasets import dataset
 from ...datasets.base import RegressionTable, TabularRegression
 from ...errors import UserError
-from ...experiments.predict import Scope
+from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...experiments.versions import of_method
 from ...identity import digest
@@ -364,8 +364,8 @@ def score(epochs: int, group: ReplicateGroup, methods: Sequence[str]) -> Iterato
                 yield seed, [(method, metric, value, reading) for metric, value in numbers.items()]
 
 
-def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateGroup]:
-    size = experiment.size(scope.settings)
+def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    size = experiment.size(settings)
     seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
     for name in size.datasets or ():
         data = dataset(name, TabularRegression).load()
@@ -377,7 +377,7 @@ def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateG
             steps = members_of(methods) * epochs * rows / BATCH
             samples = sum(METHODS[name].samples for name in methods)
             yield experiment.group(
-                scope.settings,
+                settings,
                 partial(score, epochs),
                 seeds,
                 versions=of_method(experiment.version, VERSION),
@@ -388,5 +388,5 @@ def groups(experiment: ReplicateExperiment, scope: Scope) -> Iterator[ReplicateG
                 dataset=name,
                 objective=objective,
                 is_shared=True,
-                seconds=1.0 + len(seeds) * len(GRID) * (steps * _STEP + rows * samples * _SAMPLE),
+                cost=1.0 + len(seeds) * len(GRID) * (steps * _STEP + rows * samples * _SAMPLE),
             )

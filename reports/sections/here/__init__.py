@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ....bench.results.record import same_number
+from ....bench.results.columns import same_number
 from ...results import MEASUREMENT, Results
 from ...section import Context, Section
 from ...site import OVERVIEW

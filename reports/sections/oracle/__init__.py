@@ -10,7 +10,7 @@ import pandas as pd
 
 from ....bench.metrics import recorded_metric
 from ....bench.metrics.references import ORACLE_AGAIN
-from ....bench.results.tables import filled
+from ....bench.results.columns import filled
 from ...numbers import Group, Number, Page, slug
 from ...results import Results
 from ...section import Context, Section

@@ -312,12 +312,13 @@ def _news(results: Results) -> str:
     frame = results.frame
     if frame.empty:
         return ""
-    suites = sorted(frame["experiment"][frame["run"] == frame["run"].max()].unique())
+    newest_run = max(frame["run"].unique())
+    suites = sorted(frame["experiment"][frame["run"] == newest_run].unique())
     named = ", ".join(suites) if len(suites) <= 3 else labels.plural(len(suites), "suite")
     finished = results.meta.get("finished")
     when = f", finished {moment(finished)}" if finished else ""
     once = frame["run"][~frame.duplicated(MEASUREMENT)]  # shared by several experiments
-    newest = once == once.max()
+    newest = once == newest_run
     if newest.all():
         return f"all {labels.plural(len(once), 'measurement')}, of {named}{when}."
     count = labels.plural(int(newest.sum()), "measurement")

@@ -20,10 +20,10 @@ class Rules(Section):
         found = choices(results)
         if not found:
             return None
-        traits, runs = results.traits, dict[str, list[tuple[int, int]]]()
+        traits, runs = results.traits, dict[str, list[tuple[str, int]]]()
         counts = results.frame.groupby(["rule", "run"], observed=True).size().reset_index(name="count")
         for spec, run, count in counts.sort_values("run", ascending=False).itertuples(index=False):
-            runs.setdefault(str(spec), []).append((int(run), int(count)))
+            runs.setdefault(str(spec), []).append((str(run), int(count)))
         rules = []
         for spec in traits.in_order(spec for band in bands_of(found) for spec in band.rules):
             blocks = [(block, nets) for block in found if (nets := _nets(spec, block))]

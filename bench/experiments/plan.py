@@ -1,0 +1,130 @@
+"""The plan of a run: one row for each measurement that its experiments ask for, and the groups of work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import astuple, replace
+
+import pandas as pd
+import torch
+from torch import nn
+
+from sdp_ref.errors import on_one_line
+from sdp_ref.laws import DiagonalGaussian
+from sdp_ref.rules import Propagator, Traits, traits
+
+from ..datasets.download import DataMissingError
+from ..errors import OutsideError, UserError, outside
+from ..executors.local import apart
+from ..identity import digest
+from ..metrics.references import Reference
+from ..nets.net import Net
+from ..plugins.code import no_exit
+from ..plugins.plugin import Plugin, plugin_of
+from ..results.columns import PLAN, typed
+from ..results.folder import LeftOut
+from ..rules import rule_of
+from ..settings import Settings
+from .base import Experiment, Group, Plan
+
+_COLOUR = re.compile("#[0-9A-Fa-f]{6}")
+_MOST = 10**9
+"""Limit of ranks and sample counts, which results files store in 64 bits."""
+
+_TRAITS = ["rule_label", "colour", "sampling", "marginal", "reference", "rank"]
+
+
+def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequence[Net]) -> Plan:
+    """Return the work of experiments; those that ask about the same law share its group.
+
+    An experiment without its data is skipped if there is other work; otherwise a DataMissingError is raised.
+    A UserError is raised if a setting is invalid or there is nothing to do.
+    """
+    parts: list[Plan] = []
+    left_out: list[LeftOut] = []
+    missing: list[DataMissingError] = []
+    for experiment in experiments:
+        try:
+            parts.append(experiment.plan(settings, nets))
+        except DataMissingError as error:
+            missing.append(error)
+            left_out.append(LeftOut(None, experiment.name, f"{experiment.name}: {error}"))
+    left_out += [line for part in parts for line in part.left_out]
+    rows = [part.rows for part in parts if len(part.rows)]
+    if not rows:
+        if missing:
+            raise missing[0]
+        if left_out:
+            reasons = dict.fromkeys(line.reason for line in left_out)
+            raise UserError(f"no rule is left: {'; '.join(reasons)}")
+        raise UserError("there is nothing to run: no net fits these experiments and settings")
+    groups: dict[str, Group] = {}
+    for part in parts:
+        for name, group in part.groups.items():
+            groups[name] = groups[name].joined(group) if name in groups else group
+    whole, groups = _divided(pd.concat(rows, ignore_index=True), groups, settings.plugins)
+    described = _traits(whole["rule"].unique(), settings.plugins)
+    plan = whole.merge(described, on="rule", how="left")
+    return Plan(typed(plan, PLAN), groups, tuple(dict.fromkeys(left_out)))
+
+
+def _divided(
+    rows: pd.DataFrame, groups: dict[str, Group], plugins: Sequence[Plugin]
+) -> tuple[pd.DataFrame, dict[str, Group]]:
+    """Divide groups into parts that are measured by themselves.
+
+    A plug-in has its own, so that side effects of its code on the process cannot affect other rules.
+    """
+    names = {plugin.name for plugin in plugins}
+    parts = rows[["group", "unit"]].drop_duplicates()
+    parts["part"] = [groups[group].part_of(unit) for group, unit in parts.itertuples(index=False)]
+    rows = rows.merge(parts, on=["group", "unit"], how="left")
+    code = rows["rule"].where(rows["rule"].isin(names), "")
+    wholes = rows["group"]
+    rows["group"] = wholes + "/" + rows["part"].astype(str) + "/" + code
+    hashed = {name: digest(name)[:16] for name in rows["group"].unique()}
+    divided: dict[str, Group] = {}
+    units = rows.assign(whole=wholes).drop_duplicates(["group", "unit"])
+    for name, own in units.groupby("group", sort=False):
+        divided[hashed[str(name)]] = groups[own["whole"].iloc[0]].only(own["unit"].tolist())
+    return rows.assign(group=rows["group"].map(hashed)).drop(columns="part"), divided
+
+
+def _traits(rules: Iterable[str], plugins: Sequence[Plugin]) -> pd.DataFrame:
+    described = [(rule, *astuple(traits_of(rule, plugins))) for rule in rules]
+    return pd.DataFrame(described, columns=["rule", *_TRAITS])
+
+
+def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
+    """Return the traits of a rule or reference; only the name if it is unknown or its traits are invalid."""
+    try:
+        if plugin := plugin_of(rule, plugins):
+            return apart(_declared, plugin, address=plugin.address)
+        made = rule_of(rule)
+    except (UserError, ValueError):
+        return Traits(rule)
+    return made.traits if isinstance(made, Reference) else traits(made)
+
+
+def _declared(plugin: Plugin) -> Traits:
+    """Return the valid traits of a plug-in; one that predicts a DiagonalGaussian is marginal."""
+    try:
+        with outside(), no_exit():
+            rule: Propagator = plugin.load()
+            found = traits(rule)
+    except OutsideError:
+        return Traits(plugin.name)
+    with suppress(OutsideError), outside(), no_exit(), torch.no_grad():
+        x = DiagonalGaussian(torch.ones(1, 2), torch.ones(1, 2))
+        predicted = rule.propagate(nn.Linear(2, 3), x)
+        found = replace(found, marginal=found.marginal or isinstance(predicted, DiagonalGaussian))
+    return Traits(
+        on_one_line(found.label),
+        found.colour if _COLOUR.fullmatch(str(found.colour)) else None,
+        None if found.sampling is None else min(max(found.sampling, 0), _MOST),
+        found.marginal,
+        found.reference,
+        min(max(found.rank, -_MOST), _MOST),
+    )

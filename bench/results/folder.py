@@ -1,0 +1,444 @@
+"""Results as a folder that every data tool reads, and into which several processes may write at once.
+
+    runs/<start>-<4 hex digits>/run.json        command, settings, environment, start, end
+    runs/<start>-<4 hex digits>/plan.parquet    what the run asks for
+    measured/<group>-<sha256, 16 digits>.parquet    the measurements of a group, or of many groups
+    nets/<digest>-<sha256, 16 digits>.safetensors   weights of nets
+
+Each file appears complete, by renaming a temporary one, and is never changed afterwards, except that a run adds
+its end to its ``run.json``. Names carry digests of contents, so that damage is noticed: page checksums of Parquet
+let some flipped bits pass. Nothing is locked; joining results is copying files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from sdp_ref.errors import on_one_line
+
+from .. import files
+from ..errors import RunFailedError, UserError
+from ..text import public
+from .columns import CELL, FAILED, MEASUREMENT, NUMBERS, PLAN, STATUSES, arrow_schema, impossible, same_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RUNS, MEASURED, NETS = "runs", "measured", "nets"
+DESCRIPTION, PLANNED = "run.json", "plan.parquet"
+LAST_DATABASE = "0.32"
+"""Newest version of sdp-bench that reads results files in SQLite and exported tables."""
+
+_NAME = re.compile(r"[\w.-]+-([0-9a-f]{16})\.(parquet|safetensors)")
+_MANY = 100
+"""Files of groups that are joined while a run goes on: small files take milliseconds each to read."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a run did not try, and why.
+
+    `rule` is a spec, None for a whole experiment. `where` names the nets, noise or experiment.
+    """
+
+    rule: str | None
+    where: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", public(on_one_line(self.reason)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run.
+
+    `id` begins with the start. `started` and `finished` are ISO 8601 in UTC; an interrupted run is not finished.
+    `command` and `preset` are as the user gave them. `environment` holds processor, versions and commit, and
+    `code` is the hash of the code that measures. `folder` holds the run.
+    """
+
+    id: str
+    started: str
+    finished: str | None
+    seconds: float | None
+    command: str
+    preset: str
+    settings: Mapping[str, Any]
+    experiments: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+    environment: Mapping[str, Any]
+    code: str
+    plan_sha256: str
+    folder: Path
+
+
+def new_run(folder: Path, plan: pd.DataFrame, nets: Mapping[str, bytes], **described: Any) -> Run:
+    """Record what a run is about to do.
+
+    `plan` has the columns of :data:`PLAN`, `nets` are files by digest, and `described` are the other fields of a
+    :class:`Run`. Raises RunFailedError if the folder cannot be written.
+    """
+    refuse_other_results(folder)
+    now = datetime.now(UTC)
+    start = now.strftime("%Y%m%dT%H%M%S") + f"{now.microsecond // 1000:03d}"
+    number = f"{start}-{secrets.token_hex(2)}"
+    run = Run(
+        id=number,
+        started=now.isoformat(timespec="seconds"),
+        finished=None,
+        seconds=None,
+        plan_sha256="",
+        folder=folder,
+        **described,
+    )
+    for digest, content in nets.items():
+        write_net(folder, digest, content)
+    return write_run(run, plan)
+
+
+def write_run(run: Run, plan: pd.DataFrame) -> Run:
+    """Write a run with its plan, and return it with the digest of the plan."""
+    place = run.folder / RUNS / run.id
+    content = _parquet(_table(plan, PLAN))
+    files.write(place / PLANNED, content)
+    run = replace(run, plan_sha256=_sha256(content))
+    _write_description(run)
+    return run
+
+
+def write_net(folder: Path, digest: str, content: bytes) -> None:
+    """Write a net's file unless it exists."""
+    path = folder / NETS / f"{digest}-{_sha256(content)[:16]}.safetensors"
+    if not path.exists():
+        files.write(path, content)
+
+
+def _write_description(run: Run) -> None:
+    values = {**asdict(run), "folder": None}
+    del values["folder"]
+    values["sha256"] = _sha256(json.dumps(values, sort_keys=True).encode())
+    files.write(run.folder / RUNS / run.id / DESCRIPTION, json.dumps(values, indent=1))
+
+
+class Writer:
+    """Writes the measurements of a run: a file for each group, which become few while the run goes on."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._joined: list[Path] = []
+        self._groups: dict[Path, pd.DataFrame] = {}
+
+    def write(self, group: str, measurements: pd.DataFrame) -> None:
+        """Write the measurements of a group; raises RunFailedError if the folder cannot be written."""
+        measurements = measurements.assign(run=self.run.id)
+        self._groups[write_measurements(self.run.folder, group, measurements)] = measurements
+        if len(self._groups) == _MANY:
+            self._join([*self._groups.values()], [*self._groups])
+
+    def finish(self, seconds: float) -> None:
+        """Make the files of the run one file, and add its end to its description."""
+        if len(self._joined) + len(self._groups) > 1:
+            tables = [_read_table(path, MEASUREMENT) for path in self._joined]
+            before = [*self._joined, *self._groups]
+            self._joined = []
+            self._join([*(_frame([table]) for table in tables), *self._groups.values()], before)
+        end = datetime.now(UTC).isoformat(timespec="seconds")
+        self.run = replace(self.run, finished=end, seconds=seconds)
+        _write_description(self.run)
+
+    def _join(self, frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> None:
+        rows = pd.concat([frame.astype({name: object for name in _TEXTS}) for frame in frames])
+        path = write_measurements(self.run.folder, self.run.id, rows)
+        for old in paths:
+            if old != path:
+                old.unlink(missing_ok=True)
+        self._groups.clear()
+        self._joined.append(path)
+
+
+def write_measurements(folder: Path, name: str, measurements: pd.DataFrame) -> Path:
+    """Write measurements, with the columns of :data:`MEASUREMENT`, to a new file and return its path."""
+    content = _parquet(_table(measurements, MEASUREMENT))
+    return files.write(folder / MEASURED / f"{name}-{_sha256(content)[:16]}.parquet", content)
+
+
+_TEXTS = [name for name, kind in MEASUREMENT.items() if kind == "text"]
+
+
+def _table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
+    import pyarrow as pa
+
+    table = pa.Table.from_pandas(frame[[*columns]], arrow_schema(columns), preserve_index=False)
+    return table.replace_schema_metadata()
+
+
+def _parquet(table: pa.Table) -> bytes:
+    import pyarrow.parquet as pq
+
+    # Dictionaries pay for repeated values; these are mostly distinct.
+    coded = [name for name in table.column_names if name not in ("value", "floor", "floor95")]
+    file = io.BytesIO()
+    pq.write_table(table, file, compression="zstd", use_dictionary=coded, store_schema=False)
+    return file.getvalue()
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Results in one folder or several.
+
+    `runs` are by number, the oldest first. `measurements` have the columns of
+    :data:`sdp_bench.bench.results.columns.MEASUREMENT`, text as categories in alphabetical order; of several
+    measurements of a cell they have the newest. `contradictions` is the number of cells where older ones of the
+    same versions differ. `faults` are lines about files that were not read.
+    """
+
+    folders: tuple[Path, ...]
+    runs: Mapping[str, Run]
+    measurements: pd.DataFrame
+    faults: tuple[str, ...]
+    contradictions: int
+
+    def run(self, number: str | None = None) -> Run:
+        """Return a run, by default the newest; `number` may be a part of it that no other run has."""
+        if not self.runs:
+            raise UserError(f"no run in {self.folders[0]}")
+        if number is None:
+            return self.runs[max(self.runs)]
+        found = [number] if number in self.runs else [known for known in self.runs if number in known]
+        if len(found) != 1:
+            many = f"'{number}' is part of {len(found)} runs in" if found else f"no run {number} in"
+            raise UserError(f"{many} {self.folders[0]}, which has {', '.join([*self.runs][-5:])}")
+        return self.runs[found[0]]
+
+    @property
+    def notes(self) -> list[str]:
+        """Return lines about damage and contradictions, for the user."""
+        lines = [*self.faults]
+        if self.contradictions:
+            lines.append(
+                f"{self.contradictions} measurements differ between runs of the same versions; the newer ones count"
+            )
+        return lines
+
+
+def read(*folders: Path, columns: Collection[str] = tuple(MEASUREMENT)) -> Stored:
+    """Read results; `columns` are those of measurements.
+
+    A damaged file is described in `Stored.faults` and left out. Raises UserError if a folder does not exist or
+    is not one of results.
+    """
+    faults: list[str] = []
+    runs: dict[str, Run] = {}
+    tables: list[pa.Table] = []
+    for folder in folders:
+        if not folder.exists():
+            raise UserError(f"no results at {folder}; `sdp-bench run` makes them (or give --database)")
+        refuse_other_results(folder)
+        if not any((folder / part).is_dir() for part in (RUNS, MEASURED)):
+            raise UserError(f"{folder} is not a folder of results: it has neither {RUNS} nor {MEASURED}")
+        for run in _runs(folder, faults):
+            runs[run.id] = run
+        tables += _tables(folder, MEASUREMENT, faults, columns)
+    measurements, contradictions = _frame(tables, columns), 0
+    if len(tables) > 1:  # a run measures a cell once
+        measurements, contradictions = _newest(measurements)
+    return Stored(folders, dict(sorted(runs.items())), measurements, tuple(faults), contradictions)
+
+
+def refuse_other_results(path: Path) -> None:
+    """Raise UserError for a results file or an export of an older version, or another file."""
+    if path.is_file():
+        with files.reading(path), path.open("rb") as file:
+            is_database = file.read(15) == b"SQLite format 3"
+        if not is_database:
+            raise UserError(f"{path} is a file; results are a folder")
+    elif not (path / "records.parquet").exists() and not (path / "records.csv").exists():
+        return
+    raise UserError(
+        f"{path} has results of sdp-bench {LAST_DATABASE} or older, and that version reads them "
+        f"(pip install sdp-bench=={LAST_DATABASE}); this one keeps results in a folder, give a new one"
+    )
+
+
+def plan_of(run: Run, columns: Sequence[str] = tuple(PLAN)) -> pd.DataFrame:
+    """Read the plan of a run; raises RunFailedError if it is damaged."""
+    path = run.folder / RUNS / run.id / PLANNED
+    try:
+        return _read_table(path, PLAN, columns, run.plan_sha256).to_pandas()
+    except (OSError, ValueError) as error:
+        raise RunFailedError(f"{path} is damaged: {error}; measure again") from error
+
+
+def net_of(folders: Iterable[Path], digest: str) -> bytes | None:
+    """Return the file of a net, or None if there is none with the digest of its name."""
+    for folder in folders:
+        for path in sorted((folder / NETS).glob(f"{digest}-*.safetensors")):
+            content = path.read_bytes()
+            if _sha256(content)[:16] == path.stem.rpartition("-")[2]:
+                return content
+    return None
+
+
+def _runs(folder: Path, faults: list[str]) -> Iterator[Run]:
+    for path in sorted((folder / RUNS).glob(f"*/{DESCRIPTION}")):
+        try:
+            values = files.read_json(path)
+            digest = values.pop("sha256")
+            if _sha256(json.dumps(values, sort_keys=True).encode()) != digest:
+                raise ValueError("its content is not what was written")
+            if values["id"] != path.parent.name:
+                raise ValueError(f"it describes the run {values['id']}")
+            values["left_out"] = tuple(LeftOut(**line) for line in values["left_out"])
+            values["experiments"] = tuple(values["experiments"])
+            run = Run(**values, folder=folder)
+            if _sha256((path.parent / PLANNED).read_bytes()) != run.plan_sha256:
+                raise ValueError(f"{PLANNED} is not what was written")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            faults.append(f"{path} is damaged, the run is left out: {on_one_line(str(error))}")
+            continue
+        yield run
+
+
+def _tables(
+    folder: Path, schema: Mapping[str, str], faults: list[str], columns: Collection[str]
+) -> list[pa.Table]:
+    """Read all files of measurements; another process may join small ones into one meanwhile."""
+    read: dict[Path, pa.Table | None] = {}
+    vanished = True
+    while vanished:
+        vanished = False
+        for path in sorted((folder / MEASURED).glob("[!.]*")):
+            if path in read:
+                continue
+            try:
+                read[path] = _checked_table(path, schema, columns)
+            except FileNotFoundError:
+                vanished = True
+            except (OSError, ValueError) as error:
+                read[path] = None
+                faults.append(f"{path} is damaged and left out: {on_one_line(str(error))}; delete it")
+    return [table for table in read.values() if table is not None]
+
+
+def _checked_table(path: Path, schema: Mapping[str, str], columns: Collection[str]) -> pa.Table:
+    name = _NAME.fullmatch(path.name)
+    if name is None:
+        raise ValueError("it is not a file of sdp-bench")
+    table = _read_table(path, schema, columns, name[1])
+    needed = {"metric_spec", "status", *NUMBERS}
+    if needed <= set(columns):
+        rows = _frame([table.select(sorted(needed))], needed)
+        if unknown := set(rows["status"].astype(object)) - set(STATUSES):
+            raise ValueError(f"unknown status {unknown.pop()!r}")
+        wrong = impossible(rows[rows["status"] == "measured"])
+        if (wrong != "").any():
+            raise ValueError(wrong[wrong != ""].iloc[0])
+    return table
+
+
+def _read_table(
+    path: Path, schema: Mapping[str, str], columns: Iterable[str] | None = None, digest: str = ""
+) -> pa.Table:
+    """Read a file; a ValueError is raised unless it has the beginning of its digest and the columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = path.read_bytes()
+    if not _sha256(content).startswith(digest):
+        raise ValueError("its content is not what was written")
+    texts = [name for name, kind in schema.items() if kind == "text"]
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
+        names = file.schema_arrow.names
+        if missing := [name for name in schema if name not in names]:
+            raise ValueError(f"it has no column {missing[0]}")
+        chosen = [*(schema if columns is None else columns)]
+        table = file.read(columns=chosen)
+        return table.select(chosen).cast(arrow_schema({name: schema[name] for name in chosen}))
+    except pa.ArrowException as error:
+        raise ValueError(f"it cannot be read: {error}") from error
+
+
+def _frame(tables: Sequence[pa.Table], columns: Collection[str] = tuple(MEASUREMENT)) -> pd.DataFrame:
+    """Convert tables to a frame with text as categories in alphabetical order."""
+    import pyarrow as pa
+
+    known = {**PLAN, **MEASUREMENT}
+    if not tables:
+        tables = [arrow_schema({name: known[name] for name in columns}).empty_table()]
+    table = pa.concat_tables(tables).unify_dictionaries()
+    frame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    for name in frame.select_dtypes("category"):
+        column = frame[name].cat
+        frame[name] = column.reorder_categories(pd.Index(sorted(column.categories), dtype=object))
+    return frame
+
+
+def cells(frame: pd.DataFrame) -> np.ndarray:
+    """Return a number for each unit, rule and metric, given as categories."""
+    number = np.zeros(len(frame), dtype=np.int64)
+    for name in CELL:
+        column = frame[name].cat
+        number = number * (len(column.categories) + 1) + column.codes.to_numpy()
+    return number
+
+
+def _newest(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Return the newest measurements of each cell, and how many cells have older ones that contradict them.
+
+    A failure does not replace a measurement of the same versions.
+    """
+    if not {*CELL, "run", "status", "fingerprint"} <= set(frame) or frame["run"].cat.categories.size < 2:
+        return _distinct(frame), 0
+    cell = cells(frame)
+    versions = frame["fingerprint"].cat.codes.to_numpy()
+    failed = (frame["status"] == FAILED).to_numpy()
+    known = pd.MultiIndex.from_arrays([cell[~failed], versions[~failed]])
+    outdone = np.zeros(len(frame), bool)
+    outdone[failed] = pd.MultiIndex.from_arrays([cell[failed], versions[failed]]).isin(known)
+    age = np.where(outdone, -1, frame["run"].cat.codes.to_numpy())
+    _, place = np.unique(cell, return_inverse=True)
+    latest = np.full(place.max(initial=-1) + 1, -1)
+    np.maximum.at(latest, place, age)
+    kept = age == latest[place]
+    contradictions = 0
+    if not kept.all() and set(NUMBERS) <= set(frame):
+        contradictions = _contradictions(frame[kept], frame[~kept & ~failed])
+    return _distinct(frame[kept]), contradictions
+
+
+def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
+    """Drop rows that are in two files, since a run was killed while it joined them."""
+    names = [name for name in (*CELL, "component", "fingerprint", "run", "status") if name in frame]
+    codes = pd.DataFrame({name: frame[name].cat.codes for name in names})
+    return frame[~codes.duplicated().to_numpy()].reset_index(drop=True)
+
+
+def _contradictions(newer: pd.DataFrame, older: pd.DataFrame) -> int:
+    names = [*CELL, "component", "fingerprint"]
+    left, right = (rows[[*names, *NUMBERS]].astype(dict.fromkeys(names, object)) for rows in (newer, older))
+    both = left.merge(right, on=names, suffixes=("", "_older"))
+    differ = [
+        not same_number(row.value, row.value_older, row.stderr) for row in both.itertuples(index=False)
+    ]
+    return len(both[differ].drop_duplicates(CELL))
