@@ -85,7 +85,9 @@ def drill(
     """
     made = stored_measurement(store, key, plugins, nets)
     first, rule = made.first, _rule_of(made)
-    if first["fingerprint"] != versions.of_measurement(first["rule"], first["metric_spec"], made.settings.plugins):
+    if first["fingerprint"] != versions.of_measurement(
+        first["rule"], first["metric_spec"], made.settings.plugins
+    ):
         raise UserError(
             f"{first['rule']}, {first['metric'].partition(':')[0]} or the oracle has another version since "
             "it was measured; run the experiment again"

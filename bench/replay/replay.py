@@ -24,8 +24,8 @@ from ..executors.local import Limits, apart, limited
 from ..experiments import chosen
 from ..experiments.base import Group, Plan
 from ..experiments.law_group import LawGroup, measured
-from ..experiments.plan import plan_of
 from ..experiments.own_net import own_experiment
+from ..experiments.plan import plan_of
 from ..metrics.oracle import Oracle, Prediction
 from ..metrics.references import Reference
 from ..nets.net import Net, net_from_bytes
@@ -78,7 +78,7 @@ class StoredMeasurement:
         """
         cell = tuple(self.first[name] for name in CELL)
         plan = planned(self.run, self.settings, [self.net])
-        rows = plan.rows.astype({name: str for name in CELL})
+        rows = plan.rows.astype(dict.fromkeys(CELL, str))
         same = rows[(rows["unit"] == cell[0]) & (rows["rule"] == cell[1])]
         if same.empty:
             raise RunFailedError(
@@ -406,7 +406,8 @@ _NO_WEIGHTS = "the results do not contain the nets' weights, so they cannot be m
 
 def _differences(task: _Task | None, rows: pd.DataFrame, limits: Limits | None) -> Iterator[str]:
     stored: dict[Any, Any] = {
-        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row for row in rows.to_dict("records")
+        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row
+        for row in rows.to_dict("records")
     }
     if task is None:
         for cell in dict.fromkeys(key[:3] for key in stored):

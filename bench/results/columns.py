@@ -43,11 +43,11 @@ SUBJECT: Mapping[str, str] = MappingProxyType(
 )
 """Columns that describe a unit: what rules are measured on.
 
-`unit` is a hash of everything that determines the numbers besides rule, metric and code; all seeds derive from
-it. With an oracle, `net` is the digest of the net, `input` the row of its data set, `noise` the family of the
-input's distribution, `sigma` its scale in units of the net's input, and `sampler` draws `samples`. Without one,
-`dataset` and `objective` say what is trained, and `seed` is that of the replicate. `recipe` describes the
-training, or the rest of the design.
+`unit` is a hash of everything that determines the numbers besides rule, metric and code; all seeds derive
+from it. With an oracle, `net` is the digest of the net, `input` the row of its data set, `noise` the family
+of the input's distribution, `sigma` its scale in units of the net's input, and `sampler` draws `samples`.
+Without one, `dataset` and `objective` say what is trained, and `seed` is that of the replicate. `recipe`
+describes the training, or the rest of the design.
 """
 
 ASKED: Mapping[str, str] = MappingProxyType(
@@ -83,10 +83,10 @@ OUTCOME: Mapping[str, str] = MappingProxyType(
 """Columns of the result.
 
 `component` names an output or a pair of classes, say, if a metric has several numbers. `floor`, `floor95` and
-`stderr` are those of :class:`sdp_bench.oracles.estimate.estimate.Estimate`, if known. `unit_of_measure` is "1"
-for pure numbers and "output" for units of the net's output. `seconds` is the rule's own time for one input.
-`precision` of the oracle is ``float32`` or ``float64``; missing without an oracle, and in results before
-version 0.7. `status` is one of :data:`STATUSES`, and `reason` one line if it is not ``measured``.
+`stderr` are those of :class:`sdp_bench.oracles.estimate.estimate.Estimate`, if known. `unit_of_measure` is
+"1" for pure numbers and "output" for units of the net's output. `seconds` is the rule's own time for one
+input. `precision` of the oracle is ``float32`` or ``float64``; missing without an oracle, and in results
+before version 0.7. `status` is one of :data:`STATUSES`, and `reason` one line if it is not ``measured``.
 """
 
 MEASUREMENT: Mapping[str, str] = MappingProxyType({**SUBJECT, **ASKED, **OUTCOME})

@@ -5,9 +5,9 @@
     measured/<group>-<sha256, 16 digits>.parquet    the measurements of a group, or of many groups
     nets/<digest>-<sha256, 16 digits>.safetensors   weights of nets
 
-Each file appears complete, by renaming a temporary one, and is never changed afterwards, except that a run adds
-its end to its ``run.json``. Names carry digests of contents, so that damage is noticed: page checksums of Parquet
-let some flipped bits pass. Nothing is locked; joining results is copying files.
+Each file appears complete, by renaming a temporary one, and is never changed afterwards, except that a run
+adds its end to its ``run.json``. Names carry digests of contents, so that damage is noticed: page checksums
+of Parquet let some flipped bits pass. Nothing is locked; joining results is copying files.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class LeftOut:
 class Run:
     """A run.
 
-    `id` begins with the start. `started` and `finished` are ISO 8601 in UTC; an interrupted run is not finished.
-    `command` and `preset` are as the user gave them. `environment` holds processor, versions and commit, and
-    `code` is the hash of the code that measures. `folder` holds the run.
+    `id` begins with the start. `started` and `finished` are ISO 8601 in UTC; an interrupted run is not
+    finished. `command` and `preset` are as the user gave them. `environment` holds processor, versions and
+    commit, and `code` is the hash of the code that measures. `folder` holds the run.
     """
 
     id: str
@@ -88,8 +88,8 @@ class Run:
 def new_run(folder: Path, plan: pd.DataFrame, nets: Mapping[str, bytes], **described: Any) -> Run:
     """Record what a run is about to do.
 
-    `plan` has the columns of :data:`PLAN`, `nets` are files by digest, and `described` are the other fields of a
-    :class:`Run`. Raises RunFailedError if the folder cannot be written.
+    `plan` has the columns of :data:`PLAN`, `nets` are files by digest, and `described` are the other fields
+    of a :class:`Run`. Raises RunFailedError if the folder cannot be written.
     """
     refuse_other_results(folder)
     now = datetime.now(UTC)
@@ -160,7 +160,7 @@ class Writer:
         _write_description(self.run)
 
     def _join(self, frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> None:
-        rows = pd.concat([frame.astype({name: object for name in _TEXTS}) for frame in frames])
+        rows = pd.concat([frame.astype(dict.fromkeys(_TEXTS, object)) for frame in frames])
         path = write_measurements(self.run.folder, self.run.id, rows)
         for old in paths:
             if old != path:
@@ -208,8 +208,8 @@ class Stored:
 
     `runs` are by number, the oldest first. `measurements` have the columns of
     :data:`sdp_bench.bench.results.columns.MEASUREMENT`, text as categories in alphabetical order; of several
-    measurements of a cell they have the newest. `contradictions` is the number of cells where older ones of the
-    same versions differ. `faults` are lines about files that were not read.
+    measurements of a cell they have the newest. `contradictions` is the number of cells where older ones of
+    the same versions differ. `faults` are lines about files that were not read.
     """
 
     folders: tuple[Path, ...]
@@ -236,7 +236,8 @@ class Stored:
         lines = [*self.faults]
         if self.contradictions:
             lines.append(
-                f"{self.contradictions} measurements differ between runs of the same versions; the newer ones count"
+                f"{self.contradictions} measurements differ between runs of the same versions; "
+                "the newer ones count"
             )
         return lines
 
@@ -244,8 +245,8 @@ class Stored:
 def read(*folders: Path, columns: Collection[str] = tuple(MEASUREMENT)) -> Stored:
     """Read results; `columns` are those of measurements.
 
-    A damaged file is described in `Stored.faults` and left out. Raises UserError if a folder does not exist or
-    is not one of results.
+    A damaged file is described in `Stored.faults` and left out. Raises UserError if a folder does not exist
+    or is not one of results.
     """
     faults: list[str] = []
     runs: dict[str, Run] = {}
@@ -302,21 +303,23 @@ def net_of(folders: Iterable[Path], digest: str) -> bytes | None:
 def _runs(folder: Path, faults: list[str]) -> Iterator[Run]:
     for path in sorted((folder / RUNS).glob(f"*/{DESCRIPTION}")):
         try:
-            values = files.read_json(path)
-            digest = values.pop("sha256")
-            if _sha256(json.dumps(values, sort_keys=True).encode()) != digest:
-                raise ValueError("its content is not what was written")
-            if values["id"] != path.parent.name:
-                raise ValueError(f"it describes the run {values['id']}")
-            values["left_out"] = tuple(LeftOut(**line) for line in values["left_out"])
-            values["experiments"] = tuple(values["experiments"])
-            run = Run(**values, folder=folder)
-            if _sha256((path.parent / PLANNED).read_bytes()) != run.plan_sha256:
-                raise ValueError(f"{PLANNED} is not what was written")
+            yield _run(path, folder)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             faults.append(f"{path} is damaged, the run is left out: {on_one_line(str(error))}")
-            continue
-        yield run
+
+
+def _run(path: Path, folder: Path) -> Run:
+    values = files.read_json(path)
+    digest = values.pop("sha256")
+    if _sha256(json.dumps(values, sort_keys=True).encode()) != digest:
+        raise ValueError("its content is not what was written")
+    if values["id"] != path.parent.name:
+        raise ValueError(f"it describes the run {values['id']}")
+    if _sha256((path.parent / PLANNED).read_bytes()) != values["plan_sha256"]:
+        raise ValueError(f"{PLANNED} is not what was written")
+    values["left_out"] = tuple(LeftOut(**line) for line in values["left_out"])
+    values["experiments"] = tuple(values["experiments"])
+    return Run(**values, folder=folder)
 
 
 def _tables(
@@ -438,7 +441,5 @@ def _contradictions(newer: pd.DataFrame, older: pd.DataFrame) -> int:
     names = [*CELL, "component", "fingerprint"]
     left, right = (rows[[*names, *NUMBERS]].astype(dict.fromkeys(names, object)) for rows in (newer, older))
     both = left.merge(right, on=names, suffixes=("", "_older"))
-    differ = [
-        not same_number(row.value, row.value_older, row.stderr) for row in both.itertuples(index=False)
-    ]
+    differ = [not same_number(row.value, row.value_older, row.stderr) for row in both.itertuples(index=False)]
     return len(both[differ].drop_duplicates(CELL))

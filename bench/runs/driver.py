@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from .. import environment
-from ..errors import RunFailedError, UserError, one_line
+from ..errors import UserError, one_line
 from ..executors import lost
 from ..executors.local import LocalProcesses
 from ..experiments import costs
@@ -79,8 +79,8 @@ def run(
 
     `folder` holds the results. A metric that is not defined for a law, or a rule that does not support a net,
     does not count as a failure. `make_executor` returns an executor, given the numbers of workers (by default
-    one per core) and of BLAS threads per worker. A UserError is raised if a setting is invalid, there is nothing
-    to run, or no rule supports any of the nets.
+    one per core) and of BLAS threads per worker. A UserError is raised if a setting is invalid, there is
+    nothing to run, or no rule supports any of the nets.
     """
     start = time.monotonic()
     nets = request.nets
@@ -165,9 +165,7 @@ def execute(
         except lost() as error:
             took, rows = time.perf_counter() - start, todo[name]
             cells = rows[CELL].drop_duplicates().itertuples(index=False, name=None)
-            failed = [
-                outcome(*cell, status=FAILED, reason=one_line(error), seconds=took) for cell in cells
-            ]
+            failed = [outcome(*cell, status=FAILED, reason=one_line(error), seconds=took) for cell in cells]
             measured = measurements(rows, failed)
         yield name, measured
 
