@@ -12,7 +12,7 @@ from sdp_ref.errors import UnsupportedError
 from sdp_ref.laws import DiagonalGaussian, Law
 from sdp_ref.rules import Propagator
 
-from ...oracles.estimate.tails import require_moments
+from ...oracles.estimate.tails import heavy_tailed
 from ..environment import threads
 from ..errors import UserError
 from ..experiments import predict, versions
@@ -95,7 +95,8 @@ def rule_of(measurement: StoredMeasurement) -> Propagator:
 
 def _sampled_moments(oracle: Oracle) -> LayerMoments:
     """Return the true moments of all layers, from the inputs of an oracle's samples."""
-    require_moments(oracle.law)
+    if heavy_tailed(oracle.law):
+        raise ValueError(f"the input has {oracle.law.described}, without a finite variance")
     net, law = oracle.drawn
     return sample_layers(
         layers_of(copy.deepcopy(net).cpu(), law.location),
