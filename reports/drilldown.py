@@ -228,11 +228,11 @@ def _figure(layers: pd.DataFrame) -> Figure:
 
     names = list(layers["layer"])
     shares = layers[list(_CAUSES)] / layers["at_output"].sum()
-    shares = shares.loc[:, shares.sum() > _DRAWN]
-    legend = [Patch(facecolor=_CAUSES[cause][2], label=_CAUSES[cause][0]) for cause in shares]
+    drawn = [cause for cause in _CAUSES if shares[cause].sum() > _DRAWN]
+    legend = [Patch(facecolor=_CAUSES[cause][2], label=_CAUSES[cause][0]) for cause in drawn]
     drawing, (axes,) = panels([""], legend, width=4.6, height=2.2, below=0.3 + 0.05 * max(map(len, names)))
     bottom = np.zeros(len(names))
-    for cause in shares:
+    for cause in drawn:
         axes.bar(range(len(names)), shares[cause], 0.7, bottom=bottom, color=_CAUSES[cause][2])
         bottom += shares[cause].to_numpy()
     step = math.ceil(len(names) / _LABELS)
