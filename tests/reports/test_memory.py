@@ -44,7 +44,7 @@ import sys
 import sdp_bench
 print(dir(sdp_bench) and [name for name in ("torch", "pandas", "numpy", "click") if name in sys.modules])
 sdp_bench.load
-import sdp_bench.reports.drilldown.page, sdp_bench.reports.committed, sdp_bench.reports.page
+import sdp_bench.reports.drilldown, sdp_bench.reports.committed, sdp_bench.reports.page
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.style.names import NetKind, activation_rank
 print([section.name for section in sections()], NetKind("leaky_relu:negative_slope=0.2", 4).label)
