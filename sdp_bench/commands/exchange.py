@@ -170,6 +170,7 @@ def _replay_share(
     memory_limit: float | None,
 ) -> None:
     """Measure a share of an entry again and print the differences; exit with 1 if there are any."""
+    from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.executors.local import Limits, begin_server
     from sdp_bench.bench.replay.replay import replay_share
     from sdp_bench.bench.results.folder import read
@@ -177,6 +178,8 @@ def _replay_share(
 
     begin_server()
     stored = read(entry)
+    if stored.faults:
+        raise UserError(stored.faults[0])
     options.say_notes(stored)
     with Screen().meter("groups") as bar:
         found = replay_share(
