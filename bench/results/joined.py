@@ -109,8 +109,11 @@ def _order(
 def rules(stored: Stored) -> dict[str, Traits]:
     """Return the traits of all rules by spec, as the newest run has them, in the order of reports."""
     names = ["rule", "rule_label", "colour", "sampling", "marginal", "reference", "rank"]
-    rows = stored.measurements[[*names, "run"]].drop_duplicates([*names, "run"]).sort_values("run")
-    rows = rows.drop_duplicates("rule", keep="last").astype(object).sort_values(["rank", "rule"])
+    measured = stored.measurements[[*names, "run"]].drop_duplicates([*names, "run"])
+    # A run that found everything measured already has its traits in its plan only.
+    planned = [plan_of(run, names).drop_duplicates().assign(run=run.id) for run in stored.runs.values()]
+    rows = pd.concat([part.astype(object) for part in (measured, *planned)]).sort_values("run", kind="stable")
+    rows = rows.drop_duplicates("rule", keep="last").sort_values(["rank", "rule"])
     rows = rows.where(rows.notna(), None)
     return {
         row.rule: Traits(row.rule_label, row.colour, row.sampling, row.marginal, row.reference, row.rank)
@@ -176,8 +179,8 @@ def _of_runs(stored: Stored, runs: Sequence[Run], *statuses: str) -> pd.DataFram
     """Return measurements with some statuses that runs ask for, once for each cell."""
     rows = stored.measurements
     rows = rows[rows["status"].isin(statuses)].drop_duplicates(CELL)
-    if rows.empty:
-        return rows
+    if rows.empty or not runs:
+        return rows.head(0)
     asked = pd.concat([plan_of(run, CELL).astype(object) for run in runs]).drop_duplicates()
     plain = rows.astype({name: object for name in (*SUBJECT, *ASKED, "reason", "status") if name in rows})
     return plain.merge(asked, on=CELL)
