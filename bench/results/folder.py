@@ -468,10 +468,11 @@ def _read_table(content: bytes, schema: Mapping[str, str], columns: Sequence[str
 
     texts = [name for name, kind in schema.items() if kind == "text"]
     try:
-        file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
-        names = file.schema_arrow.names
+        metadata = pq.read_metadata(pa.BufferReader(content))
+        names = metadata.schema.names
         if missing := [name for name in schema if names.count(name) != 1]:
             raise ValueError(f"it has no column {missing[0]}, or several")
+        file = pq.ParquetFile(pa.BufferReader(content), metadata=metadata, read_dictionary=texts)
         table = file.read(columns=[*columns]).select([*columns])
         table = table.cast(arrow_schema({name: schema[name] for name in columns}))
         table.validate(full=True)
