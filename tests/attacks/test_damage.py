@@ -12,11 +12,11 @@ import sqlite3
 
 import pandas as pd
 import pytest
+from sdp_bench.bench.results.record import Failure
+from sdp_bench.bench.results.store import Store
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.gate.cases import Scope
-from sdp_bench.bench.results.record import Failure
-from sdp_bench.bench.results.store import Store
 from tests.attacks.calls import called, complaint
 from tests.bench.conftest import TINY, make_plan, run_all
 from tests.project import ROOT

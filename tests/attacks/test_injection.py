@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from sdp_bench.bench.results.record import Failure, LeftOut
 
 from sdp_bench import progress
 from sdp_bench.bench import text
@@ -19,7 +20,6 @@ from sdp_bench.bench.gate import report
 from sdp_bench.bench.gate.check import Outcome
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
 from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.results.record import Failure, LeftOut
 from sdp_bench.bench.settings import Settings
 from sdp_bench.commands import echo
 

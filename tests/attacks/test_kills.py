@@ -8,9 +8,9 @@ import time
 
 import psutil
 import pytest
+from sdp_bench.bench.results.store import Store
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.results.store import Store
 
 SIGMAS = 12
 RUN = (
