@@ -173,6 +173,12 @@ def called(words, seconds=SECONDS):
         signal.signal(signal.SIGINT, interrupts)
 
 
+def command(*words, cwd):
+    """Call the command in a folder."""
+    with contextlib.chdir(cwd):
+        return called(words, seconds=600)
+
+
 def fallen(calls, codes=(2, 3)):
     """Calls that were not refused in one line, and what they did."""
     found = []
