@@ -53,6 +53,12 @@ def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
     return plan_of(experiments, settings, nets)
 
 
+def nets_of(plan):
+    """Return the distinct nets of a plan."""
+    groups = [group for group in plan.groups.values() if isinstance(group, LawGroup)]
+    return list({group.net.digest: group.net for group in groups}.values())
+
+
 def made_up_tables(patch, rows):
     """Replace the content of each regression set by a noisy function of three features."""
     random = np.random.default_rng(0)
@@ -71,11 +77,10 @@ def change(folder, edit):
 
 def begin(folder, plan, settings=TINY):
     """Record a run of a plan."""
-    nets = {group.net for group in plan.groups.values() if isinstance(group, LawGroup)}
     return new_run(
         folder,
         plan.rows,
-        {net.digest: net.to_bytes() for net in nets},
+        {net.digest: net.to_bytes() for net in nets_of(plan)},
         command="sdp-bench run",
         preset="quick",
         settings=settings.as_dict(),
