@@ -53,15 +53,16 @@ def left_to_measure(plan: pd.DataFrame, folder: Path) -> tuple[pd.DataFrame, Sto
     """Return the rows of a plan that have no measurement of today's versions, and what is stored.
 
     What was undefined or unsupported is tried again when the code has changed, and what failed in each run.
+    A metric for which a method has no number, without an error, counts as measured.
     """
     if not folder.exists():
         return plan, None
-    stored = read(folder, columns=(*CELL, "fingerprint", "status", "run"))
+    stored = read(folder, columns=(*CELL, "fingerprint", "status", "reason", "run"))
     same_code = [run.id for run in stored.runs.values() if run.code == software()["code"]]
     rows = stored.measurements
-    is_done = (rows["status"] == MEASURED) | (
-        rows["status"].isin([UNDEFINED, UNSUPPORTED]) & rows["run"].isin(same_code)
-    )
+    is_silent = (rows["status"] == UNDEFINED) & rows["reason"].isna()
+    is_refused = rows["status"].isin([UNDEFINED, UNSUPPORTED]) & rows["run"].isin(same_code)
+    is_done = (rows["status"] == MEASURED) | is_silent | is_refused
     names = [*CELL, "fingerprint"]
     done = rows.loc[is_done, names].astype(object).drop_duplicates().assign(is_done=True)
     matched = plan[names].merge(done, on=names, how="left")["is_done"]

@@ -25,7 +25,7 @@ from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Size
 from sdp_bench.progress import Screen
 from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
-from tests.bench.conftest import TINY, frame_of, left, make_plan, nets_of, run_all, statuses
+from tests.bench.conftest import TINY, begin, frame_of, left, make_plan, nets_of, run_all, statuses
 
 NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
 
@@ -399,6 +399,19 @@ def test_what_is_undefined_is_repeated_only_when_the_code_differs(tmp_path, code
     whole_run(tmp_path / "r", settings)
     assert by_run(tmp_path / "r")[2] == {(MEASURED, "sdp")}
     assert set(statuses(tmp_path / "r")["status"]) == {MEASURED}
+
+
+def test_a_metric_for_which_a_method_has_no_number_is_not_repeated(tmp_path, plan, code):
+    class Silent:
+        def measure(self, rows):
+            assert len(rows)
+            return []
+
+    writer = run.Writer(begin(tmp_path / "r", plan))
+    writer.write("all", run.run_group(Silent(), plan.rows))
+    assert set(statuses(tmp_path / "r")["status"]) == {UNDEFINED}
+    code("0123456789abcdef")
+    assert not left(plan, tmp_path / "r")
 
 
 def test_what_failed_is_repeated_by_each_run(tmp_path, monkeypatch):
