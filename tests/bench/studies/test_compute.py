@@ -127,10 +127,11 @@ def test_a_group_records_every_method_at_every_level(measured):
     assert set(rows["status"]) == {MEASURED, UNDEFINED}  # most methods have some of the metrics
     assert rows.loc[rows["status"] == UNDEFINED, "reason"].isna().all()
     rows = rows[rows["status"] == MEASURED]
-    found = set(rows[["rule", "metric_spec", "component"]].itertuples(index=False, name=None))
+    components = rows["component"].fillna("")
+    found = set(zip(rows["rule"], rows["metric_spec"], components, strict=True))
     assert len(found) == len(rows)
     for method in group.methods:
-        assert (method, "operations", None) in found
+        assert (method, "operations", "") in found
     for level in LEVELS:
         assert ("regular", "noise", f"{level:g}") in found
         assert {use for use in USES if ("sdp", use, f"{level:g}") in found} == set(USES)
