@@ -168,8 +168,8 @@ def results_of(stored: Stored, numbers: Sequence[str] = (), runtime: tuple[Row, 
     If several runs measured the same thing, perhaps with different settings, only the newest measurement
     counts.
     """
-    chosen = {stored.run(number).id: stored.run(number) for number in numbers or [None]}
-    runs = [chosen[number] for number in sorted(chosen)]
+    chosen = {stored.run(number).id for number in numbers} or {stored.run().id}
+    runs = [stored.runs[number] for number in sorted(chosen)]
     newest = runs[-1]
     frame = checked(joined.joined(stored, runs))
     failures = joined.failures(stored, runs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -141,12 +141,24 @@ def same_number(a: float, b: float, stderr: float | None = None) -> bool:
     return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=max(1e-12, noise))
 
 
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return rows as plain values by column: None where a text or an integer is missing, NaN for a number."""
+    columns: dict[str, list[Any]] = {}
+    for name in frame:
+        column = frame[name]
+        if column.dtype != float:
+            column = column.astype(object).where(column.notna(), None)
+        columns[str(name)] = column.tolist()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 # Text as categories -------------------------------------------------------------------------------
 
 
-def texts(codes: np.ndarray, known: Sequence[str]) -> pd.Categorical:
+def texts(codes: np.ndarray, known: Iterable[str]) -> pd.Categorical:
     """Make categories in alphabetical order from codes of distinct texts; -1 is a missing text."""
-    unordered = pd.Categorical.from_codes(codes, pd.Index(list(known), dtype=object))
+    known = list(known)
+    unordered = pd.Categorical.from_codes(codes, pd.Index(known, dtype=object))
     return unordered.reorder_categories(pd.Index(sorted(known), dtype=object))
 
 
@@ -160,7 +172,7 @@ def filled(column: pd.Series) -> pd.Series:
     return pd.Series(texts(np.where(codes < 0, named.index(""), codes), named), index=column.index)
 
 
-def metric_names(specs: Sequence[str]) -> pd.Categorical:
+def metric_names(specs: Iterable[str]) -> pd.Categorical:
     """Return the names of metrics from their specs."""
     codes, names = pd.factorize(np.array([spec.partition(":")[0] for spec in specs], dtype=object))
     return texts(codes, list(names))
@@ -212,12 +224,10 @@ def limits(metric: str) -> dict[str, Range]:
 
 def impossible(measured: pd.DataFrame) -> pd.Series:
     """Describe what is wrong with the numbers of measurements; empty text where nothing is."""
-    found = pd.Series("", index=measured.index, dtype=object)
+    reasons = [""] * len(measured)
     metrics = pd.Categorical(measured["metric_spec"])
     ranges = [limits(str(metric)) for metric in metrics.categories]
-    if not ranges:
-        return found
-    for name in reversed(NUMBERS):
+    for name in reversed(NUMBERS) if ranges else ():
         numbers = measured[name].to_numpy(float)
         low, high = np.array([limits[name] for limits in ranges])[metrics.codes].T
         with np.errstate(invalid="ignore"):
@@ -226,8 +236,8 @@ def impossible(measured: pd.DataFrame) -> pd.Series:
             wrong |= np.isnan(numbers)
         for index in np.flatnonzero(wrong):
             metric = measured["metric_spec"].iloc[index]
-            found.iloc[index] = f"{name} {numbers[index]} of {metric}, which cannot be"
-    return found
+            reasons[index] = f"{name} {numbers[index]} of {metric}, which cannot be"
+    return pd.Series(reasons, index=measured.index, dtype=object)
 
 
 def outcome(

@@ -31,7 +31,18 @@ from sdp_ref.errors import on_one_line
 from .. import files
 from ..errors import RunFailedError, UserError
 from ..text import public
-from .columns import CELL, FAILED, MEASUREMENT, NUMBERS, PLAN, STATUSES, arrow_schema, impossible, same_number
+from .columns import (
+    CELL,
+    FAILED,
+    MEASUREMENT,
+    NUMBERS,
+    PLAN,
+    STATUSES,
+    arrow_schema,
+    impossible,
+    records,
+    same_number,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -439,7 +450,8 @@ def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _contradictions(newer: pd.DataFrame, older: pd.DataFrame) -> int:
     names = [*CELL, "component", "fingerprint"]
+    newer, older = (rows[rows["status"] == "measured"] for rows in (newer, older))
     left, right = (rows[[*names, *NUMBERS]].astype(dict.fromkeys(names, object)) for rows in (newer, older))
     both = left.merge(right, on=names, suffixes=("", "_older"))
-    differ = [not same_number(row.value, row.value_older, row.stderr) for row in both.itertuples(index=False)]
+    differ = [not same_number(row["value"], row["value_older"], row["stderr"]) for row in records(both)]
     return len(both[differ].drop_duplicates(CELL))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from .columns import (
     filled,
     keys,
     metric_names,
+    records,
     texts,
 )
 from .folder import LeftOut, Run, Stored, cells, plan_of
@@ -65,7 +66,8 @@ def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
         if name not in columns:
             columns[name] = measured[name].array.take(chosen)
     frame = pd.DataFrame({name: columns[name] for name in _COLUMNS}, copy=False)
-    for name in frame.select_dtypes("category"):
+    texts_of_frame = [str(name) for name in frame.select_dtypes("category")]
+    for name in texts_of_frame:
         frame[name] = frame[name].cat.remove_unused_categories()
     return frame
 
@@ -130,11 +132,17 @@ def rules(stored: Stored) -> dict[str, Traits]:
     """Return the traits of all rules by spec, as the newest run has them, in the order of reports."""
     names = ["rule", "rule_label", "colour", "sampling", "marginal", "reference", "rank"]
     rows = stored.measurements[[*names, "run"]].drop_duplicates([*names, "run"]).sort_values("run")
-    rows = rows.drop_duplicates("rule", keep="last").astype(object).sort_values(["rank", "rule"])
-    rows = rows.where(rows.notna(), None)
+    rows = rows.drop_duplicates("rule", keep="last").astype({"rule": object}).sort_values(["rank", "rule"])
     return {
-        row.rule: Traits(row.rule_label, row.colour, row.sampling, row.marginal, row.reference, row.rank)
-        for row in rows.itertuples(index=False)
+        row["rule"]: Traits(
+            label=row["rule_label"],
+            colour=row["colour"],
+            sampling=row["sampling"],
+            marginal=row["marginal"],
+            reference=row["reference"],
+            rank=row["rank"],
+        )
+        for row in records(rows)
     }
 
 
@@ -159,7 +167,7 @@ def find(stored: Stored, prefix: str) -> pd.DataFrame:
 def unsupported(stored: Stored, runs: Sequence[Run]) -> list[LeftOut]:
     """Return the rules that do not support a net or noise of some runs, with the reasons."""
     rows = _of_runs(stored, runs, UNSUPPORTED).drop_duplicates(["rule", "activation", "reason"])
-    return [LeftOut(row.rule, row.activation, row.reason) for row in rows.itertuples(index=False)]
+    return [LeftOut(row["rule"], row["activation"], row["reason"]) for row in records(rows)]
 
 
 def failures(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
@@ -179,7 +187,7 @@ def failures(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     rows = rows.assign(missing=together).merge(counts, on=["unit", "rule"], how="left")
     is_whole = (rows["missing"] == rows["asked"]) & (rows["status"] == FAILED)
     rows["metric"] = rows["metric_spec"].where(~is_whole, None)
-    rows["group"] = [_name_of(row) for row in rows.to_dict("records")]
+    rows["group"] = [_name_of(row) for row in records(rows)]
     frame = rows.rename(columns={"reason": "error"})[columns]
     frame = frame.drop_duplicates(["group", "rule", "metric", "error"])
     return frame.sort_values(["group", "rule"], ignore_index=True)
@@ -196,10 +204,10 @@ def _of_runs(stored: Stored, runs: Sequence[Run], *statuses: str) -> pd.DataFram
     return plain.merge(asked, on=CELL)
 
 
-def _name_of(unit: Mapping[Hashable, Any]) -> str:
+def _name_of(unit: Mapping[str, Any]) -> str:
     """Name a unit: ``4-100-3 seed 0, input 1, sigma 0.1``, or ``yacht seed 0``."""
-    if pd.isna(unit["net"]):
-        objective = "" if pd.isna(unit["objective"]) else f" {unit['objective']}"
+    if unit["net"] is None:
+        objective = "" if unit["objective"] is None else f" {unit['objective']}"
         return f"{unit['dataset']}{objective} seed {unit['seed']}"
     noise = "" if unit["noise"] == "gaussian" else f", {unit['noise']}"
     return f"{unit['network']} seed {unit['seed']}, input {unit['input']}{noise}, sigma {unit['sigma']}"

@@ -175,8 +175,11 @@ def execute(
             measured = future.result()
         except lost() as error:
             took, rows = time.perf_counter() - start, todo[name]
-            cells = rows[CELL].drop_duplicates().itertuples(index=False, name=None)
-            failed = [outcome(*cell, status=FAILED, reason=one_line(error), seconds=took) for cell in cells]
+            cells = list(rows[CELL].drop_duplicates().itertuples(index=False, name=None))
+            failed = [
+                outcome(unit, rule, metric, FAILED, one_line(error), seconds=took)
+                for unit, rule, metric in cells
+            ]
             measured = measurements(rows, failed)
         yield name, measured
 
