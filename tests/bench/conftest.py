@@ -125,4 +125,4 @@ def frame_of(folder):
 def statuses(folder):
     """Return the stored measurements of each cell, failed ones too, with text as such."""
     rows = read(folder).measurements
-    return rows.astype({name: object for name in rows.select_dtypes("category")})
+    return rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))

@@ -56,9 +56,7 @@ def plan_for(name, settings):
             small = dataclasses.replace(settings, sizes={name: Size(nets=1, epochs=1)})
             return plan_of([experiment(name)], small, [])
         case "vision" | "resnet-tv":
-            return image_plan(
-                name, settings.but(samples=500, rules=("sdp", "marginal_sdp", "oracle_again"))
-            )
+            return image_plan(name, settings.but(samples=500, rules=("sdp", "marginal_sdp", "oracle_again")))
         case "sequence":
             nets = [best_classifier(each, "committed") for each in experiment(name).classifiers]
             return plan_of([experiment(name)], settings, nets)

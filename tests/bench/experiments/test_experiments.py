@@ -59,7 +59,7 @@ def test_the_shards_of_a_run_are_all_of_it(tmp_path):
     assert sorted(executor.titles) == sorted(group.title for group in whole.groups.values())
     stored = read(*(tmp_path / str(part) for part in (1, 2, 3)))
     assert len(stored.runs) == 3
-    plans = [asked_of(one).astype({name: object for name in CELL}) for one in stored.runs.values()]
+    plans = [asked_of(one).astype(dict.fromkeys(CELL, object)) for one in stored.runs.values()]
     names = ["experiment", "group", *CELL]
     asked = [set(plan[names].itertuples(index=False, name=None)) for plan in plans]
     assert sum(map(len, asked)) == len(whole.rows)

@@ -458,7 +458,7 @@ class Lost(LocalProcesses):
     def __init__(self, jobs):
         super().__init__(jobs, 1)
 
-    def submit(self, fn, /, *args):  # noqa: ARG002
+    def submit(self, fn, /, *args):
         return super().submit(_die)
 
 
@@ -486,9 +486,7 @@ def test_shards_are_runs_and_joining_them_is_copying_files(tmp_path):
     assert len(stored.runs) == 3
     assert stored.notes == []
     together = joined(stored, [*stored.runs.values()])
-    pd.testing.assert_frame_equal(
-        numbers(together), numbers(frame_of(tmp_path / "whole")), check_exact=True
-    )
+    pd.testing.assert_frame_equal(numbers(together), numbers(frame_of(tmp_path / "whole")), check_exact=True)
     assert not left(make_plan(settings, names), tmp_path / "joined")
     apart = [set(asked_of(one, CELL).itertuples(index=False)) for one in stored.runs.values()]
     assert sum(map(len, apart)) == len(set.union(*apart))
