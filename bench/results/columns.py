@@ -256,7 +256,7 @@ def outcome(
 
 
 def measurements(plan: pd.DataFrame, outcomes: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the measurements of rows of a plan; an impossible number is a failure.
+    """Return the measurements of rows of a plan; an impossible number is a failure of its metric.
 
     Outcomes that the plan does not ask for are left out. A row without an outcome is undefined: some methods
     have no number for some metrics.
@@ -266,11 +266,15 @@ def measurements(plan: pd.DataFrame, outcomes: Sequence[Mapping[str, Any]]) -> p
     rows = described.merge(found, on=CELL, how="left")
     silent = rows["status"].isna()
     rows["status"] = rows["status"].astype(object).where(~silent, UNDEFINED)
-    measured = rows["status"] == MEASURED
-    wrong = impossible(rows[measured])
-    wrong = wrong[wrong != ""]
     rows["reason"] = rows["reason"].astype(object)
-    rows.loc[wrong.index, "status"] = FAILED
-    rows.loc[wrong.index, "reason"] = wrong
+    measured = rows[rows["status"] == MEASURED]
+    faults = measured[CELL].assign(fault=impossible(measured))
+    faults = faults[faults["fault"] != ""].drop_duplicates(CELL)
+    rows = rows.merge(faults, on=CELL, how="left")
+    is_wrong = rows["fault"].notna()
+    rows.loc[is_wrong, "status"] = FAILED
+    rows.loc[is_wrong, "reason"] = rows["fault"]
+    rows.loc[is_wrong, "component"] = None
     rows.loc[rows["status"] != MEASURED, list(NUMBERS)] = math.nan
+    rows = rows[~(is_wrong & rows.duplicated(CELL))]
     return typed(rows, MEASUREMENT)

@@ -4,9 +4,9 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
+from sdp_bench.bench.results.store import Store
 
 from sdp_bench.bench.replay.replay import stored_measurement
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
 from sdp_bench.reports import drilldown
 from sdp_bench.reports.page import build

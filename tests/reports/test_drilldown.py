@@ -5,11 +5,11 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from sdp_bench.bench.results.queries import keys as keys_of
+from sdp_bench.bench.results.store import Store
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.replay.replay import stored_measurement
-from sdp_bench.bench.results.queries import keys as keys_of
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
 from sdp_bench.bench.text import public
 from sdp_bench.reports import drilldown

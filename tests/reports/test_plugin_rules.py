@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-
 from sdp_bench.bench.results.record import Record, Selection, StoredNet, Unit
 from sdp_bench.bench.results.store import Store
+
 from sdp_bench.bench.validation.result import Candidate
 from sdp_bench.reports.drilldown import selected_keys
 from sdp_bench.reports.results import results_of

@@ -3,12 +3,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from sdp_bench.bench.results.store import Store
 from torch import nn
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.replay.drilldown import drilldown
 from sdp_bench.bench.replay.replay import StoredMeasurement, stored_measurement
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.laws import Cauchy, Gaussian
