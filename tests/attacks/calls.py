@@ -11,8 +11,6 @@ import click
 import pytest
 
 from sdp_bench import cli, values
-from sdp_bench.bench.results.record import Selection
-from sdp_bench.bench.results.store import Store
 from tests.reports import made_up
 
 SECONDS = 60
@@ -54,9 +52,7 @@ def furnished(folder):
     (folder / "folder").mkdir()
     (folder / "folder.py").mkdir()
     (folder / "loop").symlink_to("loop")
-    with Store(folder / "good.sqlite", writing=True) as store:
-        about = made_up.description({"iris-tv": Selection((), ())})
-        store.finish_run(store.begin_run(about, nets=(), units=(), rules={}, members=()), 1.0)
+    made_up.write_results(folder / "good", [{"rule": "sdp", "metric_spec": "w1", "value": 0.1}])
     return folder
 
 
@@ -96,17 +92,15 @@ def wrong(kind):
 GOOD = {
     ("run",): ("iris-tv",),
     ("check",): ("--baseline", "good.json"),
-    ("export",): ("--database", "good.sqlite", "--output", "out"),
-    ("replay",): ("0123/sdp", "--database", "good.sqlite"),
-    ("merge",): ("good.sqlite", "--output", "merged.sqlite"),
-    ("import",): ("folder",),
-    ("diff",): ("good.sqlite", "good.sqlite"),
-    ("results", "check"): ("good.sqlite",),
+    ("export",): ("--database", "good", "--paper", "out"),
+    ("replay",): ("0123/sdp", "--database", "good"),
+    ("diff",): ("good", "good"),
+    ("results", "check"): ("good",),
     ("recipes",): ("--output", "recipes.csv"),
     ("train",): ("cnn3", "--dataset", "mnist"),
     ("check-rule",): ("sdp",),
     ("validate",): ("sdp", "--no-conformance"),
-    ("report",): ("--database", "good.sqlite"),
+    ("report",): ("--database", "good"),
 }
 """What each command cannot be called without."""
 
