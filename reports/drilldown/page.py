@@ -198,7 +198,7 @@ def make(
         progress.done(done, len(keys), key)
         try:
             drilldown = drill(store, key, plugins, nets, previous=drilldown)
-            text = page(drilldown, traits, store.folders[0])
+            text = page(drilldown, traits, store.runs[str(drilldown.record["run"])].folder)
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             progress.note(f"no drill-down of {key}: {line}")

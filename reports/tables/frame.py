@@ -11,8 +11,7 @@ import pandas as pd
 from ...bench.experiments import experiments
 from ...bench.experiments.laws import LawExperiment
 from ...bench.metrics import recorded_metric
-from ...bench.results.columns import keys
-from ...bench.results.columns import filled
+from ...bench.results.columns import filled, keys
 from ...bench.text import table
 
 TEXT = ("experiment", "network", "activation", "net", "rule", "metric", "component", "unit_of_measure")

@@ -204,6 +204,7 @@ def _estimate(row: Mapping[str, Any]) -> str:
 
     error = math.nan if recorded_metric(row["metric_spec"]).cells_vary else row["stderr"]
     stderr, floor, floor95 = (
-        "unknown" if math.isnan(number) else f"{number:.4g}" for number in (error, row["floor"], row["floor95"])
+        "unknown" if math.isnan(number) else f"{number:.4g}"
+        for number in (error, row["floor"], row["floor95"])
     )
     return f"{row['value']:.10g} +- {stderr}, floor {floor}, 95 % {floor95} [{row['unit_of_measure']}]"

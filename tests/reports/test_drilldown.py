@@ -3,11 +3,11 @@ import shutil
 
 import pandas as pd
 import pytest
+from sdp_bench.bench.results.queries import keys as keys_of
+from sdp_bench.bench.results.store import Store
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.replay.error_by_layer import OutputErrors
-from sdp_bench.bench.results.queries import keys as keys_of
-from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
 from sdp_bench.bench.text import public
 from sdp_bench.oracles.estimate.estimate import Estimate

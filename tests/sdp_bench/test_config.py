@@ -34,7 +34,7 @@ def file(tmp_path):
         ("run", ["--sigma", "0.1,1,1e3", "--depth", "1,4"], "sigma = [0.1, 1, 1e3]\ndepth = [1, 4]"),
         ("run", ["--rules", "sdp,a:x=1,y=2,a:x=2,y=2"], 'rules = ["sdp", "a:x={1,2},y=2"]'),
         ("run", ["--datasets", "yacht,boston"], 'datasets = ["yacht", "boston"]'),
-        ("run", ["--shard", "1/4", "--database", "a.sqlite"], 'shard = "1/4"\ndatabase = "a.sqlite"'),
+        ("run", ["--shard", "1/4", "--database", "a"], 'shard = "1/4"\ndatabase = "a"'),
         ("validate", ["--experiment", "a", "--experiment", "b"], 'experiment = ["a", "b"]'),
         ("validate", ["--no-conformance"], "conformance = false"),
         ("report", ["--run", "3,4", "--no-committed"], "run = [3, 4]\ncommitted = false"),
