@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.results.columns import MEASURED, MEASUREMENT, PLAN, typed
+from sdp_bench.bench.results.columns import FAILED, MEASURED, MEASUREMENT, PLAN, typed
 from sdp_bench.bench.results.folder import Writer, new_run, read, write_measurements
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports import results as real
@@ -157,8 +157,8 @@ def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr
 
 _ERROR = "ValueError: <covariance> is not finite & cannot be sampled"
 FAILURES = pd.DataFrame(
-    [("iris-tv 4-100x4-3 net 3f2a sigma 1000", "dvia", _ERROR, 0.21)],
-    columns=["group", "rule", "error", "seconds"],
+    [("iris-tv 4-100x4-3 net 3f2a sigma 1000", "dvia", None, _ERROR, 0.21, FAILED)],
+    columns=["group", "rule", "metric", "error", "seconds", "status"],
 )
 NO_FAILURES = FAILURES.iloc[:0]
 
