@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from sdp_ref.errors import on_one_line
 
 from .. import files
 from ..errors import RunFailedError, UserError
+from ..lazy import pd
 from ..text import public
 from .columns import CELL, FAILED, MEASUREMENT, NUMBERS, PLAN, STATUSES, arrow_schema, impossible, same_number
 
