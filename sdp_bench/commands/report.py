@@ -40,7 +40,7 @@ HTML = Path("reports/html")
 )
 @options.users_code
 @options.runtime_table
-@options.config(either=[("numbers", "all_runs")])
+@options.config(either=[("numbers", "all_runs"), ("folders", "database")])
 def report(
     folders: tuple[Path, ...],
     leaderboard: bool,
