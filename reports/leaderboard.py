@@ -105,7 +105,7 @@ def read(paths: Sequence[Path]) -> list[Entry]:
         stored = read_results(path)
         if stored.faults:
             raise UserError(stored.faults[0])
-        own = list(_entries(stored, path.stem))
+        own = list(_entries(stored, path.resolve().name))
         if not own:
             raise UserError(f"{path} has no measurement of {NAME}: sdp-bench run {NAME} --rules RULE")
         found += own

@@ -14,10 +14,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from ..errors import UserError
 from ..identity import Sampler, Sampling, digest_of_files
+from ..lazy import pd
 from ..noise import noise_of
 from ..settings import Settings, Size, tuples
 from .base import Experiment, Group, Plan

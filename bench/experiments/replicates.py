@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pandas as pd
-
 from ..environment import threads
 from ..errors import OutsideError, outside
 from ..identity import digest
+from ..lazy import pd
 from ..results.columns import FAILED, outcome
 from ..settings import Settings
 from .base import Experiment, Group, Plan

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from sdp_ref.errors import on_one_line
 
 from .. import files
 from ..errors import RunFailedError, UserError
+from ..lazy import pd
 from ..text import public
 from .columns import (
     CELL,
@@ -241,15 +241,23 @@ class Stored:
 
     def run(self, number: str | None = None) -> Run:
         """Return a run, by default the newest; `number` may be a part of it that no other run has."""
+        where = ", ".join(map(str, self.folders))
         if not self.runs:
-            raise UserError(f"no run in {self.folders[0]}")
+            raise UserError(f"no run in {where}")
         if number is None:
             return self.runs[max(self.runs)]
         found = [number] if number in self.runs else [known for known in self.runs if number in known]
         if len(found) != 1:
             many = f"'{number}' is part of {len(found)} runs in" if found else f"no run {number} in"
-            raise UserError(f"{many} {self.folders[0]}, which has {', '.join([*self.runs][-5:])}")
+            raise UserError(f"{many} {where}, which has {', '.join([*self.runs][-5:])}")
         return self.runs[found[0]]
+
+    def newest(self, folder: Path) -> str:
+        """Return the id of the newest run in one of the folders."""
+        present = [number for number in self.runs if (folder / RUNS / number).is_dir()]
+        if not present:
+            raise UserError(f"no run in {folder}")
+        return max(present)
 
     @property
     def notes(self) -> list[str]:
