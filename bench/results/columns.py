@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..lazy import pd
-
 from sdp_ref.errors import on_one_line
 
+from ..lazy import pd
 from ..text import public
 
 if TYPE_CHECKING:

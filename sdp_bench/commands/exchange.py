@@ -126,8 +126,8 @@ def replay(
     """Measure stored results again and compare: one measurement, or a share of all.
 
     KEY is unit/rule/metric as in results.csv; its numbers must be identical to the last bit. With --share,
-    ENTRY is a folder of results, and numbers may differ by the rounding of another processor. The limits apply
-    to each group of a share. Files of rules that lie in the folder ENTRY are found without --rule.
+    ENTRY is a folder of results, and numbers may differ by the rounding of another processor. The limits
+    apply to each group of a share. Files of rules that lie in the folder ENTRY are found without --rule.
 
     If a measurement differs, the exit code is 1 with --share and 3 with a KEY.
     """

@@ -232,7 +232,5 @@ def test_a_paper_has_the_chosen_runs(two, monkeypatch, tmp_path, choice, depths)
     tables = {path.name for path in (tmp_path / "paper" / "tables").iterdir()}
     assert tables
     assert {int(name.split("-")[3]) for name in tables} == depths
-    assert (
-        out
-        == f"{len([path for path in (tmp_path / 'paper').rglob('*') if path.is_file()])} files in paper; paper/main.tex has them all\n"
-    )
+    files = [path for path in (tmp_path / "paper").rglob("*") if path.is_file()]
+    assert out == f"{len(files)} files in paper; paper/main.tex has them all\n"
