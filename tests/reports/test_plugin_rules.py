@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from sdp_bench.bench.results.record import Record, Selection, StoredNet, Unit
-from sdp_bench.bench.results.store import Store
 
+from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.validation.result import Candidate
 from sdp_bench.reports.drilldown import selected_keys
 from sdp_bench.reports.results import results_of
@@ -24,34 +23,44 @@ TRAITS = {
 DISTANCES = {"sdp": 0.2, "dvia": 0.4, "mine": 0.1, "bound": 0.01}
 
 
-def stored(path, nets):
+def stored(folder, nets):
     """Results in which a user's sampling rule is the best, and a reference better still."""
     rng = np.random.default_rng(0)
-    kept = [
-        StoredNet(f"{number:016x}", "4-100-3", "relu", 1, number, 0.98, {}, "adam", "trained")
-        for number in range(nets)
-    ]
-    units = [Unit(f"{n:016x}", net.digest, 3, "gaussian", 1.0, "mc", 10_000) for n, net in enumerate(kept)]
-    records = [
-        Record(
-            unit.key, rule, METRIC, None, value + rng.normal(0, 1e-3), 0.01, 0.012, 4e-4, "1", 1e-3, "mark"
-        )
-        for unit in units
+    rows = [
+        {
+            "unit": f"{net:016x}",
+            "net": f"{net:016x}",
+            "network": "4-100-3",
+            "activation": "relu",
+            "depth": 1,
+            "seed": net,
+            "input": 3,
+            "noise": "gaussian",
+            "sigma": 1.0,
+            "accuracy": 0.98,
+            "sampler": "mc",
+            "samples": 10_000,
+            "recipe": "adam",
+            "rule": rule,
+            "metric_spec": METRIC,
+            "value": value + rng.normal(0, 1e-3),
+            "floor": 0.01,
+            "floor95": 0.012,
+            "stderr": 4e-4,
+            "unit_of_measure": "1",
+            "seconds": 1e-3,
+            **made_up.columns_of(TRAITS[rule]),
+        }
+        for net in range(nets)
         for rule, value in DISTANCES.items()
     ]
-    run = made_up.description({"iris-tv": Selection((METRIC,), tuple(TRAITS))})
-    with Store(path, writing=True) as store:
-        members = [("iris-tv", unit.key) for unit in units]
-        number = store.begin_run(run, nets=kept, units=units, rules=TRAITS, members=members)
-        store.write_group(number, records, [], [])
-        store.finish_run(number, 1.0)
-    with Store(path) as store:
-        return results_of(store)
+    made_up.write_results(folder, rows)
+    return results_of(read(folder))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return stored(tmp_path_factory.mktemp("stored") / "r.sqlite", nets=4)
+    return stored(tmp_path_factory.mktemp("stored"), nets=4)
 
 
 def test_the_report_never_calls_a_sampling_plugin_the_best_that_does_not_sample(results):
@@ -71,7 +80,7 @@ def test_nor_does_the_scorecard(results):
 
 
 def test_a_sampling_plugin_with_unknown_draws_is_not_ranked_where_no_spread_is_known(tmp_path):
-    results = stored(tmp_path / "r.sqlite", nets=1)
+    results = stored(tmp_path, nets=1)
     assert {answer.rule for answer in answers(results.frame, results.traits, [])} == {"sdp"}
     (band,) = bands_of(choice(results.tabled, results.traits))
     assert band.conditions[0].answers[-1].best.leader == "sdp"
