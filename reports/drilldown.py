@@ -111,8 +111,8 @@ def make(
     """Write pages of measurements into a report's folder and return their paths; notes give failures.
 
     `measurement_of` finds a stored measurement by its key, or by a prefix that identifies a single key.
-    `database` is the folder of results in the command that repeats a measurement. Raises UserError, before any
-    page is made, if a key is unknown, ambiguous, or of a measurement that has no drill-down.
+    `database` is the folder of results in the command that repeats a measurement. Raises UserError, before
+    any page is made, if a key is unknown, ambiguous, or of a measurement that has no drill-down.
     """
     from ..bench.replay.drilldown import rule_of
 

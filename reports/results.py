@@ -51,9 +51,9 @@ class Results:
     the times of ``sdp-bench runtime``.
 
     `title` is empty for the report of a run. `published` marks results that come with the package; their page
-    also has content that no run produces. `database` is the folder of the results, with the nets' weights. `committed`
-    are the committed results, for comparison. `untabled` are experiments that a section shows instead of
-    tables.
+    also has content that no run produces. `database` is the folder of the results, with the nets' weights;
+    None for several folders. `committed` are the committed results, for comparison. `untabled` are
+    experiments that a section shows instead of tables.
     """
 
     frame: pd.DataFrame
@@ -146,29 +146,32 @@ def facts() -> dict[str, Any]:
     return kept
 
 
+_DAMAGED = "the results that come with the package are damaged"
+
+
 def committed_results() -> Results:
     """Return the results that come with the package; raises RunFailedError if they are missing or damaged."""
     try:
         timed = tuple(load(BASELINES / "runtime.csv"))
         stored = read(COMMITTED)
-        if stored.notes:
-            raise ValueError(stored.notes[0])
         committed = results_of(stored, [*stored.runs], timed)
     except (UserError, ValueError, OSError) as error:
-        raise RunFailedError(
-            f"the results that come with the package are damaged: {error}; reinstall it"
-        ) from error
+        raise RunFailedError(f"{_DAMAGED}: {error}; reinstall it") from error
+    if stored.faults:
+        raise RunFailedError(f"{_DAMAGED}: {stored.faults[0]}; reinstall it")
     # The nets' weights do not come with the package.
     return replace(committed, title=COMMITTED_TITLE, published=True, database=None)
 
 
 def results_of(stored: Stored, numbers: Sequence[str] = (), runtime: tuple[Row, ...] = ()) -> Results:
-    """Return the measurements of some runs (default: the newest) together, with metadata of the newest.
+    """Return the measurements of some runs together, with metadata of the newest.
+
+    `numbers` are ids of runs or parts of them; by default the newest run of each folder.
 
     If several runs measured the same thing, perhaps with different settings, only the newest measurement
     counts.
     """
-    chosen = {stored.run(number).id for number in numbers} or {stored.run().id}
+    chosen = {stored.run(number).id for number in numbers or map(stored.newest, stored.folders)}
     runs = [stored.runs[number] for number in sorted(chosen)]
     newest = runs[-1]
     frame = checked(joined.joined(stored, runs))
@@ -194,7 +197,8 @@ def results_of(stored: Stored, numbers: Sequence[str] = (), runtime: tuple[Row, 
     if len(runs) == 1:
         meta["run"] = newest.id
     traits = RuleTraits(joined.rules(stored))
-    return Results(frame, meta, failures, runtime, traits=traits, database=stored.folders[0])
+    database = stored.folders[0] if len(stored.folders) == 1 else None
+    return Results(frame, meta, failures, runtime, traits=traits, database=database)
 
 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_metric_data_set_and_experiment_are_known_by_name(run):
     ],
 )
 def test_they_are_on_the_page(run, tmp_path, words, shown):
-    file = ("--database", str(tmp_path / "results.sqlite"))
+    file = ("--database", str(tmp_path / "results"))
     command = ("-m", "sdp_bench")
     run(*command, "run", *words.split(), "--jobs", "1", *file)
     run(*command, "report", "--single-file", "--no-committed", *file, "--output", str(tmp_path))

@@ -92,7 +92,7 @@ def test_it_works_beside_packages_of_those_names(command, tmp_path):
     listed = command(*sdp_bench("list"))
     assert "iris-tv" in listed
     assert "sdp-bench-1" in listed
-    database = str(tmp_path / "results.sqlite")
+    database = str(tmp_path / "results")
     few = ("--preset", "smoke", "--sigma", "1", "--depth", "1", "--rules", "sdp,moment_matching")
     command(*sdp_bench("run", "iris-tv", *few, "--jobs", "1", "--database", database))
     command(

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import pandas as pd
-
 from ..errors import UserError
 from ..nets.architectures import Architecture, ClassifierArchitecture
 from ..nets.recipes import Recipe
-from ..results.folder import LeftOut
 from ..settings import Settings, Size
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..nets.net import Net
+    from ..results.folder import LeftOut
 
 
 class Group(ABC):

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 import sdp_ref
 from sdp_ref.activations import ACTIVATIONS
-from sdp_ref.rules import MomentMatching
 
 from ..datasets import dataset
 from ..datasets.base import TabularClassification, stratified_rows
 from ..errors import UserError
+from ..lazy import pd
 from ..metrics import Metric, metric
 from ..metrics.references import ORACLE_MOMENTS, references
 from ..nets.architectures import Architecture, ClassifierArchitecture
@@ -204,6 +202,8 @@ _SLOW = 0.02
 
 def _is_slow(rows: pd.DataFrame, settings: Settings) -> pd.Series:
     """Return which rows a run skips unless slow rules are requested: moment matching on some activations."""
+    from sdp_ref.rules import MomentMatching  # imports torch
+
     slow = [name for name, activation in ACTIVATIONS.items() if activation.layer_seconds > _SLOW]
     plugins = {plugin.name for plugin in settings.plugins}
     matching = [

@@ -29,7 +29,7 @@ from ..rules import rule_of
 from ..settings import Settings
 from .base import Experiment, Group, Plan
 
-_COLOUR = re.compile("#[0-9A-Fa-f]{6}")
+_COLOUR = "#[0-9A-Fa-f]{6}"  # a call here would make the list of experiments import this module
 _MOST = 10**9
 """Limit of ranks and sample counts, which results files store in 64 bits."""
 
@@ -122,7 +122,7 @@ def _declared(plugin: Plugin) -> Traits:
         found = replace(found, marginal=found.marginal or isinstance(predicted, DiagonalGaussian))
     return Traits(
         on_one_line(found.label),
-        found.colour if _COLOUR.fullmatch(str(found.colour)) else None,
+        found.colour if re.fullmatch(_COLOUR, str(found.colour)) else None,
         None if found.sampling is None else min(max(found.sampling, 0), _MOST),
         found.marginal,
         found.reference,

@@ -14,10 +14,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from ..errors import UserError
 from ..identity import Sampler, Sampling, digest_of_files
+from ..lazy import pd
 from ..noise import noise_of
 from ..settings import Settings, Size, tuples
 from .base import Experiment, Group, Plan
@@ -119,7 +118,7 @@ class ProblemExperiment(Experiment):
         canonical_rules(settings.rules or self.rules, settings.plugins)
 
     def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:  # noqa: ARG002
-        """Return a group for each setting; an entry is measured in full, with rules that are slow on some nets."""
+        """Return a group for each setting; an entry is measured in full, with its slow rules."""
         from .law_group import LawGroup
 
         frozen = problem_set()

@@ -42,9 +42,10 @@ def drilldown(measurement: StoredMeasurement) -> pd.DataFrame:
     if record["fingerprint"] != versions.of_measurement(
         record["rule"], record["metric_spec"], measurement.settings.plugins
     ):
+        metric = record["metric_spec"].partition(":")[0]
         raise UserError(
-            f"{record['rule']}, {record['metric_spec'].partition(':')[0]} or the oracle has another version since "
-            "it was measured; run the experiment again"
+            f"{record['rule']}, {metric} or the oracle has another version since it was measured; run the "
+            "experiment again"
         )
     oracle = measurement.oracle
     sampled = _sampled_moments(oracle)

@@ -13,7 +13,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
+
+from sdp_ref.errors import on_one_line
+
+from ..lazy import pd
+from ..text import public
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -243,7 +247,11 @@ def impossible(measured: pd.DataFrame) -> pd.Series:
 def outcome(
     unit: str, rule: str, metric: str, status: str = MEASURED, reason: str = "", **numbers: Any
 ) -> dict[str, Any]:
-    """Return a row of key, status and numbers, which `measurements` completes with a plan."""
+    """Return a row of key, status and numbers, which `measurements` completes with a plan.
+
+    The reason is stored on one line, without folders of this machine.
+    """
+    reason = public(on_one_line(reason))
     return {"unit": unit, "rule": rule, "metric_spec": metric, "status": status, "reason": reason, **numbers}
 
 

@@ -131,8 +131,13 @@ def _of_units(measured: pd.DataFrame, units: pd.DataFrame, values: NDArray[Any])
 def rules(stored: Stored) -> dict[str, Traits]:
     """Return the traits of all rules by spec, as the newest run has them, in the order of reports."""
     names = ["rule", "rule_label", "colour", "sampling", "marginal", "reference", "rank"]
-    rows = stored.measurements[[*names, "run"]].drop_duplicates([*names, "run"]).sort_values("run")
-    rows = rows.drop_duplicates("rule", keep="last").astype({"rule": object}).sort_values(["rank", "rule"])
+    measured = stored.measurements[[*names, "run"]].drop_duplicates([*names, "run"])
+    parts = [measured.astype(object)]
+    if stored.runs:  # a run that finds everything measured has its traits in its plan only
+        newest = stored.run()
+        parts.append(plan_of(newest, names).drop_duplicates().astype(object).assign(run=newest.id))
+    rows = pd.concat(parts).sort_values("run", kind="stable").drop_duplicates("rule", keep="last")
+    rows = rows.sort_values(["rank", "rule"])
     return {
         row["rule"]: Traits(
             label=row["rule_label"],
@@ -197,8 +202,8 @@ def _of_runs(stored: Stored, runs: Sequence[Run], *statuses: str) -> pd.DataFram
     """Return measurements with some statuses that runs ask for, once for each cell."""
     rows = stored.measurements
     rows = rows[rows["status"].isin(statuses)].drop_duplicates(CELL)
-    if rows.empty:
-        return rows
+    if rows.empty or not runs:
+        return rows.head(0)
     asked = pd.concat([plan_of(run, CELL).astype(object) for run in runs]).drop_duplicates()
     plain = rows.astype({name: object for name in (*SUBJECT, *ASKED, "reason", "status") if name in rows})
     return plain.merge(asked, on=CELL)

@@ -13,12 +13,12 @@ from sdp_bench.commands.options import option
 HTML = Path("reports/html")
 
 
-@options.command(example="sdp-bench report --database sdp-bench.sqlite --output reports/html")
-@options.argument("entries", values.WORD, nargs=-1, metavar="[ENTRY...]")
+@options.command(example="sdp-bench report results more-results --output reports/html")
+@options.argument("folders", values.RESULTS, nargs=-1, metavar="[FOLDER...]")
 @option(
     "--leaderboard",
-    "Write the leaderboard of ENTRY... instead: results files or exports of `sdp-bench run sdp-bench-1` "
-    f"(default folder: {HTML / 'leaderboard'}).",
+    "Write the leaderboard of FOLDER... instead: results of `sdp-bench run sdp-bench-1` "
+    f"(default output: {HTML / 'leaderboard'}).",
     values.FLAG,
 )
 @options.database
@@ -40,9 +40,9 @@ HTML = Path("reports/html")
 )
 @options.users_code
 @options.runtime_table
-@options.config(either=[("numbers", "all_runs")])
+@options.config(either=[("numbers", "all_runs"), ("folders", "database")])
 def report(
-    entries: tuple[str, ...],
+    folders: tuple[Path, ...],
     leaderboard: bool,
     database: Path,
     numbers: tuple[str, ...] | None,
@@ -55,9 +55,10 @@ def report(
     nets: tuple[str, ...],
     runtime_table: Path,
 ) -> None:
-    """Write the HTML report of a run and of the results that come with the package.
+    """Write the HTML report of runs and of the results that come with the package.
 
-    If there is no results file yet, the report shows the committed results only.
+    The report shows the newest run in each FOLDER of results, or in that of --database; --run and --all-runs
+    select others. If there are no results yet, the report shows the committed results only.
 
     Exit code: 2 if a key of --drill-down does not identify one measurement of a rule against an oracle; 3 if
     a drill-down fails or the committed results are damaged (the reason is printed; the report is written).
@@ -77,17 +78,19 @@ def report(
     from sdp_bench.reports.results import committed_results, results_of
     from sdp_bench.reports.site import PAGE
 
-    if leaderboard != bool(entries):
-        raise click.UsageError("--leaderboard takes the results files or exports to rank: ENTRY...")
     if leaderboard:
         from sdp_bench.reports.leaderboard import build as build_leaderboard
 
+        if not folders:
+            raise click.UsageError("--leaderboard needs the folders of results to rank: FOLDER...")
         given = options.given()
-        if others := [name for key, name in given.items() if key not in ("entries", "leaderboard", "output")]:
+        if others := [name for key, name in given.items() if key not in ("folders", "leaderboard", "output")]:
             raise click.UsageError(f"--leaderboard goes with --output alone, not with {', '.join(others)}")
         folder = output if "output" in given else HTML / "leaderboard"
-        echo(f"leaderboard: {build_leaderboard([Path(entry) for entry in entries], folder)}")
+        echo(f"leaderboard: {build_leaderboard(folders, folder)}")
         return
+    if folders and options.given("database"):
+        raise click.UsageError("FOLDER... and --database exclude each other")
     say = partial(echo, err=True)
     timed = options.timed_rows(runtime_table)
     check(output, (PAGE,) if single_file else (PAGE, *TABLES, *SHARED))
@@ -97,16 +100,16 @@ def report(
         raise click.UsageError("--rule and --net go with --drill-down")
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
-    asked = options.given("database", "numbers", "all_runs", "drill_down")
+    asked = folders or options.given("database", "numbers", "all_runs", "drill_down")
     if committed and not asked and not database.exists():
         place = output if single_file else inside(output, COMMITTED)
         check_writable(place / PAGE)
         shown = build(committed_results(), place, alone=True) if single_file else write_committed(place, say)
-        say("no results file yet; `sdp-bench run --all --preset quick` makes one within minutes")
+        say("no results yet; `sdp-bench run --all --preset quick` makes some within minutes")
         echo(f"committed results: {shown}")
         return
     missing = 0
-    stored = read(database)
+    stored = read(*(folders or [database]))
     options.say_notes(stored)
     results = results_of(stored, [*stored.runs] if all_runs else numbers or (), timed)
     keys = drilldown.selected_keys(drill_down, results.frame)

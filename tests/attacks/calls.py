@@ -4,6 +4,7 @@ import contextlib
 import io
 import shlex
 import signal
+import sqlite3
 import sys
 from typing import NamedTuple
 
@@ -11,9 +12,7 @@ import click
 import pytest
 
 from sdp_bench import cli, values
-from sdp_bench.bench.results.record import Selection
-from sdp_bench.bench.results.store import Store
-from tests.reports import made_up
+from tests.bench.results.made_up import finished, plan
 
 SECONDS = 60
 """No refusal takes as long."""
@@ -54,9 +53,13 @@ def furnished(folder):
     (folder / "folder").mkdir()
     (folder / "folder.py").mkdir()
     (folder / "loop").symlink_to("loop")
-    with Store(folder / "good.sqlite", writing=True) as store:
-        about = made_up.description({"iris-tv": Selection((), ())})
-        store.finish_run(store.begin_run(about, nets=(), units=(), rules={}, members=()), 1.0)
+    finished(folder / "good", plan())
+    (folder / "photos").mkdir()
+    (folder / "photos" / "1.jpg").write_bytes(b"")
+    (folder / "old-export").mkdir()
+    (folder / "old-export" / "records.csv").write_text("unit,rule,metric,value\n")
+    with contextlib.closing(sqlite3.connect(folder / "old.sqlite")) as db, db:
+        db.execute("CREATE TABLE records (unit TEXT)")
     return folder
 
 
@@ -96,17 +99,15 @@ def wrong(kind):
 GOOD = {
     ("run",): ("iris-tv",),
     ("check",): ("--baseline", "good.json"),
-    ("export",): ("--database", "good.sqlite", "--output", "out"),
-    ("replay",): ("0123/sdp", "--database", "good.sqlite"),
-    ("merge",): ("good.sqlite", "--output", "merged.sqlite"),
-    ("import",): ("folder",),
-    ("diff",): ("good.sqlite", "good.sqlite"),
-    ("results", "check"): ("good.sqlite",),
+    ("export",): ("--database", "good", "--paper", "out"),
+    ("replay",): ("0123/sdp", "--database", "good"),
+    ("diff",): ("good", "good"),
+    ("results", "check"): ("good",),
     ("recipes",): ("--output", "recipes.csv"),
     ("train",): ("cnn3", "--dataset", "mnist"),
     ("check-rule",): ("sdp",),
     ("validate",): ("sdp", "--no-conformance"),
-    ("report",): ("--database", "good.sqlite"),
+    ("report",): ("--database", "good"),
 }
 """What each command cannot be called without."""
 
@@ -170,6 +171,12 @@ def called(words, seconds=SECONDS):
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
         signal.signal(signal.SIGINT, interrupts)
+
+
+def command(*words, cwd):
+    """Call the command in a folder."""
+    with contextlib.chdir(cwd):
+        return called(words, seconds=600)
 
 
 def fallen(calls, codes=(2, 3)):

@@ -4,9 +4,9 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
-from sdp_bench.bench.results.store import Store
 
 from sdp_bench.bench.replay.replay import stored_measurement
+from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.settings import Size
 from sdp_bench.reports import drilldown
 from sdp_bench.reports.page import build
@@ -58,11 +58,10 @@ def test_pages_are_accessible(large_report, window, width, scheme):
 
 @pytest.mark.slow
 def test_a_drill_down_page_is_accessible_and_fits(tmp_path, window):
-    path = tmp_path / "store.sqlite"
+    path = tmp_path / "results"
     settings = TINY.but(rules=("marginal_sdp",), sizes={"iris-tv": Size(1, 1)}, sigmas=(10.0,))
     frame = run_all(path, make_plan(settings, ("iris-tv",)))
-    with Store(path) as store:
-        text = drilldown.page(stored_measurement(store, frame["key"].iloc[0]), made_up.TRAITS)
+    text = drilldown.page(stored_measurement(read(path), frame["key"].iloc[0]), made_up.TRAITS)
     file = tmp_path / "page.html"
     file.write_text(text, encoding="utf-8")
     for width in WIDTHS:

@@ -1,11 +1,13 @@
-"""Frames of measurements made up for the tests: the shape of real ones, with no run behind them."""
+"""Measurements made up for the tests: frames of the shape of real ones, and folders of results with them."""
 
 import hashlib
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.results.record import RunDescription
+from sdp_bench.bench.results.columns import FAILED, MEASURED, MEASUREMENT, PLAN, typed
+from sdp_bench.bench.results.folder import Writer, new_run, read, write_measurements
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports import results as real
 from sdp_bench.reports.page import cover, pages, parts
@@ -155,8 +157,8 @@ def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr
 
 _ERROR = "ValueError: <covariance> is not finite & cannot be sampled"
 FAILURES = pd.DataFrame(
-    [("iris-tv 4-100x4-3 net 3f2a sigma 1000", "dvia", _ERROR, 0.21)],
-    columns=["group", "rule", "error", "seconds"],
+    [("iris-tv 4-100x4-3 net 3f2a sigma 1000", "dvia", None, _ERROR, 0.21, FAILED)],
+    columns=["group", "rule", "metric", "error", "seconds", "status"],
 )
 NO_FAILURES = FAILURES.iloc[:0]
 
@@ -184,9 +186,55 @@ def meta(data=None):
     }
 
 
-def description(experiments=None, **more):
-    plain = {"command": "sdp-bench run", "preset": "quick", "left_out": (), "environment": {}}
-    return RunDescription(settings=Settings().as_dict(), experiments=experiments or {}, **plain | more)
+DEFAULTS = {
+    "experiment": "iris-tv",
+    "group": "made-up",
+    "unit": "0" * 16,
+    "marginal": False,
+    "reference": False,
+    "rank": 0,
+    "fingerprint": "rule 1, metric 1, oracle 1",
+    "status": MEASURED,
+}
+"""Values of columns that rows of results do not have."""
+
+
+def columns_of(traits):
+    """The columns of rows that hold the traits of a rule."""
+    fields = asdict(traits)
+    return {"rule_label": fields.pop("label"), **fields}
+
+
+def write_results(folder, rows, *, measured=None, nets=None, finished=True, **described):
+    """Write a run that asks for rows (a frame), has measured them or some others, and return its id."""
+    rows = pd.DataFrame(rows)
+    rows = rows.assign(**{name: value for name, value in DEFAULTS.items() if name not in rows})
+    if "rule" in rows and "rule_label" not in rows:
+        rows = rows.assign(rule_label=rows["rule"])
+    description = {
+        "command": "sdp-bench run",
+        "preset": "quick",
+        "settings": Settings().as_dict(),
+        "code": "",
+    }
+    description |= {"experiments": tuple(rows["experiment"].unique()), "left_out": (), "environment": {}}
+    plan = typed(rows, PLAN).drop_duplicates(ignore_index=True)
+    run = new_run(folder, plan, nets or {}, **description | described)
+    writer = Writer(run)
+    found = typed(rows if measured is None else rows[measured], MEASUREMENT)
+    if len(found):
+        writer.write("made-up", found.drop_duplicates(ignore_index=True))
+    if finished:
+        writer.finish(1.0)
+    return run.id
+
+
+def rewrite(folder, change):
+    """Replace the measurements of a folder by what a function makes of them, as if runs had found that."""
+    changed = change(read(folder).measurements)
+    for path in (folder / "measured").iterdir():
+        path.unlink()
+    write_measurements(folder, "changed", typed(changed, MEASUREMENT))
 
 
 SECTIONS = sections()

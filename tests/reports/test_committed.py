@@ -119,16 +119,19 @@ def test_the_digest_is_the_same_again_and_another_for_other_tables(monkeypatch, 
     assert kept.digest() != before
 
 
-@pytest.mark.parametrize("damage", ["missing", "a table cut short", "no times"])
+@pytest.mark.parametrize("damage", ["missing", "measurements", "a plan", "a run", "times"])
 def test_damaged_committed_results_are_one_line(damage, monkeypatch, tmp_path):
     folder = tmp_path / "baselines"
     if damage != "missing":
         shutil.copytree(results.BASELINES, folder)
-    if damage == "a table cut short":
-        (folder / "records.parquet").write_bytes((folder / "records.parquet").read_bytes()[:1000])
-    if damage == "no times":
+    pattern = {"measurements": "measured/*", "a plan": "runs/*/plan.parquet", "a run": "runs/*/run.json"}
+    if damage in pattern:
+        path = next((folder / "results").glob(pattern[damage]))
+        path.write_bytes(path.read_bytes()[:1000])
+    if damage == "times":
         (folder / "runtime.csv").write_text("nonsense")
     monkeypatch.setattr(results, "BASELINES", folder)
+    monkeypatch.setattr(results, "COMMITTED", folder / "results")
     with pytest.raises(RunFailedError, match=r"come with the package are damaged: .*; reinstall") as error:
         results.committed_results()
     assert "\n" not in str(error.value)

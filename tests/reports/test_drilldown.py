@@ -5,11 +5,11 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from sdp_bench.bench.results.queries import keys as keys_of
-from sdp_bench.bench.results.store import Store
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.replay.replay import stored_measurement
+from sdp_bench.bench.results.columns import keys as keys_of
+from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.settings import Size
 from sdp_bench.bench.text import public
 from sdp_bench.reports import drilldown
@@ -39,16 +39,17 @@ class Progress:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drill")
-    path = folder / "store.sqlite"
+    path = folder / "results"
     frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)))
     progress = Progress()
     wanted = drilldown.selected_keys("worst:2", frame)
     outdated = frame.loc[~frame["key"].isin(wanted), "key"].iloc[0]
-    statement = "UPDATE records SET fingerprint = 'older' WHERE unit = ? AND rule = ? AND metric = ?"
-    change(path, statement, outdated.split("/", 2))
-    with Store(path) as store:
-        measurement_of = functools.partial(stored_measurement, store)
-        made = drilldown.make(measurement_of, [*wanted, outdated], folder / "html", progress, TRAITS, path)
+    change(
+        path,
+        lambda rows: rows.assign(fingerprint=rows["fingerprint"].where(keys_of(rows) != outdated, "older")),
+    )
+    measurement_of = functools.partial(stored_measurement, read(path))
+    made = drilldown.make(measurement_of, [*wanted, outdated], folder / "html", progress, TRAITS, path)
     build(made_up.results(frame, database=path), folder / "html", made_up.PLAIN)
     return folder / "html", frame, wanted, made, progress
 
@@ -77,13 +78,12 @@ def test_a_page_that_fails_is_a_note(report):
 
 
 def test_a_page_without_errors_by_layer_gives_the_reason(tmp_path):
-    path = tmp_path / "store.sqlite"
+    path = tmp_path / "results"
     settings = SETTINGS.but(rules=("sdp",), sigmas=(1.0,), sizes={"iris-cauchy": Size(1, 1)})
     frame = run_all(path, make_plan(settings, ("iris-cauchy",)))
     key = frame["key"].iloc[0]
-    with Store(path) as store:
-        measurement_of = functools.partial(stored_measurement, store)
-        (page,) = drilldown.make(measurement_of, [key], tmp_path / "html", Progress(), TRAITS, path)
+    measurement_of = functools.partial(stored_measurement, read(path))
+    (page,) = drilldown.make(measurement_of, [key], tmp_path / "html", Progress(), TRAITS, path)
     text = page.read_text()
     assert "No errors by layer: the input has a Cauchy law" in told(text)
     assert "<figure" not in text

@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -5,17 +6,11 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.experiments.problem_set import NAME
-from sdp_bench.bench.nets.net import stored
-from sdp_bench.bench.results.exchange import export
-from sdp_bench.bench.results.record import Record, Selection
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.plan import plan_of
-from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.leaderboard import USES, build, problems, read, table
 from sdp_ref.rules import Traits
 from tests.attacks.calls import called
+from tests.project import ROOT
 from tests.reports import made_up
 from tests.reports.test_page import outline
 
@@ -27,40 +22,35 @@ WHOLE, DECISION = USES[:2]
 (HEAVY,) = (use for use in USES if use.heavy)
 
 
-@pytest.fixture(scope="module")
-def plan():
-    return plan_of([experiment(NAME)], Settings(rules=("sdp",)), ())
-
-
-def entry_file(path, plan, rules, solved=lambda problem: True, labels=(), seconds=1e-3):
-    """A results file with made-up values of some rules (their means) for the problems that they solved."""
+def entry_folder(folder, rules, solved=lambda problem: True, labels=(), seconds=1e-3):
+    """Results with made-up values of some rules (their means) for the problems that they solved."""
     rows = problems()[problems()["metric_spec"].str.partition(":")[0].isin(METRICS)]
     rng = np.random.default_rng(5)
     noise = dict(zip(rows["unit"], rng.uniform(0.9, 1.1, len(rows)), strict=True))
-    asked = {NAME: Selection(tuple(rows["metric_spec"].unique()), tuple(rules))}
-    about = made_up.description(asked, environment={"cpu": "a processor"})
-    traits = {rule: Traits(dict(labels).get(rule, rule)) for rule in rules}
-    with Store(path, writing=True) as store:
-        run = store.begin_run(
-            about, nets=map(stored, plan.nets), units=plan.units, rules=traits, members=plan.members
+    measured = [
+        rows.assign(
+            rule=rule,
+            **made_up.columns_of(Traits(dict(labels).get(rule, rule))),
+            value=mean * rows["unit"].map(noise),
+            floor=0.01,
+            floor95=0.02,
+            stderr=0.001,
+            unit_of_measure="1",
+            seconds=seconds,
+            precision="float32",
         )
-        records = [
-            Record(
-                *(row.unit, rule, row.metric_spec, None, float(mean * noise[row.unit]), 0.01, 0.02, 0.001),
-                *("1", seconds, VERSIONS, "float32"),
-            )
-            for rule, mean in rules.items()
-            for row in rows.itertuples()
-            if solved(row.setting)
-        ]
-        store.write_group(run, records, (), ())
-        store.finish_run(run, 1.0)
-    return path
+        for rule, mean in rules.items()
+    ]
+    frame = pd.concat(measured, ignore_index=True).assign(experiment=NAME)
+    made_up.write_results(
+        folder, frame, measured=frame["setting"].map(solved), environment={"cpu": "a processor"}
+    )
+    return folder
 
 
 @pytest.fixture(scope="module")
-def first(plan, tmp_path_factory):
-    return entry_file(tmp_path_factory.mktemp("first") / "first.sqlite", plan, RULES)
+def first(tmp_path_factory):
+    return entry_folder(tmp_path_factory.mktemp("first") / "first", RULES)
 
 
 def standing(found, name):
@@ -91,11 +81,11 @@ def test_the_score_counts_each_net_once(first):
     )
 
 
-def test_a_rule_is_ranked_on_the_problems_that_it_solved(first, plan, tmp_path):
+def test_a_rule_is_ranked_on_the_problems_that_it_solved(first, tmp_path):
     def solved(setting):
         return setting.startswith("iris-gelu-4/gaussian-1")
 
-    partial = entry_file(tmp_path / "partial.sqlite", plan, {"dvia": 0.25}, solved)
+    partial = entry_folder(tmp_path / "partial", {"dvia": 0.25}, solved)
     found = table(read([first, partial]), WHOLE)
     mine = standing(found, "dvia")
     assert (mine.position, mine.among, mine.measured, mine.of) == (2, 4, 6, 54)
@@ -114,9 +104,9 @@ def test_a_problem_without_all_components_is_not_solved(first):
     assert {each.entry.name for each in found.standings} == {entry.name for entry in joined}
 
 
-def test_the_cheapest_rule_tied_with_the_best_is_named(plan, tmp_path):
-    slow = entry_file(tmp_path / "slow.sqlite", plan, {"sdp": 0.2}, seconds=1.0)
-    fast = entry_file(tmp_path / "fast.sqlite", plan, {"unscented": 0.2 + 1e-9}, seconds=1e-4)
+def test_the_cheapest_rule_tied_with_the_best_is_named(tmp_path):
+    slow = entry_folder(tmp_path / "slow", {"sdp": 0.2}, seconds=1.0)
+    fast = entry_folder(tmp_path / "fast", {"unscented": 0.2 + 1e-9}, seconds=1e-4)
     entries = read([slow, fast])
     rng = np.random.default_rng(0)
     noisy = [replace(e, frame=e.frame.assign(value=rng.uniform(0.1, 0.3, len(e.frame)))) for e in entries]
@@ -125,18 +115,30 @@ def test_the_cheapest_rule_tied_with_the_best_is_named(plan, tmp_path):
     assert found.cheapest.name == "unscented"
 
 
-def test_the_same_measurements_in_two_files_are_one_entry_and_others_two(first, plan, tmp_path):
-    again = entry_file(tmp_path / "again.sqlite", plan, RULES)
+def test_the_same_measurements_in_two_folders_are_one_entry_and_others_two(first, tmp_path):
+    again = entry_folder(tmp_path / "again", RULES)
     assert [entry.name for entry in read([first, again])] == [entry.name for entry in read([first])]
-    other = entry_file(tmp_path / "other.sqlite", plan, {"sdp": 0.5})
+    other = entry_folder(tmp_path / "other", {"sdp": 0.5})
     assert {e.name for e in read([first, other]) if e.rule == "sdp"} == {"sdp (first)", "sdp (other)"}
 
 
-def test_an_export_is_an_entry(first, tmp_path):
-    with Store(first) as store:
-        export(store, tmp_path / "first", weights=False)
-    values = [[e.value for e in table(read([path]), WHOLE).standings] for path in (first, tmp_path / "first")]
-    assert values[0] == values[1]
+def test_copied_results_are_one_entry(first, tmp_path):
+    """Joining results is copying files."""
+    entry_folder(tmp_path / "both", {"dvia": 0.25})
+    shutil.copytree(first, tmp_path / "both", dirs_exist_ok=True)
+    values = [
+        {standing.entry.rule: standing.value for standing in table(read([path]), WHOLE).standings}
+        for path in (first, tmp_path / "both")
+    ]
+    assert values[1].keys() == {*RULES, "dvia"}
+    assert {rule: values[1][rule] for rule in RULES} == values[0]
+
+
+def test_the_committed_entry_is_read():
+    entries = read([ROOT / "entries" / "sdp-bench"])
+    assert len({entry.rule for entry in entries}) == len(entries) > 5
+    assert all(entry.run.environment["cpu"] for entry in entries)
+    assert {standing.entry.name for standing in table(entries, WHOLE).standings} >= {"sdp", "dvia"}
 
 
 @pytest.mark.slow
@@ -159,10 +161,10 @@ def test_intervals_cover_the_mean_over_nets_and_inputs(first, of_net, of_input):
 
 
 @pytest.fixture(scope="module")
-def page(first, plan, tmp_path_factory):
+def page(first, tmp_path_factory):
     folder = tmp_path_factory.mktemp("leaderboard")
-    heavy = entry_file(
-        folder / "hostile.sqlite", plan, {"mine": 0.3}, lambda name: "cauchy" in name, [("mine", HOSTILE)]
+    heavy = entry_folder(
+        folder / "hostile", {"mine": 0.3}, lambda name: "cauchy" in name, [("mine", HOSTILE)]
     )
     build([first, heavy], folder / "page")
     return folder / "page"
@@ -192,12 +194,10 @@ def test_the_command_writes_the_page(first, tmp_path):
     assert (tmp_path / "page/index.html").is_file()
 
 
-def test_a_file_without_the_problems_is_refused(tmp_path, first):
-    about = made_up.description({"iris-tv": Selection((), ())})
-    with Store(tmp_path / "other.sqlite", writing=True) as store:
-        store.finish_run(store.begin_run(about, nets=(), units=(), rules={}, members=()), 1.0)
+def test_a_folder_without_the_problems_is_refused(tmp_path, first):
+    made_up.write_results(tmp_path / "other", [{"rule": "sdp", "metric_spec": "w1", "value": 0.1}])
     with pytest.raises(UserError, match="no measurement of sdp-bench-1"):
-        read([first, tmp_path / "other.sqlite"])
-    for path in (tmp_path / "missing.sqlite", tmp_path):
+        read([first, tmp_path / "other"])
+    for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(UserError):
             read([path])

@@ -184,7 +184,7 @@ def test_the_verdict_counts_places_and_names_the_worst_as_the_comparisons_have_t
 
 def test_the_page_stands_alone_and_holds_everything(tmp_path):
     failures = pd.DataFrame(
-        [{"group": "net 1", "rule": "mine", "metric": "*", "error": "ValueError: <oops>", "seconds": 0.1}]
+        [("net 1", "mine", None, "ValueError: <oops>", 0.1, "failed")], columns=[*NO_FAILURES]
     )
     candidate = Candidate("mine", "mine.py:Mine", "0123456789abcdef", REPORT)
     results = Results(with_mine(rules=OWN), meta() | {"command": "sdp-bench validate mine.py:Mine"}, failures)

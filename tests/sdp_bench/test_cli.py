@@ -6,7 +6,6 @@ It runs in this process, where what it imports is there already, but for what on
 import contextlib
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -16,8 +15,10 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.nets import storage
+from sdp_bench.bench.results.columns import keys
+from sdp_bench.bench.results.folder import read
 from tests.attacks.calls import called, complaint
-from tests.bench.conftest import change
+from tests.reports import made_up
 from tests.reports.made_up import PLAIN
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
@@ -72,10 +73,10 @@ def test_report_and_table(finished, reported):
 
 
 def test_damaged_committed_results_are_one_line_and_the_report_is_written(finished, monkeypatch, tmp_path):
-    monkeypatch.setattr("sdp_bench.reports.results.BASELINES", tmp_path / "nothing")
+    monkeypatch.setattr("sdp_bench.reports.results.COMMITTED", tmp_path / "nothing")
     monkeypatch.setattr("sdp_bench.reports.page.every_section", lambda: PLAIN)
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    words = ("report", "--database", finished / "sdp-bench.sqlite", "--output", "page")
+    words = ("report", "--database", finished / "results", "--output", "page")
     code, out, err = command(*words, cwd=tmp_path)
     assert code == 3
     assert err.splitlines()[-1].startswith("Error: the results that come with the package are damaged")
@@ -88,11 +89,11 @@ def test_before_anything_is_measured_the_report_is_of_the_committed_results(fini
     theirs = Path("reports") / "html" / "committed" / "index.html"
     code, out, err = command("report", cwd=tmp_path)
     assert (code, out.strip()) == (0, f"committed results: {theirs}")
-    assert "no results file" in err
+    assert "no results yet" in err
     alone = {path.name: path.read_text("utf-8") for path in (tmp_path / theirs).parent.glob("*.html")}
     assert 'id="paper"' in alone["paper.html"]
     assert not any('id="here"' in text for text in alone.values())
-    shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
+    shutil.copytree(finished / "results", tmp_path / "results")
     code, out, _ = command("report", cwd=tmp_path)
     assert code == 0
     assert out.splitlines()[1] == f"committed results: {theirs}"
@@ -115,11 +116,11 @@ def test_a_page_that_is_asked_for_and_not_made_is_no_success(
     finished, tmp_path, monkeypatch, key, exit_code, message
 ):
     monkeypatch.setattr("sdp_bench.reports.page.every_section", lambda: PLAIN)
-    shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
-    with contextlib.closing(sqlite3.connect(tmp_path / "sdp-bench.sqlite")) as db:
-        parts = db.execute("SELECT unit, rule, metric FROM records WHERE rule = 'sdp'").fetchone()
-    change(tmp_path / "sdp-bench.sqlite", "UPDATE records SET fingerprint = 'older'")
-    names = {"unit": parts[0], "first": "/".join(parts)}
+    shutil.copytree(finished / "results", tmp_path / "results")
+    made_up.rewrite(tmp_path / "results", lambda rows: rows.assign(fingerprint="older"))
+    measured = read(tmp_path / "results").measurements
+    first = keys(measured[measured["rule"] == "sdp"]).iloc[0]
+    names = {"unit": first.partition("/")[0], "first": first}
     done = command("report", "--no-committed", "--drill-down", key.format(**names), cwd=tmp_path)
     assert done.code == exit_code, done.err
     assert message.format(**names) in done.err
@@ -136,11 +137,9 @@ def test_replay_from_the_table(finished, reported):
 
 
 def test_a_replay_that_differs_says_so(finished, tmp_path):
-    copy = tmp_path / "copy.sqlite"
-    copy.write_bytes((finished / "sdp-bench.sqlite").read_bytes())
-    change(copy, "UPDATE records SET value = value + 1e-9")
-    with contextlib.closing(sqlite3.connect(copy)) as db:
-        key = "/".join(db.execute("SELECT unit, rule, metric FROM records LIMIT 1").fetchone())
+    copy = shutil.copytree(finished / "results", tmp_path / "copy")
+    made_up.rewrite(copy, lambda rows: rows.assign(value=rows["value"] + 1e-9))
+    key = keys(read(copy).measurements).iloc[0]
     done = command("replay", key, "--database", str(copy), cwd=tmp_path)
     assert done.code == 3
     assert "DIFFERENT" in done.out
@@ -155,8 +154,8 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["run", "--all", "--rules", "spd"], "rule 'spd' not found; did you mean 'sdp'?"),
         (["run", "--all", "--device", "cuda:99"], "device 'cuda:99'"),
         (["run", "iris-tv", "--preset", "smoke", "--width", "7"], "no net of these experiments is committed"),
-        (["merge", "a.sqlite", "-o", "b.sqlite"], "no results at a.sqlite"),
-        (["import", "nowhere"], "not a folder of exported results"),
+        (["diff", "a", "b"], "no results at a"),
+        (["results", "check", "nowhere"], "no results at nowhere"),
         (["nonsense"], "No such command"),
     ],
 )
@@ -164,7 +163,7 @@ def test_bad_input_is_exit_2_and_one_line(words, message, tmp_path):
     ended = command(*words, cwd=tmp_path)
     assert complaint(*ended, (2,)) == ""
     assert message in ended.err
-    assert not list(tmp_path.glob("*.sqlite"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def _start(folder, *words):
@@ -176,18 +175,11 @@ def _start(folder, *words):
     )
 
 
-def _wait_for_groups(path, count):
+def _wait_for_groups(folder, count):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        if path.exists() and path.stat().st_size:
-            db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-            try:
-                if db.execute("SELECT COUNT(DISTINCT unit) FROM records").fetchone()[0] >= count:
-                    return
-            except sqlite3.Error:
-                pass
-            finally:
-                db.close()
+        if len(list((folder / "measured").glob("*.parquet"))) >= count:
+            return
         time.sleep(0.02)
     raise AssertionError("no group was finished in time")
 
@@ -201,7 +193,7 @@ def test_interrupting_keeps_what_is_finished_and_exits_130(tmp_path):
         running = _start(tmp_path, "--sigma", many)
     finally:
         signal.signal(signal.SIGINT, handler)
-    _wait_for_groups(tmp_path / "sdp-bench.sqlite", 2)
+    _wait_for_groups(tmp_path / "results", 2)
     for _ in range(3):  # somebody in a hurry
         running.send_signal(signal.SIGINT)
         time.sleep(0.1)
@@ -209,25 +201,26 @@ def test_interrupting_keeps_what_is_finished_and_exits_130(tmp_path):
     assert running.returncode == 130
     assert "resumes" in err
     assert "Traceback" not in err
+    stored = read(tmp_path / "results")
+    assert stored.faults == ()
+    assert [run.finished for run in stored.runs.values()] == [None]
+    assert stored.measurements["unit"].nunique() >= 2
 
 
 @pytest.mark.slow
-def test_shards_merged_exported_imported_and_compared(finished, tmp_path):
-    for part in ("1/2", "2/2"):
-        name = f"{part[0]}.sqlite"
-        ran = command(
-            "run", *SUITES, *TINY, "--sigma", "0.1,10", "--shard", part, "--database", name, cwd=tmp_path
-        )
-        assert "groups 2/2" in ran.err
-    assert command("merge", "1.sqlite", "2.sqlite", "-o", "all.sqlite", cwd=tmp_path).code == 0
-    same = command("diff", "all.sqlite", str(finished / "sdp-bench.sqlite"), cwd=tmp_path)
+def test_shards_give_what_one_run_gives_in_one_folder_or_copied_together(finished, tmp_path):
+    whole = str(finished / "results")
+    for part, folder in (("1/2", "one"), ("2/2", "other")):
+        words = ("run", *SUITES, *TINY, "--sigma", "0.1,10", "--shard", part, "--database", folder)
+        assert "groups 2/2" in command(*words, cwd=tmp_path).err
+    part = command("diff", "one", whole, cwd=tmp_path)
+    assert " 0 different, 0 only in one, " in part.out
+    assert ", 0 only in " + whole not in part.out
+    shutil.copytree(tmp_path / "other", tmp_path / "one", dirs_exist_ok=True)
+    same = command("diff", "one", whole, cwd=tmp_path)
     assert same.code == 0
-    assert " 0 different, 0 only in" in same.out
-    assert command("export", "--database", "all.sqlite", "-o", "out", cwd=tmp_path).code == 0
-    filled = command("import", "out", "--database", "new.sqlite", cwd=tmp_path)
-    assert filled.code == 0
-    assert "new measurements" in filled.out
-    assert "0 different" in command("diff", "all.sqlite", "new.sqlite", cwd=tmp_path).out
+    assert f" 0 different, 0 only in one, 0 only in {whole}\n" in same.out
+    assert command("results", "check", "one", cwd=tmp_path).code == 0
 
 
 def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch):
@@ -244,7 +237,8 @@ def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "call", [("run", "iris-tv", "--rules", "sdp", "--rules=dvia"), ("export", "-o", "one", "--output", "two")]
+    "call",
+    [("run", "iris-tv", "--rules", "sdp", "--rules=dvia"), ("export", "--paper", "one", "--paper=two")],
 )
 def test_an_option_given_twice_is_refused(call, tmp_path):
     """Click would take the last one and drop the other."""
@@ -257,9 +251,10 @@ def test_an_option_given_twice_is_refused(call, tmp_path):
     "words",
     [
         (),
-        ("--output", "a", "--paper", "b"),
+        ("--output", "a"),
         ("--paper", "a", "--committed", "--all-runs"),
-        ("--output", "a", "--committed"),
+        ("--paper", "a", "--committed", "--database", "b"),
+        ("--paper", "a", "--run", "1", "--all-runs"),
     ],
 )
 def test_export_refuses_options_that_do_not_go_together(words, tmp_path):
@@ -281,4 +276,4 @@ def test_an_option_that_nothing_asked_for_takes_is_refused(suites, options, refu
     done = command("run", *suites.split(), *options.split(), "--preset", "smoke", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"Error: {refused} cannot be used with")
-    assert not list(tmp_path.rglob("*.sqlite"))
+    assert list(tmp_path.iterdir()) == []

@@ -34,10 +34,10 @@ def file(tmp_path):
         ("run", ["--sigma", "0.1,1,1e3", "--depth", "1,4"], "sigma = [0.1, 1, 1e3]\ndepth = [1, 4]"),
         ("run", ["--rules", "sdp,a:x=1,y=2,a:x=2,y=2"], 'rules = ["sdp", "a:x={1,2},y=2"]'),
         ("run", ["--datasets", "yacht,boston"], 'datasets = ["yacht", "boston"]'),
-        ("run", ["--shard", "1/4", "--database", "a.sqlite"], 'shard = "1/4"\ndatabase = "a.sqlite"'),
+        ("run", ["--shard", "1/4", "--database", "a"], 'shard = "1/4"\ndatabase = "a"'),
         ("validate", ["--experiment", "a", "--experiment", "b"], 'experiment = ["a", "b"]'),
         ("validate", ["--no-conformance"], "conformance = false"),
-        ("report", ["--run", "3,4", "--no-committed"], "run = [3, 4]\ncommitted = false"),
+        ("report", ["--run", "3f,4", "--no-committed"], 'run = ["3f", "4"]\ncommitted = false'),
     ],
 )
 def test_a_file_says_what_the_command_line_says(name, words, text, file):
@@ -56,8 +56,8 @@ def test_the_command_line_wins(file):
     [
         ("run", ["--all"], 'experiments = ["iris-tv"]', {"every": True, "experiments": ()}),
         ("run", ["iris-tv"], "all = true", {"every": False, "experiments": ("iris-tv",)}),
-        ("report", ["--run", "3"], "all-runs = true", {"numbers": (3,), "all_runs": False}),
-        ("report", ["--all-runs"], "run = 3", {"numbers": None, "all_runs": True}),
+        ("report", ["--run", "3f"], "all-runs = true", {"numbers": ("3f",), "all_runs": False}),
+        ("report", ["--all-runs"], 'run = "3f"', {"numbers": None, "all_runs": True}),
     ],
 )
 def test_it_wins_over_what_goes_with_it_in_no_call(name, words, text, left, file):

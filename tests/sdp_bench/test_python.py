@@ -95,7 +95,7 @@ def test_it_is_shown_in_short_and_as_a_page(found):
 
 def test_what_was_validated_can_be_kept(tmp_path):
     space = cell(NET)
-    kept, card = tmp_path / "v.sqlite", tmp_path / "card"
+    kept, card = tmp_path / "v", tmp_path / "card"
     made = sdp_bench.validate(
         net=space["net"], inputs=X.numpy(), noise="laplace", sigma=[0.1], beside=["sdp"],
         database=kept, output=card, **TINY,

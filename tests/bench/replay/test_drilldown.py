@@ -3,17 +3,17 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from sdp_bench.bench.results.store import Store
 from torch import nn
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.replay.drilldown import drilldown
 from sdp_bench.bench.replay.replay import StoredMeasurement, stored_measurement
+from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.settings import Size
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.laws import Cauchy, Gaussian
 from sdp_ref.rules import SDP
-from tests.bench.conftest import TINY, change, make_plan, run_all
+from tests.bench.conftest import TINY, make_plan, run_all
 
 SETTINGS = TINY.but(
     sizes={"iris-tv": Size(1, 1)},
@@ -25,15 +25,14 @@ RULES = ("sdp", "monte_carlo:samples=10", "marginal_sdp")
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    path = tmp_path_factory.mktemp("drill") / "store.sqlite"
+    path = tmp_path_factory.mktemp("drill") / "results"
     frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)))
     return path, frame[frame.metric == "tv_headline"].set_index("rule").key
 
 
 def measurement_of(measured, rule):
     path, keys = measured
-    with Store(path) as store:
-        return stored_measurement(store, keys[rule])
+    return stored_measurement(read(path), keys[rule])
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -106,8 +105,7 @@ def test_noise_without_moments_has_no_errors_by_layer(measured):
 
 def test_a_measurement_without_weights_is_not_found(measured, tmp_path):
     path, keys = measured
-    copy = tmp_path / "without_weights.sqlite"
-    shutil.copy(path, copy)
-    change(copy, "UPDATE nets SET weights = NULL")
-    with Store(copy) as store, pytest.raises(RunFailedError, match="do not contain the weights"):
-        stored_measurement(store, keys["sdp"])
+    copy = shutil.copytree(path, tmp_path / "without_weights")
+    shutil.rmtree(copy / "nets")
+    with pytest.raises(RunFailedError, match="do not contain the weights"):
+        stored_measurement(read(copy), keys["sdp"])

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdp_bench.bench.results.queries import keys
-from sdp_bench.bench.results.tables import filled
+from sdp_bench.bench.results.columns import filled, keys
 from sdp_bench.reports.tables import tables
 from sdp_bench.reports.tables.frame import as_csv, by_kind
 from tests.reports import made_up
