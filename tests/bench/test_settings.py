@@ -1,12 +1,12 @@
 import json
 
-import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import PRESETS, experiment, experiments, preset
+from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.reports.results import BASELINES
+from sdp_bench.reports.results import COMMITTED
 from tests.bench.conftest import TINY
 
 
@@ -29,9 +29,9 @@ def test_what_a_run_stores_reads_back(settings):
 
 
 def test_settings_of_the_committed_runs_keep_their_values():
-    stored = pd.read_parquet(BASELINES / "runs.parquet")["settings"]
-    assert len(stored)
-    for flat in map(json.loads, stored):
+    runs = read(COMMITTED, columns=("run",)).runs.values()
+    assert len(runs) > 0
+    for flat in (run.settings for run in runs):
         settings = Settings.from_dict(flat)
         assert set(settings.sizes) <= set(experiments())
         if "design" in flat:  # of today's form

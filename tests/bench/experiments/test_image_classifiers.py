@@ -125,4 +125,4 @@ def test_a_ratio_is_what_a_direct_computation_gives(sequence_plan, sequence_nets
     )  # (1, 10, 1, 8, 2): the noise is independent and equal
     predicted = group.sigma * jacobian.flatten(2).square().sum(2).sqrt().squeeze()
     ratios = predicted / oracle.samples.double().std(0)
-    assert torch.tensor(found["value"].tolist()).double() == pytest.approx(ratios, rel=2e-3)
+    assert torch.tensor(found["value"].tolist(), dtype=torch.float64) == pytest.approx(ratios, rel=2e-3)
