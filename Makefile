@@ -2,12 +2,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DATABASE ?= sdp-bench.sqlite
+# Folder of the results of `make report`.
+DATABASE ?= results
 TEST_JOBS ?= 2
 # `make slow` runs one in SAMPLE files with slow tests, others every day.
 SAMPLE ?= 1
-# Results file, experiments and workers of `make paper`.
-PAPER ?= paper.sqlite
+# Folder of results, experiments and workers of `make paper`.
+PAPER ?= paper-results
 SIMULATIONS ?= iris-tv iris-std iris-w1 iris-claims iris-claims-w1 iris-claims-recipe iris-claims-features iris-noise iris-tv-activations iris-tv-deep iris-sensitivity iris-w1-certified
 JOBS ?= 1
 
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make report     write the report of the committed results, run the quick preset, and add its results"
 	@echo "make paper      run the missing part of the paper's simulations, at low priority; hours"
-	@echo "make paper-export   export the results of make paper into the committed results"
+	@echo "make paper-export   replace the committed results with those of make paper, in one file of measurements"
 	@echo "make rule-facts write what reports read from reports/baselines/rule_facts.json; ten minutes"
 	@echo "make test       lint (ruff, mypy, import contracts, phrases in added text) and the fast tests"
 	@echo "make slow       run the tests marked as slow; SAMPLE=3 runs a third of their files, by date"
@@ -48,15 +49,28 @@ report: $(STAMP)
 
 # It can be stopped, and resumes when it is started again.
 paper: $(STAMP)
-	test -e $(PAPER) || $(BIN)/sdp-bench import reports/baselines --database $(PAPER)
+	test -e $(PAPER) || cp -r reports/baselines/results $(PAPER)
 	nice -n 19 $(BIN)/sdp-bench run $(SIMULATIONS) --preset paper --jobs $(JOBS) --database $(PAPER)
 
-# The tables are complete before they replace the committed ones. A run may continue meanwhile.
+define COMPACT
+import sys
+from pathlib import Path
+from sdp_bench.bench.results.folder import read, write_measurements
+stored = read(Path(sys.argv[1]))
+if stored.faults:
+    sys.exit("\n".join(stored.faults))
+write_measurements(Path(sys.argv[2]), "committed", stored.measurements)
+endef
+export COMPACT
+
+# Without the weights of nets. The new folder is complete before it replaces the committed one.
 paper-export: $(STAMP)
-	rm -rf $(PAPER).tables
-	$(BIN)/sdp-bench export --database $(PAPER) --output $(PAPER).tables --format parquet --no-weights --digits 4
-	cp $(PAPER).tables/*.parquet $(PAPER).tables/manifest.json reports/baselines
-	rm -rf $(PAPER).tables
+	rm -rf $(PAPER).export
+	mkdir $(PAPER).export
+	cp -r $(PAPER)/runs $(PAPER).export
+	$(BIN)/python -c "$$COMPACT" $(PAPER) $(PAPER).export
+	rm -rf reports/baselines/results
+	mv $(PAPER).export reports/baselines/results
 	$(BIN)/python -m sdp_bench.reports.results_page docs/results.md
 
 # Docstrings and verdicts of the conformance kit on the rules of the committed results, the checks of the theorem,
@@ -65,9 +79,9 @@ rule-facts: $(STAMP)
 	$(BIN)/python -m tests.reports.record_facts
 
 smoke: $(STAMP)
-	rm -f smoke.sqlite
-	$(BIN)/sdp-bench run --all --preset smoke --database smoke.sqlite
-	$(BIN)/sdp-bench report --database smoke.sqlite --output reports/html/smoke
+	rm -rf smoke-results
+	$(BIN)/sdp-bench run --all --preset smoke --database smoke-results
+	$(BIN)/sdp-bench report --database smoke-results --output reports/html/smoke
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -85,7 +85,7 @@ def digest() -> str:
     sources = [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in _SOURCES]
     found = [
         path
-        for path in (*sources, *sorted(BASELINES.glob("*")))
+        for path in (*sources, *sorted(BASELINES.rglob("*")))
         if path.is_file() and not path.is_relative_to(html)
     ]
     sha.update(digest_of_files((path.parent, path) for path in found).encode())

@@ -47,15 +47,15 @@ def load(
     Write ``"./committed"`` for a folder of that name.
 
     `suite` selects experiments by name, ``"iris-tv"``, and `runs` selects runs by their numbers or parts of
-    them; by default all are loaded. If several runs measured the same thing in an experiment, perhaps with different settings, only
-    the newest measurement is returned. A measurement that belongs to several experiments is one row, and its
-    column `suites` names them all.
+    them; by default all are loaded. If several runs measured the same thing in an experiment, perhaps with
+    different settings, only the newest measurement is returned. A measurement that belongs to several
+    experiments is one row, and its column `suites` names them all.
 
     :func:`columns` describes the columns. Rows are ordered by experiment, depth, seed, sigma, input, rule,
     metric and component.
 
-    A damaged file is left out, with a warning that names it. Raises :class:`sdp_bench.UserError` if the folder
-    does not exist, has another format, or lacks an experiment or run.
+    A damaged file is left out, with a warning that names it. Raises :class:`sdp_bench.UserError` if the
+    folder does not exist, has another format, or lacks an experiment or run.
 
     Examples
     --------

@@ -102,7 +102,10 @@ def read(paths: Sequence[Path]) -> list[Entry]:
     """Read entries from folders of results; identical measurements of a rule are read once."""
     found: list[Entry] = []
     for path in paths:
-        own = list(_entries(read_results(path), path.resolve().name))
+        stored = read_results(path)
+        if stored.faults:
+            raise UserError(stored.faults[0])
+        own = list(_entries(stored, path.resolve().name))
         if not own:
             raise UserError(f"{path} has no measurement of {NAME}: sdp-bench run {NAME} --rules RULE")
         found += own

@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ..bench.files import writing
-from . import site
-from .drilldown import page as drilldown
+from . import drilldown, site
 from .folder import clear, inside, remove, write, write_files
 from .numbers import FOLDER, Number, sheets
 from .results import COMMITTED_TITLE, Results

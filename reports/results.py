@@ -146,18 +146,19 @@ def facts() -> dict[str, Any]:
     return kept
 
 
+_DAMAGED = "the results that come with the package are damaged"
+
+
 def committed_results() -> Results:
     """Return the results that come with the package; raises RunFailedError if they are missing or damaged."""
     try:
         timed = tuple(load(BASELINES / "runtime.csv"))
         stored = read(COMMITTED)
-        if stored.notes:
-            raise ValueError(stored.notes[0])
         committed = results_of(stored, [*stored.runs], timed)
     except (UserError, ValueError, OSError) as error:
-        raise RunFailedError(
-            f"the results that come with the package are damaged: {error}; reinstall it"
-        ) from error
+        raise RunFailedError(f"{_DAMAGED}: {error}; reinstall it") from error
+    if stored.faults:
+        raise RunFailedError(f"{_DAMAGED}: {stored.faults[0]}; reinstall it")
     # The nets' weights do not come with the package.
     return replace(committed, title=COMMITTED_TITLE, published=True, database=None)
 

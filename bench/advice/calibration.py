@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -28,7 +29,7 @@ from ..datasets import dataset, names
 from ..datasets.base import SplitClassification, TabularRegression
 from ..files import write
 from ..nets import storage
-from ..nets.net import inputs_of, net_from_bytes
+from ..nets.net import Net, inputs_of, net_from_bytes
 from .advice import Probe, probe
 from .thresholds import DEVIATIONS, LIMITS, TABLE, calibration, rates, thresholds
 
@@ -43,57 +44,83 @@ _SAMPLES, _OF_IMAGES = 2**16, 2**14
 class Subject:
     family: str
     name: str
-    net: nn.Module
-    inputs: Tensor
+    prepare: Callable[[], tuple[nn.Module, Tensor]]
+    """Loads or trains the net, and returns it with its inputs."""
     scale: float = 1.0
 
 
 def subjects() -> Iterator[Subject]:
-    """Yield nets that differ in architecture, activation, depth, width, data and training."""
-    for path in sorted(storage.COMMITTED.glob("*.safetensors")):
-        known = net_from_bytes(path.read_bytes(), "committed")
-        kind, data = known.architecture.activation, inputs_of(known)
+    """Yield nets that differ in architecture, activation, depth, width, data and training.
+
+    Data sets are loaded only when a net is prepared.
+    """
+    for path in sorted(storage.COMMITTED.glob("*-seed0.safetensors")):  # one net of each architecture
+        net = net_from_bytes(path.read_bytes(), "committed")
+        kind = net.architecture.activation
         if path.name.startswith("iris"):
-            yield Subject(f"iris-{kind}", path.stem, known.build(), data.batch([10, 70, 120]))
+            yield Subject(f"iris-{kind}", path.stem, partial(committed, net, [10, 70, 120]))
         else:
-            yield Subject(kind, path.stem, known.build(), data.batch([0, 1]), 0.5)
+            yield Subject(kind, path.stem, partial(committed, net, [0, 1]), 0.5)
     for activation in ("relu", "gelu", "tanh", "elu"):
         for depth in (1, 2, 4, 8, 16):
             for width in (16, 64, 256):
                 seed = zlib.crc32(f"{activation} {depth} {width}".encode())
-                net = mlp((8, *[width] * depth, 4), activation, seed)
-                inputs = torch.randn(2, 8, generator=torch.Generator().manual_seed(seed + 1))
-                yield Subject(f"random-{activation}", f"random-{activation}-{depth}x{width}", net, inputs)
+                widths = (8, *[width] * depth, 4)
+                prepare = partial(untrained, widths, activation, seed, inputs=2, input_seed=seed + 1)
+                yield Subject(f"random-{activation}", f"random-{activation}-{depth}x{width}", prepare)
     for depth in (1, 3):
         for width in (32, 128):
-            net = mlp((8, *[width] * depth, 1), "relu", seed=10 * depth + width)
-            inputs = torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * depth + width + 1))
-            yield Subject("random-scalar", f"random-scalar-{depth}x{width}", net, inputs)
+            seed = 10 * depth + width
+            widths = (8, *[width] * depth, 1)
+            prepare = partial(untrained, widths, "relu", seed, inputs=4, input_seed=seed + 1)
+            yield Subject("random-scalar", f"random-scalar-{depth}x{width}", prepare)
     for depth in (1, 3, 6):
         for width in (32, 128):
-            net = mlp((20, *[width] * depth, 6), "silu", seed=depth + width)
-            inputs = torch.randn(2, 20, generator=torch.Generator().manual_seed(depth + width))
-            yield Subject("random-silu", f"random-silu-{depth}x{width}", net, inputs)
-    digits = dataset("mnist", SplitClassification).load("test")
-    images, labels = digits.batch(slice(None)).flatten(1), digits.labels
+            seed = depth + width
+            widths = (20, *[width] * depth, 6)
+            prepare = partial(untrained, widths, "silu", seed, inputs=2, input_seed=seed)
+            yield Subject("random-silu", f"random-silu-{depth}x{width}", prepare)
     for activation, depth in (("relu", 1), ("relu", 3), ("tanh", 2), ("softplus", 3)):
-        net = mlp((784, *[128] * depth, 10), activation, seed=depth)
-        fit(net, images, labels, nn.functional.cross_entropy)
-        name = f"mnist-mlp-{activation}"
-        yield Subject(name, f"{name}-{depth}", net, images[:2], 0.5)
-    photos = dataset("cifar10", SplitClassification).load("test")
-    images, labels = photos.batch(slice(None)).flatten(1), photos.labels
+        family = f"mnist-mlp-{activation}"
+        prepare = partial(classifier, "mnist", (784, *[128] * depth, 10), activation, seed=depth)
+        yield Subject(family, f"{family}-{depth}", prepare, 0.5)
     for depth in (1, 4):
-        net = mlp((3072, *[128] * depth, 10), "leaky_relu", seed=depth)
-        fit(net, images, labels, nn.functional.cross_entropy)
-        yield Subject("cifar10-mlp", f"cifar10-mlp-leaky_relu-{depth}", net, images[:2], 0.5)
-    for name in names(TabularRegression):
-        table = dataset(name, TabularRegression).load()
-        features, targets = (standardised(each) for each in (table.features, table.targets[:, None]))
+        prepare = partial(classifier, "cifar10", (3072, *[128] * depth, 10), "leaky_relu", seed=depth)
+        yield Subject("cifar10-mlp", f"cifar10-mlp-leaky_relu-{depth}", prepare, 0.5)
+    for data in names(TabularRegression):
         for activation in ("relu", "tanh"):
-            net = mlp((features.shape[1], 50, 50, 1), activation, seed=0)
-            fit(net, features, targets, nn.functional.mse_loss)
-            yield Subject(f"uci-{activation}", f"{name}-{activation}", net, features[:2])
+            yield Subject(f"uci-{activation}", f"{data}-{activation}", partial(regressor, data, activation))
+
+
+def committed(net: Net, rows: Sequence[int]) -> tuple[nn.Module, Tensor]:
+    """Return a committed net, and these rows of its data set as inputs."""
+    return net.build(), inputs_of(net).batch(rows)
+
+
+def untrained(
+    widths: Sequence[int], activation: str, seed: int, inputs: int, input_seed: int
+) -> tuple[nn.Module, Tensor]:
+    """Return a random net and standard normal inputs."""
+    generator = torch.Generator().manual_seed(input_seed)
+    return mlp(widths, activation, seed), torch.randn(inputs, widths[0], generator=generator)
+
+
+def classifier(data: str, widths: Sequence[int], activation: str, seed: int) -> tuple[nn.Module, Tensor]:
+    """Train a net on the test images of a data set, and return it with the first two images."""
+    examples = dataset(data, SplitClassification).load("test")
+    images = examples.batch(slice(None)).flatten(1)
+    net = mlp(widths, activation, seed)
+    fit(net, images, examples.labels, nn.functional.cross_entropy)
+    return net, images[:2]
+
+
+def regressor(data: str, activation: str) -> tuple[nn.Module, Tensor]:
+    """Train a net on a table with standardised columns, and return it with the first two rows."""
+    table = dataset(data, TabularRegression).load()
+    features, targets = standardised(table.features), standardised(table.targets[:, None])
+    net = mlp((features.shape[1], 50, 50, 1), activation, seed=0)
+    fit(net, features, targets, nn.functional.mse_loss)
+    return net, features[:2]
 
 
 def standardised(values: Tensor) -> Tensor:
@@ -143,11 +170,12 @@ def errors(net: nn.Module, law: DiagonalGaussian, probed: Probe, samples: int) -
 
 def measured(subject: Subject) -> Iterator[dict[str, object]]:
     """Indices and errors of a net at all its inputs and noise levels."""
-    net = subject.net.eval()
+    net, inputs = subject.prepare()
+    net.eval()
     exact = copy.deepcopy(net).double()
-    images = subject.inputs[0].numel() > 100
+    images = inputs[0].numel() > 100
     samples = _OF_IMAGES if images else _SAMPLES
-    for number, x in enumerate(subject.inputs):
+    for number, x in enumerate(inputs):
         for sigma in SIGMAS:
             scale = sigma * subject.scale
             law = DiagonalGaussian(mean=x[None], variance=torch.full_like(x[None], scale**2))

@@ -118,7 +118,7 @@ class ProblemExperiment(Experiment):
         canonical_rules(settings.rules or self.rules, settings.plugins)
 
     def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:  # noqa: ARG002
-        """Return a group for each setting; an entry is measured in full, with rules that are slow on some nets."""
+        """Return a group for each setting; an entry is measured in full, with its slow rules."""
         from .law_group import LawGroup
 
         frozen = problem_set()

@@ -28,9 +28,9 @@ class ReplicateExperiment(Experiment):
     The first of its metrics is recorded for every seed and method, the others only if they are defined.
 
     `study`: module that measures it, imported when there is work to plan; its function ``groups(experiment,
-    settings)`` yields the groups. `version`: raised with every change that changes scores. Where trained models
-    are cached, their training has a separate version. `options`: supported settings; `nets` is the number of
-    seeds.
+    settings)`` yields the groups. `version`: raised with every change that changes scores. Where trained
+    models are cached, their training has a separate version. `options`: supported settings; `nets` is the
+    number of seeds.
     """
 
     study: str = ""
@@ -86,7 +86,8 @@ class ReplicateGroup(Group):
     experiment, training and rule, as records have them. `dataset`, `objective`, `sigma`: see `Unit`. `label`:
     data and net. `design`: description: data sets, epochs, omissions. `identity`: hash of everything that
     determines the numbers except the seed, the descriptions and the code. `activation`, `depth`: of the nets.
-    `score`: the measurement. `cost`: estimated time (s). `is_shared`: whether groups of other objectives have the same units.
+    `score`: the measurement. `cost`: estimated time (s). `is_shared`: whether groups of other objectives have
+    the same units.
     """
 
     name: str

@@ -26,16 +26,16 @@ triangle inequality holds. It is divided by the root of the true total variance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy.linalg import hadamard
 from torch import Tensor
 
-from ...oracles.estimate.estimate import Estimate
 from ...oracles.estimate.redraws import upper95_of_few
 from ...oracles.moments.moments import Moments, no_spread
 from ...oracles.sampling.forward import in_threads
@@ -53,69 +53,7 @@ from .layers import (
     squared_distance,
 )
 
-_FLOAT64 = 1e-12  # of a law's size: what rounding in float64 may leave of nothing
-
-
-@dataclass(frozen=True)
-class LayerErrors:
-    """Errors after one layer, relative to the root of its true total variance.
-
-    `exact`: whether its reference moments come from a formula rather than from samples. `rule`, `closure`,
-    `total`: see the module; the floor of `closure` is an upper bound, the noise of T_l, since T_l -
-    F_l(T_{l-1}) has less. `dropped`: the covariances of F_l(R_{l-1}) that a rule with independent components
-    drops; else 0. `mean`: the part of `total` due to the mean. `spread_ratio`: root of the rule's total
-    variance over the true one. `constant`: whether the true spread is within rounding in the net's precision;
-    distances are then in the layer's own units and describe rounding.
-    """
-
-    label: str
-    units: int
-    exact: bool
-    rule: Estimate
-    closure: Estimate
-    total: Estimate
-    dropped: float
-    mean: float
-    spread_ratio: float
-    constant: bool
-
-
-@dataclass(frozen=True)
-class OutputErrors:
-    """The contributions of the layers as seen at the output on one scale, in the order of the layers.
-
-    `formula`: error of the rule's formula. `dropped`: covariances that it drops. `closure`: error of
-    replacing the true law by a Gaussian one. `total`: at most their sum, by the triangle inequality.
-    `rounding`: approximate effect of rounding the outputs in the oracle's precision; an error of that size
-    is due to the oracle.
-    """
-
-    formula: tuple[float, ...]
-    dropped: tuple[float, ...]
-    closure: tuple[float, ...]
-    total: Estimate
-    rounding: float = 0.0
-
-    @property
-    def sum_of_parts(self) -> float:
-        """Sum over all layers, at least `total`."""
-        return sum(self.formula) + sum(self.dropped) + sum(self.closure)
-
-
-@dataclass(frozen=True)
-class ErrorByLayer:
-    """The errors of a rule by layer.
-
-    `spread`: distances over the root of the true total variance of the outputs. `whitened`: distances in the
-    true outputs' principal coordinates of unit variance, over the root of their number, so that every
-    direction has the same weight, as in cells of equal mass; directions without variance are left out.
-    `samples`: number of samples of the layers' true moments.
-    """
-
-    layers: tuple[LayerErrors, ...]
-    spread: OutputErrors
-    whitened: OutputErrors
-    samples: int
+_FLOAT64 = 1e-12  # relative difference that rounding in float64 may cause
 
 
 @torch.no_grad()
@@ -125,68 +63,91 @@ def error_by_layer(
     laws: Sequence[Laws],
     *,
     independent: bool,
+    whitened: bool = False,
     seed: Seed = 0,
-) -> ErrorByLayer:
-    """Return the errors of a rule by layer.
+) -> pd.DataFrame:
+    """Return the errors of a rule, one row for each layer.
 
     `layers` are those of the net in float64, with the true moments of `sample_layers`. `laws` contains the
     law of the input and the rule's laws after each layer. `independent` says whether the rule's family has no
     covariances. `seed` is that of reference samples for layers without a formula.
+
+    The first columns are the `layer`, numbered by kind (``ReLU 2``), its number of `units`, and whether its
+    reference moments come from a formula (`exact`). Errors after the layer, relative to the root of its true
+    total variance, are
+
+    - `rule_error` (see the module; `rule_floor95` is 0 if `exact`), and `dropped`, the covariances that a
+      rule with independent components drops;
+    - `closure_error` with its standard error `closure_stderr`;
+    - `total` with `stderr`, and `mean_error`, the part in the mean. `floor` and `floor95` are the mean and
+      the 95 % point of the total for an exact rule, and upper bounds for the closure error, since
+      T_l - F_l(T_{l-1}) has less noise than T_l;
+    - `spread_ratio`, the root of the rule's total variance over the true one.
+
+    `constant` marks layers with a true spread within rounding of the net's precision. Their distances are in
+    the layer's own units and describe rounding.
+
+    `formula_at_output`, `dropped_at_output` and `closure_at_output` are contributions to the error of the
+    output, `at_output` is their sum, and `share` the part of the sum over all layers. They are relative to
+    the root of the true total variance of the outputs or, if `whitened`, distances in the true outputs'
+    principal coordinates of unit variance, over the root of their number. Every direction then has the same
+    weight, as in cells of equal mass; directions without variance are left out.
+
+    ``attrs`` holds the error of the output on this scale: `total`, at most the sum of `at_output`, with
+    `floor`, `floor95` and `stderr`; `rounding`, the approximate effect of rounding the outputs in the
+    oracle's precision; and `samples`, the number of samples of the true moments.
     """
-    # Laws so far, each propagated once to the current layer, and the rule's and the true one among them. A
-    # law that equals its neighbour up to rounding is not propagated separately: the layer contributes no
-    # error.
-    images, ruled, true = laws[0], 0, 0
-    steps: list[tuple[int, int]] = []  # pairs of neighbours by layer: formula, dropped, closure
+    # Distinct laws, each propagated by the exact maps to the current layer. A law that equals its neighbour
+    # up to rounding is not propagated separately, because the layer contributes no error.
+    images = laws[0]
+    predicted, true = 0, 0  # positions in `images`
+    steps: list[tuple[int, int]] = []  # by layer: pairs of positions for formula, dropped and closure
     tasks = []
-
-    def index_of(law: Laws, neighbour: int) -> int:
-        nonlocal images
-        if _same(images[[neighbour]], law):
-            return neighbour
-        images = images + law
-        return len(images.mean) - 1
-
-    before = laws[0]
-    for place, layer in enumerate(layers):
-        moments, rule = layer_moments.moments[place + 1], laws[place + 1]
-        start = images + before.independent if independent else images
-        after = moments_after(layer, start, layer_moments.shapes[place], seed=seed)
+    true_input = laws[0]
+    for index, layer in enumerate(layers):
+        moments, rule_law = layer_moments.moments[index + 1], laws[index + 1]
+        start = images + true_input.independent if independent else images
+        after = moments_after(layer, start, layer_moments.shapes[index], seed=seed)
         images = after[: len(images.mean)]
-        exact, closure = images[[ruled]], after[[-1]] if independent else images[[true]]
-        # A rule that drops nothing has no cut.
-        kept = exact.independent if independent else exact
-        cut = index_of(kept, ruled) if independent else ruled
-        before = Laws.true(moments)
-        after_rule, after_truth = index_of(rule, cut), index_of(before, true)
-        steps += [(cut, after_rule), (ruled, cut), (true, after_truth)]
-        ruled, true = after_rule, after_truth
-        tasks.append(partial(_at_layer, layer, moments, rule, exact, kept, closure))
+        exact_law = kept_law = images[[predicted]]
+        closed_law = after[[-1]] if independent else images[[true]]
+        after_drop = predicted
+        if independent:
+            kept_law = exact_law.independent
+            images, after_drop = _position(images, kept_law, predicted)
+        images, after_rule = _position(images, rule_law, after_drop)
+        true_input = Laws.true(moments)
+        images, after_truth = _position(images, true_input, true)
+        steps += [(after_drop, after_rule), (predicted, after_drop), (true, after_truth)]
+        predicted, true = after_rule, after_truth
+        tasks.append(partial(_after_layer, layer, moments, rule_law, exact_law, kept_law, closed_law))
 
-    outputs, ends = layer_moments.moments[-1], (ruled, true)
+    outputs = layer_moments.moments[-1]
+    scale = _whitening(outputs) if whitened else _over_spread(outputs)
+    carried = Gaussians.of(images, scale)
+    halves_of_outputs = _scaled_halves(outputs, scale)
+    floor, floor95 = _floors(halves_of_outputs)
+    # Root mean square of independent errors of one unit in the last place of each output.
+    squares = np.square(outputs.mean) + outputs.covariance.diagonal()
+    rounding = np.sqrt(outputs.null_variance * (np.square(scale.numpy()) @ squares).sum()) / ROUNDING
 
-    def at_output(scale: Tensor) -> OutputErrors:
-        gaussians = Gaussians.of(images, scale)
-        first, second = zip(*steps, ends, strict=True)
-        *lengths, total = distance(gaussians[first], gaussians[second]).tolist()
-        noise, stderr = _noise(outputs, scale)
-        # Root mean square of independent errors of one unit in the last place of each output.
-        squares = np.square(outputs.mean) + outputs.covariance.diagonal()
-        rounding = np.sqrt(outputs.null_variance * (np.square(scale.numpy()) @ squares).sum()) / ROUNDING
-        return OutputErrors(
-            tuple(lengths[::3]),
-            tuple(lengths[1::3]),
-            tuple(lengths[2::3]),
-            Estimate(total, *noise, stderr(gaussians[[ruled]])),
-            float(rounding),
-        )
-
-    return ErrorByLayer(
-        tuple(in_threads(iter(tasks))),
-        at_output(_over_spread(outputs)),
-        at_output(_whitening(outputs)),
-        layer_moments.moments[0].samples,
-    )
+    frame = pd.DataFrame(list(in_threads(iter(tasks))))
+    kinds = frame["layer"]
+    frame["layer"] = kinds + " " + (kinds.groupby(kinds).cumcount() + 1).astype(str)
+    first, second = zip(*steps, strict=True)
+    contributions = distance(carried[first], carried[second]).reshape(-1, 3).numpy()
+    frame[["formula_at_output", "dropped_at_output", "closure_at_output"]] = contributions
+    frame["at_output"] = contributions.sum(1)
+    frame["share"] = frame["at_output"] / frame["at_output"].sum()
+    frame.attrs = {
+        "total": float(distance(carried[[predicted]], carried[[true]])),
+        "floor": floor,
+        "floor95": floor95,
+        "stderr": _stderr(carried[[predicted]], halves_of_outputs),
+        "rounding": float(rounding),
+        "samples": layer_moments.moments[0].samples,
+    }
+    return frame
 
 
 def halves(moments: Moments) -> tuple[Laws, Laws]:
@@ -199,8 +160,8 @@ def halves(moments: Moments) -> tuple[Laws, Laws]:
     """
     signs = hadamard(BLOCKS)[1:] > 0
 
-    def laws_of(chosen: np.ndarray) -> Laws:
-        weights = chosen * moments.block_weights
+    def laws_of(half: np.ndarray) -> Laws:
+        weights = half * moments.block_weights
         weights = weights / weights.sum(1, keepdims=True)
         mean = weights @ moments.block_means
         shift = mean - moments.mean
@@ -211,45 +172,63 @@ def halves(moments: Moments) -> tuple[Laws, Laws]:
     return laws_of(signs), laws_of(~signs)
 
 
-def _noise(moments: Moments, scale: Tensor) -> tuple[tuple[float, float], Callable[[Gaussians], float]]:
-    """Return mean and 95 % point of the distance of all samples' moments from the true ones.
-
-    The function returns the standard error of the distance of a law from the true one.
-    """
-    one, other = (Gaussians.of(half, scale) for half in halves(moments))
-    distances = distance(one, other) / 2
-
-    def stderr(law: Gaussians) -> float:
-        difference = distance(law, one) - distance(law, other)
-        return float((difference.square() / 4).mean().sqrt())
-
-    return (float(distances.mean()), upper95_of_few(distances.numpy())), stderr
+def _scaled_halves(moments: Moments, scale: Tensor) -> tuple[Gaussians, Gaussians]:
+    half, other_half = halves(moments)
+    return Gaussians.of(half, scale), Gaussians.of(other_half, scale)
 
 
-def _at_layer(
-    layer: Layer, moments: Moments, rule: Laws, exact: Laws, kept: Laws, closure: Laws
-) -> LayerErrors:
+def _floors(halves: tuple[Gaussians, Gaussians]) -> tuple[float, float]:
+    """Return mean and 95 % point of the distance of all samples' moments from the true ones."""
+    distances = (distance(*halves) / 2).numpy()
+    return float(distances.mean()), upper95_of_few(distances)
+
+
+def _stderr(law: Gaussians, halves: tuple[Gaussians, Gaussians]) -> float:
+    """Return the standard error of the distance of a law from the true one."""
+    difference = distance(law, halves[0]) - distance(law, halves[1])
+    return float((difference.square() / 4).mean().sqrt())
+
+
+def _after_layer(
+    layer: Layer, moments: Moments, rule_law: Laws, exact_law: Laws, kept_law: Laws, closed_law: Laws
+) -> dict[str, Any]:
+    """Return the errors after one layer."""
     scale = _over_spread(moments)
-    noise, stderr = _noise(moments, scale)
-    rules, exacts, kepts, closures, trues = (
-        Gaussians.of(laws, scale) for laws in (rule, exact, kept, closure, Laws.true(moments))
-    )
-    # A reference by samples has a noise of its own.
-    factor = 0.0 if layer.exact else float(np.sqrt(moments.samples / REFERENCE_SAMPLES))
-    parts = squared_distance(rules, trues)[:, 0]
-    true, predicted = float(trues.trace[0]), float(rules.trace[0])
-    return LayerErrors(
-        label=layer.label,
-        units=len(moments.mean),
-        exact=layer.exact,
-        rule=Estimate(float(distance(rules, exacts)), factor * noise[0], factor * noise[1], 0.0),
-        closure=Estimate(float(distance(closures, trues)), *noise, stderr(closures)),
-        total=Estimate(float(parts.sum().sqrt()), *noise, stderr(rules)),
-        dropped=float(distance(kepts, exacts)),
-        mean=float(parts[0].sqrt()),
-        spread_ratio=float(np.sqrt(predicted / true)) if true > 0 else float("nan"),
-        constant=_is_constant(moments),
-    )
+    halves_of_layer = _scaled_halves(moments, scale)
+    floor, floor95 = _floors(halves_of_layer)
+    rule = Gaussians.of(rule_law, scale)
+    exact = Gaussians.of(exact_law, scale)
+    kept = Gaussians.of(kept_law, scale)
+    closed = Gaussians.of(closed_law, scale)
+    true = Gaussians.of(Laws.true(moments), scale)
+    mean_part, covariance_part = squared_distance(rule, true)[:, 0].tolist()
+    # A reference from samples has noise too.
+    reference_noise = 0.0 if layer.exact else float(np.sqrt(moments.samples / REFERENCE_SAMPLES))
+    variance, predicted_variance = float(true.trace[0]), float(rule.trace[0])
+    return {
+        "layer": layer.label,
+        "units": len(moments.mean),
+        "exact": layer.exact,
+        "constant": _is_constant(moments),
+        "rule_error": float(distance(rule, exact)),
+        "rule_floor95": reference_noise * floor95,
+        "dropped": float(distance(kept, exact)),
+        "closure_error": float(distance(closed, true)),
+        "closure_stderr": _stderr(closed, halves_of_layer),
+        "total": (mean_part + covariance_part) ** 0.5,
+        "floor": floor,
+        "floor95": floor95,
+        "stderr": _stderr(rule, halves_of_layer),
+        "mean_error": mean_part**0.5,
+        "spread_ratio": (predicted_variance / variance) ** 0.5 if variance > 0 else np.nan,
+    }
+
+
+def _position(images: Laws, law: Laws, neighbour: int) -> tuple[Laws, int]:
+    """Return the images with a law added, unless it equals its neighbour, and the position of the law."""
+    if _same(images[[neighbour]], law):
+        return images, neighbour
+    return images + law, len(images.mean)
 
 
 def _same(a: Laws, b: Laws) -> bool:

@@ -97,8 +97,8 @@ class Gaussians:
         values = values.clamp(min=0)
         return cls(mean, (vectors * values.sqrt().unsqueeze(-2)) @ vectors.mT, values.sum(-1))
 
-    def __getitem__(self, places: Sequence[int]) -> Gaussians:
-        index = torch.tensor(places)
+    def __getitem__(self, positions: Sequence[int]) -> Gaussians:
+        index = torch.tensor(positions)
         return Gaussians(self.mean[index], self.root[index], self.trace[index])
 
 
@@ -178,11 +178,11 @@ def layers_of(net: Net, like: Tensor) -> list[Layer]:
     if not steps:
         raise ValueError("a net that returns its input has no layers")
     cuts = [k for k in range(len(steps) + 1) if all(min(step.inputs) >= k for step in steps[k:])]
-    found = []
+    layers = []
     for start, stop in itertools.pairwise(cuts):
         part = [replace(s, inputs=tuple(i - start for i in s.inputs)) for s in steps[start:stop]]
-        found.append(Layer(part))
-    return found
+        layers.append(Layer(part))
+    return layers
 
 
 def merged(layers: Sequence[Layer]) -> Layer:
@@ -230,38 +230,64 @@ def sample_layers(
     values = [x.location[:1]]
     for layer in layers:
         values.append(layer(values[-1].clone()))
-    units = [value.numel() for value in values]
-    if (need := 8 * (BLOCKS + 2) * sum(count * count for count in units)) > MAX_BYTES:
-        raise ValueError(
-            f"the covariances of its layers would take {need / 1e9:.3g} GB (the widest has {max(units):,} "
-            f"units), more than {MAX_BYTES / 1e9:.3g} GB"
-        )
-    is_mapped = [False, *(layer.affine for layer in layers[:-1]), False]
-    centres = [None if m else v.double().flatten() for v, m in zip(values, is_mapped, strict=True)]
-    # As many samples, or a power of two, that the products take a few seconds: all of a million for up to 12
-    # hidden layers of 100 units, and half a million for 24.
-    most = max(2**14, int(_MOST_PRODUCTS / sum(len(c) ** 2 for c in centres if c is not None)))
-    samples = samples if samples <= most else 1 << (most.bit_length() - 1)
+    _check_memory([value.numel() for value in values])
+    # Products are summed about the value at the location, which loses fewer digits; None for affine images.
+    centres: list[Tensor | None] = [value.double().flatten() for value in values]
+    for index, layer in enumerate(layers[:-1], 1):
+        if layer.affine:
+            centres[index] = None
+    samples = _affordable(samples, [len(centre) for centre in centres if centre is not None])
     inputs = sample_outputs(nn.Flatten(), x, samples, seed=seed, sampler=sampler)
     blocks = [rows.reshape(-1, *x.event_shape) for rows in inputs.tensor_split(BLOCKS)]
     sums = list(in_threads(partial(_sums, layers, centres, block) for block in blocks))
     weights = np.array([len(block) for block in blocks]) / samples
     moments: list[Moments] = []
-    for place, (centre, value) in enumerate(zip(centres, values, strict=True)):
+    for index, (centre, value) in enumerate(zip(centres, values, strict=True)):
         if centre is None:
-            moments.append(_image(layers[place - 1], moments[-1], values[place - 1].shape[1:]))
-            continue
-        means, products = (np.stack([block[place][part].numpy() for block in sums]) for part in (0, 1))
-        if not np.isfinite(means).all():
-            raise ValueError("a layer gives non-finite values (NaN or infinity)")
-        mean = weights @ means
-        # about the overall mean, not the centre
-        cross = means[:, :, None] * mean
-        covariances = products - cross - cross.transpose(0, 2, 1) + mean[:, None] * mean
-        covariance = np.einsum("b,bij->ij", weights, covariances)
-        shift, null = centre.numpy(), (ROUNDING * torch.finfo(value.dtype).eps) ** 2
-        moments.append(Moments(mean + shift, covariance, samples, weights, means + shift, covariances, null))
+            moments.append(_image(layers[index - 1], moments[-1], values[index - 1].shape[1:]))
+        else:
+            means = np.stack([block[index][0].numpy() for block in sums])
+            products = np.stack([block[index][1].numpy() for block in sums])
+            null_variance = (ROUNDING * torch.finfo(value.dtype).eps) ** 2
+            moments.append(_of_blocks(centre.numpy(), means, products, weights, samples, null_variance))
     return LayerMoments(tuple(moments), tuple(value.shape[1:] for value in values))
+
+
+def _check_memory(units: Sequence[int]) -> None:
+    need = 8 * (BLOCKS + 2) * sum(count * count for count in units)
+    if need > MAX_BYTES:
+        raise ValueError(
+            f"the covariances of its layers would take {need / 1e9:.3g} GB (the widest has {max(units):,} "
+            f"units), more than {MAX_BYTES / 1e9:.3g} GB"
+        )
+
+
+def _affordable(samples: int, units: Sequence[int]) -> int:
+    """Return the number of samples, or a smaller power of two for which the products take a few seconds.
+
+    A million samples are affordable for up to 12 hidden layers of 100 units, and half a million for 24.
+    """
+    most = max(2**14, int(_MOST_PRODUCTS / sum(count * count for count in units)))
+    return samples if samples <= most else 1 << (most.bit_length() - 1)
+
+
+def _of_blocks(
+    centre: np.ndarray,
+    means: np.ndarray,
+    products: np.ndarray,
+    weights: np.ndarray,
+    samples: int,
+    null_variance: float,
+) -> Moments:
+    """Return moments from means and mean products of blocks of samples, relative to a centre."""
+    if not np.isfinite(means).all():
+        raise ValueError("a layer gives non-finite values (NaN or infinity)")
+    mean = weights @ means
+    # Covariances of all blocks are about the overall mean m: E[(y - m)(y - m)'] = E[yy'] - ym' - my' + mm'.
+    cross = means[:, :, None] * mean
+    covariances = products - cross - cross.transpose(0, 2, 1) + mean[:, None] * mean
+    covariance = np.einsum("b,bij->ij", weights, covariances)
+    return Moments(mean + centre, covariance, samples, weights, means + centre, covariances, null_variance)
 
 
 @torch.no_grad()
@@ -319,8 +345,8 @@ def moments_after(layer: Layer, laws: Laws, shape: torch.Size, *, seed: Seed) ->
         outputs: Tensor = layer(rows)
         return outputs.flatten(1)
 
-    found = [
+    sampled = [
         Moments.from_samples(sample_outputs(flat, inputs[k], REFERENCE_SAMPLES, seed=seed))
         for k in range(inputs.batch)
     ]
-    return functools.reduce(operator.add, map(Laws.true, found))
+    return functools.reduce(operator.add, map(Laws.true, sampled))

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,8 @@ from ..executors.local import Limits, apart, limited
 from ..experiments import chosen
 from ..experiments.base import Group, Plan
 from ..experiments.law_group import LawGroup, measured
-from ..experiments.plan import plan_of
 from ..experiments.own_net import own_experiment
+from ..experiments.plan import plan_of
 from ..metrics.oracle import Oracle, Prediction
 from ..metrics.references import Reference
 from ..nets.net import Net, net_from_bytes
@@ -33,7 +33,7 @@ from ..nets.own import net as own_nets
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN
 from ..plugins.plugin import Plugin, plugin_of
-from ..results.columns import CELL, MEASURED, NUMBERS
+from ..results.columns import CELL, MEASURED, NUMBERS, records
 from ..results.folder import Run, Stored, net_of
 from ..results.joined import find, joined
 from ..rules import PEERS, resolve
@@ -48,8 +48,8 @@ class StoredMeasurement:
     """A stored measurement that can be made again.
 
     `rows`: its components as stored. `settings`: those of its `run`. The group, and with it the input, is
-    loaded when it is first used: a RunFailedError is raised if the key of the oracle cannot be reproduced, for
-    example because the data have changed.
+    loaded when it is first used: a RunFailedError is raised if the key of the oracle cannot be reproduced,
+    for example because the data have changed.
     """
 
     rows: list[dict[str, Any]]
@@ -78,14 +78,13 @@ class StoredMeasurement:
         """
         cell = tuple(self.first[name] for name in CELL)
         plan = planned(self.run, self.settings, [self.net])
-        rows = plan.rows.astype({name: str for name in CELL})
+        rows = plan.rows.astype(dict.fromkeys(CELL, str))
         same = rows[(rows["unit"] == cell[0]) & (rows["rule"] == cell[1])]
         if same.empty:
             raise RunFailedError(
                 f"net, input or settings no longer give the key {cell[0]}; the data or code has changed"
             )
-        group = plan.groups[same["group"].iloc[0]]
-        assert isinstance(group, LawGroup)
+        group = cast(LawGroup, plan.groups[same["group"].iloc[0]])
         return group, [key.hex for key in group.keys].index(cell[0])
 
     @functools.cached_property
@@ -116,7 +115,7 @@ def stored_measurement(
     and RunFailedError without weights, or if the run is damaged.
     """
     found = find(stored, key)
-    rows = _one(_dicts(found), key)
+    rows = _one(records(found), key)
     first = rows[0]
     run = _run_of(stored, first["run"])
     rules = _given_rules(run, [(first["rule"], first["fingerprint"])], plugins)
@@ -127,13 +126,6 @@ def stored_measurement(
         raise RunFailedError("the results do not contain the weights of this net; there is nothing to replay")
     net = _given_net(first["net"], weights, nets)
     return StoredMeasurement(rows, run, settings_of(run, rules), net)
-
-
-def _dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    plain = rows.astype({name: object for name in rows if name not in NUMBERS})
-    texts = [name for name in plain if name not in NUMBERS]
-    plain[texts] = plain[texts].where(plain[texts].notna(), None)
-    return plain.to_dict("records")  # type: ignore[return-value]
 
 
 def _run_of(stored: Stored, number: str) -> Run:
@@ -406,7 +398,7 @@ _NO_WEIGHTS = "the results do not contain the nets' weights, so they cannot be m
 
 def _differences(task: _Task | None, rows: pd.DataFrame, limits: Limits | None) -> Iterator[str]:
     stored: dict[Any, Any] = {
-        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row for row in rows.to_dict("records")
+        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row for row in records(rows)
     }
     if task is None:
         for cell in dict.fromkeys(key[:3] for key in stored):
@@ -419,13 +411,13 @@ def _differences(task: _Task | None, rows: pd.DataFrame, limits: Limits | None) 
         yield f"{group.title}: {one_line(error)}"
         return
     result["component"] = result["component"].where(result["component"].notna(), "")
-    for row in result[result["status"] != MEASURED].itertuples(index=False):
-        reason = row.reason or "no result"
-        yield f"{row.unit}/{row.rule}/{row.metric_spec}: cannot be measured again: {reason}"
+    for row in records(result[result["status"] != MEASURED]):
+        reason = row["reason"] or "no result"
+        yield f"{row['unit']}/{row['rule']}/{row['metric_spec']}: cannot be measured again: {reason}"
     missing = set(result.loc[result["status"] != MEASURED, CELL].itertuples(index=False, name=None))
     again = {
         (row["unit"], row["rule"], row["metric_spec"], row["component"]): row
-        for row in result[result["status"] == MEASURED].to_dict("records")
+        for row in records(result[result["status"] == MEASURED])
     }
     for key in sorted(stored.keys() | again.keys()):
         unit, rule, metric, component = key

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from .columns import CELL
-from .folder import Stored, plan_of
+from .folder import Stored, damaged_nets, plan_of
 
 
 def missing(stored: Stored) -> list[str]:
-    """Return a line for each finished run whose measurements are not all there."""
+    """Return a line for each damaged net, and for each finished run whose measurements are not all there."""
+    lines = [line for folder in stored.folders for line in damaged_nets(folder)]
     known = stored.measurements[CELL].astype(object).drop_duplicates().assign(is_known=True)
-    lines = []
     for run in stored.runs.values():
         asked = plan_of(run, CELL).astype(object).drop_duplicates()
         absent = int(asked.merge(known, on=CELL, how="left")["is_known"].isna().sum())

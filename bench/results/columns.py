@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from sdp_ref.errors import on_one_line
+
 from ..lazy import pd
+from ..text import public
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,11 +47,11 @@ SUBJECT: Mapping[str, str] = MappingProxyType(
 )
 """Columns that describe a unit: what rules are measured on.
 
-`unit` is a hash of everything that determines the numbers besides rule, metric and code; all seeds derive from
-it. With an oracle, `net` is the digest of the net, `input` the row of its data set, `noise` the family of the
-input's distribution, `sigma` its scale in units of the net's input, and `sampler` draws `samples`. Without one,
-`dataset` and `objective` say what is trained, and `seed` is that of the replicate. `recipe` describes the
-training, or the rest of the design.
+`unit` is a hash of everything that determines the numbers besides rule, metric and code; all seeds derive
+from it. With an oracle, `net` is the digest of the net, `input` the row of its data set, `noise` the family
+of the input's distribution, `sigma` its scale in units of the net's input, and `sampler` draws `samples`.
+Without one, `dataset` and `objective` say what is trained, and `seed` is that of the replicate. `recipe`
+describes the training, or the rest of the design.
 """
 
 ASKED: Mapping[str, str] = MappingProxyType(
@@ -84,10 +87,10 @@ OUTCOME: Mapping[str, str] = MappingProxyType(
 """Columns of the result.
 
 `component` names an output or a pair of classes, say, if a metric has several numbers. `floor`, `floor95` and
-`stderr` are those of :class:`sdp_bench.oracles.estimate.estimate.Estimate`, if known. `unit_of_measure` is "1"
-for pure numbers and "output" for units of the net's output. `seconds` is the rule's own time for one input.
-`precision` of the oracle is ``float32`` or ``float64``; missing without an oracle, and in results before
-version 0.7. `status` is one of :data:`STATUSES`, and `reason` one line if it is not ``measured``.
+`stderr` are those of :class:`sdp_bench.oracles.estimate.estimate.Estimate`, if known. `unit_of_measure` is
+"1" for pure numbers and "output" for units of the net's output. `seconds` is the rule's own time for one
+input. `precision` of the oracle is ``float32`` or ``float64``; missing without an oracle, and in results
+before version 0.7. `status` is one of :data:`STATUSES`, and `reason` one line if it is not ``measured``.
 """
 
 MEASUREMENT: Mapping[str, str] = MappingProxyType({**SUBJECT, **ASKED, **OUTCOME})
@@ -142,12 +145,24 @@ def same_number(a: float, b: float, stderr: float | None = None) -> bool:
     return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=max(1e-12, noise))
 
 
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return rows as plain values by column: None where a text or an integer is missing, NaN for a number."""
+    columns: dict[str, list[Any]] = {}
+    for name in frame:
+        column = frame[name]
+        if column.dtype != float:
+            column = column.astype(object).where(column.notna(), None)
+        columns[str(name)] = column.tolist()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 # Text as categories -------------------------------------------------------------------------------
 
 
-def texts(codes: np.ndarray, known: Sequence[str]) -> pd.Categorical:
+def texts(codes: np.ndarray, known: Iterable[str]) -> pd.Categorical:
     """Make categories in alphabetical order from codes of distinct texts; -1 is a missing text."""
-    unordered = pd.Categorical.from_codes(codes, pd.Index(list(known), dtype=object))
+    known = list(known)
+    unordered = pd.Categorical.from_codes(codes, pd.Index(known, dtype=object))
     return unordered.reorder_categories(pd.Index(sorted(known), dtype=object))
 
 
@@ -161,7 +176,7 @@ def filled(column: pd.Series) -> pd.Series:
     return pd.Series(texts(np.where(codes < 0, named.index(""), codes), named), index=column.index)
 
 
-def metric_names(specs: Sequence[str]) -> pd.Categorical:
+def metric_names(specs: Iterable[str]) -> pd.Categorical:
     """Return the names of metrics from their specs."""
     codes, names = pd.factorize(np.array([spec.partition(":")[0] for spec in specs], dtype=object))
     return texts(codes, list(names))
@@ -213,12 +228,10 @@ def limits(metric: str) -> dict[str, Range]:
 
 def impossible(measured: pd.DataFrame) -> pd.Series:
     """Describe what is wrong with the numbers of measurements; empty text where nothing is."""
-    found = pd.Series("", index=measured.index, dtype=object)
+    reasons = [""] * len(measured)
     metrics = pd.Categorical(measured["metric_spec"])
     ranges = [limits(str(metric)) for metric in metrics.categories]
-    if not ranges:
-        return found
-    for name in reversed(NUMBERS):
+    for name in reversed(NUMBERS) if ranges else ():
         numbers = measured[name].to_numpy(float)
         low, high = np.array([limits[name] for limits in ranges])[metrics.codes].T
         with np.errstate(invalid="ignore"):
@@ -227,19 +240,23 @@ def impossible(measured: pd.DataFrame) -> pd.Series:
             wrong |= np.isnan(numbers)
         for index in np.flatnonzero(wrong):
             metric = measured["metric_spec"].iloc[index]
-            found.iloc[index] = f"{name} {numbers[index]} of {metric}, which cannot be"
-    return found
+            reasons[index] = f"{name} {numbers[index]} of {metric}, which cannot be"
+    return pd.Series(reasons, index=measured.index, dtype=object)
 
 
 def outcome(
     unit: str, rule: str, metric: str, status: str = MEASURED, reason: str = "", **numbers: Any
 ) -> dict[str, Any]:
-    """Return a row of key, status and numbers, which `measurements` completes with a plan."""
+    """Return a row of key, status and numbers, which `measurements` completes with a plan.
+
+    The reason is stored on one line, without folders of this machine.
+    """
+    reason = public(on_one_line(reason))
     return {"unit": unit, "rule": rule, "metric_spec": metric, "status": status, "reason": reason, **numbers}
 
 
 def measurements(plan: pd.DataFrame, outcomes: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the measurements of rows of a plan; an impossible number is a failure.
+    """Return the measurements of rows of a plan; an impossible number is a failure of its metric.
 
     Outcomes that the plan does not ask for are left out. A row without an outcome is undefined: some methods
     have no number for some metrics.
@@ -249,11 +266,15 @@ def measurements(plan: pd.DataFrame, outcomes: Sequence[Mapping[str, Any]]) -> p
     rows = described.merge(found, on=CELL, how="left")
     silent = rows["status"].isna()
     rows["status"] = rows["status"].astype(object).where(~silent, UNDEFINED)
-    measured = rows["status"] == MEASURED
-    wrong = impossible(rows[measured])
-    wrong = wrong[wrong != ""]
     rows["reason"] = rows["reason"].astype(object)
-    rows.loc[wrong.index, "status"] = FAILED
-    rows.loc[wrong.index, "reason"] = wrong
+    measured = rows[rows["status"] == MEASURED]
+    faults = measured[CELL].assign(fault=impossible(measured))
+    faults = faults[faults["fault"] != ""].drop_duplicates(CELL)
+    rows = rows.merge(faults, on=CELL, how="left")
+    is_wrong = rows["fault"].notna()
+    rows.loc[is_wrong, "status"] = FAILED
+    rows.loc[is_wrong, "reason"] = rows["fault"]
+    rows.loc[is_wrong, "component"] = None
     rows.loc[rows["status"] != MEASURED, list(NUMBERS)] = math.nan
+    rows = rows[~(is_wrong & rows.duplicated(CELL))]
     return typed(rows, MEASUREMENT)

@@ -21,11 +21,11 @@ _WORDS = ("unit_of_measure", "precision")
 class Comparison:
     """Two results compared.
 
-    `equal` and `different` count the measurements in both, by :func:`differing`, and `fields` the differences by
-    field. `largest` lists the largest ones: key, component, field, a, b, and the difference in units of the
-    larger standard error (infinite if both are 0, or for text). `other_code` and `other_time` count
-    measurements with other versions or another time of the rule, which is not a difference of the measurement.
-    `only_a` and `only_b` are in one of them only.
+    `equal` and `different` count the measurements in both, by :func:`differing`, and `fields` the differences
+    by field. `largest` lists the largest ones: key, component, field, a, b, and the difference in units of
+    the larger standard error (infinite if both are 0, or for text). `other_code` and `other_time` count
+    measurements with other versions or another time of the rule, which is not a difference of the
+    measurement. `only_a` and `only_b` are in one of them only.
     """
 
     equal: int
@@ -64,7 +64,9 @@ def compare(a: Stored, b: Stored) -> Comparison:
 def _plain(stored: Stored) -> pd.DataFrame:
     texts = [*CELL, "component", "fingerprint", *_WORDS]
     rows = stored.measurements
-    rows = rows.loc[rows["status"] == MEASURED, [*texts, *NUMBERS, "seconds"]].astype(dict.fromkeys(texts, object))
+    rows = rows.loc[rows["status"] == MEASURED, [*texts, *NUMBERS, "seconds"]].astype(
+        dict.fromkeys(texts, object)
+    )
     return rows.fillna(dict.fromkeys(texts, ""))
 
 

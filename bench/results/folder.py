@@ -5,9 +5,9 @@
     measured/<group>-<sha256, 16 digits>.parquet    the measurements of a group, or of many groups
     nets/<digest>-<sha256, 16 digits>.safetensors   weights of nets
 
-Each file appears complete, by renaming a temporary one, and is never changed afterwards, except that a run adds
-its end to its ``run.json``. Names carry digests of contents, so that damage is noticed: page checksums of Parquet
-let some flipped bits pass. Nothing is locked; joining results is copying files.
+Each file appears complete, by renaming a temporary one, and is never changed afterwards, except that a run
+adds its end to its ``run.json``. Names carry digests of contents, so that damage is noticed: page checksums
+of Parquet let some flipped bits pass. Nothing is locked; joining results is copying files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import io
 import json
 import re
 import secrets
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +33,18 @@ from .. import files
 from ..errors import RunFailedError, UserError
 from ..lazy import pd
 from ..text import public
-from .columns import CELL, FAILED, MEASUREMENT, NUMBERS, PLAN, STATUSES, arrow_schema, impossible, same_number
+from .columns import (
+    CELL,
+    FAILED,
+    MEASUREMENT,
+    NUMBERS,
+    PLAN,
+    STATUSES,
+    arrow_schema,
+    impossible,
+    records,
+    same_number,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,9 +78,9 @@ class LeftOut:
 class Run:
     """A run.
 
-    `id` begins with the start. `started` and `finished` are ISO 8601 in UTC; an interrupted run is not finished.
-    `command` and `preset` are as the user gave them. `environment` holds processor, versions and commit, and
-    `code` is the hash of the code that measures. `folder` holds the run.
+    `id` begins with the start. `started` and `finished` are ISO 8601 in UTC; an interrupted run is not
+    finished. `command` and `preset` are as the user gave them. `environment` holds processor, versions and
+    commit, and `code` is the hash of the code that measures. `folder` holds the run.
     """
 
     id: str
@@ -88,8 +101,8 @@ class Run:
 def new_run(folder: Path, plan: pd.DataFrame, nets: Mapping[str, bytes], **described: Any) -> Run:
     """Record what a run is about to do.
 
-    `plan` has the columns of :data:`PLAN`, `nets` are files by digest, and `described` are the other fields of a
-    :class:`Run`. Raises RunFailedError if the folder cannot be written.
+    `plan` has the columns of :data:`PLAN`, `nets` are files by digest, and `described` are the other fields
+    of a :class:`Run`. Raises RunFailedError if the folder cannot be written.
     """
     refuse_other_results(folder)
     now = datetime.now(UTC)
@@ -120,9 +133,9 @@ def write_run(run: Run, plan: pd.DataFrame) -> Run:
 
 
 def write_net(folder: Path, digest: str, content: bytes) -> None:
-    """Write a net's file unless it exists."""
+    """Write a net's file unless it exists with this content."""
     path = folder / NETS / f"{digest}-{_sha256(content)[:16]}.safetensors"
-    if not path.exists():
+    if not (path.is_file() and path.read_bytes() == content):
         files.write(path, content)
 
 
@@ -139,43 +152,51 @@ class Writer:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._joined: list[Path] = []
-        self._groups: dict[Path, pd.DataFrame] = {}
+        self._groups: dict[Path, pa.Table] = {}
 
     def write(self, group: str, measurements: pd.DataFrame) -> None:
         """Write the measurements of a group; raises RunFailedError if the folder cannot be written."""
-        measurements = measurements.assign(run=self.run.id)
-        self._groups[write_measurements(self.run.folder, group, measurements)] = measurements
+        table = _table(measurements.assign(run=self.run.id), MEASUREMENT)
+        self._groups[_write_table(self.run.folder, group, table)] = table
         if len(self._groups) == _MANY:
-            self._join([*self._groups.values()], [*self._groups])
+            self._joined.append(self._join(self._groups))
+            self._groups = {}
 
     def finish(self, seconds: float) -> None:
         """Make the files of the run one file, and add its end to its description."""
-        if len(self._joined) + len(self._groups) > 1:
-            tables = [_read_table(path, MEASUREMENT) for path in self._joined]
-            before = [*self._joined, *self._groups]
-            self._joined = []
-            self._join([*(_frame([table]) for table in tables), *self._groups.values()], before)
+        tables = {}
+        for path in self._joined:
+            # A file that was damaged meanwhile stays as it is, and readers report it.
+            with suppress(OSError, ValueError):
+                tables[path] = _checked_table(path)
+        tables |= self._groups
+        if len(tables) > 1:
+            self._join(tables)
         end = datetime.now(UTC).isoformat(timespec="seconds")
         self.run = replace(self.run, finished=end, seconds=seconds)
         _write_description(self.run)
 
-    def _join(self, frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> None:
-        rows = pd.concat([frame.astype({name: object for name in _TEXTS}) for frame in frames])
-        path = write_measurements(self.run.folder, self.run.id, rows)
-        for old in paths:
-            if old != path:
-                old.unlink(missing_ok=True)
-        self._groups.clear()
-        self._joined.append(path)
+    def _join(self, tables: Mapping[Path, pa.Table]) -> Path:
+        """Write tables to one file, and remove theirs."""
+        import pyarrow as pa
+
+        table = pa.concat_tables(tables.values()).unify_dictionaries().combine_chunks()
+        path = _write_table(self.run.folder, self.run.id, table)
+        with files.writing(path):
+            for old in tables:
+                if old != path:
+                    old.unlink(missing_ok=True)
+        return path
 
 
 def write_measurements(folder: Path, name: str, measurements: pd.DataFrame) -> Path:
     """Write measurements, with the columns of :data:`MEASUREMENT`, to a new file and return its path."""
-    content = _parquet(_table(measurements, MEASUREMENT))
+    return _write_table(folder, name, _table(measurements, MEASUREMENT))
+
+
+def _write_table(folder: Path, name: str, table: pa.Table) -> Path:
+    content = _parquet(table)
     return files.write(folder / MEASURED / f"{name}-{_sha256(content)[:16]}.parquet", content)
-
-
-_TEXTS = [name for name, kind in MEASUREMENT.items() if kind == "text"]
 
 
 def _table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
@@ -208,8 +229,8 @@ class Stored:
 
     `runs` are by number, the oldest first. `measurements` have the columns of
     :data:`sdp_bench.bench.results.columns.MEASUREMENT`, text as categories in alphabetical order; of several
-    measurements of a cell they have the newest. `contradictions` is the number of cells where older ones of the
-    same versions differ. `faults` are lines about files that were not read.
+    measurements of a cell they have the newest. `contradictions` is the number of cells where older ones of
+    the same versions differ. `faults` are lines about files that were not read.
     """
 
     folders: tuple[Path, ...]
@@ -244,7 +265,8 @@ class Stored:
         lines = [*self.faults]
         if self.contradictions:
             lines.append(
-                f"{self.contradictions} measurements differ between runs of the same versions; the newer ones count"
+                f"{self.contradictions} measurements differ between runs of the same versions; "
+                "the newer ones count"
             )
         return lines
 
@@ -252,25 +274,37 @@ class Stored:
 def read(*folders: Path, columns: Collection[str] = tuple(MEASUREMENT)) -> Stored:
     """Read results; `columns` are those of measurements.
 
-    A damaged file is described in `Stored.faults` and left out. Raises UserError if a folder does not exist or
-    is not one of results.
+    A damaged file is described in `Stored.faults` and left out. Raises UserError if a folder does not exist
+    or is not one of results.
     """
     faults: list[str] = []
     runs: dict[str, Run] = {}
-    tables: list[pa.Table] = []
+    tables: dict[Path, pa.Table] = {}
+    needed = [name for name in MEASUREMENT if name in columns or name in _CHECKED]
     for folder in folders:
         if not folder.exists():
             raise UserError(f"no results at {folder}; `sdp-bench run` makes them (or give --database)")
         refuse_other_results(folder)
-        if not any((folder / part).is_dir() for part in (RUNS, MEASURED)):
+        if not _may_hold_results(folder):
             raise UserError(f"{folder} is not a folder of results: it has neither {RUNS} nor {MEASURED}")
         for run in _runs(folder, faults):
-            runs[run.id] = run
-        tables += _tables(folder, MEASUREMENT, faults, columns)
-    measurements, contradictions = _frame(tables, columns), 0
+            if run.id not in runs or run.finished:
+                runs[run.id] = run
+        tables |= _tables(folder, needed, faults)
+    measurements = _possible(_frame([*tables.values()], needed), tables, faults)
+    contradictions = 0
     if len(tables) > 1:  # a run measures a cell once
         measurements, contradictions = _newest(measurements)
+    if len(columns) < len(needed):
+        measurements = measurements[[*columns]]
     return Stored(folders, dict(sorted(runs.items())), measurements, tuple(faults), contradictions)
+
+
+def _may_hold_results(folder: Path) -> bool:
+    """Whether a folder has parts of results, or is empty, as at the start of a first run."""
+    if not folder.is_dir():
+        return False
+    return any((folder / part).is_dir() for part in (RUNS, MEASURED, NETS)) or not any(folder.iterdir())
 
 
 def refuse_other_results(path: Path) -> None:
@@ -292,7 +326,7 @@ def plan_of(run: Run, columns: Sequence[str] = tuple(PLAN)) -> pd.DataFrame:
     """Read the plan of a run; raises RunFailedError if it is damaged."""
     path = run.folder / RUNS / run.id / PLANNED
     try:
-        return _read_table(path, PLAN, columns, run.plan_sha256).to_pandas()
+        return _read_table(_plan_content(run), PLAN, columns).to_pandas()
     except (OSError, ValueError) as error:
         raise RunFailedError(f"{path} is damaged: {error}; measure again") from error
 
@@ -301,90 +335,170 @@ def net_of(folders: Iterable[Path], digest: str) -> bytes | None:
     """Return the file of a net, or None if there is none with the digest of its name."""
     for folder in folders:
         for path in sorted((folder / NETS).glob(f"{digest}-*.safetensors")):
-            content = path.read_bytes()
-            if _sha256(content)[:16] == path.stem.rpartition("-")[2]:
-                return content
+            if path.is_file():
+                content = path.read_bytes()
+                if _sha256(content)[:16] == path.stem.rpartition("-")[2]:
+                    return content
     return None
+
+
+def damaged_nets(folder: Path) -> list[str]:
+    """Return a line for each file of a net whose content is not what its name says."""
+    lines = []
+    for path in sorted((folder / NETS).glob("[!.]*")):
+        try:
+            _content(path, "safetensors")
+        except (OSError, ValueError) as error:
+            lines.append(f"{path} is left out: {_reason(error)}; delete it")
+    return lines
 
 
 def _runs(folder: Path, faults: list[str]) -> Iterator[Run]:
     for path in sorted((folder / RUNS).glob(f"*/{DESCRIPTION}")):
         try:
-            values = files.read_json(path)
-            digest = values.pop("sha256")
-            if _sha256(json.dumps(values, sort_keys=True).encode()) != digest:
-                raise ValueError("its content is not what was written")
-            if values["id"] != path.parent.name:
-                raise ValueError(f"it describes the run {values['id']}")
-            values["left_out"] = tuple(LeftOut(**line) for line in values["left_out"])
-            values["experiments"] = tuple(values["experiments"])
-            run = Run(**values, folder=folder)
-            if _sha256((path.parent / PLANNED).read_bytes()) != run.plan_sha256:
-                raise ValueError(f"{PLANNED} is not what was written")
+            yield _run(path, folder)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            faults.append(f"{path} is damaged, the run is left out: {on_one_line(str(error))}")
-            continue
-        yield run
+            faults.append(f"{path} is damaged, the run is left out: {_reason(error)}")
 
 
-def _tables(
-    folder: Path, schema: Mapping[str, str], faults: list[str], columns: Collection[str]
-) -> list[pa.Table]:
-    """Read all files of measurements; another process may join small ones into one meanwhile."""
-    read: dict[Path, pa.Table | None] = {}
-    vanished = True
-    while vanished:
-        vanished = False
-        for path in sorted((folder / MEASURED).glob("[!.]*")):
-            if path in read:
-                continue
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "started": str,
+    "finished": (str, type(None)),
+    "seconds": (int, float, type(None)),
+    "command": str,
+    "preset": str,
+    "settings": dict,
+    "environment": dict,
+    "code": str,
+    "plan_sha256": str,
+}
+"""Types of the fields of a description."""
+
+
+def _run(path: Path, folder: Path) -> Run:
+    """Read a run; raises an error if its description or its plan is not what was written."""
+    _check_regular(path)
+    values = files.read_json(path)
+    digest = values.pop("sha256")
+    if _sha256(json.dumps(values, sort_keys=True).encode()) != digest:
+        raise ValueError("its content is not what was written")
+    if values["id"] != path.parent.name:
+        raise ValueError(f"it describes the run {values['id']}")
+    for name, kind in _KINDS.items():
+        if not isinstance(values[name], kind):
+            raise ValueError(f"{name} is {values[name]!r}")
+    for name in ("started", "finished"):
+        datetime.fromisoformat(values[name] or values["started"])
+    values["left_out"] = tuple(LeftOut(**line) for line in values["left_out"])
+    values["experiments"] = tuple(map(str, values["experiments"]))
+    run = Run(**values, folder=folder)
+    _plan_content(run)
+    return run
+
+
+def _plan_content(run: Run) -> bytes:
+    path = run.folder / RUNS / run.id / PLANNED
+    _check_regular(path)
+    content = path.read_bytes()
+    if _sha256(content) != run.plan_sha256:
+        raise ValueError(f"{PLANNED} is not what was written")
+    return content
+
+
+def _tables(folder: Path, columns: Sequence[str], faults: list[str]) -> dict[Path, pa.Table]:
+    """Read all files of measurements.
+
+    Another process may join small files into one meanwhile. The listing is repeated until it has no new name:
+    one that was made during that may have neither.
+    """
+    tables: dict[Path, pa.Table] = {}
+    seen: set[Path] = set()
+    while new := sorted(set((folder / MEASURED).glob("[!.]*")) - seen):
+        seen.update(new)
+        for path in new:
             try:
-                read[path] = _checked_table(path, schema, columns)
-            except FileNotFoundError:
-                vanished = True
+                tables[path] = _checked_table(path, columns)
+            except FileNotFoundError as error:
+                if path.is_symlink():
+                    faults.append(f"{path} is left out: {_reason(error)}; delete it")
             except (OSError, ValueError) as error:
-                read[path] = None
-                faults.append(f"{path} is damaged and left out: {on_one_line(str(error))}; delete it")
-    return [table for table in read.values() if table is not None]
+                faults.append(f"{path} is left out: {_reason(error)}; delete it")
+    return tables
 
 
-def _checked_table(path: Path, schema: Mapping[str, str], columns: Collection[str]) -> pa.Table:
+def _reason(error: BaseException) -> str:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return on_one_line(reason if not isinstance(error, KeyError) else f"it has no {reason}")
+
+
+def _check_regular(path: Path) -> None:
+    """Raise an OSError or ValueError for what is not a file; reading a pipe could block forever."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is not a regular file")
+
+
+def _content(path: Path, kind: str) -> bytes:
+    """Read a file; a ValueError is raised unless its content has the digest in its name."""
     name = _NAME.fullmatch(path.name)
-    if name is None:
+    if name is None or name[2] != kind:
         raise ValueError("it is not a file of sdp-bench")
-    table = _read_table(path, schema, columns, name[1])
-    needed = {"metric_spec", "status", *NUMBERS}
-    if needed <= set(columns):
-        rows = _frame([table.select(sorted(needed))], needed)
-        if unknown := set(rows["status"].astype(object)) - set(STATUSES):
+    _check_regular(path)
+    content = path.read_bytes()
+    if not _sha256(content).startswith(name[1]):
+        raise ValueError("its content is damaged")
+    return content
+
+
+_CHECKED = (*CELL, "component", "fingerprint", "run", "status", *NUMBERS)
+"""Columns that decide which measurements count."""
+_REQUIRED = (*CELL, "rule_label", "marginal", "reference", "rank", "fingerprint", "run", "status")
+"""Columns without missing values."""
+
+
+def _checked_table(path: Path, columns: Sequence[str] = tuple(MEASUREMENT)) -> pa.Table:
+    table = _read_table(_content(path, "parquet"), MEASUREMENT, columns)
+    for name in _REQUIRED:
+        if name in columns and table[name].null_count:
+            raise ValueError(f"it has a row without {name}")
+    for chunk in table["status"].chunks:
+        if unknown := set(chunk.dictionary.to_pylist()) - set(STATUSES):
             raise ValueError(f"unknown status {unknown.pop()!r}")
-        wrong = impossible(rows[rows["status"] == "measured"])
-        if (wrong != "").any():
-            raise ValueError(wrong[wrong != ""].iloc[0])
     return table
 
 
-def _read_table(
-    path: Path, schema: Mapping[str, str], columns: Iterable[str] | None = None, digest: str = ""
-) -> pa.Table:
-    """Read a file; a ValueError is raised unless it has the beginning of its digest and the columns."""
+def _possible(frame: pd.DataFrame, tables: Mapping[Path, pa.Table], faults: list[str]) -> pd.DataFrame:
+    """Leave out files with impossible numbers; `frame` has the rows of all tables in their order."""
+    wrong = impossible(frame[frame["status"] == "measured"])
+    wrong = wrong[wrong != ""]
+    if wrong.empty:
+        return frame
+    ends = np.cumsum([table.num_rows for table in tables.values()])
+    file_of_row = np.searchsorted(ends, np.arange(len(frame)), side="right")
+    reasons = wrong.groupby(file_of_row[wrong.index]).first()
+    paths = [*tables]
+    for number, reason in zip(reasons.index.to_numpy(), reasons, strict=True):
+        faults.append(f"{paths[number]} is left out: {reason}; delete it")
+    return frame[~np.isin(file_of_row, reasons.index)].reset_index(drop=True)
+
+
+def _read_table(content: bytes, schema: Mapping[str, str], columns: Sequence[str]) -> pa.Table:
+    """Read columns of a table; a ValueError is raised unless it has those of the schema."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    content = path.read_bytes()
-    if not _sha256(content).startswith(digest):
-        raise ValueError("its content is not what was written")
     texts = [name for name, kind in schema.items() if kind == "text"]
     try:
-        file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
-        names = file.schema_arrow.names
-        if missing := [name for name in schema if name not in names]:
-            raise ValueError(f"it has no column {missing[0]}")
-        chosen = [*(schema if columns is None else columns)]
-        table = file.read(columns=chosen)
-        return table.select(chosen).cast(arrow_schema({name: schema[name] for name in chosen}))
-    except pa.ArrowException as error:
+        metadata = pq.read_metadata(pa.BufferReader(content))
+        names = metadata.schema.names
+        if missing := [name for name in schema if names.count(name) != 1]:
+            raise ValueError(f"it has no column {missing[0]}, or several")
+        file = pq.ParquetFile(pa.BufferReader(content), metadata=metadata, read_dictionary=texts)
+        table = file.read(columns=[*columns]).select([*columns])
+        table = table.cast(arrow_schema({name: schema[name] for name in columns}))
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
         raise ValueError(f"it cannot be read: {error}") from error
+    return table
 
 
 def _frame(tables: Sequence[pa.Table], columns: Collection[str] = tuple(MEASUREMENT)) -> pd.DataFrame:
@@ -416,7 +530,7 @@ def _newest(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
     A failure does not replace a measurement of the same versions.
     """
-    if not {*CELL, "run", "status", "fingerprint"} <= set(frame) or frame["run"].cat.categories.size < 2:
+    if frame["run"].cat.categories.size < 2:
         return _distinct(frame), 0
     cell = cells(frame)
     versions = frame["fingerprint"].cat.codes.to_numpy()
@@ -429,24 +543,23 @@ def _newest(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     latest = np.full(place.max(initial=-1) + 1, -1)
     np.maximum.at(latest, place, age)
     kept = age == latest[place]
-    contradictions = 0
-    if not kept.all() and set(NUMBERS) <= set(frame):
-        contradictions = _contradictions(frame[kept], frame[~kept & ~failed])
+    is_measured = (frame["status"] == "measured").to_numpy()
+    contradictions = _contradictions(frame[kept & is_measured], frame[~kept & is_measured])
     return _distinct(frame[kept]), contradictions
 
 
 def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
     """Drop rows that are in two files, since a run was killed while it joined them."""
-    names = [name for name in (*CELL, "component", "fingerprint", "run", "status") if name in frame]
+    names = [*CELL, "component", "fingerprint", "run", "status"]
     codes = pd.DataFrame({name: frame[name].cat.codes for name in names})
     return frame[~codes.duplicated().to_numpy()].reset_index(drop=True)
 
 
 def _contradictions(newer: pd.DataFrame, older: pd.DataFrame) -> int:
+    """Return the number of cells whose older values differ from those that count."""
     names = [*CELL, "component", "fingerprint"]
-    left, right = (rows[[*names, *NUMBERS]].astype(dict.fromkeys(names, object)) for rows in (newer, older))
-    both = left.merge(right, on=names, suffixes=("", "_older"))
-    differ = [
-        not same_number(row.value, row.value_older, row.stderr) for row in both.itertuples(index=False)
-    ]
+    newer, older = (rows[rows["status"] == "measured"] for rows in (newer, older))
+    both = newer[[*names, *NUMBERS]].merge(older[[*names, *NUMBERS]], on=names, suffixes=("", "_older"))
+    both = both[both["value"] != both["value_older"]]
+    differ = [not same_number(row["value"], row["value_older"], row["stderr"]) for row in records(both)]
     return len(both[differ].drop_duplicates(CELL))

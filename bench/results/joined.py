@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,20 @@ from numpy.typing import NDArray
 
 from sdp_ref.rules import Traits
 
-from .columns import ASKED, CELL, FAILED, MEASURED, SUBJECT, UNDEFINED, UNSUPPORTED, filled, keys, metric_names, texts
+from .columns import (
+    ASKED,
+    CELL,
+    FAILED,
+    MEASURED,
+    SUBJECT,
+    UNDEFINED,
+    UNSUPPORTED,
+    filled,
+    keys,
+    metric_names,
+    records,
+    texts,
+)
 from .folder import LeftOut, Run, Stored, cells, plan_of
 
 _COLUMNS = (
@@ -27,94 +40,114 @@ _MEASURED = ("net", "input", "noise", "sigma", "dataset", "objective", "seed", "
 def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     """Return the measurements of the experiments of some runs, the oldest run first.
 
-    There is one row for each measurement and experiment, in the order of experiment, depth, seed, sigma, input,
-    rule, metric and component. What several runs ask for, perhaps with other settings, counts once in an
-    experiment, as the newest of them has it. `component` is empty, and not missing, if a metric has one number.
+    There is one row for each measurement and experiment, in the order of experiment, depth, seed, sigma,
+    input, rule, metric and component. What several runs ask for, perhaps with other settings, counts once in
+    an experiment, as the newest of them has it. `component` is empty, and not missing, if a metric has one
+    number.
     """
     measured = stored.measurements
     measured = measured[measured["status"] == MEASURED].reset_index(drop=True)
     measured["component"] = filled(measured["component"])
+    order = _order(measured)
     asked = _asked(measured, runs)
-    experiments = asked["experiment"].cat.categories
-    cell = cells(measured)
-    units = measured.drop_duplicates("unit")
-    order, subjects = _order(measured, units, cell)
-    rows = pd.DataFrame({"cell": cell[order], "row": order}).merge(asked, on="cell")
-    # The measurements of the newest run that asks for their subject.
-    subject = subjects[rows["row"]]
-    of_experiment = rows["experiment"].cat.codes.to_numpy().astype(np.int64)
-    question = of_experiment * (subjects.max(initial=0) + 1) + subject
-    _, question = np.unique(question, return_inverse=True)
-    latest = np.zeros(question.max(initial=-1) + 1, dtype=np.int64)
-    np.maximum.at(latest, question, rows["age"].to_numpy())
-    rows = rows[rows["age"].to_numpy() == latest[question]]
-    rows = rows.iloc[np.argsort(rows["experiment"].cat.codes.to_numpy(), kind="stable")]
+    rows = pd.DataFrame({"cell": cells(measured)[order], "row": order}).merge(asked, on="cell")
+    rows["subject"] = _subjects(measured)[rows["row"]]
+    latest = rows.groupby(["experiment", "subject"])["age"].transform("max")
+    rows = rows[rows["age"] == latest].sort_values("experiment", kind="stable")
     chosen = rows["row"].to_numpy()
-    columns: dict[str, Any] = {"experiment": texts(rows["experiment"].cat.codes.to_numpy(), [*experiments])}
-    columns["metric"] = metric_names(measured["metric_spec"].cat.categories).take(
-        measured["metric_spec"].cat.codes.to_numpy()[chosen]
-    )
-    columns |= {name: measured[name].array.take(chosen) for name in _COLUMNS if name not in columns}
+    names = [name for run in runs for name in run.experiments]
+    columns: dict[str, Any] = {
+        "experiment": texts(rows["experiment"].to_numpy(), list(dict.fromkeys(names))),
+        "metric": metric_names(measured["metric_spec"].cat.categories).take(
+            measured["metric_spec"].cat.codes.to_numpy()[chosen]
+        ),
+    }
+    for name in _COLUMNS:
+        if name not in columns:
+            columns[name] = measured[name].array.take(chosen)
     frame = pd.DataFrame({name: columns[name] for name in _COLUMNS}, copy=False)
-    for name in frame.select_dtypes("category"):
+    texts_of_frame = [str(name) for name in frame.select_dtypes("category")]
+    for name in texts_of_frame:
         frame[name] = frame[name].cat.remove_unused_categories()
     return frame
 
 
 def _asked(measured: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
-    """Return the cells of measurements that runs ask for, by experiment, with the last such run from 1."""
-    parts = []
-    names: list[str] = []
+    """Return the measured cells that runs ask for.
+
+    There is a row for each experiment and cell, with the last run that asks for it, counted from 1. Cells are
+    numbers as of :func:`cells`; experiments are numbered in the order of the runs.
+    """
+    names = pd.Index(dict.fromkeys(name for run in runs for name in run.experiments))
+    parts = [pd.DataFrame({"cell": [], "experiment": [], "age": []}, dtype=np.int64)]
     for age, run in enumerate(runs, 1):
         plan = plan_of(run, ["experiment", *CELL])
-        number = np.zeros(len(plan), dtype=np.int64)
-        known = np.ones(len(plan), dtype=bool)
+        cell = np.zeros(len(plan), dtype=np.int64)
+        is_measured = np.ones(len(plan), dtype=bool)
         for name in CELL:
-            categories = measured[name].cat.categories
-            codes = categories.get_indexer(plan[name].cat.categories)[plan[name].cat.codes]
-            known &= codes >= 0
-            number = number * (len(categories) + 1) + codes
-        names += [name for name in plan["experiment"].cat.categories if name not in names]
-        index = pd.Index(names).get_indexer(plan["experiment"].cat.categories)
-        parts.append(
-            pd.DataFrame({"cell": number, "experiment": index[plan["experiment"].cat.codes], "age": age})[known]
-        )
-    asked = pd.concat(parts) if parts else pd.DataFrame({"cell": [], "experiment": [], "age": []}, dtype=np.int64)
-    asked = asked.drop_duplicates(["cell", "experiment"], keep="last")
-    return asked.assign(experiment=pd.Categorical.from_codes(asked["experiment"], names))
+            known = measured[name].cat.categories
+            code = known.get_indexer(plan[name].cat.categories)[plan[name].cat.codes]
+            is_measured &= code >= 0
+            cell = cell * (len(known) + 1) + code
+        experiment = names.get_indexer(plan["experiment"].cat.categories)[plan["experiment"].cat.codes]
+        parts.append(pd.DataFrame({"cell": cell, "experiment": experiment, "age": age})[is_measured])
+    return pd.concat(parts).drop_duplicates(["cell", "experiment"], keep="last")
 
 
-def _order(
-    measured: pd.DataFrame, units: pd.DataFrame, cell: NDArray[np.int64]
-) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return the order of measurements, and a number for what each of them measures, whatever the settings."""
+def _order(measured: pd.DataFrame) -> NDArray[np.intp]:
+    """Order measurements by depth, seed, sigma and input of their units, then rule, metric and component."""
+    units = measured.drop_duplicates("unit")
     names = ("depth", "seed", "sigma", "input")  # missing ones first
     setting = np.array([units[name].to_numpy(float, na_value=-np.inf) for name in names])
     rank = np.unique(setting.T, axis=0, return_inverse=True)[1]
-    subject = units.groupby([*_MEASURED], dropna=False, observed=True).ngroup().to_numpy()
-    codes = units["unit"].cat.codes.to_numpy()
-    by_unit = np.zeros((2, len(units["unit"].cat.categories)), dtype=np.int64)
-    by_unit[:, codes] = rank, subject
-    unit = measured["unit"].cat.codes.to_numpy()
-    rule, metric, component = (
-        measured[name].cat.codes.to_numpy().astype(np.int64) for name in ("rule", "metric_spec", "component")
-    )
+    rank = _of_units(measured, units, rank)
+    inner = [measured[name].cat.codes.to_numpy() for name in ("component", "metric_spec", "rule")]
     # The last key decides first; units with equal setting are ordered by their keys.
-    order = np.lexsort((unit, component, metric, rule, by_unit[0][unit]))
-    names_of_metrics = metric_names(measured["metric_spec"].cat.categories).codes[metric]
-    kinds = pd.DataFrame({"unit": by_unit[1][unit], "rule": rule, "metric": names_of_metrics, "part": component})
-    return order, kinds.groupby([*kinds]).ngroup().to_numpy()
+    return np.lexsort((measured["unit"].cat.codes.to_numpy(), *inner, rank))
+
+
+def _subjects(measured: pd.DataFrame) -> NDArray[np.int64]:
+    """Number what each row measures, whatever the settings."""
+    units = measured.drop_duplicates("unit")
+    subject = units.groupby([*_MEASURED], dropna=False, observed=True).ngroup().to_numpy()
+    metrics = metric_names(measured["metric_spec"].cat.categories)
+    number = _of_units(measured, units, subject).astype(np.int64)
+    for codes, count in (
+        (measured["rule"].cat.codes, len(measured["rule"].cat.categories)),
+        (metrics.codes[measured["metric_spec"].cat.codes], len(metrics.categories)),
+        (measured["component"].cat.codes, len(measured["component"].cat.categories)),
+    ):
+        number = number * count + np.asarray(codes)
+    return number
+
+
+def _of_units(measured: pd.DataFrame, units: pd.DataFrame, values: NDArray[Any]) -> NDArray[Any]:
+    """Return values of units for each row of measurements."""
+    by_code = np.zeros(len(units["unit"].cat.categories), dtype=values.dtype)
+    by_code[units["unit"].cat.codes] = values
+    return by_code[measured["unit"].cat.codes]
 
 
 def rules(stored: Stored) -> dict[str, Traits]:
     """Return the traits of all rules by spec, as the newest run has them, in the order of reports."""
     names = ["rule", "rule_label", "colour", "sampling", "marginal", "reference", "rank"]
-    rows = stored.measurements[[*names, "run"]].drop_duplicates([*names, "run"]).sort_values("run")
-    rows = rows.drop_duplicates("rule", keep="last").astype(object).sort_values(["rank", "rule"])
-    rows = rows.where(rows.notna(), None)
+    measured = stored.measurements[[*names, "run"]].drop_duplicates([*names, "run"])
+    parts = [measured.astype(object)]
+    if stored.runs:  # a run that finds everything measured has its traits in its plan only
+        newest = stored.run()
+        parts.append(plan_of(newest, names).drop_duplicates().astype(object).assign(run=newest.id))
+    rows = pd.concat(parts).sort_values("run", kind="stable").drop_duplicates("rule", keep="last")
+    rows = rows.sort_values(["rank", "rule"])
     return {
-        row.rule: Traits(row.rule_label, row.colour, row.sampling, row.marginal, row.reference, row.rank)
-        for row in rows.itertuples(index=False)
+        row["rule"]: Traits(
+            label=row["rule_label"],
+            colour=row["colour"],
+            sampling=row["sampling"],
+            marginal=row["marginal"],
+            reference=row["reference"],
+            rank=row["rank"],
+        )
+        for row in records(rows)
     }
 
 
@@ -139,54 +172,47 @@ def find(stored: Stored, prefix: str) -> pd.DataFrame:
 def unsupported(stored: Stored, runs: Sequence[Run]) -> list[LeftOut]:
     """Return the rules that do not support a net or noise of some runs, with the reasons."""
     rows = _of_runs(stored, runs, UNSUPPORTED).drop_duplicates(["rule", "activation", "reason"])
-    return [LeftOut(row.rule, row.activation, row.reason) for row in rows.itertuples(index=False)]
+    return [LeftOut(row["rule"], row["activation"], row["reason"]) for row in records(rows)]
 
 
 def failures(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     """Return what failed or is undefined in some runs, and was not measured since.
 
-    The columns are `group`, `rule`, `metric`, `error`, `seconds` and `status`. A missing metric stands for all
-    metrics of a rule, and a missing rule for all rules of a unit.
+    The columns are `group`, `rule`, `metric`, `error`, `seconds` and `status`. A missing metric stands for
+    all metrics of a rule.
     """
     rows = _of_runs(stored, runs, FAILED, UNDEFINED)
     rows = rows[rows["reason"].fillna("") != ""]
     columns = ["group", "rule", "metric", "error", "seconds", "status"]
     if rows.empty:
         return pd.DataFrame(columns=columns)
-    whole = stored.measurements[stored.measurements["unit"].isin(rows["unit"].unique())]
-    whole = whole.astype({"unit": str, "rule": str}).drop_duplicates(CELL)
-    metrics_of = whole.groupby(["unit", "rule"]).size()
-    rules_of = whole.groupby("unit")["rule"].nunique()
-    lines = []
-    for (unit, reason), part in rows.groupby(["unit", "reason"], sort=False, observed=True):
-        name = _name_of(part.iloc[0])
-        entire = [rule for rule, own in part.groupby("rule", observed=True) if len(own) == metrics_of[unit, rule]]
-        seconds, status = part["seconds"].max(), part["status"].iloc[0]
-        if len(entire) == rules_of[unit] and status == FAILED and len(entire) > 1:
-            lines.append((name, None, None, reason, seconds, status))
-            continue
-        for row in part.drop_duplicates(["rule", "metric_spec"]).itertuples(index=False):
-            metric = None if row.rule in entire and status == FAILED else row.metric_spec
-            lines.append((name, row.rule, metric, reason, row.seconds, status))
-    frame = pd.DataFrame(lines, columns=columns).drop_duplicates(["group", "rule", "metric", "error"])
-    return frame.sort_values(["group", "rule"], na_position="first", ignore_index=True)
+    known = stored.measurements.drop_duplicates(CELL)
+    counts = known.groupby(["unit", "rule"], observed=True).size().rename("asked").reset_index()
+    together = rows.groupby(["unit", "rule", "reason"])["metric_spec"].transform("size").rename("missing")
+    rows = rows.assign(missing=together).merge(counts, on=["unit", "rule"], how="left")
+    is_whole = (rows["missing"] == rows["asked"]) & (rows["status"] == FAILED)
+    rows["metric"] = rows["metric_spec"].where(~is_whole, None)
+    rows["group"] = [_name_of(row) for row in records(rows)]
+    frame = rows.rename(columns={"reason": "error"})[columns]
+    frame = frame.drop_duplicates(["group", "rule", "metric", "error"])
+    return frame.sort_values(["group", "rule"], ignore_index=True)
 
 
 def _of_runs(stored: Stored, runs: Sequence[Run], *statuses: str) -> pd.DataFrame:
     """Return measurements with some statuses that runs ask for, once for each cell."""
     rows = stored.measurements
     rows = rows[rows["status"].isin(statuses)].drop_duplicates(CELL)
-    if rows.empty:
-        return rows
+    if rows.empty or not runs:
+        return rows.head(0)
     asked = pd.concat([plan_of(run, CELL).astype(object) for run in runs]).drop_duplicates()
     plain = rows.astype({name: object for name in (*SUBJECT, *ASKED, "reason", "status") if name in rows})
     return plain.merge(asked, on=CELL)
 
 
-def _name_of(unit: pd.Series) -> str:
+def _name_of(unit: Mapping[str, Any]) -> str:
     """Name a unit: ``4-100-3 seed 0, input 1, sigma 0.1``, or ``yacht seed 0``."""
-    if unit["net"] is None or pd.isna(unit["net"]):
-        objective = f" {unit['objective']}" if pd.notna(unit["objective"]) else ""
+    if unit["net"] is None:
+        objective = "" if unit["objective"] is None else f" {unit['objective']}"
         return f"{unit['dataset']}{objective} seed {unit['seed']}"
     noise = "" if unit["noise"] == "gaussian" else f", {unit['noise']}"
     return f"{unit['network']} seed {unit['seed']}, input {unit['input']}{noise}, sigma {unit['sigma']}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from .. import environment
-from ..errors import RunFailedError, UserError, one_line
+from ..errors import UserError, one_line
 from ..executors import lost
 from ..executors.local import LocalProcesses
 from ..experiments import costs
@@ -53,15 +53,16 @@ def left_to_measure(plan: pd.DataFrame, folder: Path) -> tuple[pd.DataFrame, Sto
     """Return the rows of a plan that have no measurement of today's versions, and what is stored.
 
     What was undefined or unsupported is tried again when the code has changed, and what failed in each run.
+    A metric for which a method has no number, without an error, counts as measured.
     """
     if not folder.exists():
         return plan, None
-    stored = read(folder, columns=(*CELL, "fingerprint", "status", "run"))
+    stored = read(folder, columns=(*CELL, "fingerprint", "status", "reason", "run"))
     same_code = [run.id for run in stored.runs.values() if run.code == software()["code"]]
     rows = stored.measurements
-    is_done = (rows["status"] == MEASURED) | (
-        rows["status"].isin([UNDEFINED, UNSUPPORTED]) & rows["run"].isin(same_code)
-    )
+    is_silent = (rows["status"] == UNDEFINED) & rows["reason"].isna()
+    is_refused = rows["status"].isin([UNDEFINED, UNSUPPORTED]) & rows["run"].isin(same_code)
+    is_done = (rows["status"] == MEASURED) | is_silent | is_refused
     names = [*CELL, "fingerprint"]
     done = rows.loc[is_done, names].astype(object).drop_duplicates().assign(is_done=True)
     matched = plan[names].merge(done, on=names, how="left")["is_done"]
@@ -79,8 +80,8 @@ def run(
 
     `folder` holds the results. A metric that is not defined for a law, or a rule that does not support a net,
     does not count as a failure. `make_executor` returns an executor, given the numbers of workers (by default
-    one per core) and of BLAS threads per worker. A UserError is raised if a setting is invalid, there is nothing
-    to run, or no rule supports any of the nets.
+    one per core) and of BLAS threads per worker. A UserError is raised if a setting is invalid, there is
+    nothing to run, or no rule supports any of the nets.
     """
     start = time.monotonic()
     nets = request.nets
@@ -112,7 +113,7 @@ def run(
     if skipped := len(plan.groups) - len(todo):
         progress.say(f"{skipped} of {len(plan.groups)} groups are measured already")
     writer = Writer(description)
-    failed = 0
+    failed, statuses = 0, set[str]()
     if todo:
         seconds = {name: plan.groups[name].seconds(rows) for name, rows in todo.items()}
         expected = costs.START + costs.elapsed(sorted(seconds.values(), reverse=True), jobs)
@@ -122,7 +123,7 @@ def run(
         )
         executor = make_executor(jobs, threads)
         try:
-            failed = _measure(plan, todo, seconds, writer, executor, progress)
+            failed, statuses = _measure(plan, todo, seconds, writer, executor, progress)
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
     took = time.monotonic() - start
@@ -130,7 +131,17 @@ def run(
     progress.say(f"run {description.id}: {len(todo)} groups in {took:.1f} s, results in {folder}")
     if failed:
         progress.say(f"failures: {failed}; the next run tries again what failed")
+    if request.shard == (1, 1) and statuses <= {UNSUPPORTED}:
+        _check_rules(plan.rows, folder)
     return description.id, failed
+
+
+def _check_rules(plan: pd.DataFrame, folder: Path) -> None:
+    """Raise a UserError if no rule of a plan supports its nets."""
+    stored = read(folder, columns=(*CELL, "fingerprint", "status", "reason", "run"))
+    rows = plan[CELL].merge(stored.measurements.astype(object), on=CELL)
+    if (rows["status"] == UNSUPPORTED).all():
+        raise UserError(f"no rule is left: {'; '.join(rows['reason'].unique())}")
 
 
 def _shard(plan: Plan, part: int, parts: int) -> Plan:
@@ -164,9 +175,10 @@ def execute(
             measured = future.result()
         except lost() as error:
             took, rows = time.perf_counter() - start, todo[name]
-            cells = rows[CELL].drop_duplicates().itertuples(index=False, name=None)
+            cells = list(rows[CELL].drop_duplicates().itertuples(index=False, name=None))
             failed = [
-                outcome(*cell, status=FAILED, reason=one_line(error), seconds=took) for cell in cells
+                outcome(unit, rule, metric, FAILED, one_line(error), seconds=took)
+                for unit, rule, metric in cells
             ]
             measured = measurements(rows, failed)
         yield name, measured
@@ -179,26 +191,23 @@ def _measure(
     writer: Writer,
     executor: Executor,
     progress: Progress,
-) -> int:
-    """Measure and store groups, and return the number of units and rules that failed."""
+) -> tuple[int, set[str]]:
+    """Measure and store groups, and return the number of units and rules that failed, and all statuses."""
     # Longest first, so that no worker is left alone with a long group.
     ordered = {name: todo[name] for name in sorted(todo, key=lambda name: -seconds[name])}
     failures, spent = 0, 0.0
-    found = dict.fromkeys((MEASURED, FAILED, UNDEFINED, UNSUPPORTED), 0)
+    statuses: set[str] = set()
     said: set[Reason] = set()
     with progress.meter("groups") as meter:
         meter.done(0, len(ordered), "")
         for count, (name, measured) in enumerate(execute(plan, ordered, executor), 1):
             writer.write(name, measured)
-            for status, number in measured["status"].value_counts().items():
-                found[str(status)] += number
+            statuses.update(measured["status"])
             title = plan.groups[name].title
             failures += _say_failures(measured, title, meter, said)
             spent += seconds[name]
             meter.done(count, len(ordered), title, spent / sum(seconds.values()))
-    if found[UNSUPPORTED] and not (found[MEASURED] or found[FAILED] or found[UNDEFINED]):
-        raise UserError(f"no rule is left: {'; '.join(dict.fromkeys(reason.line for reason in said))}")
-    return failures
+    return failures, statuses
 
 
 def _say_failures(measured: pd.DataFrame, title: str, meter: Meter, said: set[Reason]) -> int:

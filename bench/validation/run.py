@@ -65,8 +65,8 @@ def validate(
 ) -> Validation:
     """Check rules by the conformance kit, and measure them together with others.
 
-    `database` is a folder of results; its current measurements are not repeated. `page` is a file that will be
-    written afterwards. Raises UserError for options that do not fit together, and RunFailedError if `page`
+    `database` is a folder of results; its current measurements are not repeated. `page` is a file that will
+    be written afterwards. Raises UserError for options that do not fit together, and RunFailedError if `page`
     or the database cannot be written.
     """
     if not (request.rules or request.net):

@@ -126,8 +126,8 @@ def replay(
     """Measure stored results again and compare: one measurement, or a share of all.
 
     KEY is unit/rule/metric as in results.csv; its numbers must be identical to the last bit. With --share,
-    ENTRY is a folder of results, and numbers may differ by the rounding of another processor. The limits apply
-    to each group of a share. Files of rules that lie in the folder ENTRY are found without --rule.
+    ENTRY is a folder of results, and numbers may differ by the rounding of another processor. The limits
+    apply to each group of a share. Files of rules that lie in the folder ENTRY are found without --rule.
 
     If a measurement differs, the exit code is 1 with --share and 3 with a KEY.
     """
@@ -170,6 +170,7 @@ def _replay_share(
     memory_limit: float | None,
 ) -> None:
     """Measure a share of an entry again and print the differences; exit with 1 if there are any."""
+    from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.executors.local import Limits, begin_server
     from sdp_bench.bench.replay.replay import replay_share
     from sdp_bench.bench.results.folder import read
@@ -177,6 +178,8 @@ def _replay_share(
 
     begin_server()
     stored = read(entry)
+    if stored.faults:
+        raise UserError(stored.faults[0])
     options.say_notes(stored)
     with Screen().meter("groups") as bar:
         found = replay_share(

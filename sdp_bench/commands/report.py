@@ -71,8 +71,8 @@ def report(
     from sdp_bench.bench.results.folder import read
     from sdp_bench.bench.rules import resolve
     from sdp_bench.progress import Screen
+    from sdp_bench.reports import drilldown
     from sdp_bench.reports.committed import write_committed
-    from sdp_bench.reports.drilldown import page
     from sdp_bench.reports.folder import check, inside
     from sdp_bench.reports.page import COMMITTED, SHARED, TABLES, build
     from sdp_bench.reports.results import committed_results, results_of
@@ -112,12 +112,15 @@ def report(
     stored = read(*(folders or [database]))
     options.say_notes(stored)
     results = results_of(stored, [*stored.runs] if all_runs else numbers or (), timed)
-    keys = page.chosen(drill_down, results.frame)
+    keys = drilldown.selected_keys(drill_down, results.frame)
     if keys:
+        from sdp_bench.bench.replay.replay import stored_measurement
+
+        measurement_of = partial(stored_measurement, stored, plugins=resolve(rules)[1], nets=nets)
         with Screen().meter("drill-downs") as progress:
-            made = page.make(stored, keys, output, progress, resolve(rules)[1], nets)
+            made = drilldown.make(measurement_of, keys, output, progress, results.traits, database)
         missing = len(keys) - len(made)
-        echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
+        echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / drilldown.FOLDER}")
     check_writable(output / PAGE)  # before the page of the committed results is made
     if committed:
         try:

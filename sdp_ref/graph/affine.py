@@ -406,14 +406,26 @@ class FoldedAffine(Affine):
 
 
 _CONSTANT_PADS = (
-    *(nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d),
-    *(nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
+    nn.ConstantPad1d,
+    nn.ConstantPad2d,
+    nn.ConstantPad3d,
+    nn.ZeroPad1d,
+    nn.ZeroPad2d,
+    nn.ZeroPad3d,
 )
 _COPIES = (
-    *(nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d),
-    *(nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d),
-    *(nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d),
-    *(nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle),
+    nn.ReflectionPad1d,
+    nn.ReflectionPad2d,
+    nn.ReflectionPad3d,
+    nn.ReplicationPad1d,
+    nn.ReplicationPad2d,
+    nn.ReplicationPad3d,
+    nn.CircularPad1d,
+    nn.CircularPad2d,
+    nn.CircularPad3d,
+    nn.PixelShuffle,
+    nn.PixelUnshuffle,
+    nn.ChannelShuffle,
 )
 
 AFFINE: dict[type[nn.Module], type[Affine]] = {

@@ -297,11 +297,29 @@ class _NoKinks(TorchFunctionMode):
     """Rejects functions with kinks, because second derivatives do not include the curvature of a kink."""
 
     _KINKED = frozenset(
-        [
-            *("relu", "relu6", "leaky_relu", "prelu", "rrelu", "selu", "threshold"),
-            *("hardtanh", "hardsigmoid", "hardswish", "hardshrink", "softshrink"),
-            *(f"{kind}max_pool{d}d" for kind in ("", "adaptive_", "fractional_") for d in (1, 2, 3)),
-        ]
+        {
+            "relu",
+            "relu6",
+            "leaky_relu",
+            "prelu",
+            "rrelu",
+            "selu",
+            "threshold",
+            "hardtanh",
+            "hardsigmoid",
+            "hardswish",
+            "hardshrink",
+            "softshrink",
+            "max_pool1d",
+            "max_pool2d",
+            "max_pool3d",
+            "adaptive_max_pool1d",
+            "adaptive_max_pool2d",
+            "adaptive_max_pool3d",
+            "fractional_max_pool1d",
+            "fractional_max_pool2d",
+            "fractional_max_pool3d",
+        }
     )
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -21,26 +21,40 @@ from sdp_ref.activations.base import differentiating, on_the_right, transformed,
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.recording import leaves, mapped
 
-_CORNERS: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "relu6": lambda *_, **__: (0.0, 6.0),
-    "hardtanh": lambda min_val=-1.0, max_val=1.0, *_, **__: (min_val, max_val),
-    **dict.fromkeys(("hardswish", "hardsigmoid"), lambda *_, **__: (-3.0, 3.0)),
-    **dict.fromkeys(("softshrink", "hardshrink"), lambda lambd=0.5, **_: (-lambd, lambd)),
-    "threshold": lambda threshold, *_, **__: (threshold,),
-    **dict.fromkeys(
-        ("relu", "leaky_relu", "prelu", "prelu_kernel", "rrelu", "elu", "celu", "selu", "abs", "absolute"),
-        lambda *_, **__: (0.0,),
-    ),
-    **dict.fromkeys(("clamp", "clip"), lambda min=None, max=None, **_: (min, max)),
-    "clamp_min": lambda min, **_: (min,),
-    "clamp_max": lambda max, **_: (max,),
-    **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), lambda other, **_: (other,)),
-    # over a dimension, the result is one of the components
-    **dict.fromkeys(
-        ("max", "min"), lambda other=None, *_, **__: (other if isinstance(other, Tensor) else None,)
-    ),
+_CORNERS: dict[str, tuple[float, ...]] = {
+    "relu": (0.0,),
+    "leaky_relu": (0.0,),
+    "prelu": (0.0,),
+    "prelu_kernel": (0.0,),
+    "rrelu": (0.0,),
+    "elu": (0.0,),
+    "celu": (0.0,),
+    "selu": (0.0,),
+    "abs": (0.0,),
+    "absolute": (0.0,),
+    "relu6": (0.0, 6.0),
+    "hardswish": (-3.0, 3.0),
+    "hardsigmoid": (-3.0, 3.0),
 }
-"""Corners of functions of one value, from the arguments after the value; some may be tensors."""
+"""Functions with fixed corners."""
+
+_CORNER_ARGUMENTS: dict[str, dict[str, float | None]] = {
+    "hardtanh": {"min_val": -1.0, "max_val": 1.0},
+    "hardshrink": {"lambd": 0.5},
+    "softshrink": {"lambd": 0.5},
+    "threshold": {"threshold": None},
+    "clamp": {"min": None, "max": None},
+    "clip": {"min": None, "max": None},
+    "clamp_min": {"min": None},
+    "clamp_max": {"max": None},
+    "maximum": {"other": None},
+    "minimum": {"other": None},
+    "fmax": {"other": None},
+    "fmin": {"other": None},
+    "max": {"other": None},
+    "min": {"other": None},
+}
+"""Functions with corners at arguments: the first arguments after the input, with their defaults."""
 
 _COMPARISONS = frozenset(
     ("gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_equal", "less_equal", "not_equal")
@@ -52,9 +66,22 @@ _LEAKY = frozenset({F.leaky_relu, F.leaky_relu_})
 
 _FILLED = frozenset(
     (
-        *(f"{kind}_like" for kind in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
-        *(f"new_{kind}" for kind in ("zeros", "ones", "empty", "full")),
-        *("argmax", "argmin", "argsort", "nonzero", "count_nonzero"),
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+        "full_like",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "new_zeros",
+        "new_ones",
+        "new_empty",
+        "new_full",
+        "argmax",
+        "argmin",
+        "argsort",
+        "nonzero",
+        "count_nonzero",
     )
 )
 """Functions of the shape of a tensor only, or with indices as the result."""
@@ -95,9 +122,17 @@ class RightDerivative(TorchFunctionMode):
     _REFUSED: ClassVar = (
         ({F.batch_norm: False, torch.batch_norm: True, torch.native_batch_norm: True}, _COUPLED, 5),
         (
-            {F.dropout: True, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
-            | {F.alpha_dropout: False, F.feature_alpha_dropout: False}
-            | {torch.dropout: True, torch.alpha_dropout: True, torch.native_dropout: True},
+            {
+                F.dropout: True,
+                F.dropout1d: True,
+                F.dropout2d: True,
+                F.dropout3d: True,
+                F.alpha_dropout: False,
+                F.feature_alpha_dropout: False,
+                torch.dropout: True,
+                torch.alpha_dropout: True,
+                torch.native_dropout: True,
+            },
             "dropout in training mode",
             2,
         ),
@@ -124,7 +159,7 @@ class RightDerivative(TorchFunctionMode):
             result = _ramp(func, args, kwargs)
         else:
             name = _name(func)
-            if name in _CORNERS:
+            if name in _CORNERS or name in _CORNER_ARGUMENTS:
                 result = self._from_the_right(func, name, args, kwargs)
             else:
                 if (name in _COMPARISONS or name in _SIGNS) and not self.repeated:
@@ -150,7 +185,7 @@ class RightDerivative(TorchFunctionMode):
             return func(*args, **kwargs)
         options = {key: value for key, value in kwargs.items() if key != "input"}
         first = args[0] if args else kwargs["input"]
-        corners = [corner for corner in _CORNERS[name](*args[1:], **options) if corner is not None]
+        corners = _corners(name, args[1:], options)
         values = [v for v in (first, *corners) if isinstance(v, Tensor) and v.is_floating_point()]
         moving = next((v for v in values if v.requires_grad or _wrapped(v)), None)
         if moving is None or not corners:
@@ -203,6 +238,21 @@ class RightDerivative(TorchFunctionMode):
             and _has_numbers(name, args[0] if name == "setitem" else result, recorded)
             and any(self.depends(t) for t in tensors)
         )
+
+
+def _corners(name: str, args: Any, options: dict[str, Any]) -> list[Any]:
+    """Corners of a function, from the arguments after its input; some may be tensors."""
+    if name in _CORNERS:
+        return list(_CORNERS[name])
+    defaults = _CORNER_ARGUMENTS[name]
+    arguments = defaults | dict(zip(defaults, args, strict=False)) | options
+    corners = [arguments[argument] for argument in defaults]
+    if name in ("max", "min"):  # a number is a dimension, and the result is one of the components
+        return [corner for corner in corners if isinstance(corner, Tensor)]
+    if name in ("hardshrink", "softshrink"):
+        (corner,) = corners
+        return [-corner, corner]
+    return [corner for corner in corners if corner is not None]
 
 
 def _has_numbers(name: str, result: Any, recorded: bool) -> bool:

@@ -344,7 +344,12 @@ class SizedRule(LayerwiseRule):
 
 IDENTITIES = (
     nn.Identity,
-    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
 )
 """Ops that are the identity in evaluation mode."""
 

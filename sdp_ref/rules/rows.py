@@ -74,7 +74,7 @@ def _require_rows(rule: str, net: Net, x: Law) -> None:
 
 
 def _require_uncoupled(rule: str, net: Net) -> None:
-    """Refuse batch normalisation by statistics of the batch: points of a rule are no batch of inputs."""
+    """Reject batch normalisation by batch statistics: points of a rule are not a batch of inputs."""
     for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
         coupled = isinstance(module, nn.modules.batchnorm._BatchNorm)
         if coupled and (module.training or module.running_mean is None):

@@ -4,6 +4,7 @@ import contextlib
 import io
 import shlex
 import signal
+import sqlite3
 import sys
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import click
 import pytest
 
 from sdp_bench import cli, values
-from tests.reports import made_up
+from tests.bench.results.made_up import finished, plan
 
 SECONDS = 60
 """No refusal takes as long."""
@@ -52,7 +53,13 @@ def furnished(folder):
     (folder / "folder").mkdir()
     (folder / "folder.py").mkdir()
     (folder / "loop").symlink_to("loop")
-    made_up.write_results(folder / "good", [{"rule": "sdp", "metric_spec": "w1", "value": 0.1}])
+    finished(folder / "good", plan())
+    (folder / "photos").mkdir()
+    (folder / "photos" / "1.jpg").write_bytes(b"")
+    (folder / "old-export").mkdir()
+    (folder / "old-export" / "records.csv").write_text("unit,rule,metric,value\n")
+    with contextlib.closing(sqlite3.connect(folder / "old.sqlite")) as db, db:
+        db.execute("CREATE TABLE records (unit TEXT)")
     return folder
 
 
@@ -164,6 +171,12 @@ def called(words, seconds=SECONDS):
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
         signal.signal(signal.SIGINT, interrupts)
+
+
+def command(*words, cwd):
+    """Call the command in a folder."""
+    with contextlib.chdir(cwd):
+        return called(words, seconds=600)
 
 
 def fallen(calls, codes=(2, 3)):

@@ -11,7 +11,9 @@ import click
 import numpy as np
 import pytest
 
+import sdp_bench
 from sdp_bench import cli
+from sdp_bench.bench.errors import UserError
 from tests.attacks.calls import bad_calls, called, fallen, furnished
 
 PICKED = [
@@ -23,8 +25,8 @@ PICKED = [
         "train cnn3 --dataset mnist --device meta",
         "check --baseline deep.json",
         "check --baseline random.bin/x --update",
-        "export --database good.sqlite --paper out",
-        "import folder --database /dev/null",
+        "export --database good --paper out --run 1999",
+        "results check /dev/null",
         "validate sdp --output random.bin/x",
         "validate --net rule.py:MyRule --inputs shape.npy --sigma 1",
     )
@@ -70,6 +72,35 @@ def test_every_bad_value_of_every_option_is_refused(folder):
     calls = list(bad_calls())
     assert len(calls) >= 260
     assert fallen(PICKED + calls) == []
+
+
+RUN = "run iris-tv --preset smoke --nets 1 --inputs 1 --sigma 1 --rules sdp --net-source committed"
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [("old.sqlite", "0.32"), ("old-export", "0.32"), ("photos", "not a folder")]
+)
+def test_results_of_older_versions_and_other_folders_are_refused_by_every_command(folder, path, reason):
+    before = sorted(map(str, pathlib.Path(path).rglob("*")))
+    calls = [
+        [*RUN.split(), "--database", path],
+        ["report", "--database", path, "--output", "page"],
+        ["report", "--leaderboard", path, "--output", "page"],
+        ["export", "--database", path, "--paper", "paper"],
+        ["diff", path, "good"],
+        ["diff", "good", path],
+        ["replay", "0123/sdp", "--database", path],
+        ["replay", path, "--share", "10%"],
+        ["results", "check", path],
+        ["validate", "sdp", "--no-conformance", "--database", path],
+    ]
+    assert fallen(calls) == []
+    for words in calls:
+        assert reason in called(words).err, words
+    with pytest.raises(UserError, match=reason) as raised:
+        sdp_bench.load(path)
+    assert "\n" not in str(raised.value)
+    assert sorted(map(str, pathlib.Path(path).rglob("*"))) == before
 
 
 def test_bad_noise_is_refused(folder):

@@ -1,225 +1,268 @@
-"""Damaged results and baselines: each is read as it was written, or rejected in one line."""
+"""Damaged results and baselines: each is read as it was written, or named in one line."""
 
-import csv
-import hashlib
-import io
+import errno
 import json
 import math
 import os
 import random
 import shutil
-import sqlite3
+import subprocess
 
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.gate.cases import Scope
-from sdp_bench.bench.results.record import Failure
-from sdp_bench.bench.results.store import Store
-from tests.attacks.calls import called, complaint
-from tests.bench.conftest import TINY, make_plan, run_all
+from sdp_bench.bench.results.checked import missing
+from sdp_bench.bench.results.columns import CELL, NUMBERS
+from sdp_bench.bench.results.folder import plan_of, read
+from tests.attacks.calls import called, command, complaint
+from tests.bench.results.made_up import finished, plan
 from tests.project import ROOT
-from tests.sdp_bench.test_cli import command
 
 SEED = 7
-PAGE = 4096
+RUN = (
+    *("run", "iris-std", "--preset", "smoke", "--depth", "1", "--inputs", "2", "--rules", "sdp,unscented"),
+    *("--samples", "1024", "--pilot-samples", "1024", "--cells", "16", "--jobs", "1"),
+)
 
 
 @pytest.fixture(scope="module")
-def content(tmp_path_factory):
-    """Bytes of a results file: nets with weights, a run of three experiments, a failure."""
-    path = tmp_path_factory.mktemp("whole") / "whole.sqlite"
-    plan = make_plan(TINY)
-    run_all(path, plan)
-    failure = Failure(plan.units[0].key, "sdp", "bures", "boom", 1.0)
-    with Store(path, writing=True) as store:
-        store.write_group(1, [], [failure], [])
-    return path.read_bytes()
+def made(tmp_path_factory):
+    """Folder of results with two runs, a net, and a file of measurements of each run."""
+    folder = tmp_path_factory.mktemp("damage")
+    for sigma in ("0.1,0.2", "0.3"):
+        ended = command(*RUN, "--sigma", sigma, cwd=folder)
+        assert ended.code == 0, ended.err
+    return folder / "results"
 
 
-@pytest.fixture(scope="module")
-def whole(content, tmp_path_factory):
-    """What can be read of the undamaged file."""
-    path = tmp_path_factory.mktemp("read") / "r.sqlite"
+@pytest.fixture
+def folder(made, tmp_path):
+    """A copy that a test may damage."""
+    return shutil.copytree(made, tmp_path / "results")
+
+
+def files_of(folder, part=""):
+    return sorted(path for path in (folder / part).rglob("*") if path.is_file())
+
+
+def numbers(folder):
+    """Return all numbers, in an order of their keys."""
+    frame = read(folder).measurements
+    frame = frame[[*CELL, "component", *NUMBERS, "status", "fingerprint", "precision"]].astype(object)
+    return frame.sort_values([*CELL, "component"], ignore_index=True)
+
+
+def flip(path, random):
+    content = bytearray(path.read_bytes())
+    bit = random.randrange(len(content) * 8)
+    content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
-    return read(path)
+    return bit
 
 
-def read(path):
-    """Return everything that is stored, and None for each query that rejects the file in one line."""
-    found = []
-    for query in (measured, everything):
-        try:
-            with Store(path) as store:
-                found.append(query(store))
-        except UserError as error:
-            line = str(error)
-            if "r.sqlite" not in line or "\n" in line:
-                raise
-            found.append(None)
-    return found
-
-
-def measured(store):
-    """Read only the records, and compare their checksums."""
-    return [store.frame(store.run(number)) for number in store.runs()]
-
-
-def everything(store):
-    runs = [store.run(number) for number in store.runs()]
-    frames = [*map(store.frame, runs), *map(store.failures, runs)]
-    return [frames, [runs, store.rules(), store.stored_nets()], store.find("")]
-
-
-def harm_of(folder, content, whole):
-    """Read a damaged file, and return what is wrong: nothing if it is rejected or reads as it was."""
-    folder.mkdir()
-    path = folder / "r.sqlite"
-    path.write_bytes(content)
+def content_of(path):
+    """Return what a file says, or its bytes if it cannot be read."""
     try:
-        found = read(path)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    changed = path.read_bytes() != content
-    for here, there in zip(found, whole, strict=True):
-        if here is not None and not identical(here, there):
-            return "other content"
-    return "the file was changed" if changed else ""
+        return json.loads(path.read_text()) if path.suffix == ".json" else path.read_bytes()
+    except ValueError:
+        return path.read_bytes()
 
 
-def identical(a, b):
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(identical, a, b))
-    return a.equals(b) if isinstance(a, pd.DataFrame) else a == b
+def lines_of(stored):
+    return [*stored.faults, *(line for line in missing(stored) if "are missing" not in line)]
 
 
-def flipped(content, bit):
-    return content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :]
+@pytest.mark.parametrize("count", [40, pytest.param(400, marks=pytest.mark.slow)])
+def test_each_flipped_bit_that_changes_content_is_named_and_the_rest_is_read(folder, count):
+    draw = random.Random(SEED)
+    whole, paths = read(folder), files_of(folder)
+    assert {path.suffix for path in paths} == {".json", ".parquet", ".safetensors"}
+    assert len(paths) == 7
+    rows = whole.measurements.astype({"run": object})
+    for number in range(count):
+        path = paths[number % len(paths)]
+        before, content = path.read_bytes(), content_of(path)
+        bit = flip(path, draw)
+        stored = read(folder)
+        if content_of(path) == content:  # other white space
+            assert lines_of(stored) == [], (path, bit)
+            assert stored.runs == whole.runs
+        else:
+            (line,) = lines_of(stored)
+            assert str(path.parent) in line, (path, bit)
+            assert "\n" not in line
+            expected = rows
+            if path.parent.name == "measured":
+                assert str(path) in line
+                expected = rows[rows["run"] != path.name[:23]]
+            elif path.parent.name != "nets":
+                assert {*whole.runs} - {*stored.runs} == {path.parent.name}
+            values = stored.measurements["value"].tolist()
+            assert sorted(values) == sorted(expected["value"].tolist()), (path, bit)
+        path.write_bytes(before)
+    pd.testing.assert_frame_equal(read(folder).measurements, whole.measurements)
 
 
-def damaged(content, count):
-    for bit in random.Random(SEED).sample(range(len(content) * 8), count):
-        yield f"bit {bit}", flipped(content, bit)
-    for size in (100, PAGE, len(content) // 2, len(content) - 1):
-        yield f"cut to {size} bytes", content[:size]
-    for page in [0, *random.Random(SEED).sample(range(1, len(content) // PAGE), 1 + count // 15)]:
-        zeros = content[: page * PAGE] + bytes(PAGE) + content[(page + 1) * PAGE :]
-        yield f"zeros in page {page}", zeros
+def test_a_run_says_what_is_damaged_and_measures_it_again(folder, made):
+    before = numbers(folder)
+    (path, _) = files_of(folder, "measured")
+    flip(path, random.Random(SEED))
+    assert len(numbers(folder)) < len(before)
+    lost = 2  # groups of the first run
+    again = (*RUN, "--sigma", "0.1,0.2,0.3")
+    ended = command(*again, cwd=folder.parent)
+    assert ended.code == 0, ended.err
+    assert f"results/measured/{path.name} is left out: its content is damaged; delete it" in ended.err
+    assert f"{lost} groups in" in ended.err
+    assert "1 of 3 groups are measured already" in ended.err
+    assert numbers(folder).equals(before)
+    checked = command("results", "check", "results", cwd=folder.parent)
+    assert checked.code == 3
+    assert path.name in checked.out
+    path.unlink()
+    checked = command("results", "check", "results", cwd=folder.parent)
+    assert (checked.code, checked.err) == (0, "")
+    assert checked.out == f"results is as it was written: {len(before)} measurements of 3 runs\n"
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(150, marks=pytest.mark.slow)])
-def test_damaged_files_are_rejected_or_read_as_they_were(content, whole, tmp_path, count):
-    cases = enumerate(damaged(content, count))
-    harms = {case: harm_of(tmp_path / str(n), file, whole) for n, (case, file) in cases}
-    assert {case: text for case, text in harms.items() if text} == {}
+def test_a_damaged_net_is_named_by_the_check_and_written_again_by_a_run(folder):
+    (path,) = files_of(folder, "nets")
+    before = path.read_bytes()
+    flip(path, random.Random(SEED))
+    checked = command("results", "check", "results", cwd=folder.parent)
+    assert checked.code == 3
+    assert f"results/nets/{path.name} is left out: its content is damaged; delete it\n" in checked.out
+    assert command(*RUN, "--sigma", "0.1", cwd=folder.parent).code == 0
+    assert path.read_bytes() == before
 
 
-def test_check_says_what_it_looked_at_and_what_is_damaged(content, tmp_path):
-    path = tmp_path / "r.sqlite"
-    path.write_bytes(content)
-    done = command("results", "check", "r.sqlite", cwd=tmp_path)
-    assert (done.code, done.err) == (0, "")
-    with sqlite3.connect(path) as db:
-        (count,) = db.execute("SELECT COUNT(*) FROM records").fetchone()
-    db.close()
-    assert done.out.startswith("r.sqlite is as it was written: 2 nets, ")
-    assert f"{count} records" in done.out
-    with sqlite3.connect(path) as db:
-        (unit,) = db.execute("SELECT unit FROM records WHERE metric = 'tv_class'").fetchone()
-        db.execute("UPDATE records SET value = value + 1e-9 WHERE unit = ? AND metric = 'tv_class'", (unit,))
-    db.close()
-    for words in (("results", "check", "r.sqlite"), ("diff", "r.sqlite", "r.sqlite")):
-        done = command(*words, cwd=tmp_path)
-        assert done.code == 3
-        assert done.err == f"Error: r.sqlite is damaged: the records of '{unit}' are not what was written\n"
+def test_a_report_of_damaged_results_says_so(folder):
+    (path, _) = files_of(folder, "measured")
+    flip(path, random.Random(SEED))
+    compared = command("diff", "results", "results", cwd=folder.parent)
+    assert compared.code == 0
+    assert path.name in compared.err
+    damaged_run = files_of(folder, "runs")[0].parent
+    (damaged_run / "run.json").write_text("{}")
+    checked = command("results", "check", "results", cwd=folder.parent)
+    assert checked.code == 3
+    assert path.name in checked.out
+    assert f"{damaged_run.name}/run.json is damaged, the run is left out" in checked.out
 
 
-@pytest.fixture(scope="module")
-def export(content, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("export")
-    (folder / "r.sqlite").write_bytes(content)
-    assert command("export", "--database", "r.sqlite", "-o", "out", cwd=folder).code == 0
-    return folder / "out"
+def test_missing_measurements_are_counted_by_the_check(folder):
+    first, second = read(folder).runs.values()
+    for path in files_of(folder, "measured"):
+        path.unlink()
+    checked = command("results", "check", "results", cwd=folder.parent)
+    assert checked.code == 3
+    for run in (first, second):
+        cells = len(plan_of(run, CELL).drop_duplicates())
+        assert f"run {run.id}: {cells} of {cells} measurements are missing; run it again" in checked.out
 
 
-def sealed(folder, name, change):
-    """Change a table, and the manifest's checksum with it, so that the table itself is read."""
-    path = next(folder.glob(f"{name}.*"))
-    path.write_bytes(change(path.read_bytes()))
-    with_manifest(
-        folder, lambda m: m["sha256"].update({path.name: hashlib.sha256(path.read_bytes()).hexdigest()})
-    )
+def test_the_check_counts_contradictions(tmp_path):
+    rows = plan(units=1)
+    for day, value in ((1, 0.4), (2, 0.6)):
+        finished(tmp_path / "results", rows, day, value=value)
+    checked = command("results", "check", "results", cwd=tmp_path)
+    line = "4 measurements differ between runs of the same versions; the newer ones count"
+    assert (checked.code, checked.out.splitlines()[0]) == (3, line)
+    compared = command("diff", "results", "results", cwd=tmp_path)
+    assert (compared.code, compared.err.count(line)) == (0, 2)
 
 
-def with_manifest(folder, change):
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(change(manifest) or manifest))
+# Disks ----------------------------------------------------------------------------------------------
 
 
-def cell(column, value, of=b""):
-    """Change of one value of a table, in the first row that has some text."""
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("writes", [0, 1, 3, 4])
+def test_a_disk_that_fails_ends_a_run_with_a_line_and_the_next_run_resumes(
+    made, tmp_path, monkeypatch, code, writes
+):
+    """The writes are those of the net, the plan, the description and the first groups."""
+    if code != errno.ENOSPC and writes != 4:
+        pytest.skip("one code at all moments is enough")
+    words, plain, done = (*RUN, "--sigma", "0.1,0.2,0.3"), os.fsync, []
 
-    def change(content):
-        header, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
-        next(r for r in rows if not of or of.decode() in r)[header.index(column.decode())] = value.decode()
-        text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\r\n").writerows([header, *rows])
-        return text.getvalue().encode()
+    def fails(file):
+        if len(done) == writes:
+            raise OSError(code, os.strerror(code))
+        done.append(file)
+        plain(file)
 
-    return change
-
-
-def table(name, change):
-    return lambda folder: sealed(folder, name, change)
-
-
-def manifest(change):
-    return lambda folder: with_manifest(folder, change)
-
-
-def cut_parquet(folder):
-    path = folder / "records.parquet"
-    pd.read_csv(folder / "records.csv").to_parquet(path)
-    os.truncate(path, path.stat().st_size // 2)
-    (folder / "records.csv").unlink()
-    with_manifest(folder, lambda m: m["sha256"].pop("records.csv") and m)
-    sealed(folder, "records", bytes)
-
-
-DAMAGE = {
-    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
-    "schema is a text": manifest(lambda m: {**m, "schema": "6"}),
-    "a wrong checksum": manifest(lambda m: m["sha256"].update({"records.csv": "0" * 64})),
-    "a table is missing": lambda folder: (folder / "units.csv").unlink(),
-    "a cut table with its checksum": table("records", lambda c: c[: len(c) // 2]),
-    "a row of few values": table("records", lambda c: c + b"1,2\n"),
-    "a column less": table("records", lambda c: c.replace(b",floor95", b"", 1)),
-    "a value that is not a number": table("records", cell(b"value", b"nan")),
-    "a TV above 1": table("records", cell(b"value", b"1.01", of=b"tv_class")),
-    "an unknown unit": table("records", cell(b"unit", b"none")),
-    "a run of 23 digits": table("records", cell(b"run", b"1" * 23)),
-    "weights that are no hexadecimals": table("nets", lambda c: c.rstrip()[:-1] + b"g\n"),
-    "cut parquet with its checksum": cut_parquet,
-}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        ended = command(*words, cwd=tmp_path)
+    assert complaint(ended.code, ended.out, _last_line(ended.err), (3,)) == ""
+    assert os.strerror(code) in ended.err
+    results = tmp_path / "results"
+    assert not list(results.rglob(".*"))
+    groups = max(0, writes - 3)
+    assert len(files_of(results, "measured")) == groups
+    ended = command(*words, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert f"{3 - groups} groups in" in ended.err
+    assert numbers(results).equals(numbers(made))
 
 
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
-def test_damaged_exports_are_refused_whole(content, export, tmp_path, step):
-    """Into an empty file, and next to what is there."""
-    (tmp_path / "r.sqlite").write_bytes(content)
-    for case in list(DAMAGE)[::step]:
-        folder, new = tmp_path / case / "out", tmp_path / case / "new.sqlite"
-        shutil.copytree(export, folder)
-        DAMAGE[case](folder)
-        for database in (new, "r.sqlite"):
-            end = command("import", str(folder), "--database", str(database), cwd=tmp_path)
-            assert end.code == 2, (case, end.err)
-            assert (end.err.count("\n"), end.err[:7]) == (1, "Error: "), (case, end.err)
-        assert not new.exists(), case
-        assert (tmp_path / "r.sqlite").read_bytes() == content, case
+def _last_line(err):
+    return err.splitlines()[-1]
 
+
+@pytest.fixture
+def mounted(tmp_path):
+    """A function that mounts a small disk; a test that may not do this is skipped."""
+    places = []
+
+    def mount(options):
+        place = tmp_path / "disk"
+        place.mkdir(exist_ok=True)
+        words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+        if (
+            shutil.which("mount") is None
+            or subprocess.run(words, capture_output=True, check=False).returncode
+        ):
+            pytest.skip("no right to mount a disk")
+        places.append(place)
+        return place
+
+    yield mount
+    for place in places:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_real_full_disk_ends_a_run_with_a_line_and_keeps_what_is_there(made, mounted, tmp_path):
+    place = mounted("size=512k")
+    shutil.copytree(made, place / "results")
+    before = numbers(place / "results")
+    free = shutil.disk_usage(place).free
+    (place / "filler").write_bytes(bytes(max(0, free - 3 * 4096)))
+    words = (*RUN, "--sigma", "0.5,0.6", "--database", str(place / "results"))
+    ended = command(*words, cwd=tmp_path)
+    assert complaint(ended.code, ended.out, _last_line(ended.err), (3,)) == ""
+    assert "No space left on device" in ended.err
+    assert not list((place / "results").rglob(".*"))
+    assert set(before["unit"]) <= set(numbers(place / "results")["unit"])
+    (place / "filler").unlink()
+    assert command(*words, cwd=tmp_path).code == 0
+
+
+def test_a_disk_that_cannot_be_written_is_one_line_and_can_be_read(made, mounted, tmp_path):
+    place = mounted("size=1m")
+    shutil.copytree(made, place / "results")
+    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+    before = numbers(place / "results")
+    for name in ("results", "new"):
+        ended = command(*RUN, "--sigma", "0.5", "--database", str(place / name), cwd=tmp_path)
+        assert complaint(ended.code, ended.out, _last_line(ended.err), (3,)) == ""
+        assert "Read-only file system" in ended.err
+    assert command("results", "check", str(place / "results"), cwd=tmp_path).code == 0
+    assert numbers(place / "results").equals(before)
+
+
+# Baselines ------------------------------------------------------------------------------------------
 
 STRANGE = (math.nan, math.inf, 1e200, "0.5", None, [])
 TEXTS = {

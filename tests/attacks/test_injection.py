@@ -19,7 +19,8 @@ from sdp_bench.bench.gate import report
 from sdp_bench.bench.gate.check import Outcome
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
 from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.results.record import Failure, LeftOut
+from sdp_bench.bench.results.columns import outcome as stored_outcome
+from sdp_bench.bench.results.folder import LeftOut
 from sdp_bench.bench.settings import Settings
 from sdp_bench.commands import echo
 
@@ -106,7 +107,8 @@ def test_what_is_stored_names_no_folder_of_this_machine(hostile, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sdp-bench", "run", hostile, f"--database={hostile}"])
     plugin = Plugin("mine", "/home/somebody/mine.py:Mine", "0123")
     settings = json.dumps(replace(Settings(), plugins=(plugin,)).as_dict())
-    kept = Failure("0123", None, None, hostile, 1.0).error, LeftOut(None, "", hostile).reason
+    failed = stored_outcome("0123", "sdp", "w1", "failed", hostile)
+    kept = failed["reason"], LeftOut(None, "", hostile).reason
     for stored in (str(told.value), *kept, progress.command_line(), settings):
         assert not obeyed(stored)
 

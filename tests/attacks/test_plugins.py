@@ -1,13 +1,12 @@
 """Hostile plug-in rules, which end, hang or change the process: they harm their own numbers only."""
 
-import contextlib
 import json
-import sqlite3
 import textwrap
 from dataclasses import dataclass, field
 
 import pytest
 
+from sdp_bench.bench.results.folder import read
 from tests.attacks.calls import called
 
 FINE, WRONG, REFUSED, FAILED = 0, 1, 2, 3
@@ -61,17 +60,17 @@ ALL = {
 QUICK = tuple(ALL)[:2]
 
 
-def numbers(database):
+def numbers(folder):
     """Stored numbers of a built-in rule."""
-    with contextlib.closing(sqlite3.connect(database)) as db:
-        query = "SELECT unit, metric, component, value, floor FROM records WHERE rule = 'sdp' ORDER BY 1,2,3"
-        return db.execute(query).fetchall()
+    rows = read(folder).measurements
+    rows = rows.loc[rows["rule"] == "sdp", ["unit", "metric_spec", "component", "value", "floor"]]
+    return rows.astype(object).sort_values(["unit", "metric_spec", "component"]).to_numpy().tolist()
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """Numbers of a run without plug-ins."""
-    database = tmp_path_factory.mktemp("plugins") / "clean.sqlite"
+    database = tmp_path_factory.mktemp("plugins") / "clean"
     ended = called([*RUN, "--rules", "sdp", "--database", database], seconds=600)
     assert ended.code == 0, ended.said
     return numbers(database)
@@ -82,7 +81,7 @@ def expected(tmp_path_factory):
 )
 def test_hostile_plugins_harm_themselves_alone(expected, tmp_path, name):
     hostile, address = ALL[name], f"{tmp_path / 'mine.py'}:Mine"
-    report, database = tmp_path / "report.json", tmp_path / "attacked.sqlite"
+    report, database = tmp_path / "report.json", tmp_path / "attacked"
     (tmp_path / "mine.py").write_text(hostile.source)
     report.write_text("a report of yesterday")
 

@@ -1,8 +1,6 @@
 """A run small enough for tests: a net of 8 units, few samples."""
 
 import shutil
-import sqlite3
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -11,16 +9,14 @@ import torch
 from sdp_bench.bench import environment
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.experiments.plan import plan_of
+from sdp_bench.bench.identity import software
 from sdp_bench.bench.nets.fully_connected import get_nets
-from sdp_bench.bench.nets.net import stored
-from sdp_bench.bench.results import schema
-from sdp_bench.bench.results.queries import keys
-from sdp_bench.bench.results.record import RunDescription
-from sdp_bench.bench.results.schema import TABLES
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import driver as run
-from sdp_bench.bench.runs.driver import kinds_of
-from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.results.columns import keys
+from sdp_bench.bench.results.folder import MEASURED, Writer, new_run, read, write_measurements
+from sdp_bench.bench.results.joined import joined
+from sdp_bench.bench.runs.driver import execute, kinds_of, left_to_measure, run_group
 from sdp_bench.bench.settings import Settings, Size
 
 SIZES = {"iris-tv": Size(2, 2), "iris-std": Size(2, 2), "iris-w1": Size(2, 1)}
@@ -36,17 +32,17 @@ def plan():
 
 
 @pytest.fixture(scope="session")
-def tiny_file(tmp_path_factory):
-    """A results file of a run of TINY, for tests that do not change it."""
-    path = tmp_path_factory.mktemp("tiny") / "tiny.sqlite"
-    run_all(path, make_plan(TINY))
-    return path
+def tiny_results(tmp_path_factory):
+    """Results of a run of TINY, for tests that do not change them."""
+    folder = tmp_path_factory.mktemp("tiny") / "results"
+    run_all(folder, make_plan(TINY))
+    return folder
 
 
 @pytest.fixture
-def tiny_copy(tiny_file, tmp_path):
-    """A copy of it that a test may change."""
-    return shutil.copy(tiny_file, tmp_path / "copy.sqlite")
+def tiny_copy(tiny_results, tmp_path):
+    """A copy of them that a test may change."""
+    return shutil.copytree(tiny_results, tmp_path / "copy")
 
 
 def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
@@ -55,6 +51,12 @@ def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
     kinds = kinds_of(experiments, settings)
     nets = [net for kind, seeds in kinds.items() for net in get_nets(*kind, range(seeds))]
     return plan_of(experiments, settings, nets)
+
+
+def nets_of(plan):
+    """Return the distinct nets of a plan."""
+    groups = [group for group in plan.groups.values() if isinstance(group, LawGroup)]
+    return list({group.net.digest: group.net for group in groups}.values())
 
 
 def made_up_tables(patch, rows):
@@ -66,44 +68,61 @@ def made_up_tables(patch, rows):
     patch.setattr(TabularRegression, "load", load)
 
 
-def change(path, statement, values=()):
-    """Change a results file behind the back of the package, as if it had been written so."""
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute(statement, values)
-        schema.seal(db, dict.fromkeys(TABLES))
+def change(folder, edit):
+    """Replace stored measurements by what `edit` makes of them, as if they had been written so."""
+    measured = edit(read(folder).measurements)
+    shutil.rmtree(folder / MEASURED)
+    write_measurements(folder, "changed", measured)
 
 
-def begin(store, plan):
-    nets = {group.net.digest: stored(group.net) for group in plan.groups if hasattr(group, "net")}
-    request = RunDescription(
+def begin(folder, plan, settings=TINY):
+    """Record a run of a plan."""
+    return new_run(
+        folder,
+        plan.rows,
+        {net.digest: net.to_bytes() for net in nets_of(plan)},
         command="sdp-bench run",
         preset="quick",
-        settings=plan.settings.as_dict(),
-        experiments=plan.experiments,
+        settings=settings.as_dict(),
+        experiments=tuple(plan.rows["experiment"].unique()),
         left_out=plan.left_out,
         environment=environment.describe("cpu", 1, 1),
-    )
-    return store.begin_run(
-        request, nets=nets.values(), units=plan.units, rules=plan.rules, members=plan.members
+        code=software()["code"],
     )
 
 
-def run_all(path, plan, groups=None, executor=None):
-    """Run groups, in this process or by an executor, and store them; returns what `frame` then gives."""
-    groups = plan.groups if groups is None else groups
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        done = run.current(store, plan.groups)
-        if executor is not None:
-            assert len(list(run.execute(groups, done, store, number, executor))) == len(groups)
-        else:
-            for group in groups:
-                cells = group.left(done)
-                run.store_result(store, number, group, run.run_group(group, cells), cells)
-        store.finish_run(number, 1.0)
-    return frame_of(path)
+def left(plan, folder):
+    """Return the rows that are left to measure, by the names of their groups in the order of the plan."""
+    rows, _ = left_to_measure(plan.rows, folder)
+    return {str(name): part for name, part in rows.groupby("group", sort=False)}
 
 
-def frame_of(path):
-    with Store(path) as store:
-        return store.frame(store.run()).assign(key=keys)
+def run_all(folder, plan, groups=None, executor=None, settings=TINY):
+    """Measure groups, given by name, in this process or by an executor, and store what was not stored.
+
+    Returns what the newest run then has.
+    """
+    todo = left(plan, folder)
+    todo = {name: todo[name] for name in groups or todo if name in todo}
+    writer = Writer(begin(folder, plan, settings))
+    if executor is None:
+        for name, rows in todo.items():
+            writer.write(name, run_group(plan.groups[name], rows))
+    else:
+        for name, measured in execute(plan, todo, executor):
+            writer.write(name, measured)
+    writer.finish(1.0)
+    return frame_of(folder)
+
+
+def frame_of(folder):
+    """Return the measurements of the newest run."""
+    stored = read(folder)
+    frame = joined(stored, [stored.run()])
+    return frame.assign(key=keys(frame))
+
+
+def statuses(folder):
+    """Return the stored measurements of each cell, failed ones too, with text as such."""
+    rows = read(folder).measurements
+    return rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))

@@ -11,13 +11,13 @@ import torch
 
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.experiments import experiment, experiments
-from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.metrics import metric
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_bench.bench.nets.net import best_classifier
-from sdp_bench.bench.results.record import Record
-from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.results.columns import CELL, FAILED
+from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.uci import group
 from sdp_bench.bench.studies.uci.stacked import Setting
@@ -35,7 +35,7 @@ PLAIN = frozenset({"iris", "ci"})
 memory. In others the CPU has kernels of its own, so that a sample in a thousand may lie in another cell."""
 
 
-def image_groups(name, settings):
+def image_plan(name, settings):
     """Of nets for images that are made up and small."""
     chosen = experiment(name)
     if name == "resnet-tv":
@@ -45,31 +45,32 @@ def image_groups(name, settings):
         net = dataclasses.replace(
             classifiers.classifier(0.5), architecture=small, state=small.build(0).state_dict()
         )
-    return plan_of([dataclasses.replace(chosen, classifiers=(small,))], settings, [net]).groups
+    return plan_of([dataclasses.replace(chosen, classifiers=(small,))], settings, [net])
 
 
-def groups_of(name, settings):
+def plan_for(name, settings):
     match name:
         case "uci":
-            return list(experiment(name).expand(Scope(settings.but(datasets=("yacht",)))).groups)
+            return plan_of([experiment(name)], settings.but(datasets=("yacht",)), [])
         case "selective":
             small = dataclasses.replace(settings, sizes={name: Size(nets=1, epochs=1)})
-            return list(experiment(name).expand(Scope(small)).groups)
+            return plan_of([experiment(name)], small, [])
         case "vision" | "resnet-tv":
-            return image_groups(
-                name, settings.but(samples=500, rules=("sdp", "marginal_sdp", "oracle_again"))
-            )
+            return image_plan(name, settings.but(samples=500, rules=("sdp", "marginal_sdp", "oracle_again")))
         case "sequence":
             nets = [best_classifier(each, "committed") for each in experiment(name).classifiers]
-            return plan_of([experiment(name)], settings, nets).groups
-    return make_plan(settings, (name,)).groups
+            return plan_of([experiment(name)], settings, nets)
+    return make_plan(settings, (name,))
 
 
-def measured(group):
-    """Values and floors, by what they are of."""
-    found = list(group.measure(group.cells))
-    assert [each for each in found if not isinstance(each, Record)] == []
-    return {(r.unit, r.rule, r.metric, r.component): (r.value, r.floor, r.stderr) for r in found}
+def measured(plan):
+    """Values and floors of the first group, by what they are of."""
+    name, group = next(iter(plan.groups.items()))
+    found = run_group(group, plan.rows[plan.rows["group"] == name])
+    assert FAILED not in set(found["status"])
+    names = [*CELL, "component", "status"]
+    numbers = found[["value", "floor", "stderr"]].itertuples(index=False, name=None)
+    return dict(zip(found[names].itertuples(index=False, name=None), numbers, strict=True))
 
 
 @pytest.fixture
@@ -96,23 +97,23 @@ def test_a_group_of_every_suite_is_measured_on_a_device_as_on_the_cpu(name, made
     sets = made.MADE if name == "selective" else {}
     load = lambda self, split="test": sets.get((self.name, split), TEST)  # noqa: E731
     monkeypatch.setattr(ImageClassification, "load", load)
-    here = measured(groups_of(name, SMALL)[0])
+    here = measured(plan_for(name, SMALL))
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "other"))  # nets are trained on the device too
     with StandIn() as stand_in:
-        there = measured(groups_of(name, SMALL.but(device=str(stand_in.device)))[0])
+        there = measured(plan_for(name, SMALL.but(device=str(stand_in.device))))
     assert stand_in.synchronisations
     assert there.keys() == here.keys()
     tolerance = {"rel": 1e-12} if name.partition("-")[0] in PLAIN else {"rel": 1e-5, "abs": 1e-3}
     for key, numbers in here.items():
         for number, other in zip(numbers, there[key], strict=True):
-            assert other == (number if number is None else pytest.approx(number, **tolerance)), key
+            assert other == pytest.approx(number, nan_ok=True, **tolerance), key
 
 
 def oracle_of(settings):
     """Of the first group of nets on iris, and the group."""
-    group = groups_of("iris-tv", settings)[0]
+    group = next(iter(plan_for("iris-tv", settings).groups.values()))
     net = group.net.build().to(settings.sampling.device)
-    return Oracle(net, group.law[0], group.subjects[0].key, settings.sampling), group
+    return Oracle(net, group.law[0], group.keys[0], settings.sampling), group
 
 
 COUNTING = ("tv_headline", "tv_paper", "tv_class")

@@ -14,7 +14,7 @@ from torch import nn
 import sdp_ref
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.experiments.law_group import oracle_key
+from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import predict
 from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.nets.architectures import Architecture
@@ -22,11 +22,12 @@ from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, noise_of, noise_of_law, restored, stored
 from sdp_bench.bench.replay.replay import stored_measurement
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.columns import MEASURED, UNSUPPORTED
+from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.oracles.sampling.outputs import sample_outputs
-from tests.bench.conftest import TINY, make_plan, run_all
+from tests.bench.conftest import TINY, make_plan, run_all, statuses
 
 
 @pytest.fixture
@@ -38,10 +39,15 @@ def net():
 def test_keys_of_gaussian_subjects_are_what_they_were(net):
     """Stored results rest on these numbers; a change of them must be a decision."""
     x = torch.tensor([5.1, 3.5, 1.4, 0.2])
-    key = dataclasses.replace(oracle_key(net, x, GAUSSIAN.label(0.1), "mc", 2048), net="net")
+
+    def key_under(noise):
+        group = LawGroup.of(net, noise, 0.1, [0], x[None], 2048, Settings().but(sampler="mc"))
+        return dataclasses.replace(group.keys[0], net="net")
+
+    key = key_under(GAUSSIAN)
     assert key == OracleKey("net", "2778a119ca7baf49", "gaussian:sigma=0.1", "mc", 2048)
     assert key.hex == "fee29b9ae3ffe5e2"
-    heavy = dataclasses.replace(oracle_key(net, x, CAUCHY.label(0.1), "mc", 2048), net="net")
+    heavy = key_under(CAUCHY)
     assert heavy == dataclasses.replace(key, noise="cauchy:gamma=0.1")
     assert heavy.hex == "ce7f0cf60de943ae"
 
@@ -49,24 +55,27 @@ def test_keys_of_gaussian_subjects_are_what_they_were(net):
 def test_suites_with_other_noise_have_groups_and_oracles_of_their_own():
     settings = TINY.but(sigmas=(1.0,), rules=("sdp",), sizes=dict.fromkeys(experiments(), Size(1, 1)))
     plan = make_plan(settings, ("iris-tv", "iris-std", "iris-cauchy"))
-    assert [group.noise for group in plan.groups] == [GAUSSIAN, CAUCHY]
-    gaussian, cauchy = plan.groups
+    assert [group.noise for group in plan.groups.values()] == [GAUSSIAN, CAUCHY]
+    gaussian, cauchy = plan.groups.values()
     assert isinstance(gaussian.law, sdp_ref.DiagonalGaussian)
     assert isinstance(cauchy.law, sdp_ref.Cauchy)
-    assert gaussian.subjects[0].row == cauchy.subjects[0].row
-    assert gaussian.subjects[0].key != cauchy.subjects[0].key
+    assert gaussian.inputs[0].row == cauchy.inputs[0].row
+    assert gaussian.keys[0] != cauchy.keys[0]
 
 
-def test_rules_without_a_formula_for_the_noise_are_left_out_and_named():
-    settings = TINY.but(rules=("sdp", "dvia", "oracle_moments"))
+def test_rules_without_a_formula_for_the_noise_have_rows_with_the_reason(tmp_path):
+    settings = TINY.but(rules=("sdp", "dvia", "oracle_moments"), nets=1, inputs=1, sigmas=(1.0,))
     plan = make_plan(settings, ("iris-tv", "iris-cauchy"))
-    assert plan.experiments["iris-tv"].rules == ("sdp", "dvia", "oracle_moments")
-    assert plan.experiments["iris-cauchy"].rules == ("sdp",)
-    reasons = {each.rule: each.reason for each in plan.left_out if each.where == "Cauchy noise"}
-    assert "'dvia' does not support Cauchy input" in reasons["dvia"]
-    assert "moments are infinite" in reasons["oracle_moments"]
-    with pytest.raises(UserError, match="no rule is left: rule 'dvia' does not support Cauchy input"):
-        make_plan(TINY.but(rules=("dvia",)), ("iris-cauchy",))
+    run_all(tmp_path / "r", plan, settings=settings)
+    rows = statuses(tmp_path / "r")
+    rules = rows.groupby(["noise", "status"])["rule"].agg(set)
+    assert rules["gaussian", MEASURED] == {"sdp", "dvia", "oracle_moments"}
+    assert rules["cauchy", MEASURED] == {"sdp"}
+    assert rules["cauchy", UNSUPPORTED] == {"dvia", "oracle_moments"}
+    assert ("gaussian", UNSUPPORTED) not in rules
+    reasons = rows[rows["status"] == UNSUPPORTED].groupby("rule")["reason"].agg(set)
+    assert all("'dvia' does not support Cauchy input" in reason for reason in reasons["dvia"])
+    assert all("moments are infinite" in reason for reason in reasons["oracle_moments"])
 
 
 COVARIANCE = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
@@ -199,7 +208,7 @@ def test_rules_that_take_moments_say_so_once_and_not_at_each_input():
         warnings.simplefilter("error")
         predict(rule_of("moment_matching"), nn.Linear(3, 2), noise.law(torch.zeros(1, 3), 1.0), [key])
         plan = make_plan(small(noise="laplace"), ("iris-tv",))
-    assert {group.note for group in plan.groups} == {
+    assert {group.note for group in plan.groups.values()} == {
         "Laplace noise: rules of moments take it for the Gaussian with its mean and covariance"
     }
     assert GAUSSIAN.note == noise_of("cauchy").note == EVERY["covariance"].note == ""
@@ -207,14 +216,13 @@ def test_rules_that_take_moments_say_so_once_and_not_at_each_input():
 
 def test_a_stored_run_is_replayed_when_the_file_of_its_noise_is_gone(tmp_path):
     np.save(tmp_path / "c.npy", np.diag([1.0, 2.0, 3.0, 4.0]))
-    plan = make_plan(small(noise=f"covariance:{tmp_path}/c.npy"), ("iris-tv",))
-    frame = run_all(tmp_path / "r.sqlite", plan)
+    settings = small(noise=f"covariance:{tmp_path}/c.npy")
+    frame = run_all(tmp_path / "r", make_plan(settings, ("iris-tv",)), settings=settings)
     (tmp_path / "c.npy").unlink()
-    shutil.copy(tmp_path / "r.sqlite", tmp_path / "elsewhere.sqlite")
-    with Store(tmp_path / "elsewhere.sqlite") as store:
-        text = json.dumps(store.run().settings)
-        row = frame[(frame["rule"] == "sdp") & (frame["metric"] == "tv_headline")].iloc[0]
-        made = stored_measurement(store, row["key"])
+    stored = read(shutil.copytree(tmp_path / "r", tmp_path / "elsewhere"))
+    text = json.dumps(stored.run().settings)
+    row = frame[(frame["rule"] == "sdp") & (frame["metric"] == "tv_headline")].iloc[0]
+    made = stored_measurement(stored, row["key"])
     assert str(tmp_path) not in text
     assert torch.allclose(made.oracle.law.variance, 0.25 * torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
     law = made.prediction(made.oracle)[0].law

@@ -5,6 +5,7 @@ import pytest
 import sdp_ref
 from sdp_bench.bench.experiments import versions
 from sdp_bench.bench.metrics import metrics
+from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.rules import resolve, rule_of
 from sdp_ref import rules
 from sdp_ref.laws import Gaussian
@@ -139,14 +140,17 @@ def test_a_plug_in_whose_source_changes_is_measured_again(tmp_path):
         path.write_text(TEMPLATE.replace("inflation: float = 1.0", f"inflation: float = {factor}"))
         _, (plugin,) = resolve([f"{path}:MyRule"])
         settings = TINY.but(rules=("sdp", "my_rule"), plugins=(plugin,), nets=1, sigmas=(10.0,))
-        return plugin.version, run_all(tmp_path / "r.sqlite", make_plan(settings, ["iris-std"]))
+        frame = run_all(tmp_path / "r", make_plan(settings, ["iris-std"]), settings=settings)
+        return plugin.version, frame.astype({"run": str})
 
     first, before = measured(2.0)
-    assert measured(2.0)[1].run.eq(1).all()
+    _, again = measured(2.0)
     second, after = measured(3.0)
+    runs = sorted(read(tmp_path / "r").runs)
+    assert set(before.run) == set(again.run) == {runs[0]}
     assert first != second
-    assert set(after.run[after.rule == "my_rule"]) == {3}
-    assert set(after.run[after.rule == "sdp"]) == {1}
+    assert set(after.run[after.rule == "my_rule"]) == {runs[2]}
+    assert set(after.run[after.rule == "sdp"]) == {runs[0]}
     expected = f"rule {second}, metric 1, oracle 1"
     assert set(after.fingerprint[after.rule == "my_rule"]) == {expected}
     assert not after.value[after.rule == "my_rule"].equals(before.value[before.rule == "my_rule"])

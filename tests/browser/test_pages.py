@@ -5,8 +5,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from sdp_bench.bench.replay.replay import stored_measurement
+from sdp_bench.bench.results.folder import read
+from sdp_bench.bench.settings import Size
+from sdp_bench.reports import drilldown
 from sdp_bench.reports.page import build
 from sdp_bench.reports.style.theme import contrast
+from tests.bench.conftest import TINY, make_plan, run_all
 from tests.browser.test_tables import NETS
 from tests.reports import made_up
 
@@ -49,6 +54,23 @@ def test_pages_are_accessible(large_report, window, width, scheme):
         page = window.open(path, width, scheme)
         page.evaluate(OPEN)
         assert violations(page) == []
+
+
+@pytest.mark.slow
+def test_a_drill_down_page_is_accessible_and_fits(tmp_path, window):
+    path = tmp_path / "results"
+    settings = TINY.but(rules=("marginal_sdp",), sizes={"iris-tv": Size(1, 1)}, sigmas=(10.0,))
+    frame = run_all(path, make_plan(settings, ("iris-tv",)))
+    text = drilldown.page(stored_measurement(read(path), frame["key"].iloc[0]), made_up.TRAITS)
+    file = tmp_path / "page.html"
+    file.write_text(text, encoding="utf-8")
+    for width in WIDTHS:
+        for scheme in ("light", "dark"):
+            page = window.open(file, width, scheme)
+            assert page.evaluate(SETTLED) <= width
+            assert page.locator("figure svg").is_visible()
+            assert violations(page) == []
+            assert window.complaints == []
 
 
 def test_nothing_is_asked_of_the_network_and_nothing_is_complained_of(report, window):

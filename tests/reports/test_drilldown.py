@@ -1,18 +1,19 @@
+import functools
 import re
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
-from sdp_bench.bench.results.queries import keys as keys_of
-from sdp_bench.bench.results.store import Store
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.replay.error_by_layer import OutputErrors
+from sdp_bench.bench.replay.replay import stored_measurement
+from sdp_bench.bench.results.columns import keys as keys_of
+from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.settings import Size
 from sdp_bench.bench.text import public
-from sdp_bench.oracles.estimate.estimate import Estimate
-from sdp_bench.reports.drilldown import page as drilldown
-from sdp_bench.reports.drilldown.page import verdict
+from sdp_bench.reports import drilldown
+from sdp_bench.reports.drilldown import verdict
 from sdp_bench.reports.numbers import FOLDER, MOST_ROWS, sheets
 from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.tables import Tables
@@ -24,7 +25,7 @@ from tests.reports.test_page import outline, told
 SETTINGS = TINY.but(sizes={"iris-tv": Size(1, 3)}, sigmas=(10.0,), rules=("sdp", "marginal_sdp"))
 
 
-class Said:
+class Progress:
     def __init__(self):
         self.notes, self.steps = [], []
 
@@ -38,36 +39,55 @@ class Said:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drill")
-    frame = run_all(folder / "store.sqlite", make_plan(SETTINGS, ("iris-tv",)))
-    said = Said()
-    wanted = drilldown.chosen("worst:2", frame)
+    path = folder / "results"
+    frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)))
+    progress = Progress()
+    wanted = drilldown.selected_keys("worst:2", frame)
     outdated = frame.loc[~frame["key"].isin(wanted), "key"].iloc[0]
-    statement = "UPDATE records SET fingerprint = 'older' WHERE unit = ? AND rule = ? AND metric = ?"
-    change(folder / "store.sqlite", statement, outdated.split("/", 2))
-    with Store(folder / "store.sqlite", writing=True) as store:
-        made = drilldown.make(store, [*wanted, outdated], folder / "html", said)
-    build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.PLAIN)
-    return folder / "html", frame, wanted, made, said
+    change(
+        path,
+        lambda rows: rows.assign(fingerprint=rows["fingerprint"].where(keys_of(rows) != outdated, "older")),
+    )
+    measurement_of = functools.partial(stored_measurement, read(path))
+    made = drilldown.make(measurement_of, [*wanted, outdated], folder / "html", progress, TRAITS, path)
+    build(made_up.results(frame, database=path), folder / "html", made_up.PLAIN)
+    return folder / "html", frame, wanted, made, progress
 
 
-def test_pages_are_whole_bounded_and_from_disk(report):
-    _, _, _, made, _ = report
-    for path in made:
-        text = path.read_text()
+def test_a_page_has_one_table_one_figure_and_the_command_that_repeats_it(report):
+    folder, frame, wanted, made, _ = report
+    pages = drilldown.current_pages(folder / drilldown.FOLDER, frame)
+    assert {path.name for path in made} == {pages[key] for key in wanted}
+    for key in wanted:
+        text = (folder / drilldown.FOLDER / pages[key]).read_text()
         parsed = outline(text)
         assert parsed.fetched == ["data:,"]
         assert [target for target in parsed.targets if target[0] != "#"] == ["../index.html"]
-        assert len(text.encode()) <= 180_000
-        assert text.count("<figure") == 4
-        assert "sdp-bench replay" in text
+        assert len(text.encode()) <= 80_000
+        assert text.count("<table") == text.count("<figure") == 1
+        assert "The error arises" in text
+        assert f"sdp-bench replay {key}" in told(text)
 
 
 def test_a_page_that_fails_is_a_note(report):
-    *_, made, said = report
+    *_, made, progress = report
     assert len(made) == 2
-    (note,) = said.notes
+    (note,) = progress.notes
     assert "has another version since it was measured" in note
-    assert said.steps[-1] == (3, 3)
+    assert progress.steps[-1] == (3, 3)
+
+
+def test_a_page_without_errors_by_layer_gives_the_reason(tmp_path):
+    path = tmp_path / "results"
+    settings = SETTINGS.but(rules=("sdp",), sigmas=(1.0,), sizes={"iris-cauchy": Size(1, 1)})
+    frame = run_all(path, make_plan(settings, ("iris-cauchy",)))
+    key = frame["key"].iloc[0]
+    measurement_of = functools.partial(stored_measurement, read(path))
+    (page,) = drilldown.make(measurement_of, [key], tmp_path / "html", Progress(), TRAITS, path)
+    text = page.read_text()
+    assert "No errors by layer: the input has a Cauchy law" in told(text)
+    assert "<figure" not in text
+    assert f"sdp-bench replay {key}" in told(text)
 
 
 def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report):
@@ -108,7 +128,7 @@ def test_every_row_has_a_key_that_works_as_printed(report):
     )
     assert text.count(public(command)) == 1  # in the folder where the report was made
     for key in keys:
-        assert drilldown.chosen(key, frame) == [key]
+        assert drilldown.selected_keys(key, frame) == [key]
 
 
 def test_the_worst_are_spread_over_rules_then_noise():
@@ -118,13 +138,13 @@ def test_the_worst_are_spread_over_rules_then_noise():
     )
     frame = frame.assign(metric_spec=frame["metric"]).assign(key=keys_of)
     rules = {rule for rule in made_up.RULES if not rule.startswith("monte_carlo")}
-    chosen = drilldown.worst(frame, len(rules))
-    assert {key.split("/")[1] for key in chosen} == rules
+    keys = drilldown.worst_keys(frame, len(rules))
+    assert {key.split("/")[1] for key in keys} == rules
     rows = frame.set_index("key")
-    first = rows.loc[chosen[0]]
+    first = rows.loc[keys[0]]
     excess = (rows["value"] - rows["floor95"])[(rows["metric"] == "tv_headline") & rows["rule"].isin(rules)]
     assert first["value"] - first["floor95"] == pytest.approx(excess.max())
-    twice = drilldown.worst(frame, 2 * len(rules))
+    twice = drilldown.worst_keys(frame, 2 * len(rules))
     cells = {(rows.loc[key]["rule"], rows.loc[key]["sigma"]) for key in twice}
     assert len(cells) == 2 * len(rules)  # a second noise level before a second net
 
@@ -134,13 +154,13 @@ def test_keys_hold_commas_and_so_do_lists_of_them():
         "0123456789abcdef/sdp/tv:cells=512,pilot_samples=9",
         "fedcba9876543210/monte_carlo:samples=5,sampler=sobol/w1",
     )
-    assert drilldown.chosen(f"{one},{two}", pd.DataFrame()) == [one, two]
-    assert drilldown.chosen("none", pd.DataFrame()) == []
+    assert drilldown.selected_keys(f"{one},{two}", pd.DataFrame()) == [one, two]
+    assert drilldown.selected_keys("none", pd.DataFrame()) == []
     for wrong in ("worst:0", "worst:²", "worst:101", "worst5", "sdp", "", ","):
         with pytest.raises(UserError):
-            drilldown.chosen(wrong, pd.DataFrame())
+            drilldown.selected_keys(wrong, pd.DataFrame())
     with pytest.raises(UserError, match="none was measured"):
-        drilldown.chosen("worst:3", made_up.frame(suites=("iris-w1",)))
+        drilldown.selected_keys("worst:3", made_up.frame(suites=("iris-w1",)))
 
 
 def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
@@ -161,18 +181,47 @@ def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
     assert "All measurements are in results.csv" in told(text)
 
 
-def at_output(formula, dropped, closure, total=1.0, floor95=0.01, rounding=0.0):
-    return OutputErrors(formula, dropped, closure, Estimate(total, floor95 / 2, floor95, 0.01), rounding)
+def layers_with(formula, dropped, closure, *, total=1.0, floor95=0.01, rounding=0.0, constant=False):
+    causes = {"formula_at_output": formula, "dropped_at_output": dropped, "closure_at_output": closure}
+    names = ["Linear 1", "ReLU 1", "Linear 2", "ReLU 2", "Linear 3"]
+    layers = pd.DataFrame({"layer": names, "constant": constant} | causes)
+    layers["at_output"] = formula + dropped + closure
+    layers["share"] = layers["at_output"] / layers["at_output"].sum()
+    layers.attrs = {"total": total, "floor95": floor95, "rounding": rounding}
+    return layers
 
 
-def test_the_verdict_names_the_way_and_the_layers_of_the_error():
-    names, zero = ["Linear 1", "ReLU 1", "Linear 2", "ReLU 2", "Linear 3"], (0.0,) * 5
-    said = verdict(at_output(zero, zero, (0.0, 0.01, 0.0, 0.99, 0.0)), names)
-    assert re.search("Nearly all .* by closure.* at ReLU 2 .99 %", said)
-    said = verdict(at_output((0.0, 0.4, 0.0, 0.3, 0.0), zero, (0.0, 0.0, 0.0, 0.3, 0.0)), names)
-    assert re.search("Most .* own approximation of a layer .70 %", said)
-    said = verdict(at_output((0.0, 0.5, 0.0, 0.0, 0.0), (0.5, 0.0, 0.0, 0.0, 0.0), zero), names)
-    assert re.search("more than one way.*Linear 1 .50 %.*ReLU 1 .50 %", said)
-    said = verdict(at_output((0.001, *zero[1:]), zero, zero, total=0.009), names)
-    assert "cannot be told from the exact ones" in said
-    assert "spread over many layers" in verdict(at_output((0.2,) * 5, zero, zero), names)
+def array(**values):
+    """Values by layer (``r1`` for ReLU 1), 0 for the other layers."""
+    return np.array([values.get(name, 0.0) for name in ("l1", "r1", "l2", "r2", "l3")])
+
+
+ZERO = array()
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        (layers_with(ZERO, ZERO, array(r1=0.01, r2=0.99)), r"arises in ReLU 2 .99 %., by closure.*.100 %."),
+        (
+            layers_with(array(r1=0.4, r2=0.3), ZERO, array(r2=0.3)),
+            r"arises in ReLU 1 .40 %. and ReLU 2 .60 %., by the rule’s own approximation .70 %. and closure",
+        ),
+        (
+            layers_with(array(r1=0.5), array(l1=0.3, l2=0.2), ZERO),
+            r"mainly in Linear 1 .30 %. and ReLU 1 .50 %., by .*approximation .50 %. and covariances.*.50 %.",
+        ),
+        (layers_with(array(l1=0.2, r1=0.2, l2=0.2, r2=0.2, l3=0.2), ZERO, ZERO), "in many layers, by"),
+        (layers_with(array(l1=0.001), ZERO, ZERO, total=0.009), "indistinguishable from the exact ones"),
+        (layers_with(array(l1=0.1), ZERO, ZERO, total=0.1, rounding=0.2), "within the rounding error"),
+        (layers_with(array(l1=1), ZERO, ZERO, total=1, rounding=0.25), "may cause about 25 % of it"),
+        (layers_with(array(l1=1), ZERO, ZERO, constant=True), "constant up to rounding"),
+    ],
+)
+def test_the_verdict_names_layers_and_causes(layers, expected):
+    assert re.search(expected, verdict(layers).replace("\u00a0", " "))
+
+
+def test_the_error_of_a_sampling_rule_is_its_sampling_error():
+    text = verdict(layers_with(array(r1=1.0), ZERO, ZERO), sampling=True)
+    assert "by the sampling error of the rule" in text

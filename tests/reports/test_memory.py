@@ -17,12 +17,11 @@ READ = """
 import re, sys
 from pathlib import Path
 import sdp_bench.reports.page
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.folder import read
 from sdp_bench.reports.results import results_of
 peak = lambda: 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 before = peak()
-with Store(Path(sys.argv[1])) as store:
-    results = results_of(store)
+results = results_of(read(Path(sys.argv[1])))
 assert len(results.columns_with_oracle(results.frame.columns)) > 0.5 * len(results.frame)  # the rest: studies
 print(len(results.frame), peak() - before)
 """
@@ -30,8 +29,8 @@ print(len(results.frame), peak() - before)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_reading_a_big_file_takes_little_memory_for_each_record(tmp_path):
-    path = tmp_path / "big.sqlite"
+def test_reading_big_results_takes_little_memory_for_each_record(tmp_path):
+    path = tmp_path / "big"
     subprocess.run([sys.executable, BIG, path, "--records", str(RECORDS)], check=True)
     done = subprocess.run([sys.executable, "-c", READ, str(path)], check=True, capture_output=True, text=True)
     rows, grown = map(int, done.stdout.split())
@@ -44,7 +43,7 @@ import sys
 import sdp_bench
 print(dir(sdp_bench) and [name for name in ("torch", "pandas", "numpy", "click") if name in sys.modules])
 sdp_bench.load
-import sdp_bench.reports.drilldown.page, sdp_bench.reports.committed, sdp_bench.reports.page
+import sdp_bench.reports.drilldown, sdp_bench.reports.committed, sdp_bench.reports.page
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.style.names import NetKind, activation_rank
 print([section.name for section in sections()], NetKind("leaky_relu:negative_slope=0.2", 4).label)

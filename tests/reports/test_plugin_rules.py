@@ -5,7 +5,7 @@ import pytest
 
 from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.validation.result import Candidate
-from sdp_bench.reports.drilldown.page import chosen
+from sdp_bench.reports.drilldown import selected_keys
 from sdp_bench.reports.results import results_of
 from sdp_bench.reports.scorecard.answers import answers
 from sdp_bench.reports.scorecard.judging import judge
@@ -96,5 +96,5 @@ def test_label_colour_order_and_reference_are_those_stored(results):
 
 
 def test_neither_sampling_nor_references_are_drilled_into_as_the_worst(results):
-    keys = chosen("worst:8", results.frame)
+    keys = selected_keys("worst:8", results.frame)
     assert {key.split("/")[1] for key in keys} == {"sdp", "dvia"}

@@ -250,12 +250,12 @@ class _Comparison(fx.Interpreter):
         """Return how the results of an operator differ from the expected ones; "" if they do not."""
         names = [name for name in node.output if name]
         for name, value in zip(names, expected, strict=True):
-            place = list(node.output).index(name)
+            index = list(node.output).index(name)
             if name not in self.used:
                 continue
-            if place >= len(outputs):
+            if index >= len(outputs):
                 return f"it has {len(outputs)} outputs, not {len(names)}"
-            if text := _unequal(outputs[place], np.asarray(value), relative, absolute):
+            if text := _unequal(outputs[index], np.asarray(value), relative, absolute):
                 return text
         return ""
 

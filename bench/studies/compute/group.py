@@ -24,13 +24,13 @@ from ...datasets import dataset
 from ...datasets.base import SplitClassification
 from ...errors import UserError
 from ...experiments.predict import prepared
-from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...experiments.versions import of_method
 from ...identity import digest
 from ...nets.architectures import Architecture
 from ...nets.training import numerics
 from ...operations import operations
+from ...settings import Settings
 from . import ACTIVATIONS, KINK_DISTANCES, RULES, SIZES, TRAININGS, WIDTHS
 
 TASK = "MNIST, means of 4 x 4 pixels"

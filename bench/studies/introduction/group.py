@@ -7,10 +7,10 @@ from functools import partial
 
 from sdp_ref.rules import MarginalSDP
 
-from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...identity import SeedRoot
 from ...nets.training import accuracy_of, numerics
+from ...settings import Settings
 from ..classifiers import Images, Model, Objective, batches, crossed, measured
 
 LAYERS = 5

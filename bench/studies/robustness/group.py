@@ -14,11 +14,11 @@ from torch.nn import functional as F  # noqa: N812
 from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
 
 from ...errors import UserError
-from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...identity import SeedRoot
 from ...nets.training import accuracy_of, numerics
 from ...noise import CAUCHY
+from ...settings import Settings
 from ..classifiers import (
     BATCH,
     Images,

@@ -16,11 +16,11 @@ from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP, Rule
 from sdp_ref.rules.base import predicted
 
 from ...datasets.sets import EMNIST_LETTERS
-from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...identity import SeedRoot, digest
 from ...nets.training import numerics
 from ...noise import CAUCHY, GAUSSIAN, Noise
+from ...settings import Settings
 from .. import selective as study
 from ..classifiers import (
     BATCH,

@@ -13,10 +13,10 @@ import sdp_ref as sr
 from sdp_ref import losses
 
 from ...errors import UserError
-from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...experiments.versions import of_method
 from ...identity import digest
+from ...settings import Settings
 from .recipes import RECIPES, Recipe
 
 SCALE = 0.3

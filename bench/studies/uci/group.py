@@ -17,10 +17,10 @@ from torch.nn import functional as F  # noqa: N812
 from ...datasets import dataset
 from ...datasets.base import RegressionTable, TabularRegression
 from ...errors import UserError
-from ...settings import Settings
 from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGroup
 from ...experiments.versions import of_method
 from ...identity import digest
+from ...settings import Settings
 from . import EPOCHS, LEVELS, METHODS, Method
 from .stacked import (
     BATCH,

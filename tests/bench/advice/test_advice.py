@@ -145,10 +145,16 @@ def test_the_documentation_shows_the_rates_of_the_calibration():
         assert line.format(**row | percent) in text
 
 
+def test_nets_of_the_calibration_are_listed_without_their_data_sets(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
+    listed = {(subject.family, subject.name) for subject in study.subjects()}
+    assert listed == set(calibration()[["family", "net"]].itertuples(index=False, name=None))
+
+
 @pytest.mark.slow
 def test_the_committed_calibration_is_that_of_today():
     """Of a small committed net. Indices do not depend on an oracle; errors have the error of 2^16 samples."""
-    subject = next(each for each in study.subjects() if each.name.startswith("iris-relu-1x100"))
+    subject = next(net for net in study.subjects() if net.name.startswith("iris-relu-1x100"))
     now = pd.DataFrame(study.measured(subject))
     known = calibration()
     known = known[known["net"] == subject.name].reset_index(drop=True)

@@ -1,16 +1,21 @@
 import dataclasses
+from concurrent.futures import Executor, Future
 
 import pytest
 
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import chosen, experiment, preset
+from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.results.columns import CELL, measurements
+from sdp_bench.bench.results.folder import LeftOut, read
+from sdp_bench.bench.results.folder import plan_of as asked_of
+from sdp_bench.bench.runs.driver import Request, run, run_group
 from sdp_bench.bench.studies.uci import EXPERIMENT
-from tests.bench.conftest import TINY, made_up_tables, make_plan
+from sdp_bench.progress import Screen
+from tests.bench.conftest import TINY, made_up_tables, make_plan, nets_of
 
 SETTINGS = TINY.but(nets=2, datasets=("yacht", "boston"))
 
@@ -21,27 +26,46 @@ def _sets(monkeypatch):
 
 
 class WithoutData(ReplicateExperiment):
-    def expand(self, scope):
+    def plan(self, settings, nets):
         raise DataMissingError("it is not there")
 
 
 WITHOUT_DATA = WithoutData(**{f.name: getattr(EXPERIMENT, f.name) for f in dataclasses.fields(EXPERIMENT)})
 
 
-def nets_of(plan):
-    return list({group.net.digest: group.net for group in plan.groups}.values())
+class Measured(Executor):
+    """Workers that measure nothing, and remember the groups."""
+
+    def __init__(self):
+        self.titles = []
+
+    def submit(self, fn, /, group, rows):
+        assert fn is run_group
+        self.titles.append(group.title)
+        future = Future()
+        future.set_result(measurements(rows, []))
+        return future
 
 
 @pytest.mark.usefixtures("_sets")
-def test_the_shards_of_a_run_are_all_of_it():
+def test_the_shards_of_a_run_are_all_of_it(tmp_path):
     experiments = chosen(["iris-tv", "iris-std", "uci"])
-    whole = plan_of(experiments, SETTINGS, nets_of(make_plan(TINY)))
-    shards = [whole.shard(part, 3) for part in (1, 2, 3)]
-    titles = [group.title for shard in shards for group in shard.groups]
-    assert sorted(titles) == sorted(group.title for group in whole.groups)
-    assert {m for shard in shards for m in shard.members} == set(whole.members)
-    for shard in shards:
-        assert {key for _, key in shard.members} == {unit.key for unit in shard.units}
+    nets = nets_of(make_plan(TINY))
+    whole = plan_of(experiments, SETTINGS, nets)
+    executor = Measured()
+    for part in (1, 2, 3):
+        request = Request(experiments, SETTINGS, nets, shard=(part, 3))
+        run(tmp_path / str(part), request, 1, lambda *_: executor, Screen(quiet=True))
+    assert sorted(executor.titles) == sorted(group.title for group in whole.groups.values())
+    stored = read(*(tmp_path / str(part) for part in (1, 2, 3)))
+    assert len(stored.runs) == 3
+    plans = [asked_of(one).astype(dict.fromkeys(CELL, object)) for one in stored.runs.values()]
+    names = ["experiment", "group", *CELL]
+    asked = [set(plan[names].itertuples(index=False, name=None)) for plan in plans]
+    assert sum(map(len, asked)) == len(whole.rows)
+    assert set.union(*asked) == set(whole.rows[names].itertuples(index=False, name=None))
+    groups = [set(plan["group"]) for plan in plans]
+    assert sum(map(len, groups)) == len(set.union(*groups)) == len(whole.groups)
 
 
 def test_one_without_its_data_is_left_out_where_there_is_other_work():
@@ -51,7 +75,7 @@ def test_one_without_its_data_is_left_out_where_there_is_other_work():
     plan = plan_of([experiment("iris-std"), WITHOUT_DATA], TINY, nets)
     assert plan.left_out == (LeftOut(None, "uci", "uci: it is not there"),)
     assert plan.groups
-    assert list(plan.experiments) == ["iris-std"]
+    assert set(plan.rows["experiment"]) == {"iris-std"}
 
 
 def test_a_net_that_does_not_fit_its_data_set_is_refused_before_it_is_trained():

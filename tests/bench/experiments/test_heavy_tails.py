@@ -9,6 +9,7 @@ import sdp_ref
 from sdp_bench.bench.experiments import predict
 from sdp_bench.bench.metrics import metric
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
+from sdp_bench.bench.results.columns import FAILED
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Size
 from sdp_bench.oracles.partitions.floors import total_variation_floor
@@ -31,18 +32,18 @@ def plan():
 
 @pytest.fixture(scope="module")
 def frame(tmp_path_factory):
-    path = tmp_path_factory.mktemp("cauchy") / "r.sqlite"
-    return run_all(path, make_plan(SETTINGS, ("iris-cauchy",)))
+    path = tmp_path_factory.mktemp("cauchy") / "r"
+    return run_all(path, make_plan(SETTINGS, ("iris-cauchy",)), settings=SETTINGS)
 
 
 def oracle_of(group, settings=SETTINGS, place=0):
-    law, key = group.law[place], group.subjects[place].key
+    law, key = group.law[place], group.keys[place]
     return Oracle(group.net.build(), law, key, settings.sampling)
 
 
 def predicted(group, name, oracle):
     rule = sdp_ref.rule(name)
-    law, *_ = predict.predict(rule, oracle.net, group.law, [subject.key for subject in group.subjects])
+    law, *_ = predict.predict(rule, oracle.net, group.law, group.keys)
     return predict.prediction_of(rule, law[0], oracle)
 
 
@@ -61,7 +62,7 @@ def test_sdp_is_exact_where_the_net_is_linear_and_marginal_sdp_is_not(frame):
 
 
 def test_joint_samples_of_sdp_are_those_of_the_linearised_net(plan):
-    group = plan.groups[1]
+    group = list(plan.groups.values())[1]
     oracle = oracle_of(group)
     sdp = predicted(group, "sdp", oracle)
     net, x = group.net.build().double(), oracle.law.location.double()
@@ -84,7 +85,7 @@ def test_joint_samples_of_sdp_are_those_of_the_linearised_net(plan):
 
 def test_output_metrics_judge_the_scale_that_the_rule_gives(plan, monkeypatch):
     """Not that of the Jacobian which the joint samples are made of: a rule gone wrong is seen."""
-    group = plan.groups[0]
+    group = next(iter(plan.groups.values()))
     oracle = oracle_of(group)
     right = predicted(group, "sdp", oracle)
     wrong = predict.prediction_of(
@@ -98,7 +99,7 @@ def test_output_metrics_judge_the_scale_that_the_rule_gives(plan, monkeypatch):
 
 def test_total_variation_of_a_wrong_scale_has_its_closed_form(plan):
     """TV of Cauchy laws of scales 1 and 2, seen in bins of equal mass."""
-    group = plan.groups[0]
+    group = next(iter(plan.groups.values()))
     oracle = oracle_of(group)
     right = predicted(group, "sdp", oracle)
     wrong = Prediction(dataclasses.replace(right.law, scale=2 * right.law.scale), oracle)
@@ -120,14 +121,16 @@ def test_total_variation_of_a_wrong_scale_has_its_closed_form(plan):
 )
 def test_a_prediction_that_is_no_law_is_refused(plan, law, message):
     with pytest.raises(ValueError, match=message):
-        Prediction(law, oracle_of(plan.groups[0]))
+        Prediction(law, oracle_of(next(iter(plan.groups.values()))))
 
 
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
 def test_cauchy_noise_goes_with_every_sampler(sampler):
     settings = SETTINGS.but(sampler=sampler, sigmas=(1e-5,))
-    (group,) = make_plan(settings, ("iris-cauchy",)).groups
-    result = run.run_group(group, group.cells)
-    assert result.failures == []
-    values = {r.rule: r.value for r in result.records if r.metric.startswith("tv_joint")}
+    plan = make_plan(settings, ("iris-cauchy",))
+    (group,) = plan.groups.values()
+    found = run.run_group(group, plan.rows)
+    assert FAILED not in set(found["status"])
+    joint = found[found["metric_spec"].str.startswith("tv_joint")]
+    values = joint.groupby("rule")["value"].last()
     assert values["sdp"] < 0.5 * values["marginal_sdp"]

@@ -5,13 +5,15 @@ import torch
 
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.experiments import experiment, preset
+from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.net import best_classifier, inputs_of
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.replay import replay as stored_measurements
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.results.folder import read
+from sdp_bench.bench.results.joined import failures, nets
+from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.page import build
 from tests.bench.conftest import run_all
@@ -48,35 +50,37 @@ def plan(net):
 
 
 def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_experiment(plan, net):
-    assert [len(group.subjects) for group in plan.groups] == [10, 2, 10, 2]
-    assert {s.key.samples for group in plan.groups for s in group.subjects} == {200}
-    assert len({s.key.hex for group in plan.groups for s in group.subjects}) == 24
-    first = plan.groups[0]
+    groups = [*plan.groups.values()]
+    assert [len(group.inputs) for group in groups] == [10, 2, 10, 2]
+    assert {key.samples for group in groups for key in group.keys} == {200}
+    assert len({key.hex for group in groups for key in group.keys}) == 24
+    for name, group in plan.groups.items():
+        units = plan.rows.loc[plan.rows["group"] == name, "unit"]
+        assert set(units) == {key.hex for key in group.keys}
+    first = groups[0]
     assert first.locations.shape == (10, 1, 8, 8)
-    assert (first.locations == inputs_of(net).batch([s.row for s in first.subjects])).all()
+    assert (first.locations == inputs_of(net).batch([one.row for one in first.inputs])).all()
 
 
 @pytest.mark.slow
 def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monkeypatch):
     monkeypatch.setattr(stored_measurements, "chosen", lambda _: [SMALL])  # of another architecture's nets
-    plan = dataclasses.replace(plan, groups=plan.groups[1:2])
-    path = tmp_path / "r.sqlite"
-    frame = run_all(path, plan)
+    path = tmp_path / "r"
+    frame = run_all(path, plan, groups=[*plan.groups][1:2], settings=SETTINGS)
     assert set(frame.metric) == METRICS
     assert set(frame[frame.metric == "tv_pairs"].component) == {"largest", "mean"}
     assert frame[frame.metric.str.contains("tv")].value.between(0, 1).all()
     assert (frame.floor95 >= frame.floor).all()
     assert set(frame.recipe) == {RECIPE.label}
-    with Store(path) as store:
-        assert store.failures(store.run()).empty
-        key = frame[(frame.rule == "sdp") & (frame.metric == "tv_sliced")].key.iloc[0]
-        said = []
-        for stored, again in replay.replay(store, key, said.append):
-            assert replay.identical(stored, again)
-        assert "resnet18 1x8x8 to 3" in said[0]
-        run = store.run()
-        results = Results(frame, {"nets": store.nets(run)}, store.failures(run))
-        page = build(results, tmp_path / "page", alone=True).read_text("utf-8")
+    stored = read(path)
+    assert failures(stored, [stored.run()]).empty
+    key = frame[(frame.rule == "sdp") & (frame.metric == "tv_sliced")].key.iloc[0]
+    said = []
+    for before, again in replay.replay(stored, key, said.append):
+        assert replay.identical(before, again)
+    assert "resnet18 1x8x8 to 3" in said[0]
+    results = Results(frame, {"nets": nets(stored, [stored.run()])}, failures(stored, [stored.run()]))
+    page = build(results, tmp_path / "page", alone=True).read_text("utf-8")
     assert "ResNet-18 on CIFAR-10" in page
     assert "paper 0.00073" in page  # SDP at sigma 0.01 in Table 37
     assert "For image classifiers" in page
@@ -100,28 +104,25 @@ SEQUENCE = experiment("sequence")
 
 
 @pytest.fixture(scope="module")
-def nets():
+def sequence_nets():
     return [best_classifier(each, "committed") for each in SEQUENCE.classifiers]
 
 
 @pytest.fixture(scope="module")
-def sequence_plan(nets):
-    return plan_of([SEQUENCE], preset("smoke", {"samples": 2000, "rules": ("sdp", "dvia")}), nets)
+def sequence_plan(sequence_nets):
+    return plan_of([SEQUENCE], preset("smoke", {"samples": 2000, "rules": ("sdp", "dvia")}), sequence_nets)
 
 
-def test_a_ratio_is_what_a_direct_computation_gives(sequence_plan, nets):
-    group = sequence_plan.groups[1]
-    records = [
-        each
-        for each in group.measure([c for c in group.cells if c[1] == "sdp" and c[2] == "std_ratio"])
-        if each.metric == "std_ratio"
-    ]
-    net = nets[0].build()
-    x = inputs_of(nets[0]).batch([group.subjects[0].row])
-    oracle = Oracle(net, group.law[0], group.subjects[0].key, group.settings.sampling)
+def test_a_ratio_is_what_a_direct_computation_gives(sequence_plan, sequence_nets):
+    name, group = [*sequence_plan.groups.items()][1]
+    rows = sequence_plan.rows[sequence_plan.rows["group"] == name]
+    found = run.run_group(group, rows[(rows["rule"] == "sdp") & (rows["metric_spec"] == "std_ratio")])
+    net = sequence_nets[0].build()
+    x = inputs_of(sequence_nets[0]).batch([group.inputs[0].row])
+    oracle = Oracle(net, group.law[0], group.keys[0], group.settings.sampling)
     jacobian = torch.autograd.functional.jacobian(
         net.double(), x.double()
     )  # (1, 10, 1, 8, 2): the noise is independent and equal
     predicted = group.sigma * jacobian.flatten(2).square().sum(2).sqrt().squeeze()
     ratios = predicted / oracle.samples.double().std(0)
-    assert torch.tensor([each.value for each in records]).double() == pytest.approx(ratios, rel=2e-3)
+    assert torch.tensor(found["value"].tolist()).double() == pytest.approx(ratios, rel=2e-3)

@@ -8,15 +8,13 @@ import torch
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import chosen, experiment
-from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.experiments.problem_set import FOLDER, NAME, NETS, ORACLES, digest_of, problem_set
 from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
-from sdp_bench.bench.nets.net import stored
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.results.folder import net_of
 from sdp_bench.bench.settings import Settings
 from sdp_bench.oracles.moments.moments import Moments
-from tests.bench.conftest import run_all
+from tests.bench.conftest import nets_of, run_all
 
 DIGEST = "f87a74f44e17deb1dd69bcadc4d2ef31ce3ba2e0758601b27af7c60b5c18a546"
 """Of sdp-bench-1, for ever. If this test fails, the change belongs into sdp-bench-2."""
@@ -25,7 +23,7 @@ TRIMMED = 0.01
 
 
 def groups(*rules):
-    return experiment(NAME).expand(Scope(Settings(rules=rules))).groups
+    return [*plan_of([experiment(NAME)], Settings(rules=rules), ()).groups.values()]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ def test_a_changed_file_is_refused(name, tmp_path):
 
 def test_nets_inputs_and_noise_give_the_frozen_keys(truths):
     for setting, group in zip(problem_set().settings, groups("sdp"), strict=True):
-        assert tuple(subject.key.hex for subject in group.subjects) == setting.keys
+        assert tuple(key.hex for key in group.keys) == setting.keys
         assert set(setting.keys) <= set(truths)
 
 
@@ -89,7 +87,7 @@ def test_an_oracle_is_drawn_again_as_it_is_frozen(noise, truths):
     """Tolerances: rounding of other kernels; another precision or a noise level 0.1 % larger exceeds them."""
     oracle_class = Clipped if noise == "cauchy" else Oracle
     group = next(group for group in groups("sdp") if group.noise.family == noise)
-    key, sampling = group.subjects[0].key, group.settings.sampling
+    key, sampling = group.keys[0], group.settings.sampling
     oracle, frozen = oracle_class(group.net.build(), group.law[0], key, sampling), truths[key.hex]
     assert key.seed("oracle") == frozen["seed"]
     statistics = frozen["statistics"]
@@ -110,7 +108,8 @@ def test_it_keeps_its_sampling_next_to_other_experiments():
     settings = Settings(rules=("sdp",)).but(samples=2**18, pilot_samples=1000, sigmas=(1.0,))
     alone = {(group.net.digest, group.noise, group.sigma): group for group in groups("sdp")}
     plan = plan_of(chosen(["iris-tv", "iris-tv-activations", NAME]), settings, [net])
-    own = [group for group in plan.groups if (NAME, group.subjects[0].key.hex) in group.members]
+    of_set = plan.rows[plan.rows["experiment"] == NAME]
+    own = [plan.groups[name] for name in of_set["group"].unique()]
     assert len(own) == len(alone)
     for group in own:
         frozen = alone[group.net.digest, group.noise, group.sigma]
@@ -119,10 +118,11 @@ def test_it_keeps_its_sampling_next_to_other_experiments():
 
 
 def test_a_run_stores_its_nets(tmp_path):
-    plan = plan_of([experiment(NAME)], Settings(rules=("marginal_sdp",)), ())
-    assert {stored(net).digest for net in plan.nets} == {net.digest for net in problem_set().nets.values()}
-    frame = run_all(tmp_path / "entry.sqlite", plan, plan.groups[:1])
+    settings = Settings(rules=("marginal_sdp",))
+    plan = plan_of([experiment(NAME)], settings, ())
+    digests = {net.digest for net in problem_set().nets.values()}
+    assert {net.digest for net in nets_of(plan)} == set(plan.rows["net"]) == digests
+    frame = run_all(tmp_path / "entry", plan, [*plan.groups][:1], settings=settings)
     assert set(frame["experiment"]) == {NAME}
-    with Store(tmp_path / "entry.sqlite") as store:
-        assert plan.groups[0].net.digest in store.stored_nets()
+    assert all(net_of([tmp_path / "entry"], digest) for digest in digests)
     assert len(list((FOLDER / NETS).iterdir())) == 6

@@ -8,13 +8,13 @@ import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import predict, preset
+from sdp_bench.bench.experiments.plan import traits_of
 from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.plugins.plugin import ENTRY_POINTS
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.columns import MEASURED
 from sdp_bench.bench.rules import find
-from sdp_bench.bench.runs.plan import traits_of
 from sdp_ref import registry
-from tests.bench.conftest import TINY, make_plan, run_all
+from tests.bench.conftest import TINY, make_plan, run_all, statuses
 
 SOURCE = '''
 import sys
@@ -226,9 +226,8 @@ def test_workers_run_it_without_the_file(file, tmp_path):
     plan = make_plan(settings, ["iris-std"])
     file.unlink()
     with LocalProcesses(2, 1) as executor:
-        frame = run_all(tmp_path / "r.sqlite", plan, executor=executor)
-    with Store(tmp_path / "r.sqlite") as store:
-        assert store.failures(store.run()).empty
+        frame = run_all(tmp_path / "r", plan, executor=executor, settings=settings)
+    assert set(statuses(tmp_path / "r")["status"]) == {MEASURED}
     values = frame[frame.metric == "std_ratio"].pivot_table("value", ["unit", "component"], "rule")
     assert values["plain"].tolist() == values["sdp"].tolist()
     assert (values["wider"] / values["sdp"]).tolist() == pytest.approx([2**0.5] * len(values))

@@ -1,57 +1,72 @@
 import shutil
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.replay.drilldown import drill, rule_errors, true_moments
-from sdp_bench.bench.replay.replay import stored_measurement
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.replay.drilldown import drilldown
+from sdp_bench.bench.replay.replay import StoredMeasurement, stored_measurement
+from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.settings import Size
+from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.laws import Cauchy, Gaussian
 from sdp_ref.rules import SDP
-from tests.bench.conftest import TINY, change, make_plan, run_all
+from tests.bench.conftest import TINY, make_plan, run_all
 
 SETTINGS = TINY.but(
-    sizes={"iris-tv": Size(1, 1)}, sigmas=(10.0,), rules=("sdp", "monte_carlo:samples=10", "marginal_sdp")
+    sizes={"iris-tv": Size(1, 1)},
+    sigmas=(10.0,),
+    rules=("sdp", "monte_carlo:samples=10", "marginal_sdp", "oracle_moments"),
 )
+RULES = ("sdp", "monte_carlo:samples=10", "marginal_sdp")
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    path = tmp_path_factory.mktemp("drill") / "store.sqlite"
+    path = tmp_path_factory.mktemp("drill") / "results"
     frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)))
     return path, frame[frame.metric == "tv_headline"].set_index("rule").key
 
 
-@pytest.mark.parametrize("rule", SETTINGS.rules)
-def test_a_stored_measurement_is_drilled_into(measured, rule):
-    path, key = measured
-    with Store(path) as store:
-        found = drill(store, key[rule])
-    assert found.key == key[rule]
-    assert found.missing == ""
-    assert [layer.label for layer in found.errors.layers] == ["Linear", "ReLU", "Linear"]
-    # The last layer's total is the distance between the oracle's moments and the measured prediction's.
-    law, moments = found.prediction.gaussian, found.oracle.moments
+def measurement_of(measured, rule):
+    path, keys = measured
+    return stored_measurement(read(path), keys[rule])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_last_layer_has_the_error_of_the_measured_prediction(measured, rule):
+    measurement = measurement_of(measured, rule)
+    layers = drilldown(measurement)
+    assert list(layers["layer"]) == ["Linear 1", "ReLU 1", "Linear 2"]
+    assert (layers["note"] == "").all()
+    assert layers["share"].sum() == pytest.approx(1)
+    assert layers.attrs["samples"] == measurement.first["samples"]
+    oracle = measurement.oracle
+    law, moments = measurement.prediction(oracle)[0].gaussian, Moments.from_samples(oracle.samples)
+    mean_error = np.linalg.norm(law.mean[0].double().numpy() - moments.mean)
+    last = layers.iloc[-1]
+    assert last["mean_error"] == pytest.approx(mean_error / moments.covariance.trace() ** 0.5, rel=1e-4)
     ratio = float(law.variance.sum() / moments.covariance.trace()) ** 0.5
-    assert found.errors.layers[-1].spread_ratio == pytest.approx(ratio, rel=1e-6)
-    with Store(path) as store:
-        again = drill(store, key[rule])
-    assert again.errors == found.errors
+    assert last["spread_ratio"] == pytest.approx(ratio, rel=1e-6)
+    again = drilldown(measurement_of(measured, rule))
+    assert again.equals(layers)
+    assert again.attrs == layers.attrs
 
 
-def test_what_rests_on_another_version_is_not_drilled_into(measured, monkeypatch):
-    path, key = measured
+def test_outdated_measurements_and_references_are_rejected(measured, monkeypatch):
+    with pytest.raises(UserError, match="'oracle_moments' is a reference"):
+        drilldown(measurement_of(measured, "oracle_moments"))
     monkeypatch.setattr(SDP, "version", 2)
-    with Store(path) as store, pytest.raises(UserError, match=r"the oracle has another version"):
-        drill(store, key["sdp"])
+    with pytest.raises(UserError, match=r"the oracle has another version"):
+        drilldown(measurement_of(measured, "sdp"))
 
 
-class Grumpy:
-    """A rule that fails where hidden units are many, and is moment matching by samples elsewhere."""
+class FailsInside:
+    """A rule that fails for the width of the hidden layer, and predicts unit covariance elsewhere."""
 
-    name = "grumpy"
+    name = "fails_inside"
 
     def propagate(self, net, x):
         outputs = net(x.location)
@@ -61,28 +76,36 @@ class Grumpy:
         return Gaussian(outputs, eye.expand(len(outputs), -1, -1).clone())
 
 
-def test_layers_where_a_rule_fails_are_taken_together(measured):
-    path, key = measured
-    with Store(path) as store:
-        oracle = stored_measurement(store, key["sdp"]).oracle
-        found, skipped = rule_errors(Grumpy(), oracle, true_moments(oracle))
-    assert [layer.label for layer in found.layers] == ["3 ops up to Linear"]
-    assert len(skipped) == 2
-    assert "too many units" in skipped[0]
-    assert not found.layers[0].exact
+class FailsAtTheEnd(FailsInside):
+    def propagate(self, net, x):
+        if isinstance(net, nn.Sequential) and len(net) == 3:
+            raise ValueError("too many layers")
+        return super().propagate(net[:0], x)
 
 
-def test_what_cannot_be_drilled_into_is_said(measured, tmp_path):
-    path, key = measured
-    with Store(path) as store:
-        with pytest.raises(UserError, match="no measurement has a key"):
-            drill(store, "ffff")
-        oracle = stored_measurement(store, key["sdp"]).oracle
-        oracle.law = Cauchy(oracle.law.location, torch.ones_like(oracle.law.location))
-        with pytest.raises(ValueError, match="no moments"):
-            true_moments(oracle)
-    copy = tmp_path / "without_weights.sqlite"
-    shutil.copy(path, copy)
-    change(copy, "UPDATE nets SET weights = NULL")
-    with Store(copy) as store, pytest.raises(RunFailedError, match="do not contain the weights"):
-        drill(store, key["sdp"])
+def test_layers_after_which_a_rule_fails_are_merged(measured, monkeypatch):
+    monkeypatch.setattr(StoredMeasurement, "rule", FailsInside())
+    layers = drilldown(measurement_of(measured, "sdp"))
+    assert list(layers["layer"]) == ["3 ops up to Linear 1"]
+    assert layers["note"][0].count("too many units") == 2
+    assert not layers["exact"][0]
+    assert layers["rule_floor95"][0] > 0
+    monkeypatch.setattr(StoredMeasurement, "rule", FailsAtTheEnd())
+    with pytest.raises(ValueError, match="too many layers"):
+        drilldown(measurement_of(measured, "sdp"))
+
+
+def test_noise_without_moments_has_no_errors_by_layer(measured):
+    measurement = measurement_of(measured, "sdp")
+    location = measurement.oracle.law.location
+    measurement.oracle.law = Cauchy(location, torch.ones_like(location))
+    with pytest.raises(ValueError, match="a Cauchy law, without a finite variance"):
+        drilldown(measurement)
+
+
+def test_a_measurement_without_weights_is_not_found(measured, tmp_path):
+    path, keys = measured
+    copy = shutil.copytree(path, tmp_path / "without_weights")
+    shutil.rmtree(copy / "nets")
+    with pytest.raises(RunFailedError, match="do not contain the weights"):
+        stored_measurement(read(copy), keys["sdp"])

@@ -41,16 +41,17 @@ def w2(a, b):
     return float(squared(a, b).sum().sqrt())
 
 
-def of_rule(net, rule, samples=SAMPLES, **parameters):
+def of_rule(net, rule, samples=SAMPLES, *, whitened=False):
     layer_moments = sample_layers(layers_of(net, X.location), X, samples, seed=1)
     double = layers_of(net.double(), X.location)
     wide = X.to(dtype=torch.float64)
-    propagator = sdp_ref.rule(rule, **parameters)
+    propagator = sdp_ref.rule(rule)
     laws = [moments_of(wide)]
     for place in range(1, len(double) + 1):
         law = propagator.propagate(nn.Sequential(*double[:place]), wide)
         laws.append(moments_of(law))
-    return error_by_layer(double, layer_moments, laws, independent=rule.startswith("marginal"))
+    independent = rule.startswith("marginal")
+    return error_by_layer(double, layer_moments, laws, independent=independent, whitened=whitened)
 
 
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
@@ -113,50 +114,71 @@ def test_a_residual_block_without_a_formula_is_referred_to_samples():
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU])
 def test_moment_matching_has_no_rule_error(activation):
     found = of_rule(chain(3, 12, 12, 2, activation=activation), "moment_matching")
-    assert max(layer.rule.value for layer in found.layers) < 1e-6
-    assert max(found.spread.formula) < 1e-6
-    assert not any(found.spread.dropped)
-    assert found.spread.total.value > found.spread.total.floor95  # closure at the second activation
+    assert found["rule_error"].max() < 1e-6
+    assert found["formula_at_output"].max() < 1e-6
+    assert not found["dropped_at_output"].any()
+    assert found.attrs["total"] > found.attrs["floor95"]  # closure at the second activation
 
 
 def test_an_affine_net_has_no_closure_error():
     found = of_rule(chain(3, 6, 4, 2, activation=nn.Identity), "sdp")
-    # Six values, one of which often exceeds the 95 % point of a correct rule.
-    errors = [error for layer in found.layers for error in (layer.closure, layer.total)]
-    assert all(error.value < 1.5 * error.floor95 for error in errors)
-    assert max(layer.rule.value for layer in found.layers) < 1e-6
+    # Of the values, one often exceeds the 95 % point of a correct rule.
+    assert (found["closure_error"] < 1.5 * found["floor95"]).all()
+    assert (found["total"] < 1.5 * found["floor95"]).all()
+    assert found["rule_error"].max() < 1e-6
 
 
 def test_with_one_hidden_layer_all_error_is_the_rules_own():
     found = of_rule(chain(3, 16, 2), "sdp")
-    assert all(layer.closure.value < 2 * layer.total.floor95 for layer in found.layers)
-    assert found.layers[1].rule.value > 0.05  # the linearised ReLU
-    assert found.layers[0].rule.value == pytest.approx(0, abs=1e-6)
-    assert found.spread.formula[1] == pytest.approx(
-        found.spread.total.value, abs=3 * found.spread.total.floor95
+    assert (found["closure_error"] < 2 * found["floor95"]).all()
+    assert found["rule_error"][1] > 0.05  # the linearised ReLU
+    assert found["rule_error"][0] == pytest.approx(0, abs=1e-6)
+    assert found["formula_at_output"][1] == pytest.approx(
+        found.attrs["total"], abs=3 * found.attrs["floor95"]
     )
+    assert found["share"][1] > 0.9
 
 
 def test_a_marginal_rule_errs_by_the_covariances_it_drops():
     found = of_rule(chain(3, 6, 2, activation=nn.Identity), "marginal_moment_matching")
-    assert max(found.spread.formula) < 1e-6
-    assert found.spread.dropped[0] > 0.05
-    for layer in found.layers:
-        assert layer.rule.value == pytest.approx(layer.dropped, abs=1e-9)
-    # Its own family is what the truth is replaced by: that loses as much.
-    assert found.layers[1].closure.value > 0.05
+    assert found["formula_at_output"].max() < 1e-6
+    assert found["dropped_at_output"][0] > 0.05
+    np.testing.assert_allclose(found["rule_error"], found["dropped"], atol=1e-9)
+    # The true law is replaced by one with independent components, which loses as much.
+    assert found["closure_error"][1] > 0.05
 
 
+@pytest.mark.parametrize("whitened", [False, True])
 @pytest.mark.parametrize("rule", ["marginal_sdp", "unscented"])
-def test_what_enters_is_no_less_than_the_total(rule):
-    found = of_rule(chain(3, 10, 10, 2), rule, samples=2**14)
-    for output in (found.spread, found.whitened):
-        assert output.sum_of_parts >= output.total.value - 1e-9
+def test_contributions_of_layers_are_at_least_the_error_of_the_output(rule, whitened):
+    found = of_rule(chain(3, 10, 10, 2), rule, samples=2**14, whitened=whitened)
+    assert found["at_output"].sum() >= found.attrs["total"] - 1e-9
+    causes = found[["formula_at_output", "dropped_at_output", "closure_at_output"]]
+    np.testing.assert_allclose(causes.sum(axis=1), found["at_output"])
+    assert found["share"].sum() == pytest.approx(1)
+    if not whitened:  # the output is the last layer
+        names = ["total", "floor", "floor95", "stderr"]
+        assert [found.attrs[name] for name in names] == pytest.approx(list(found.iloc[-1][names]), rel=1e-9)
+
+
+def test_whitened_errors_do_not_depend_on_linear_maps_of_the_output():
+    net = chain(3, 10, 2)
+    skewed = copy.deepcopy(net)
+    matrix = torch.tensor([[30.0, 2.0], [0.1, -0.5]])
+    with torch.no_grad():
+        skewed[2].weight.copy_(matrix @ net[2].weight)
+        skewed[2].bias.copy_(matrix @ net[2].bias)
+    # Whitened outputs differ by a rotation, under which W2 does not change.
+    plain = of_rule(net, "sdp", samples=2**12, whitened=True)
+    mapped = of_rule(skewed, "sdp", samples=2**12, whitened=True)
+    assert plain.attrs["total"] > 0.1
+    assert mapped.attrs["total"] == pytest.approx(plain.attrs["total"], rel=1e-3)
+    assert mapped["share"][1] == pytest.approx(plain["share"][1], rel=1e-3)
 
 
 def test_closure_at_the_output_is_between_true_laws_carried_on():
     net = chain(3, 8, 8, 2)
-    found = of_rule(net, "sdp", samples=2**13).spread.closure
+    found = of_rule(net, "sdp", samples=2**13)["closure_at_output"]
     double, wide = layers_of(net, X.location), X.to(dtype=torch.float64)
     layer_moments = sample_layers(layers_of(copy.deepcopy(net).float(), X.location), X, 2**13, seed=1)
     truths = [moments_of(wide), *map(Laws.true, layer_moments.moments[1:])]
@@ -172,7 +194,7 @@ def test_closure_at_the_output_is_between_true_laws_carried_on():
     torch.testing.assert_close(ends[0].covariance, exact.covariance.detach())  # type: ignore[attr-defined]
     spread = float(ends[-1].covariance[0].trace()) ** 0.5
     expected = [w2(a, b) / spread for a, b in itertools.pairwise(ends)]
-    assert found == pytest.approx(expected, rel=1e-6, abs=1e-7)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_distances_of_known_pairs():
@@ -227,10 +249,9 @@ def test_errors_of_rounding_are_known_as_such():
         layer_moments = sample_layers(layers_of(net, X.location), x, SAMPLES, seed=1)
         double, wide = layers_of(net.double(), X.location), x.to(dtype=torch.float64)
         law = sdp_ref.rule("sdp").propagate(net, wide)
-        output = error_by_layer(
-            double, layer_moments, [moments_of(wide), moments_of(law)], independent=False
-        ).spread
-        assert output.total.value < max(output.rounding, output.total.floor95 * 1.5)
-        ratios.append(output.rounding)
+        laws = [moments_of(wide), moments_of(law)]
+        output = error_by_layer(double, layer_moments, laws, independent=False).attrs
+        assert output["total"] < max(output["rounding"], output["floor95"] * 1.5)
+        ratios.append(output["rounding"])
     assert ratios[1] > 0.05
     assert ratios[2] < 1e-4

@@ -1,3 +1,4 @@
+import functools
 import re
 import shutil
 
@@ -5,12 +6,11 @@ import pytest
 
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.experiments.problem_set import NAME
 from sdp_bench.bench.replay.replay import replay_share
-from sdp_bench.bench.results.exchange import Export, export
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.folder import NETS, read
 from sdp_bench.bench.rules import resolve
-from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
 from tests.attacks.calls import called
 from tests.bench.conftest import TINY, change, make_plan, run_all
@@ -22,28 +22,45 @@ TEMPLATE = ROOT / "docs/examples/template.py"
 @pytest.fixture(scope="module")
 def entry(tmp_path_factory):
     """The first setting of the problem set, measured with two rules."""
-    path = tmp_path_factory.mktemp("entry") / "entry.sqlite"
-    plan = plan_of([experiment(NAME)], Settings(rules=("sdp", "marginal_sdp")), ())
-    run_all(path, plan, plan.groups[:1])
+    path = tmp_path_factory.mktemp("entry") / "entry"
+    settings = Settings(rules=("sdp", "marginal_sdp"))
+    plan = plan_of([experiment(NAME)], settings, ())
+    run_all(path, plan, [*plan.groups][:1], settings=settings)
     return path
 
 
 @pytest.fixture
 def copy(entry, tmp_path):
-    path = tmp_path / "copy.sqlite"
-    path.write_bytes(entry.read_bytes())
-    return path
+    return shutil.copytree(entry, tmp_path / "copy")
 
 
 def check(path, share=1.0, seed=0, **options):
-    with Store(path) as store:
-        return replay_share(store, share, seed, **options)
+    return replay_share(read(path), share, seed, **options)
 
 
 def test_an_honest_entry_has_no_difference(entry):
     found = check(entry)
     assert found.differences == ()
     assert found.drawn == found.measurements == 2 * 3 * 6  # rules, inputs, metrics
+
+
+def multiplied(measured, column, rule, metric):
+    is_changed = (measured["rule"] == rule) & (measured["metric_spec"] == metric)
+    assert is_changed.any()
+    return measured.assign(**{column: measured[column].where(~is_changed, measured[column] * 1.5)})
+
+
+def without_a_component(measured):
+    is_gone = (measured["rule"] == "sdp") & (measured["metric_spec"] == "std_ratio")
+    is_gone &= measured["component"] == "0"
+    assert is_gone.any()
+    return measured[~is_gone]
+
+
+def of_another_version(measured):
+    versions = measured["fingerprint"].astype(object)
+    is_old = measured["metric_spec"] == "crps"
+    return measured.assign(fingerprint=versions.where(~is_old, "rule 0, metric 1, oracle 1"))
 
 
 @pytest.mark.slow
@@ -55,10 +72,9 @@ def test_changed_numbers_and_missing_components_are_found(copy):
         ("floor", "marginal_sdp", joint),
         ("floor95", "marginal_sdp", "tv_class"),
     ):
-        statement = f"UPDATE records SET {column} = {column} * 1.5 WHERE rule = ? AND metric = ?"
-        change(copy, statement, (rule, metric))
-    change(copy, "DELETE FROM records WHERE rule = 'sdp' AND metric = 'std_ratio' AND component = '0'")
-    change(copy, "UPDATE records SET fingerprint = 'rule 0, metric 1, oracle 1' WHERE metric = 'crps'")
+        change(copy, functools.partial(multiplied, column=column, rule=rule, metric=metric))
+    change(copy, without_a_component)
+    change(copy, of_another_version)
     lines = check(copy).differences
     for name, column in (
         ("/sdp/tv_headline", "value"),
@@ -72,24 +88,21 @@ def test_changed_numbers_and_missing_components_are_found(copy):
 
 
 def test_the_command_reports_the_verdict_as_exit_code(entry, copy, tmp_path):
-    with Store(entry) as store:
-        export(store, tmp_path / "exported", weights=False)
-    ended = called(["replay", tmp_path / "exported", "--share", "5%"], seconds=600)
+    light = shutil.copytree(entry, tmp_path / "light")
+    shutil.rmtree(light / NETS)  # the package has them
+    ended = called(["replay", light, "--share", "5%"], seconds=600)
     assert ended.code == 0, ended.said
-    change(copy, "UPDATE records SET value = value + 1")
+    change(copy, lambda measured: measured.assign(value=measured["value"] * 0.99))
     ended = called(["replay", copy, "--share", "5%", "--seed", "3"], seconds=600)
     assert (ended.code, "seed 3" in ended.said) == (1, True)
 
 
 def test_other_experiments_are_measured_again_too_if_their_nets_are_kept(tmp_path):
-    run_all(tmp_path / "tiny.sqlite", make_plan(TINY, ("iris-tv",)))
-    assert check(tmp_path / "tiny.sqlite", 1e-6).differences == ()
-    with Store(tmp_path / "tiny.sqlite") as store:
-        export(store, tmp_path / "exported", weights=False)
-    with Store(tmp_path / "light.sqlite", writing=True) as store:
-        store.add(Export(tmp_path / "exported").tables())
+    run_all(tmp_path / "tiny", make_plan(TINY, ("iris-tv",)))
+    assert check(tmp_path / "tiny", 1e-6).differences == ()
+    shutil.rmtree(tmp_path / "tiny" / NETS)
     with pytest.raises(RunFailedError, match="weights"):
-        check(tmp_path / "light.sqlite")
+        check(tmp_path / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +114,10 @@ def mine(tmp_path_factory):
     )
     (folder / "my_factor.py").write_text("ONE = 1.0\n")
     rules, plugins = resolve([f"{folder / 'my_rule.py'}:MyRule"])
-    plan = plan_of([experiment(NAME)], Settings(rules=rules, plugins=plugins), ())
-    run_all(folder / "mine.sqlite", plan, plan.groups[:1])
-    with Store(folder / "mine.sqlite") as store:
-        export(store, folder / "entry", weights=False)
+    settings = Settings(rules=rules, plugins=plugins)
+    plan = plan_of([experiment(NAME)], settings, ())
+    run_all(folder / "mine", plan, [*plan.groups][:1], settings=settings)
+    shutil.copytree(folder / "mine", folder / "entry", ignore=shutil.ignore_patterns(NETS))
     return folder
 
 
@@ -128,13 +141,13 @@ def test_an_entry_is_measured_with_the_file_in_its_folder(mine, tmp_path):
 
 
 def test_the_file_of_a_rule_may_be_elsewhere(mine, tmp_path):
-    ended = replayed(mine / "mine.sqlite", "--rule", f"{mine / 'my_rule.py'}:MyRule")
+    ended = replayed(mine / "mine", "--rule", f"{mine / 'my_rule.py'}:MyRule")
     assert (ended.code, "no difference" in ended.said) == (0, True), ended.said
     (tmp_path / "my_rule.py").write_text((mine / "my_rule.py").read_text())
     (tmp_path / "my_factor.py").write_text("import os, time\nos._exit(0)\n")
-    ended = replayed(mine / "mine.sqlite", "--rule", f"{tmp_path / 'my_rule.py'}:MyRule")
+    ended = replayed(mine / "mine", "--rule", f"{tmp_path / 'my_rule.py'}:MyRule")
     assert (ended.code, "the worker process died" in ended.said) == (3, True), ended.said
     (tmp_path / "my_factor.py").write_text("import time\ntime.sleep(600)\n")
     words = ("--rule", f"{tmp_path / 'my_rule.py'}:MyRule", "--time-limit", "3")
-    ended = replayed(mine / "mine.sqlite", *words)
+    ended = replayed(mine / "mine", *words)
     assert (ended.code, "time limit of 3 s" in ended.said) == (3, True), ended.said

@@ -11,9 +11,9 @@ import pytest
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.executors.dask import DaskWorkers
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.columns import MEASURED
 from sdp_bench.bench.runs import driver
-from tests.bench.conftest import TINY, begin, make_plan, run_all
+from tests.bench.conftest import TINY, begin, frame_of, left, make_plan, run_all, statuses
 from tests.bench.runs.test_run import numbers
 
 distributed = pytest.importorskip("distributed")
@@ -65,7 +65,7 @@ def cluster(scheduler):
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    return numbers(run_all(tmp_path_factory.mktemp("local") / "local.sqlite", make_plan(TINY)))
+    return numbers(run_all(tmp_path_factory.mktemp("local") / "results", make_plan(TINY)))
 
 
 def connect(address, workers=2):
@@ -85,20 +85,20 @@ def connect(address, workers=2):
 def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, plan, local, cluster):
     address, workers = cluster
     executor = connect(address)
-    with Store(tmp_path / "dask.sqlite", writing=True) as store:
-        number = begin(store, plan)
-        for count, _ in enumerate(driver.execute(plan.groups, frozenset(), store, number, executor)):
-            if not count:
-                os.kill(workers[0].pid, signal.SIGKILL)
-        frame = numbers(store.frame(store.run(number)))
-        assert store.failures(store.run(number)).empty
+    folder = tmp_path / "dask"
+    writer = driver.Writer(begin(folder, plan))
+    for count, (name, measured) in enumerate(driver.execute(plan, left(plan, folder), executor)):
+        if not count:
+            os.kill(workers[0].pid, signal.SIGKILL)
+        writer.write(name, measured)
     executor.shutdown()
-    pd.testing.assert_frame_equal(frame, local, check_exact=True)
+    assert set(statuses(folder)["status"]) == {MEASURED}
+    pd.testing.assert_frame_equal(numbers(frame_of(folder)), local, check_exact=True)
 
 
 def test_a_cluster_of_its_own(tmp_path, plan, local):
     with DaskWorkers(None, 2, 1) as executor:
-        frame = run_all(tmp_path / "dask.sqlite", plan, executor=executor)
+        frame = run_all(tmp_path / "dask", plan, executor=executor)
     pd.testing.assert_frame_equal(numbers(frame), local, check_exact=True)
 
 

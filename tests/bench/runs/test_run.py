@@ -1,5 +1,6 @@
-import dataclasses
+import shutil
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
@@ -9,19 +10,22 @@ import sdp_ref
 from sdp_bench.bench.errors import NOT_DEFINED, RefusedError, UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import experiment, preset, versions
+from sdp_bench.bench.experiments.plan import traits_of
 from sdp_bench.bench.metrics.distances import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.reasons import reasons
 from sdp_bench.bench.replay import replay
-from sdp_bench.bench.results.record import Failure, Record
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.columns import CELL, FAILED, MEASURED, UNDEFINED, UNSUPPORTED
+from sdp_bench.bench.results.folder import plan_of as asked_of
+from sdp_bench.bench.results.folder import read
+from sdp_bench.bench.results.joined import failures, joined
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import driver as run
-from sdp_bench.bench.runs.plan import traits_of
 from sdp_bench.bench.settings import Size
+from sdp_bench.progress import Screen
 from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
-from tests.bench.conftest import TINY, frame_of, make_plan, run_all
+from tests.bench.conftest import TINY, begin, frame_of, left, make_plan, nets_of, run_all, statuses
 
 NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
 
@@ -38,15 +42,16 @@ def numbers(frame):
 
 def test_a_plan_shares_oracles_between_suites(plan):
     assert len(plan.groups) == 4  # two nets, two noise levels
-    subjects = {key for _, key in plan.members}
-    assert len(subjects) == 8  # with two inputs each
-    assert sum(suite == "iris-w1" for suite, _ in plan.members) == 4  # one input each
-    first = plan.groups[0].subjects[0]
-    assert {metric.partition(":")[0] for metric, _ in first.pairs} == set(METRICS)
+    assert plan.rows["unit"].nunique() == 8  # with two inputs each
+    w1 = plan.rows[plan.rows["experiment"] == "iris-w1"]
+    assert w1["unit"].nunique() == 4  # one input each
+    first = plan.rows[plan.rows["unit"] == w1["unit"].iloc[0]]
+    assert set(first["metric_spec"].str.partition(":")[0]) == METRICS
+    assert first["group"].nunique() == 1
 
 
-def test_every_wanted_number_is_there_and_sane(tiny_file):
-    frame = frame_of(tiny_file)
+def test_every_wanted_number_is_there_and_sane(tiny_results):
+    frame = frame_of(tiny_results)
     expected = 8 * 3 * (5 + 3) + 8 * 3 * (3 + 1 + 1 + 1) + 4 * 3  # tv, std, w1 rows; 3 rules
     assert len(frame) == expected
     tv = frame[frame.metric.str.startswith("tv_")]
@@ -64,26 +69,24 @@ def test_every_wanted_number_is_there_and_sane(tiny_file):
 
 
 @pytest.mark.rounding
-def test_numbers_do_not_depend_on_order_company_or_process(tiny_file, tmp_path, plan):
-    whole = numbers(frame_of(tiny_file))
-    backwards = numbers(run_all(tmp_path / "b.sqlite", plan, groups=plan.groups[::-1]))
+def test_numbers_do_not_depend_on_order_company_or_process(tiny_results, tmp_path, plan):
+    whole = numbers(frame_of(tiny_results))
+    backwards = numbers(run_all(tmp_path / "b", plan, groups=[*plan.groups][::-1]))
     pd.testing.assert_frame_equal(whole, backwards, check_exact=True)
     with LocalProcesses(2, 1) as executor:
-        apart = numbers(run_all(tmp_path / "c.sqlite", plan, executor=executor))
+        apart = numbers(run_all(tmp_path / "c", plan, executor=executor))
     pd.testing.assert_frame_equal(apart, whole, check_exact=True)
     alone = make_plan(TINY.but(rules=("monte_carlo:samples=10",)), ("iris-tv",))
-    part = numbers(run_all(tmp_path / "d.sqlite", alone))
+    part = numbers(run_all(tmp_path / "d", alone))
     same = whole[(whole.experiment == "iris-tv") & (whole.rule == "monte_carlo:samples=10")]
     pd.testing.assert_frame_equal(part, same.reset_index(drop=True), check_exact=True)
 
 
-def test_an_interrupted_run_goes_on_to_the_same_numbers(tiny_file, tmp_path, plan):
-    unbroken = numbers(frame_of(tiny_file))
-    run_all(tmp_path / "b.sqlite", plan, groups=plan.groups[:2])
-    with Store(tmp_path / "b.sqlite") as store:
-        done = run.current(store, plan.groups)
-        assert [not group.left(done) for group in plan.groups] == [True, True, False, False]
-    resumed = run_all(tmp_path / "b.sqlite", plan)
+def test_an_interrupted_run_goes_on_to_the_same_numbers(tiny_results, tmp_path, plan):
+    unbroken = numbers(frame_of(tiny_results))
+    run_all(tmp_path / "b", plan, groups=[*plan.groups][:2])
+    assert [*left(plan, tmp_path / "b")] == [*plan.groups][2:]
+    resumed = run_all(tmp_path / "b", plan)
     pd.testing.assert_frame_equal(numbers(resumed), unbroken, check_exact=True)
 
 
@@ -100,49 +103,60 @@ def test_a_raised_version_measures_again_what_rests_on_it_alone(
     owner, name, rests, tiny_copy, plan, monkeypatch
 ):
     path, before = tiny_copy, frame_of(tiny_copy)
-    with Store(path) as store:
-        assert run.current(store, plan.groups) == {cell for group in plan.groups for cell in group.cells}
+    assert not left(plan, path)
     monkeypatch.setattr(owner, name, 2)
-    after = run_all(path, plan)
+    after = run_all(path, make_plan(TINY))
     again = [rests(rule, metric) for rule, metric in zip(after.rule, after.metric, strict=True)]
-    assert (after.run == 2).tolist() == again
+    assert (after.run.astype(str) == max(read(path).runs)).tolist() == again
     assert after.fingerprint.astype(str).str.contains("2").tolist() == again
     pd.testing.assert_frame_equal(numbers(after), numbers(before), check_exact=True)
 
 
-def test_a_number_that_cannot_be_is_a_failure_of_its_metric():
+def test_a_number_that_cannot_be_is_a_failure_of_its_metric(plan):
+    rows = plan.rows[plan.rows["rule"] == "sdp"].drop_duplicates(["unit", "metric_spec"])
+    rows = rows[rows["unit"] == rows["unit"].iloc[0]]
+    w1, tv_class = (rows[rows["metric_spec"].str.startswith(name)] for name in ("w1", "tv_class"))
+    rows = pd.concat([w1, tv_class])
+
     class Wrong:
-        def measure(self, cells):
-            fine = Record("unit", "sdp", "w1", None, 0.5, None, None, None, "1", None)
-            yield fine
-            yield dataclasses.replace(fine, metric="tv_class", component="0")
-            yield dataclasses.replace(fine, metric="tv_class", component="1", value=1.5)
+        def measure(self, rows):
+            outcomes = [dict(zip(CELL, cell, strict=True)) for cell in rows[CELL].to_numpy()]
+            for outcome in outcomes:
+                yield {**outcome, "component": "0", "value": 0.5, "status": MEASURED, "reason": ""}
+            yield {**outcomes[1], "component": "1", "value": 1.5, "status": MEASURED, "reason": ""}
 
-    result = run.run_group(Wrong(), [("unit", "sdp", "w1"), ("unit", "sdp", "tv_class")])
-    assert [record.metric for record in result.records] == ["w1"]
-    (failure,) = result.failures
-    assert (failure.unit, failure.rule, failure.metric) == ("unit", "sdp", "tv_class")
-    assert failure.error == "value 1.5 of tv_class, which cannot be"
-
-
-def test_rules_that_do_not_support_the_nets_are_left_out_and_named():
-    plan = make_plan(TINY.but(activation="gelu", rules=("sdp", "dvia")))
-    assert plan.experiments["iris-tv"].rules == ("sdp",)
-    (left_out,) = plan.left_out
-    assert (left_out.rule, left_out.where) == ("dvia", "gelu")
-    assert "'dvia' does not support GELU" in left_out.reason
-    with pytest.raises(UserError, match="no rule is left: rule 'dvia' does not support GELU"):
-        make_plan(TINY.but(activation="gelu", rules=("dvia",)))
+    found = run.run_group(Wrong(), rows)
+    good = found[found["status"] == MEASURED]
+    assert set(good["metric_spec"]) == {w1["metric_spec"].item()}
+    assert set(good["value"]) == {0.5}
+    wrong = found[found["status"] == FAILED]
+    assert set(wrong["metric_spec"]) == {tv_class["metric_spec"].item()}
+    assert wrong["reason"].tolist() == ["value 1.5 of tv_class, which cannot be"]
+    assert wrong[["value", "component"]].isna().all(axis=None)
 
 
-def test_a_rule_is_left_out_only_where_it_has_no_formula_or_is_slow():
+def test_rules_that_do_not_support_the_nets_have_rows_with_the_reason(tmp_path):
+    settings = TINY.but(activation="gelu", rules=("sdp", "dvia"))
+    frame = run_all(tmp_path / "r", make_plan(settings, ("iris-std",)), settings=settings)
+    assert set(frame["rule"]) == {"sdp"}
+    rows = statuses(tmp_path / "r")
+    assert set(rows["status"]) == {MEASURED, UNSUPPORTED}
+    unsupported = rows[rows["status"] == UNSUPPORTED]
+    assert set(unsupported["rule"]) == {"dvia"}
+    assert len(unsupported) == 8 * 4  # units, metrics
+    assert unsupported["reason"].str.contains("'dvia' does not support GELU").all()
+    assert unsupported[["value", "floor", "floor95", "stderr"]].isna().all(axis=None)
+
+
+def test_a_rule_is_left_out_of_a_plan_only_where_it_is_slow():
     settings = TINY.but(depths=None, rules=None, slow_rules=False, sizes={"iris-tv-activations": Size(1, 1)})
     plan = make_plan(settings.but(sigmas=(1.0,)), ("iris-tv-activations",))
-    ran = [set(group.subjects[0].rules) for group in plan.groups]
-    assert all({"sdp", "moment_matching"} <= rules for rules in ran)
-    assert not any("dvia" in rules for rules in ran)
+    for _, rows in plan.rows.groupby("group"):
+        assert {"sdp", "moment_matching", "dvia"} <= set(rows["rule"])
+    assert plan.left_out == ()
     plan = make_plan(TINY.but(activation="softplus", rules=("sdp", "moment_matching"), slow_rules=False))
-    assert [each.reason for each in plan.left_out] == [
+    assert set(plan.rows["rule"]) == {"sdp"}
+    assert [line.reason for line in plan.left_out] == [
         "rule 'moment_matching' is slow on softplus nets; --slow-rules runs it"
     ]
 
@@ -166,19 +180,18 @@ def test_a_second_oracle_shows_the_floor_and_the_oracles_moments_are_its_own(tmp
         sizes={"iris-tv": Size(2, 2), "iris-oracle": Size(2, 2), "iris-std": Size(2, 2)},
         rules=("oracle_again", "oracle_moments"),
     )
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings, ("iris-tv", "iris-std")))
+    frame = run_all(tmp_path / "r", make_plan(settings, ("iris-tv", "iris-std")), settings=settings)
     tv = frame[(frame.rule == "oracle_again") & frame.metric.isin(["tv_headline", "tv_class"])]
     assert (tv.value <= tv.floor95).mean() > 0.7  # 16 values, each below with probability .95
     ratio = frame[(frame.rule == "oracle_moments") & (frame.metric == "std_ratio")]
     assert ratio.value.to_numpy() == pytest.approx(1, abs=1e-9)
-    with Store(tmp_path / "r.sqlite") as store:
-        pairs = replay.replay(store, tv.key.iloc[0], lambda _: None)
+    pairs = replay.replay(read(tmp_path / "r"), tv.key.iloc[0], lambda _: None)
     assert all(replay.identical(*pair) for pair in pairs)
 
 
 def test_an_oracle_does_not_outlive_its_group(plan):
-    group = plan.groups[0]
-    oracle = Oracle(group.net.build(), group.law[0], group.subjects[0].key, TINY.sampling)
+    group = next(iter(plan.groups.values()))
+    oracle = Oracle(group.net.build(), group.law[0], group.keys[0], TINY.sampling)
     tree = HeadlineTotalVariation(cells=16, pilot_samples=1024).partition(oracle)
     assert HeadlineTotalVariation(cells=16, pilot_samples=1024).partition(oracle) is tree  # made once
     assert oracle.floors(tree) is oracle.floors(tree)
@@ -192,62 +205,72 @@ def failing(*_args, **_kwargs):
 
 
 def test_a_failing_rule_is_recorded_and_the_others_go_on(tmp_path, plan, monkeypatch):
-    path = tmp_path / "r.sqlite"
+    path = tmp_path / "r"
     with monkeypatch.context() as patch:
         patch.setattr(linearization, "_linearised", failing)
         frame = run_all(path, plan)
     assert set(frame.rule) == {"monte_carlo:samples=10", "marginal_moment_matching"}
-    with Store(path) as store:
-        failures = store.failures(store.run())
-    assert set(failures.rule) == {"sdp"}
-    assert set(failures.error) == {"RuntimeError: two lines"}
-    assert len(failures) == 8
+    rows = statuses(path)
+    failed = rows[rows["status"] == FAILED]
+    assert set(failed["rule"]) == {"sdp"}
+    assert set(failed["reason"]) == {"RuntimeError: two lines"}
+    assert not failed.duplicated(CELL).any()
+    asked = plan.rows[plan.rows["rule"] == "sdp"].drop_duplicates(CELL)
+    assert set(failed[CELL].itertuples(index=False)) == set(asked[CELL].itertuples(index=False))
+    assert set(pd.concat(left(plan, path).values())["rule"]) == {"sdp"}
     assert set(run_all(path, plan).rule) == set(TINY.rules)  # retried
-    with Store(path) as store:
-        assert store.failures(store.run()).empty
+    assert set(statuses(path)["status"]) == {MEASURED}
+    assert not left(plan, path)
 
 
-def test_a_failing_metric_leaves_the_others_and_no_old_number(tiny_copy, plan, monkeypatch):
+def test_a_failing_metric_leaves_the_others_and_no_old_number(tiny_copy, monkeypatch):
     path = tiny_copy
     with monkeypatch.context() as patch:
         # As after a new version of KL that is broken: what is stored is out of date.
         patch.setattr(GaussianDivergence, "version", 2)
         patch.setattr(GaussianDivergence, "measure", failing)
-        frame = run_all(path, plan)
+        frame = run_all(path, make_plan(TINY))
     assert METRICS - set(frame.metric) == {"gaussian_kl"}
-    with Store(path) as store:
-        failures = store.failures(store.run())
-    assert set(failures.metric) == {"gaussian_kl"}
-    assert set(failures.rule) == set(TINY.rules)
-    run_all(path, plan)
-    with Store(path) as store:
-        assert store.failures(store.run()).empty
+    stored = read(path)
+    failed = failures(stored, [stored.run()])
+    assert set(failed.metric) == {"gaussian_kl"}
+    assert set(failed.rule) == set(TINY.rules)
+    run_all(path, make_plan(TINY))
+    stored = read(path)
+    assert failures(stored, [stored.run()]).empty
 
 
-def test_a_net_that_returns_nan_fails_its_subjects(tmp_path):
+def test_a_net_that_returns_nan_fails_all_its_rows():
     plan = make_plan(TINY.but(nets=1))
-    weight = plan.groups[0].net.state["2.weight"]
-    weight[0, 0] = float("nan")
-    result = run.run_group(plan.groups[0], plan.groups[0].cells)
-    assert not result.records
-    assert result.failures
-    assert any("finite" in failure.error or "NaN" in failure.error for failure in result.failures)
+    name, group = next(iter(plan.groups.items()))
+    group.net.state["2.weight"][0, 0] = float("nan")
+    rows = plan.rows[plan.rows["group"] == name]
+    found = run.run_group(group, rows)
+    assert set(found["status"]) == {FAILED}
+    assert len(found) == len(rows.drop_duplicates(CELL))
+    assert found["reason"].str.contains("finite|NaN").any()
 
 
 def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
+    second = [*plan.groups][1]
+
     class Dying(LocalProcesses):
         def submit(self, fn, /, group, *args):
-            return super().submit(_die if group is plan.groups[1] else fn, group, *args)
+            return super().submit(_die if group is plan.groups[second] else fn, group, *args)
 
     with Dying(2, 1) as executor:
-        run_all(tmp_path / "r.sqlite", plan, executor=executor)
-    with Store(tmp_path / "r.sqlite") as store:
-        failures = store.failures(store.run())
-        assert failures.rule.isna().all()
-        assert len(failures) == len(plan.groups[1].subjects)
-        assert failures.error.str.contains("worker process died").all()
-        done = run.current(store, plan.groups)
-        assert [not g.left(done) for g in plan.groups] == [True, False, True, True]
+        run_all(tmp_path / "r", plan, executor=executor)
+    rows = statuses(tmp_path / "r")
+    failed = rows[rows["status"] == FAILED]
+    asked = plan.rows[plan.rows["group"] == second].drop_duplicates(CELL)
+    assert set(failed[CELL].itertuples(index=False)) == set(asked[CELL].itertuples(index=False))
+    assert failed["reason"].str.contains("worker process died").all()
+    assert set(rows["status"]) == {MEASURED, FAILED}
+    stored = read(tmp_path / "r")
+    lines = failures(stored, [stored.run()])
+    assert lines["metric"].isna().all()
+    assert len(lines) == len(asked.drop_duplicates(["unit", "rule"]))
+    assert [*left(plan, tmp_path / "r")] == [second]
 
 
 def _die(*_):
@@ -257,25 +280,24 @@ def _die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_replays_are_identical(tiny_file):
-    frame = frame_of(tiny_file)
-    with Store(tiny_file) as store:
-        for metric in METRICS:
-            rows = frame[(frame.metric == metric) & (frame.rule == "monte_carlo:samples=10")]
-            said = []
-            pairs = replay.replay(store, rows.key.iloc[-1], said.append)
-            assert pairs
-            assert all(replay.identical(*pair) for pair in pairs), metric
-            assert any("oracle" in line for line in said)
-        with pytest.raises(UserError, match="no measurement has a key"):
-            replay.replay(store, "nothing", print)
-        with pytest.raises(UserError, match="name one"):
-            replay.replay(store, frame.unit.iloc[0], print)
+def test_replays_are_identical(tiny_results):
+    frame, stored = frame_of(tiny_results), read(tiny_results)
+    for metric in METRICS:
+        rows = frame[(frame.metric == metric) & (frame.rule == "monte_carlo:samples=10")]
+        said = []
+        pairs = replay.replay(stored, rows.key.iloc[-1], said.append)
+        assert pairs
+        assert all(replay.identical(*pair) for pair in pairs), metric
+        assert any("oracle" in line for line in said)
+    with pytest.raises(UserError, match="no measurement has a key"):
+        replay.replay(stored, "nothing", print)
+    with pytest.raises(UserError, match="name one"):
+        replay.replay(stored, frame.unit.iloc[0], print)
 
 
 def test_rules_on_one_oracle_share_their_normals(plan):
-    group = plan.groups[0]
-    oracle = Oracle(group.net.build(), group.law[0], group.subjects[0].key, TINY.sampling)
+    group = next(iter(plan.groups.values()))
+    oracle = Oracle(group.net.build(), group.law[0], group.keys[0], TINY.sampling)
     zero, one = torch.zeros(1, 3).double(), torch.eye(3).double()[None]
     a = Prediction(sdp_ref.Gaussian(zero, one), oracle).samples
     b = Prediction(sdp_ref.Gaussian(zero + 1, one), oracle).samples
@@ -311,6 +333,178 @@ def test_what_many_metrics_lack_is_told_once_for_each_rule():
     assert (other.rule, other.line) == ("mine", "ValueError: no")
 
 
-def test_a_refusal_is_known_by_its_words():
-    assert Failure("unit", "mine", "bures", str(RefusedError("of no use")), 0.0).refused
-    assert not Failure("unit", "mine", "bures", "ValueError: of no use", 0.0).refused
+# Whole runs ---------------------------------------------------------------------------------------
+
+QUIET = Screen(quiet=True)
+GELU = TINY.but(activation="gelu", rules=("sdp", "dvia"))
+"""A rule that supports these nets, and one that does not."""
+
+
+def whole_run(folder, settings, names=("iris-std",), shard=(1, 1), executor=ThreadPoolExecutor):
+    """Do a run with the driver, by default in a thread of this process."""
+    plan = make_plan(settings, names)
+    request = run.Request([experiment(name) for name in names], settings, nets_of(plan), shard=shard)
+    return run.run(folder, request, 1, lambda *_: executor(1), QUIET)
+
+
+def by_run(folder):
+    """Return pairs of status and rule of the stored measurements, by the position of their run."""
+    rows = [pd.read_parquet(path) for path in (folder / "measured").iterdir()]
+    rows = pd.concat([part.astype(object) for part in rows])
+    found = {name: set() for name in sorted(read(folder).runs)}
+    for name, status, rule in rows[["run", "status", "rule"]].itertuples(index=False):
+        found[name].add((status, rule))
+    return [*found.values()]
+
+
+def refused(*_args, **_kwargs):
+    raise RefusedError("of no use")
+
+
+@pytest.fixture
+def code(monkeypatch):
+    """Pretend that the code of the package has another hash."""
+
+    def change(code):
+        software = run.software()
+        monkeypatch.setattr(run, "software", lambda: {**software, "code": code})
+
+    return change
+
+
+def test_what_is_unsupported_is_repeated_only_when_the_code_differs(tmp_path, code):
+    _, failed = whole_run(tmp_path / "r", GELU)
+    assert failed == 0
+    whole_run(tmp_path / "r", GELU)
+    assert by_run(tmp_path / "r") == [{(MEASURED, "sdp"), (UNSUPPORTED, "dvia")}, set()]
+    code("0123456789abcdef")
+    whole_run(tmp_path / "r", GELU)
+    assert by_run(tmp_path / "r")[2] == {(UNSUPPORTED, "dvia")}
+    whole_run(tmp_path / "r", GELU)
+    assert by_run(tmp_path / "r")[3] == set()
+
+
+def test_what_is_undefined_is_repeated_only_when_the_code_differs(tmp_path, code, monkeypatch):
+    settings = TINY.but(rules=("sdp",))
+    with monkeypatch.context() as patch:
+        patch.setattr(GaussianDivergence, "measure", refused)
+        _, failed = whole_run(tmp_path / "r", settings)
+    assert failed == 0
+    rows = statuses(tmp_path / "r")
+    assert set(rows.loc[rows["status"] == UNDEFINED, "metric_spec"].str.partition(":")[0]) == {"gaussian_kl"}
+    assert set(rows.loc[rows["status"] == UNDEFINED, "reason"]) == {"of no use"}
+    whole_run(tmp_path / "r", settings)
+    assert by_run(tmp_path / "r")[1] == set()
+    code("0123456789abcdef")
+    whole_run(tmp_path / "r", settings)
+    assert by_run(tmp_path / "r")[2] == {(MEASURED, "sdp")}
+    assert set(statuses(tmp_path / "r")["status"]) == {MEASURED}
+
+
+def test_a_metric_for_which_a_method_has_no_number_is_not_repeated(tmp_path, plan, code):
+    class Silent:
+        def measure(self, rows):
+            assert len(rows)
+            return []
+
+    writer = run.Writer(begin(tmp_path / "r", plan))
+    writer.write("all", run.run_group(Silent(), plan.rows))
+    assert set(statuses(tmp_path / "r")["status"]) == {UNDEFINED}
+    code("0123456789abcdef")
+    assert not left(plan, tmp_path / "r")
+
+
+def test_what_failed_is_repeated_by_each_run(tmp_path, monkeypatch):
+    settings = TINY.but(rules=("sdp", "marginal_moment_matching"))
+    monkeypatch.setattr(linearization, "_linearised", failing)
+    _, failed = whole_run(tmp_path / "r", settings)
+    assert failed == 8  # units
+    whole_run(tmp_path / "r", settings)
+    assert by_run(tmp_path / "r")[1] == {(FAILED, "sdp")}
+
+
+def test_a_failure_does_not_replace_a_number_of_the_same_versions(tiny_copy, plan, monkeypatch):
+    before = numbers(frame_of(tiny_copy))
+    failed = pd.read_parquet(next((tiny_copy / "measured").iterdir())).assign(status=FAILED, run="9")
+    run.Writer(read(tiny_copy).run()).write("again", failed)
+    pd.testing.assert_frame_equal(numbers(frame_of(tiny_copy)), before, check_exact=True)
+    assert not left(plan, tiny_copy)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names", "reason"),
+    [
+        (GELU.but(rules=("dvia",)), ("iris-std",), "rule 'dvia' does not support GELU"),
+        (TINY.but(rules=("dvia",)), ("iris-cauchy",), "rule 'dvia' does not support Cauchy input"),
+    ],
+)
+def test_a_run_without_a_rule_that_supports_its_nets_is_an_error(tmp_path, settings, names, reason):
+    settings = settings.but(sizes=dict.fromkeys(names, Size(1, 1)), sigmas=(1.0,))
+    for _ in range(2):  # the rows are stored, and say so again
+        with pytest.raises(UserError, match=f"no rule is left: {reason}"):
+            whole_run(tmp_path / "r", settings, names)
+
+
+@pytest.mark.parametrize("shard", [(1, 2), (9, 9)])
+def test_a_shard_may_have_no_rule_that_supports_its_nets_and_no_work(tmp_path, shard):
+    _, failed = whole_run(tmp_path / "r", GELU.but(rules=("dvia",)), shard=shard)
+    assert failed == 0
+    assert set(statuses(tmp_path / "r")["status"]) == ({UNSUPPORTED} if shard == (1, 2) else set())
+
+
+class Lost(LocalProcesses):
+    """Workers that die at once."""
+
+    def __init__(self, jobs):
+        super().__init__(jobs, 1)
+
+    def submit(self, fn, /, *args):
+        return super().submit(_die)
+
+
+def test_a_run_whose_workers_die_has_failed_rows_and_the_next_one_measures_them(tmp_path):
+    settings = TINY.but(rules=("sdp",), nets=1, sigmas=(1.0,))
+    _, failed = whole_run(tmp_path / "r", settings, executor=Lost)
+    assert failed == 2  # units
+    rows = statuses(tmp_path / "r")
+    assert set(rows["status"]) == {FAILED}
+    assert rows["reason"].str.contains("worker process died").all()
+    assert rows["seconds"].gt(0).all()
+    _, failed = whole_run(tmp_path / "r", settings)
+    assert failed == 0
+    assert set(statuses(tmp_path / "r")["status"]) == {MEASURED}
+
+
+def test_shards_are_runs_and_joining_them_is_copying_files(tmp_path):
+    settings = TINY.but(rules=("sdp", "monte_carlo:samples=10"))
+    names = ("iris-std", "iris-w1")
+    whole_run(tmp_path / "whole", settings, names)
+    for part in (1, 2, 3):
+        whole_run(tmp_path / f"part{part}", settings, names, shard=(part, 3))
+        shutil.copytree(tmp_path / f"part{part}", tmp_path / "joined", dirs_exist_ok=True)
+    stored = read(tmp_path / "joined")
+    assert len(stored.runs) == 3
+    assert stored.notes == []
+    together = joined(stored, [*stored.runs.values()])
+    pd.testing.assert_frame_equal(numbers(together), numbers(frame_of(tmp_path / "whole")), check_exact=True)
+    assert not left(make_plan(settings, names), tmp_path / "joined")
+    apart = [set(asked_of(one, CELL).itertuples(index=False)) for one in stored.runs.values()]
+    assert sum(map(len, apart)) == len(set.union(*apart))
+
+
+def test_two_runs_at_once_share_a_folder(tmp_path):
+    """They measure the same, join their small files at their ends, and each finds what it asked for."""
+    settings = TINY.but(rules=("sdp",))
+    whole_run(tmp_path / "whole", settings)
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(whole_run, tmp_path / "r", settings) for _ in range(2)]
+        names = {future.result()[0] for future in runs}
+    stored = read(tmp_path / "r")
+    assert set(stored.runs) == names
+    assert len(names) == 2
+    assert stored.notes == []
+    assert all(one.finished for one in stored.runs.values())
+    assert not stored.measurements.duplicated([*CELL, "component"]).any()
+    expected = numbers(frame_of(tmp_path / "whole"))
+    for one in stored.runs.values():
+        pd.testing.assert_frame_equal(numbers(joined(stored, [one])), expected, check_exact=True)

@@ -7,7 +7,8 @@ from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiment
-from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.plan import plan_of
+from sdp_bench.bench.results.columns import CELL, FAILED, MEASURED
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies import classifiers
@@ -30,47 +31,57 @@ def settings_of(name, **changes):
 
 
 def groups_of(name, **changes):
-    return experiment(name).expand(Scope(settings_of(name, **changes))).groups
+    return [*plan_for(name, **changes).groups.values()]
+
+
+def plan_for(name, **changes):
+    return plan_of([experiment(name)], settings_of(name, **changes), [])
 
 
 def units_of(name, **changes):
-    return [unit for group in groups_of(name, **changes) for unit in group.units]
+    return plan_for(name, **changes).rows.drop_duplicates("unit")
 
 
 @each_study
 def test_units_are_objectives_by_scales_by_seeds_known_by_all_that_matters(name, made_up):
     units = units_of(name)
-    assert {(unit.objective, unit.sigma) for unit in units} == UNITS[name]
-    keys = {unit.key for unit in units}
-    assert len(keys) == len(units) == 2 * len(UNITS[name])
+    scales = units["sigma"].astype(object).where(units["sigma"].notna(), None)
+    assert set(zip(units["objective"], scales, strict=True)) == UNITS[name]
+    assert len(units) == 2 * len(UNITS[name])
     for change in ({"epochs": 2}, {"samples": 20}):
-        assert keys.isdisjoint(unit.key for unit in units_of(name, **change))
+        assert set(units["unit"]).isdisjoint(units_of(name, **change)["unit"])
 
 
 @each_study
 def test_groups_travel_to_workers_and_measure_all_that_they_want(name, made_up, cache):
-    for group in groups_of(name, nets=1):
+    plan = plan_for(name, nets=1)
+    for group_name, group in plan.groups.items():
+        rows = plan.rows[plan.rows["group"] == group_name]
         again = pickle.loads(pickle.dumps(group))
-        assert (again.title, again.cells, again.versions) == (group.title, group.cells, group.versions)
-        assert group.seconds > 0
-    result = run.run_group(again, again.cells)
-    assert result.failures == []
-    measured = {(record.unit, record.rule, record.metric) for record in result.records}
-    assert measured >= {cell for cell in again.cells if cell[2] == "accuracy"}
+        assert (again.title, again.versions) == (group.title, group.versions)
+        assert again.rows.equals(group.rows)
+        assert group.seconds(rows) > 0
+    found = run.run_group(again, rows)
+    assert FAILED not in set(found["status"])
+    accuracy = found[found["metric_spec"] == "accuracy"]
+    assert set(accuracy["status"]) == {MEASURED}
+    assert set(accuracy["rule"]) == set(rows["rule"])
 
 
 @each_study
 def test_a_set_that_is_gone_is_a_failure_of_the_group(name, made_up, cache, monkeypatch):
-    group = groups_of(name)[0]
+    plan = plan_for(name)
+    group_name, group = next(iter(plan.groups.items()))
+    rows = plan.rows[plan.rows["group"] == group_name]
 
     def gone(*_):
         raise DataMissingError("MNIST is not there")
 
     monkeypatch.setattr(ImageClassification, "load", gone)
-    result = run.run_group(group, group.cells)
-    assert result.records == []
-    assert {failure.error for failure in result.failures} == {"MNIST is not there"}
-    assert {failure.rule for failure in result.failures} == {rule for _, rule, _ in group.cells}
+    found = run.run_group(group, rows)
+    assert set(found["status"]) == {FAILED}
+    assert set(found["reason"]) == {"MNIST is not there"}
+    assert len(found) == len(rows.drop_duplicates(CELL))
 
 
 @each_study
@@ -97,7 +108,7 @@ def test_numbers_rest_on_the_versions_of_experiment_training_and_rule(
     name, owner, attribute, changed, made_up, monkeypatch
 ):
     def versions():
-        return {group.units[0].objective: group.versions for group in groups_of(name)}
+        return {group.objective: group.versions for group in groups_of(name)}
 
     before = versions()
     monkeypatch.setattr(owner, attribute, 2)

@@ -7,7 +7,9 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.plan import plan_of
+from sdp_bench.bench.results.columns import MEASURED, UNDEFINED
+from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.settings import Design, Settings, Size
 from sdp_bench.bench.studies.compute import EXPERIMENT, SIZES, USES
 from sdp_bench.bench.studies.compute import group as study
@@ -114,61 +116,59 @@ def test_the_control_variate_is_exact_on_a_linear_net():
 
 @pytest.fixture(scope="module")
 def measured(made_up_images):
-    """Records of one random ReLU net."""
-    groups = EXPERIMENT.expand(Scope(settings())).groups
-    (group,) = (each for each in groups if each.objective == "relu 1x16 random")
-    return group, list(group.measure(group.cells))
+    """The group and the measurements of one random ReLU net."""
+    plan = plan_of([EXPERIMENT], settings(), [])
+    ((name, group),) = (pair for pair in plan.groups.items() if pair[1].objective == "relu 1x16 random")
+    return group, run_group(group, plan.rows[plan.rows["group"] == name])
 
 
 def test_a_group_records_every_method_at_every_level(measured):
-    group, records = measured
-    found = {(each.rule, each.metric, each.component) for each in records}
-    assert len(found) == len(records)
+    group, rows = measured
+    assert set(rows["status"]) == {MEASURED, UNDEFINED}  # most methods have some of the metrics
+    assert rows.loc[rows["status"] == UNDEFINED, "reason"].isna().all()
+    rows = rows[rows["status"] == MEASURED]
+    components = rows["component"].fillna("")
+    found = set(zip(rows["rule"], rows["metric_spec"], components, strict=True))
+    assert len(found) == len(rows)
     for method in group.methods:
-        assert (method, "operations", None) in found
+        assert (method, "operations", "") in found
     for level in LEVELS:
         assert ("regular", "noise", f"{level:g}") in found
         assert {use for use in USES if ("sdp", use, f"{level:g}") in found} == set(USES)
-    assert not group.left({(each.unit, each.rule, each.metric) for each in records})
 
 
 def test_more_noise_changes_the_side_of_more_units(measured):
-    _, records = measured
-    kinks = [each.value for each in records if each.metric == "kinks"]
+    _, rows = measured
+    kinks = rows.loc[rows["metric_spec"] == "kinks", "value"].dropna().tolist()
     assert sorted(kinks) == kinks
     assert 0 < kinks[0] < kinks[-1] < 0.5
 
 
 def test_the_error_of_plain_means_is_that_of_theory(measured):
     """1 / sqrt(k) standard deviations, with the oracle's own error."""
-    _, records = measured
+    _, rows = measured
+    means = rows[rows["metric_spec"] == "mean"]
     for size in SIZES:
-        rms = [
-            each.value for each in records if (each.rule, each.metric) == (f"plain:samples={size}", "mean")
-        ]
-        assert np.mean(rms) == pytest.approx(math.sqrt(1 / size + 1 / 2048), rel=0.25)
+        rms = means.loc[means["rule"] == f"plain:samples={size}", "value"]
+        assert rms.mean() == pytest.approx(math.sqrt(1 / size + 1 / 2048), rel=0.25)
 
 
 def test_moments_of_one_hidden_layer_are_exact_by_moment_matching(measured):
-    _, records = measured
-    errors = {
-        (each.rule, each.component): each.value
-        for each in records
-        if each.metric == "mean" and each.rule in ("moment_matching", "oracle")
-    }
+    _, rows = measured
+    means = rows[rows["metric_spec"] == "mean"].set_index(["rule", "component"])["value"]
     for level in LEVELS:
-        assert errors["moment_matching", f"{level:g}"] < 4 / math.sqrt(2048)
+        assert means["moment_matching", f"{level:g}"] < 4 / math.sqrt(2048)
 
 
 def test_groups_are_sorted_by_size_and_options_are_checked():
-    groups = EXPERIMENT.expand(Scope(Settings(sizes={"compute": Size(nets=1, depths=(1, 4))}))).groups
+    sized = Settings(sizes={"compute": Size(nets=1, depths=(1, 4))})
+    groups = [*plan_of([EXPERIMENT], sized, []).groups.values()]
     widths = [int(each.label.partition("x")[2].split()[0]) for each in groups]
     sizes = [each.depth * width**2 for each, width in zip(groups, widths, strict=True)]
     assert sizes == sorted(sizes)
     assert len(groups) == 2 * 2 * 2 * 4
-    (group,) = EXPERIMENT.expand(
-        Scope(Settings(design=Design(activation="gelu", depths=(3,), width=5, nets=1)))
-    ).groups[:1]
+    gelu = Settings(design=Design(activation="gelu", depths=(3,), width=5, nets=1))
+    group = next(iter(plan_of([EXPERIMENT], gelu, []).groups.values()))
     assert (group.activation, group.depth, group.objective) == ("gelu", 3, "gelu 3x5 trained")
     with pytest.raises(UserError, match="relu and gelu, not tanh"):
-        EXPERIMENT.expand(Scope(Settings(design=Design(activation="tanh"))))
+        EXPERIMENT.plan(Settings(design=Design(activation="tanh")), [])

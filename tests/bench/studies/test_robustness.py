@@ -6,7 +6,6 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.predict import Scope
 from sdp_bench.bench.identity import SeedRoot
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.classifiers import Images, Model, Objective, Trainer, TrainingImages
@@ -138,4 +137,4 @@ def test_noise_is_clamped_to_images_as_often_as_a_gaussian_leaves_them():
 
 def test_a_set_whose_radii_are_not_known_is_refused_in_one_line(made_up):
     with pytest.raises(UserError, match="attacks images of mnist, cifar10, not of 'emnist-letters'"):
-        EXPERIMENT.expand(Scope(SMALL.but(datasets=("emnist-letters",))))
+        EXPERIMENT.plan(SMALL.but(datasets=("emnist-letters",)), [])

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.experiments.predict import Scope
+from sdp_bench.bench.experiments.plan import plan_of
+from sdp_bench.bench.results.columns import MEASURED
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies import classifiers
@@ -154,19 +155,16 @@ def test_both_kinds_of_pairs_have_laws_of_their_own_whichever_was_trained_with(
     assert torch.equal(classes, first.location.argmax(1))
 
 
-def groups_of(settings):
-    return EXPERIMENT.expand(Scope(settings)).groups
-
-
 @pytest.mark.parametrize("place", [0, 1, 4])
 def test_a_group_gives_all_that_it_wants(place, made_up, cache):
-    group = groups_of(SMALL)[place]
-    result = run.run_group(group, group.cells)
-    assert result.failures == []
-    first = {(r.rule, r.metric) for r in result.records}
-    assert {(rule, metric) for _, rule, metric in group.cells} == first
-    for score in SCORES[group.units[0].objective]:
-        values = {(r.metric, r.component or ""): r.value for r in result.records if r.rule == score}
+    plan = plan_of([EXPERIMENT], SMALL, [])
+    name, group = [*plan.groups.items()][place]
+    found = run.run_group(group, plan.rows[plan.rows["group"] == name])
+    assert set(found["status"]) == {MEASURED}
+    for score in SCORES[group.objective]:
+        rows = found[found["rule"] == score]
+        components = rows["component"].where(rows["component"].notna(), "")
+        values = dict(zip(zip(rows["metric_spec"], components, strict=True), rows["value"], strict=True))
         assert [k for k in values if k[0] == "rcauc"] == [("rcauc", each) for each in READINGS[score]]
         risk = np.array([values["risk", point] for point in POINTS])
         assert risk[0] == 0
@@ -176,5 +174,5 @@ def test_a_group_gives_all_that_it_wants(place, made_up, cache):
         area = values["rcauc", READINGS[score][0]]
         assert np.trapezoid(risk, dx=0.01) == pytest.approx(area, abs=2e-3)
         assert area >= 0.125
-    assert {r.unit_of_measure for r in result.records} == {"1"}
-    assert "" not in {r.component for r in result.records}  # what has one number has no name for it
+    assert set(found["unit_of_measure"]) == {"1"}
+    assert "" not in set(found["component"])  # what has one number has no name for it

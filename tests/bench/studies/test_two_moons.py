@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.results.record import Record
+from sdp_bench.bench.experiments.plan import plan_of
+from sdp_bench.bench.results.columns import MEASURED
+from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.two_moons import EXPERIMENT
 from sdp_bench.bench.studies.two_moons.group import Moons, moons, numbers, train, uncertainty
@@ -68,25 +69,29 @@ def test_training_is_decided_by_its_seed_and_lowers_its_loss():
     assert accuracy[0] < 0.8 < accuracy[1]
 
 
-def test_its_groups_are_recipes_times_seeds_and_their_records_whole():
-    groups = EXPERIMENT.expand(Scope(settings())).groups
-    assert [(group.objective, group.seeds) for group in groups] == [
+def test_its_groups_are_recipes_times_seeds_and_their_rows_whole():
+    plan = plan_of([EXPERIMENT], settings(), [])
+    groups = plan.groups
+    assert [(group.objective, group.seeds) for group in groups.values()] == [
         (name, (seed,)) for name, seed in itertools.product(RECIPES, range(2))
     ]
-    assert len({unit.key for group in groups for unit in group.units}) == len(groups)
-    longer = EXPERIMENT.expand(Scope(settings(epochs=3))).groups
-    assert not {u.key for g in groups for u in g.units} & {u.key for g in longer for u in g.units}
-    (unit,) = groups[0].units
-    records = list(groups[0].measure(groups[0].cells))
-    assert all(isinstance(record, Record) and record.unit == unit.key for record in records)
-    assert {(record.rule, record.metric) for record in records} == {("sdp", m) for m in EXPERIMENT.metrics}
-    assert (unit.dataset, unit.objective, unit.sigma) == ("two moons", "softmax", 0.3)
-    assert "2-64-64-64-2" in unit.design
+    assert plan.rows["unit"].nunique() == len(groups)
+    longer = plan_of([EXPERIMENT], settings(epochs=3), [])
+    assert not set(plan.rows["unit"]) & set(longer.rows["unit"])
+    name, group = next(iter(groups.items()))
+    found = run_group(group, plan.rows[plan.rows["group"] == name])
+    assert set(found["status"]) == {MEASURED}
+    assert set(found["unit"]) == {group.key(0)}
+    pairs = set(found[["rule", "metric_spec"]].itertuples(index=False, name=None))
+    assert pairs == {("sdp", metric) for metric in EXPERIMENT.metrics}
+    first = found.iloc[0]
+    assert (first["dataset"], first["objective"], first["sigma"]) == ("two moons", "softmax", 0.3)
+    assert "2-64-64-64-2" in first["recipe"]
 
 
 def test_more_seeds_than_sets_of_points_are_refused():
     with pytest.raises(UserError, match="points for 1000 seeds, got 1001"):
-        EXPERIMENT.expand(Scope(settings(nets=1001)))
+        EXPERIMENT.plan(settings(nets=1001), [])
 
 
 @pytest.mark.slow

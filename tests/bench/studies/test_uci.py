@@ -6,17 +6,16 @@ import pytest
 
 from sdp_bench.bench.datasets.sets import YACHT
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.experiments.predict import Scope
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.experiments.plan import plan_of
+from sdp_bench.bench.results.columns import FAILED, MEASURED
 from sdp_bench.bench.runs import driver as run
-from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
 from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
 from sdp_bench.bench.studies.uci import METHODS, READINGS, stacked
 from sdp_bench.bench.studies.uci import group as work
 from sdp_bench.bench.studies.uci.group import splits
 from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Problem, Setting
-from tests.bench.conftest import begin, made_up_tables
+from tests.bench.conftest import left, made_up_tables, run_all, statuses
 
 SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
 GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
@@ -30,29 +29,22 @@ def _small(monkeypatch):
 
 
 def groups_of(settings=SETTINGS):
-    return list(UCI.expand(Scope(settings)).groups)
+    return [*plan_of([UCI], settings, []).groups.values()]
 
 
-def store_of(path, settings=SETTINGS):
+def results_of(path, settings=SETTINGS):
     """Measure what is left to measure; gives all measurements and whether anything is left after that."""
     plan = plan_of([UCI], settings, [])
-    with Store(path, writing=True) as store:
-        number = begin(store, plan)
-        done = run.current(store, plan.groups)
-        for group in plan.groups:
-            cells = group.left(done)
-            result = run.run_group(group, cells)
-            assert result.failures == []
-            run.store_result(store, number, group, result, cells)
-        done = run.current(store, plan.groups)
-        return store.frame(store.run(number)), any(group.left(done) for group in plan.groups)
+    frame = run_all(path, plan, settings=settings)
+    assert FAILED not in set(statuses(path)["status"])
+    return frame, bool(left(plan, path))
 
 
 @pytest.mark.slow
 def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
     objectives = [group.objective for group in groups_of()]
     assert objectives == ["squared_error", "sdp_nll", "pnn", "sqr_ends", "sqr"]
-    frame, is_left = store_of(tmp_path / "r.sqlite")
+    frame, is_left = results_of(tmp_path / "r")
     counts = frame[frame.metric == "qualified"].groupby("rule").size()
     readings = {rule: len(READINGS) if METHODS[rule].propagates else 1 for rule in UCI.rules}
     assert counts.to_dict() == {rule: 2 * count for rule, count in readings.items()}
@@ -63,7 +55,7 @@ def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
     assert chosen.value.between(0.925, 0.975, inclusive="neither").all()
     assert len(chosen) == (frame[frame.metric == "qualified"].value > 0).sum() > 0
     assert not is_left
-    again, _ = store_of(tmp_path / "other.sqlite")
+    again, _ = results_of(tmp_path / "other")
     numbers = ["rule", "metric", "seed", "value"]
     assert again[numbers].equals(frame[numbers])
 
@@ -79,11 +71,11 @@ def test_numbers_rest_on_the_versions_of_method_and_training(owner, name, versio
 
 @pytest.mark.slow
 def test_seeds_are_added_to_those_that_are_there(tmp_path):
-    store_of(tmp_path / "r.sqlite", SETTINGS.but(nets=1))
-    wider, _ = store_of(tmp_path / "r.sqlite")
+    results_of(tmp_path / "r", SETTINGS.but(nets=1))
+    wider, _ = results_of(tmp_path / "r")
     assert set(wider.seed) == {0, 1}
     numbers = ["rule", "metric", "seed", "value"]
-    whole, _ = store_of(tmp_path / "whole.sqlite")
+    whole, _ = results_of(tmp_path / "whole")
     together = wider[numbers].sort_values(numbers[:3]).reset_index(drop=True)
     at_once = whole[numbers].sort_values(numbers[:3]).reset_index(drop=True)
     assert together[numbers[:3]].equals(at_once[numbers[:3]])
@@ -91,18 +83,19 @@ def test_seeds_are_added_to_those_that_are_there(tmp_path):
 
 
 def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
-    (group, *_) = groups_of()
+    plan = plan_of([UCI], SETTINGS, [])
+    name, group = next(iter(plan.groups.items()))
     evaluate = work.evaluate
 
     def failing(method, *arguments):
         return 1 / 0 if method == "monte_carlo:samples=1000" else evaluate(method, *arguments)
 
     monkeypatch.setattr(work, "evaluate", failing)
-    result = run.run_group(group, group.cells)
-    assert {record.rule for record in result.records} >= {"monte_carlo:samples=10", "monte_carlo:samples=100"}
-    lost = {failure.rule for failure in result.failures}
-    assert "monte_carlo:samples=1000" in lost
-    assert not lost & {record.rule for record in result.records}
+    found = run.run_group(group, plan.rows[plan.rows["group"] == name])
+    rules = found.groupby("status")["rule"].agg(set)
+    assert rules[MEASURED] >= {"monte_carlo:samples=10", "monte_carlo:samples=100"}
+    assert "monte_carlo:samples=1000" in rules[FAILED]
+    assert not rules[FAILED] & rules[MEASURED]
 
 
 def problem():
@@ -132,7 +125,7 @@ def test_training_that_diverges_altogether_is_refused(cache):
 
 def test_keys_are_those_that_earlier_results_files_have():
     """Stored results rest on these words; a change must be a decision."""
-    (group, *_) = UCI.expand(Scope(SETTINGS)).groups
+    (group, *_) = groups_of()
     group = dataclasses.replace(
         group, label="yacht 6-64", design="the design in words", identity="0123456789abcdef"
     )

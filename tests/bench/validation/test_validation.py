@@ -6,7 +6,8 @@ import pytest
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.executors import WorkerError
 from sdp_bench.bench.nets.own.net import finder
-from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.results.folder import read
+from sdp_bench.bench.results.joined import joined
 from sdp_bench.bench.runs import conformance as kit
 from sdp_bench.bench.validation.run import ValidationRequest, validate
 from sdp_bench.progress import Screen
@@ -28,7 +29,7 @@ QUIET = Screen(quiet=True)
 
 @pytest.fixture
 def database(tmp_path):
-    return tmp_path / "v.sqlite"
+    return tmp_path / "validations"
 
 
 @pytest.fixture
@@ -45,14 +46,16 @@ def known(monkeypatch):
 
 def test_each_validation_has_a_run_of_its_rules(database, known):
     first, second = validate(REQUEST, database, QUIET), validate(REQUEST, database, QUIET)
-    assert (first.run, second.run) == (1, 2)
+    assert {first.run, second.run} == set(read(database).runs)
+    assert first.run < second.run
     (candidate,) = first.candidates
     assert (candidate.name, candidate.address, candidate.trouble) == ("unscented", "", "")
     assert candidate.report.ran
     assert first.is_whole
     assert not first.own_net
-    with Store(database) as store:
-        assert set(store.frame(store.run(1))["rule"]) == {"unscented", "sdp"}
+    stored = read(database)
+    for number in (first.run, second.run):
+        assert set(joined(stored, [stored.run(number)])["rule"]) == {"unscented", "sdp"}
 
 
 def test_a_rule_with_which_the_kit_hangs_is_not_measured(database, known):
@@ -60,8 +63,8 @@ def test_a_rule_with_which_the_kit_hangs_is_not_measured(database, known):
     validation = validate(both, database, QUIET)
     assert "time limit of 60 s" in validation.candidates[0].trouble
     assert not validation.is_whole
-    with Store(database) as store:
-        assert set(store.frame(store.run())["rule"]) == {"unscented", "marginal_sdp"}
+    stored = read(database)
+    assert set(joined(stored, [stored.run()])["rule"]) == {"unscented", "marginal_sdp"}
 
 
 def test_nothing_is_measured_if_the_kit_hangs_with_every_rule(database, known):

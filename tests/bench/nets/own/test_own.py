@@ -7,16 +7,17 @@ import torch
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import PRESETS, own_net
+from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import inputs as own_inputs
 from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.noise import noise_of
 from sdp_bench.bench.replay import replay
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.driver import current
-from sdp_bench.bench.runs.plan import plan_of
-from tests.bench.conftest import run_all
+from sdp_bench.bench.results.columns import CELL, MEASURED, UNSUPPORTED
+from sdp_bench.bench.results.folder import read
+from sdp_bench.bench.results.joined import nets
+from tests.bench.conftest import left, run_all, statuses
 
 SOURCE = '''
 import itertools
@@ -292,7 +293,7 @@ def own_plan(file, inputs, attribute, sigmas=(0.5,), **options):
         **options,
     )
     own_experiment, settings, _ = own_net.own_experiment(net, settings)
-    return plan_of([own_experiment], settings, [net])
+    return plan_of([own_experiment], settings, [net]), settings
 
 
 EQUAL_INPUTS = [[1.0, 2, 3, 4, 5], [0, 0, 1, 0, 0], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]]
@@ -301,10 +302,12 @@ EQUAL_INPUTS = [[1.0, 2, 3, 4, 5], [0, 0, 1, 0, 0], [1, 2, 3, 4, 5], [1, 2, 3, 4
 def test_equal_inputs_are_merged_only_under_equal_noise(file, tmp_path):
     inputs = saved(tmp_path, np.array(EQUAL_INPUTS))
     scales = np.array([[0.1] * 5, [0.2] * 5, [0.4] * 5, [0.1] * 5])
-    (plain,) = own_plan(file, inputs, "build").groups
-    assert sorted(subject.row for subject in plain.subjects) == [0, 1]
-    (group,) = own_plan(file, inputs, "build", (2.0,), noise=noise_of("scales:s.npy", scales)).groups
-    rows = [subject.row for subject in group.subjects]
+    plan, _ = own_plan(file, inputs, "build")
+    (plain,) = plan.groups.values()
+    assert sorted(one.row for one in plain.inputs) == [0, 1]
+    plan, _ = own_plan(file, inputs, "build", (2.0,), noise=noise_of("scales:s.npy", scales))
+    (group,) = plan.groups.values()
+    rows = [one.row for one in group.inputs]
     assert sorted(rows) == [0, 1, 2]
     assert group.locations.tolist() == [EQUAL_INPUTS[row] for row in rows]
     variances = torch.tensor([0.04, 0.16, 0.64])
@@ -314,46 +317,48 @@ def test_equal_inputs_are_merged_only_under_equal_noise(file, tmp_path):
 def test_equal_inputs_under_other_noise_are_measured_and_replayed(file, tmp_path):
     inputs = saved(tmp_path, np.array(EQUAL_INPUTS))
     scales = np.array([[0.01] * 5, [0.1] * 5, [0.03] * 5, [0.01] * 5])
-    plan = own_plan(file, inputs, "build", (1.0,), noise=noise_of("scales:s.npy", scales))
-    frame = run_all(tmp_path / "r.sqlite", plan)
+    plan, settings = own_plan(file, inputs, "build", (1.0,), noise=noise_of("scales:s.npy", scales))
+    frame = run_all(tmp_path / "r", plan, settings=settings)
     trace = frame[(frame.rule == "sdp") & (frame.metric == "std_ratio")]
     assert set(trace.input) == {0, 1, 2}
-    with Store(tmp_path / "r.sqlite") as store:
-        for row in (0, 2):
-            key = trace.key[trace.input == row].iloc[0]
-            pairs = replay.replay(store, key, lambda _: None, nets=[f"{file}:build"])
-            assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
+    stored = read(tmp_path / "r")
+    for row in (0, 2):
+        key = trace.key[trace.input == row].iloc[0]
+        pairs = replay.replay(stored, key, lambda _: None, nets=[f"{file}:build"])
+        assert [a["value"] for a, _ in pairs] == pytest.approx([b["value"] for _, b in pairs], rel=1e-4)
 
 
 def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file, inputs, tmp_path):
-    plan = own_plan(file, inputs, "Sum", (0.1, 1.0))
+    plan, settings = own_plan(file, inputs, "Sum", (0.1, 1.0))
     copy = tmp_path / "copy" / file.name
     copy.parent.mkdir()
     file.rename(copy)
     inputs.unlink()
     with LocalProcesses(2, 1) as executor:
-        frame = run_all(tmp_path / "r.sqlite", plan, executor=executor)
-    with Store(tmp_path / "r.sqlite") as store:
-        assert store.failures(store.run()).empty
-        done, nets = current(store, plan.groups), store.nets(store.run())
-        with pytest.raises(
-            UserError, match=r"the net .* is not built in; name its file: --net .*theirs\.py:Sum"
-        ):
-            replay.replay(store, frame.key.iloc[0], lambda _: None)
-        pairs = replay.replay(store, frame.key.iloc[0], lambda _: None, nets=[f"{copy}:Sum"])
-        share = replay.replay_share(store, 0.01, nets=[f"{copy}:build", f"{copy}:Sum"])
-        assert share.differences == ()
-    assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
+        frame = run_all(tmp_path / "r", plan, executor=executor, settings=settings)
+    stored = read(tmp_path / "r")
+    with pytest.raises(UserError, match=r"the net .* is not built in; name its file: --net .*theirs\.py:Sum"):
+        replay.replay(stored, frame.key.iloc[0], lambda _: None)
+    pairs = replay.replay(stored, frame.key.iloc[0], lambda _: None, nets=[f"{copy}:Sum"])
+    share = replay.replay_share(stored, 0.01, nets=[f"{copy}:build", f"{copy}:Sum"])
+    assert share.differences == ()
+    assert [a["value"] for a, _ in pairs] == pytest.approx([b["value"] for _, b in pairs], rel=1e-4)
     assert pairs
-    reasons = {(each.rule, each.where): each.reason for each in plan.left_out}
-    assert reasons["dvia", "own:theirs.py:Sum"].startswith("rule 'dvia' does not support")
+    assert not left(plan, tmp_path / "r")
+    rows = statuses(tmp_path / "r").drop_duplicates(CELL)
+    assert rows["status"].value_counts().to_dict() == {
+        MEASURED: 3 * 2 * 3 * 9,  # inputs, sigmas, rules, metrics
+        UNSUPPORTED: 3 * 2 * 1 * 9,
+    }
+    unsupported = rows[rows["status"] == UNSUPPORTED]
+    assert set(unsupported["rule"]) == {"dvia"}
+    assert unsupported["reason"].str.startswith("rule 'dvia' does not support").all()
     assert set(frame.metric) == {
         *("tv_headline", "tv_paper", "w1", "std_ratio", "tails"),
         *("bures", "gaussian_kl", "min_eigenvalue", "operations"),
     }
-    assert len(done) == 3 * 2 * 3 * 9  # inputs, sigmas, rules, metrics
     assert frame.accuracy.isna().all()
-    assert nets[0]["accuracy"] is None
+    assert nets(stored, [stored.run()])["accuracy"].isna().all()
     assert set(frame.recipe) == {"yours, on x.npy"}
     exact = frame[(frame.rule == "oracle_again") & (frame.metric == "tv_headline")]
     assert (exact.value < exact.floor95 + 0.03).all()

@@ -1,1 +1,0 @@
-"""Drill-downs: the layers at which the error of one measurement enters."""
