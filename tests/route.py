@@ -2,7 +2,8 @@
 
 Prints the files with a function that runs, in the order of their first call, on two routes: from the command
 ``sdp-bench run iris-tv --preset smoke`` to the first stored measurement, in the process of the command and in
-that of a worker; and from stored results to a table of a page. What runs while a module is imported does not count.
+that of a worker; and from stored results to a table of a page. What runs while a module is imported does not
+count.
 """
 
 from __future__ import annotations

@@ -125,9 +125,7 @@ def test_every_row_has_a_key_that_works_as_printed(report):
     keys = re.findall("<td>([^<]*/[^<]*)</td></tr>", text)
     assert keys
     assert set(keys) <= set(frame["key"])
-    command = (
-        f"sdp-bench report --drill-down KEY --database {folder.parent / 'results'} --output {folder}"
-    )
+    command = f"sdp-bench report --drill-down KEY --database {folder.parent / 'results'} --output {folder}"
     assert text.count(public(command)) == 1  # in the folder where the report was made
     for key in keys:
         assert drilldown.selected_keys(key, frame) == [key]
