@@ -166,6 +166,15 @@ def texts(codes: np.ndarray, known: Iterable[str]) -> pd.Categorical:
     return unordered.reorder_categories(pd.Index(sorted(known), dtype=object))
 
 
+def without_unused(column: pd.Categorical) -> pd.Categorical:
+    """Return a column without categories that no row has; pandas sorts all rows to find them."""
+    used = np.bincount(column.codes + 1, minlength=len(column.categories) + 1)[1:] > 0
+    if used.all():
+        return column
+    codes = np.append(np.cumsum(used) - 1, -1)[column.codes]  # -1, a missing text, is the last
+    return pd.Categorical.from_codes(codes, column.categories[used])
+
+
 def filled(column: pd.Series) -> pd.Series:
     """Return a column of text as categories in alphabetical order, with an empty text for missing values.
 

@@ -324,10 +324,21 @@ def refuse_other_results(path: Path) -> None:
 
 def plan_of(run: Run, columns: Sequence[str] = tuple(PLAN)) -> pd.DataFrame:
     """Read the plan of a run; raises RunFailedError if it is damaged."""
-    path = run.folder / RUNS / run.id / PLANNED
+    return _plan_table(run, columns).to_pandas()
+
+
+def plans_of(runs: Sequence[Run], columns: Sequence[str]) -> pd.DataFrame:
+    """Read some columns of the plans of several runs, with the position of the run from 1 as `age`."""
+    tables = [_plan_table(run, columns) for run in runs]
+    age = np.repeat(np.arange(1, len(tables) + 1), [len(table) for table in tables])
+    return _frame(tables, columns).assign(age=age)
+
+
+def _plan_table(run: Run, columns: Sequence[str]) -> pa.Table:
     try:
-        return _read_table(_plan_content(run), PLAN, columns).to_pandas()
+        return _read_table(_plan_content(run), PLAN, columns)
     except (OSError, ValueError) as error:
+        path = run.folder / RUNS / run.id / PLANNED
         raise RunFailedError(f"{path} is damaged: {error}; measure again") from error
 
 

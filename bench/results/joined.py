@@ -24,8 +24,9 @@ from .columns import (
     metric_names,
     records,
     texts,
+    without_unused,
 )
-from .folder import LeftOut, Run, Stored, cells, plan_of
+from .folder import LeftOut, Run, Stored, cells, plan_of, plans_of
 
 _COLUMNS = (
     *("experiment", "network", "activation", "depth", "net", "seed", "input", "noise", "sigma", "dataset"),
@@ -46,8 +47,10 @@ def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     number.
     """
     measured = stored.measurements
-    measured = measured[measured["status"] == MEASURED].reset_index(drop=True)
-    measured["component"] = filled(measured["component"])
+    is_measured = (measured["status"] == MEASURED).to_numpy()
+    if not is_measured.all():  # a copy of all committed results takes half a second
+        measured = measured[is_measured].reset_index(drop=True)
+    measured = measured.assign(component=filled(measured["component"]))
     order = _order(measured)
     asked = _asked(measured, runs)
     rows = pd.DataFrame({"cell": cells(measured)[order], "row": order}).merge(asked, on="cell")
@@ -66,9 +69,8 @@ def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
         if name not in columns:
             columns[name] = measured[name].array.take(chosen)
     frame = pd.DataFrame({name: columns[name] for name in _COLUMNS}, copy=False)
-    texts_of_frame = [str(name) for name in frame.select_dtypes("category")]
-    for name in texts_of_frame:
-        frame[name] = frame[name].cat.remove_unused_categories()
+    for name in [str(name) for name in frame.select_dtypes("category")]:
+        frame[name] = without_unused(frame[name].array)
     return frame
 
 
@@ -78,20 +80,18 @@ def _asked(measured: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
     There is a row for each experiment and cell, with the last run that asks for it, counted from 1. Cells are
     numbers as of :func:`cells`; experiments are numbered in the order of the runs.
     """
+    plan = plans_of(runs, ["experiment", *CELL])
+    cell = np.zeros(len(plan), dtype=np.int64)
+    is_measured = np.ones(len(plan), dtype=bool)
+    for name in CELL:
+        known = measured[name].cat.categories
+        code = known.get_indexer(plan[name].cat.categories)[plan[name].cat.codes]
+        is_measured &= code >= 0
+        cell = cell * (len(known) + 1) + code
     names = pd.Index(dict.fromkeys(name for run in runs for name in run.experiments))
-    parts = [pd.DataFrame({"cell": [], "experiment": [], "age": []}, dtype=np.int64)]
-    for age, run in enumerate(runs, 1):
-        plan = plan_of(run, ["experiment", *CELL])
-        cell = np.zeros(len(plan), dtype=np.int64)
-        is_measured = np.ones(len(plan), dtype=bool)
-        for name in CELL:
-            known = measured[name].cat.categories
-            code = known.get_indexer(plan[name].cat.categories)[plan[name].cat.codes]
-            is_measured &= code >= 0
-            cell = cell * (len(known) + 1) + code
-        experiment = names.get_indexer(plan["experiment"].cat.categories)[plan["experiment"].cat.codes]
-        parts.append(pd.DataFrame({"cell": cell, "experiment": experiment, "age": age})[is_measured])
-    return pd.concat(parts).drop_duplicates(["cell", "experiment"], keep="last")
+    experiment = names.get_indexer(plan["experiment"].cat.categories)[plan["experiment"].cat.codes]
+    asked = pd.DataFrame({"cell": cell, "experiment": experiment, "age": plan["age"]})[is_measured]
+    return asked.drop_duplicates(["cell", "experiment"], keep="last")
 
 
 def _order(measured: pd.DataFrame) -> NDArray[np.intp]:
