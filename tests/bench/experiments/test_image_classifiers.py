@@ -80,7 +80,8 @@ def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monke
     for before, again in replay.replay(stored, key, said.append):
         assert replay.identical(before, again)
     assert "resnet18 1x8x8 to 3" in said[0]
-    results = Results(frame, {"nets": records(nets(stored, [stored.run()]))}, failures(stored, [stored.run()]))
+    meta = {"nets": records(nets(stored, [stored.run()]))}
+    results = Results(frame, meta, failures(stored, [stored.run()]))
     page = build(results, tmp_path / "page", alone=True).read_text("utf-8")
     assert "ResNet-18 on CIFAR-10" in page
     assert "paper 0.00073" in page  # SDP at sigma 0.01 in Table 37
