@@ -2,12 +2,13 @@
 
 Prints the files with a function that runs, in the order of their first call, on two routes: from the command
 ``sdp-bench run iris-tv --preset smoke`` to the first stored measurement, in the process of the command and in
-that of a worker; and from stored results to a table of a page. A file that is only imported does not count.
+that of a worker; and from stored results to a table of a page. What runs while a module is imported does not count.
 """
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
+import functools
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,17 +22,28 @@ sys.path[0] = str(ROOT)  # instead of this folder, whose packages have the names
 ROOMS = ("bench", "oracles", "reports", "sdp_bench", "sdp_ref")
 
 
+@functools.cache
+def name_of(file: str) -> str:
+    """Return the path of a file of the project from its root, or an empty text for other files."""
+    path = Path(file).resolve()
+    if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in ROOMS:
+        return ""
+    return str(path.relative_to(ROOT))
+
+
 @contextmanager
 def traced(files: dict[str, None]) -> Iterator[None]:
     """Add the project's files with a function that is called inside the block, in the order of calls."""
 
+    importing = 0  # modules that run
+
     def note(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal importing
         code = frame.f_code
-        if event != "call" or code.co_name == "<module>" or not code.co_flags & inspect.CO_NEWLOCALS:
-            return
-        path = Path(code.co_filename).resolve()
-        if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in ROOMS:
-            files[str(path.relative_to(ROOT))] = None
+        if code.co_name == "<module>":
+            importing += (event == "call") - (event == "return")
+        elif event == "call" and not importing and (name := name_of(code.co_filename)):
+            files[name] = None
 
     sys.setprofile(note)
     try:
@@ -93,6 +105,8 @@ def record_to_table() -> dict[str, None]:
     files: dict[str, None] = {}
     with traced(files):
         found = results.committed_results()
+    of_experiment = found.frame["experiment"] == "iris-tv"
+    found = dataclasses.replace(found, frame=found.frame[of_experiment])
     with traced(files):
         section = Tables()
         context = section.build(found)

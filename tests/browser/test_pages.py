@@ -60,7 +60,7 @@ def test_pages_are_accessible(large_report, window, width, scheme):
 def test_a_drill_down_page_is_accessible_and_fits(tmp_path, window):
     path = tmp_path / "results"
     settings = TINY.but(rules=("marginal_sdp",), sizes={"iris-tv": Size(1, 1)}, sigmas=(10.0,))
-    frame = run_all(path, make_plan(settings, ("iris-tv",)))
+    frame = run_all(path, make_plan(settings, ("iris-tv",)), settings=settings)
     text = drilldown.page(stored_measurement(read(path), frame["key"].iloc[0]), made_up.TRAITS)
     file = tmp_path / "page.html"
     file.write_text(text, encoding="utf-8")

@@ -1,6 +1,7 @@
 """Commands on folders of results: results check, diff, report and export --paper, and choices of runs."""
 
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -85,8 +86,9 @@ def test_measurements_that_contradict_each_other_fail_the_check(folder):
     code, out, _ = called(["results", "check", folder])
     assert code == 3
     assert out.splitlines()[0].startswith("4 measurements differ between runs of the same versions")
+    # Those of newer versions count, and nothing contradicts them.
     made_up.write_results(folder, [row | {"fingerprint": "rule 2, metric 1, oracle 1"} for row in ROWS])
-    assert called(["results", "check", folder]).out.splitlines()[0].startswith("4 measurements")
+    assert called(["results", "check", folder]).code == 0
 
 
 def test_folders_with_the_same_measurements_are_equal(folder, tmp_path):
@@ -229,8 +231,7 @@ def test_a_paper_has_the_chosen_runs(two, monkeypatch, tmp_path, choice, depths)
     chosen = [word.format(first=runs[0][-6:]) for word in choice]
     code, out, err = called(["export", "--paper", "paper", "--database", one, *chosen], seconds=300)
     assert (code, err) == (0, ""), err
-    tables = {path.name for path in (tmp_path / "paper" / "tables").iterdir()}
-    assert tables
-    assert {int(name.split("-")[3]) for name in tables} == depths
-    files = [path for path in (tmp_path / "paper").rglob("*") if path.is_file()]
-    assert out == f"{len(files)} files in paper; paper/main.tex has them all\n"
+    files = [path for path in (tmp_path / "paper").rglob("[!.]*") if path.is_file()]
+    assert out == f"{len(files)} files in paper; {Path('paper/main.tex')} has them all\n"
+    numbers = {int(path.name.split("-")[3]) for path in files if path.match("tables/iris-tv-relu-*.tex")}
+    assert numbers == depths

@@ -26,7 +26,7 @@ RULES = ("sdp", "monte_carlo:samples=10", "marginal_sdp")
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     path = tmp_path_factory.mktemp("drill") / "results"
-    frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)))
+    frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)), settings=SETTINGS)
     return path, frame[frame.metric == "tv_headline"].set_index("rule").key
 
 
