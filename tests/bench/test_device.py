@@ -68,6 +68,7 @@ def measured(plan):
     name, group = next(iter(plan.groups.items()))
     found = run_group(group, plan.rows[plan.rows["group"] == name])
     assert FAILED not in set(found["status"])
+    found["component"] = found["component"].fillna("")
     names = [*CELL, "component", "status"]
     numbers = found[["value", "floor", "stderr"]].itertuples(index=False, name=None)
     return dict(zip(found[names].itertuples(index=False, name=None), numbers, strict=True))

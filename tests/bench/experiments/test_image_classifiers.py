@@ -11,6 +11,7 @@ from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.net import best_classifier, inputs_of
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.replay import replay as stored_measurements
+from sdp_bench.bench.results.columns import records
 from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.results.joined import failures, nets
 from sdp_bench.bench.runs import driver as run
@@ -79,7 +80,8 @@ def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monke
     for before, again in replay.replay(stored, key, said.append):
         assert replay.identical(before, again)
     assert "resnet18 1x8x8 to 3" in said[0]
-    results = Results(frame, {"nets": nets(stored, [stored.run()])}, failures(stored, [stored.run()]))
+    meta = {"nets": records(nets(stored, [stored.run()]))}
+    results = Results(frame, meta, failures(stored, [stored.run()]))
     page = build(results, tmp_path / "page", alone=True).read_text("utf-8")
     assert "ResNet-18 on CIFAR-10" in page
     assert "paper 0.00073" in page  # SDP at sigma 0.01 in Table 37
