@@ -231,7 +231,8 @@ def write_results(folder, rows, *, measured=None, nets=None, finished=True, **de
 
 def rewrite(folder, change):
     """Replace the measurements of a folder by what a function makes of them, as if runs had found that."""
-    changed = change(read(folder).measurements)
+    before = read(folder).measurements
+    changed = change(before.astype(dict.fromkeys(before.select_dtypes("category"), object)))
     for path in (folder / "measured").iterdir():
         path.unlink()
     write_measurements(folder, "changed", typed(changed, MEASUREMENT))

@@ -40,7 +40,7 @@ class Progress:
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drill")
     path = folder / "results"
-    frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)))
+    frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)), settings=SETTINGS)
     progress = Progress()
     wanted = drilldown.selected_keys("worst:2", frame)
     outdated = frame.loc[~frame["key"].isin(wanted), "key"].iloc[0]
@@ -49,7 +49,7 @@ def report(tmp_path_factory):
         lambda rows: rows.assign(fingerprint=rows["fingerprint"].where(keys_of(rows) != outdated, "older")),
     )
     measurement_of = functools.partial(stored_measurement, read(path))
-    made = drilldown.make(measurement_of, [*wanted, outdated], folder / "html", progress, TRAITS, path)
+    made = drilldown.make(measurement_of, [*wanted, outdated], folder / "html", progress, TRAITS)
     build(made_up.results(frame, database=path), folder / "html", made_up.PLAIN)
     return folder / "html", frame, wanted, made, progress
 
@@ -80,10 +80,10 @@ def test_a_page_that_fails_is_a_note(report):
 def test_a_page_without_errors_by_layer_gives_the_reason(tmp_path):
     path = tmp_path / "results"
     settings = SETTINGS.but(rules=("sdp",), sigmas=(1.0,), sizes={"iris-cauchy": Size(1, 1)})
-    frame = run_all(path, make_plan(settings, ("iris-cauchy",)))
+    frame = run_all(path, make_plan(settings, ("iris-cauchy",)), settings=settings)
     key = frame["key"].iloc[0]
     measurement_of = functools.partial(stored_measurement, read(path))
-    (page,) = drilldown.make(measurement_of, [key], tmp_path / "html", Progress(), TRAITS, path)
+    (page,) = drilldown.make(measurement_of, [key], tmp_path / "html", Progress(), TRAITS)
     text = page.read_text()
     assert "No errors by layer: the input has a Cauchy law" in told(text)
     assert "<figure" not in text
@@ -123,9 +123,7 @@ def test_every_row_has_a_key_that_works_as_printed(report):
     keys = re.findall("<td>([^<]*/[^<]*)</td></tr>", text)
     assert keys
     assert set(keys) <= set(frame["key"])
-    command = (
-        f"sdp-bench report --drill-down KEY --database {folder.parent / 'store.sqlite'} --output {folder}"
-    )
+    command = f"sdp-bench report --drill-down KEY --database {folder.parent / 'results'} --output {folder}"
     assert text.count(public(command)) == 1  # in the folder where the report was made
     for key in keys:
         assert drilldown.selected_keys(key, frame) == [key]
