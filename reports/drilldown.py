@@ -106,13 +106,12 @@ def make(
     folder: Path,
     progress: Meter,
     traits: RuleTraits,
-    database: Path = DATABASE,
 ) -> list[Path]:
     """Write pages of measurements into a report's folder and return their paths; notes give failures.
 
     `measurement_of` finds a stored measurement by its key, or by a prefix that identifies a single key.
-    `database` is the folder of results in the command that repeats a measurement. Raises UserError, before
-    any page is made, if a key is unknown, ambiguous, or of a measurement that has no drill-down.
+    Raises UserError, before any page is made, if a key is unknown, ambiguous, or of a measurement that has no
+    drill-down.
     """
     from ..bench.replay.drilldown import rule_of
 
@@ -133,7 +132,7 @@ def make(
             name = file_name(
                 _key(measurement), ((row["component"], row["value"]) for row in measurement.rows)
             )
-            paths.append(write(folder / name, page(measurement, traits, database)))
+            paths.append(write(folder / name, page(measurement, traits, measurement.run.folder)))
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             progress.note(f"no drill-down of {key}: {_first_line(error)}")
         progress.done(done + 1, len(keys), key)

@@ -80,6 +80,9 @@ def test_it_has_two_import_names(wheel):
     data = [name for name in tracked.stdout.decode().split("\0") if name]
     assert data
     assert {f"sdp_bench/{name}" for name in data} <= kept
+    results = [name for name in data if name.startswith("reports/baselines/results/")]
+    kinds = {Path(name).name.partition("-")[0] for name in results}
+    assert kinds == {"run.json", "plan.parquet", "committed"}
 
 
 @pytest.mark.slow
@@ -99,3 +102,8 @@ def test_it_works_beside_packages_of_those_names(command, tmp_path):
         *sdp_bench("report", "--database", database, "--no-committed", "--output", str(tmp_path / "page"))
     )
     assert "moment matching" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    counted = command("-c", "import sdp_bench; print(len(sdp_bench.load('committed', suite='iris-tv')))")
+    assert int(counted) > 10_000
+    entry, board = ROOT / "entries" / "sdp-bench", tmp_path / "board"
+    command(*sdp_bench("report", "--leaderboard", str(entry), "--output", str(board)))
+    assert "moment matching" in (board / "index.html").read_text(encoding="utf-8")

@@ -118,7 +118,7 @@ def report(
 
         measurement_of = partial(stored_measurement, stored, plugins=resolve(rules)[1], nets=nets)
         with Screen().meter("drill-downs") as progress:
-            made = drilldown.make(measurement_of, keys, output, progress, results.traits, database)
+            made = drilldown.make(measurement_of, keys, output, progress, results.traits)
         missing = len(keys) - len(made)
         echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / drilldown.FOLDER}")
     check_writable(output / PAGE)  # before the page of the committed results is made

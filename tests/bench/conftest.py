@@ -70,7 +70,8 @@ def made_up_tables(patch, rows):
 
 def change(folder, edit):
     """Replace stored measurements by what `edit` makes of them, as if they had been written so."""
-    measured = edit(read(folder).measurements)
+    stored = read(folder).measurements
+    measured = edit(stored.astype(dict.fromkeys(stored.select_dtypes("category"), object)))
     shutil.rmtree(folder / MEASURED)
     write_measurements(folder, "changed", measured)
 

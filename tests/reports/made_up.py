@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.results.columns import FAILED, MEASURED, MEASUREMENT, PLAN, typed
-from sdp_bench.bench.results.folder import Writer, new_run, read, write_measurements
+from sdp_bench.bench.results.folder import Writer, new_run
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports import results as real
 from sdp_bench.reports.page import cover, pages, parts
@@ -227,14 +227,6 @@ def write_results(folder, rows, *, measured=None, nets=None, finished=True, **de
     if finished:
         writer.finish(1.0)
     return run.id
-
-
-def rewrite(folder, change):
-    """Replace the measurements of a folder by what a function makes of them, as if runs had found that."""
-    changed = change(read(folder).measurements)
-    for path in (folder / "measured").iterdir():
-        path.unlink()
-    write_measurements(folder, "changed", typed(changed, MEASUREMENT))
 
 
 SECTIONS = sections()

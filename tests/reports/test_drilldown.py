@@ -51,7 +51,7 @@ def report(tmp_path_factory):
 
     change(path, outdate)
     measurement_of = functools.partial(stored_measurement, read(path))
-    made = drilldown.make(measurement_of, [*wanted, outdated], folder / "html", progress, TRAITS, path)
+    made = drilldown.make(measurement_of, [*wanted, outdated], folder / "html", progress, TRAITS)
     build(made_up.results(frame, database=path), folder / "html", made_up.PLAIN)
     return folder / "html", frame, wanted, made, progress
 
@@ -85,7 +85,7 @@ def test_a_page_without_errors_by_layer_gives_the_reason(tmp_path):
     frame = run_all(path, make_plan(settings, ("iris-cauchy",)), settings=settings)
     key = frame["key"].iloc[0]
     measurement_of = functools.partial(stored_measurement, read(path))
-    (page,) = drilldown.make(measurement_of, [key], tmp_path / "html", Progress(), TRAITS, path)
+    (page,) = drilldown.make(measurement_of, [key], tmp_path / "html", Progress(), TRAITS)
     text = page.read_text()
     assert "No errors by layer: the input has a Cauchy law" in told(text)
     assert "<figure" not in text

@@ -18,7 +18,7 @@ from sdp_bench.bench.nets import storage
 from sdp_bench.bench.results.columns import keys
 from sdp_bench.bench.results.folder import read
 from tests.attacks.calls import called, complaint
-from tests.reports import made_up
+from tests.bench.conftest import change
 from tests.reports.made_up import PLAIN
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
@@ -117,7 +117,7 @@ def test_a_page_that_is_asked_for_and_not_made_is_no_success(
 ):
     monkeypatch.setattr("sdp_bench.reports.page.every_section", lambda: PLAIN)
     shutil.copytree(finished / "results", tmp_path / "results")
-    made_up.rewrite(tmp_path / "results", lambda rows: rows.assign(fingerprint="older"))
+    change(tmp_path / "results", lambda rows: rows.assign(fingerprint="older"))
     measured = read(tmp_path / "results").measurements
     first = keys(measured[measured["rule"] == "sdp"]).iloc[0]
     names = {"unit": first.partition("/")[0], "first": first}
@@ -138,7 +138,7 @@ def test_replay_from_the_table(finished, reported):
 
 def test_a_replay_that_differs_says_so(finished, tmp_path):
     copy = shutil.copytree(finished / "results", tmp_path / "copy")
-    made_up.rewrite(copy, lambda rows: rows.assign(value=rows["value"] + 1e-9))
+    change(copy, lambda rows: rows.assign(value=rows["value"] + 1e-9))
     key = keys(read(copy).measurements).iloc[0]
     done = command("replay", key, "--database", str(copy), cwd=tmp_path)
     assert done.code == 3
