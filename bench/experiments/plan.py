@@ -85,10 +85,11 @@ def _divided(
     wholes = rows["group"]
     rows["group"] = wholes + "/" + rows["part"].astype(str) + "/" + code
     hashed = {name: digest(name)[:16] for name in rows["group"].unique()}
-    divided: dict[str, Group] = {}
     units = rows.assign(whole=wholes).drop_duplicates(["group", "unit"])
-    for name, own in units.groupby("group", sort=False):
-        divided[hashed[str(name)]] = groups[own["whole"].iloc[0]].only(own["unit"].tolist())
+    members: dict[tuple[str, str], list[str]] = {}
+    for name, whole, unit in units[["group", "whole", "unit"]].itertuples(index=False):
+        members.setdefault((name, whole), []).append(unit)
+    divided = {hashed[name]: groups[whole].only(own) for (name, whole), own in members.items()}
     return rows.assign(group=rows["group"].map(hashed)).drop(columns="part"), divided
 
 
