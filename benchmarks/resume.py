@@ -30,7 +30,13 @@ from sdp_bench.bench.runs.driver import Request, nets_of, run
 from sdp_bench.progress import Screen
 
 EXPERIMENT = "iris-tv"
-_NUMBERS = {"value": 0.5, "floor": 0.1, "floor95": 0.2, "stderr": 0.01, "unit_of_measure": "1"}
+_NUMBERS: dict[str, Any] = {
+    "value": 0.5,
+    "floor": 0.1,
+    "floor95": 0.2,
+    "stderr": 0.01,
+    "unit_of_measure": "1",
+}
 
 
 class FirstGroupError(Exception):

@@ -540,5 +540,6 @@ def _contradictions(newer: pd.DataFrame, older: pd.DataFrame) -> int:
     names = [*CELL, "component", "fingerprint"]
     both = newer[[*names, *NUMBERS]].merge(older[[*names, *NUMBERS]], on=names, suffixes=("", "_older"))
     both = both[both["value"] != both["value_older"]]
-    differ = [not same_number(row.value, row.value_older, row.stderr) for row in both.itertuples(index=False)]
+    numbers = both[["value", "value_older", "stderr"]].to_numpy(float).tolist()
+    differ = [not same_number(value, older, stderr) for value, older, stderr in numbers]
     return len(both[differ].drop_duplicates(CELL))
