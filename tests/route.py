@@ -97,30 +97,40 @@ def run_to_record() -> tuple[dict[str, None], dict[str, None]]:
     return of_command, of_worker
 
 
-def record_to_table() -> dict[str, None]:
-    """Return the files from the committed results to the HTML text of the tables of one experiment."""
-    from sdp_bench.reports import results
+def record_to_table() -> tuple[dict[str, None], dict[str, None]]:
+    """Return the files from the committed results to the tables of one experiment, and to their HTML text."""
+    from sdp_bench.bench.results.folder import read
+    from sdp_bench.bench.results.joined import joined, rules
+    from sdp_bench.reports.results import COMMITTED, Results
     from sdp_bench.reports.sections.tables import Tables
+    from sdp_bench.reports.style.names import RuleTraits
+    from sdp_bench.reports.tables.tables import tables
     from sdp_bench.reports.writing import environment
 
-    files: dict[str, None] = {}
-    with traced(files):
-        found = results.committed_results()
-    of_experiment = found.frame["experiment"] == "iris-tv"
-    found = dataclasses.replace(found, frame=found.frame[of_experiment])
-    with traced(files):
+    to_table: dict[str, None] = {}
+    to_text: dict[str, None] = {}
+    with traced(to_table):
+        stored = read(COMMITTED)
+        frame = joined(stored, [*stored.runs.values()])
+    frame = frame[frame["experiment"] == "iris-tv"]
+    with traced(to_table):
+        found = Results(frame, traits=RuleTraits(rules(stored)))
+        list(tables(found.frame, found.traits, ["iris-tv"]))
+    with traced(to_text):
         section = Tables()
         context = section.build(found)
         environment(found.traits).get_template(str(section.template)).render(context)
-    return files
+    return to_table, to_text
 
 
 def main() -> None:
     of_command, of_worker = run_to_record()
+    to_table, to_text = record_to_table()
     routes = {
         "command to stored group, process of the command": of_command,
         "group to measurements, process of a worker": of_worker,
-        "stored results to the tables of a page": record_to_table(),
+        "stored results to tables": to_table,
+        "tables to the text of a page": to_text,
     }
     for title, files in routes.items():
         print(f"{title}: {len(files)} files")
