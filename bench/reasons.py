@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ class Reason:
     metrics: tuple[str, ...]  # distinct labels; empty if the reason is not about single metrics
     error: str
     places: tuple[str, ...] = ()  # distinct settings
-    seconds: float = 0.0  # longest time until the failure
+    seconds: float = 0.0  # longest time until the failure; NaN if it is unknown
 
     @property
     def line(self) -> str:
@@ -39,7 +40,7 @@ def reasons(failures: Iterable[tuple[str, str, str, str, float]]) -> list[Reason
             tuple(dict.fromkeys(recorded_metric(metric).label for metric, _, _ in own if metric)),
             error,
             tuple(dict.fromkeys(place for _, place, _ in own if place)),
-            max(seconds for _, _, seconds in own),
+            max((seconds for _, _, seconds in own if not math.isnan(seconds)), default=math.nan),
         )
         for (rule, error), own in found.items()
     ]

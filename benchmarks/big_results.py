@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.results.columns import CELL, PLAN
-from sdp_bench.bench.results.folder import plan_of, read, write_measurements, write_run
+from sdp_bench.bench.results.folder import read, read_plan, write_measurements, write_run
 from sdp_bench.reports.results import COMMITTED
 
 SHIFTS = [*itertools.product((0, 1000), (0, 1000), (1.0, 3.0, 7.0))]
@@ -31,7 +31,7 @@ def make(folder: Path, count: int) -> None:
     stored = read(COMMITTED)
     newest = stored.run()
     names = ["experiment", "group", *CELL]
-    requested = pd.concat([plan_of(run, names).astype(object) for run in stored.runs.values()])
+    requested = pd.concat([read_plan(run, names).astype(object) for run in stored.runs.values()])
     requested = requested.drop_duplicates(["experiment", *CELL])
     measured = stored.measurements.assign(run=newest.id)
     copies = []

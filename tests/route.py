@@ -8,7 +8,6 @@ count.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import sys
 import tempfile

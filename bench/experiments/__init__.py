@@ -1,4 +1,4 @@
-"""Experiments, by name, and presets: settings that change counts, never code paths.
+"""Experiments, by name, and presets: sizes, the source of the nets, and whether slow rules run.
 
 >>> from sdp_bench.bench.experiments import experiment
 >>> experiment("iris-w1").metrics

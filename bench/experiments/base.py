@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Group(ABC):
     """What a worker needs to measure the rows of a group, besides the rows; it can be pickled.
 
-    A group is stored and resumed as a whole.
+    A group is stored as a whole; a run that resumes measures those of its rows that are left.
     """
 
     @property
@@ -43,7 +43,7 @@ class Group(ABC):
     def measure(self, rows: pd.DataFrame) -> list[dict[str, Any]]:
         """Measure rows of the plan and return outcomes as of `sdp_bench.bench.results.columns.outcome`.
 
-        An error raised by a rule, net or metric becomes an outcome. An error of the project itself is raised.
+        An error raised by a rule, net, metric or oracle becomes an outcome; other errors are raised.
         """
 
     def joined(self, other: Self) -> Self:  # noqa: ARG002

@@ -32,7 +32,7 @@ from .base import Group
 from .predict import predict, prediction_of
 
 _IMAGES = 10
-"""Images measured together, the unit of resumption: ResNet-18 takes seconds per image."""
+"""Images that are measured and stored together: ResNet-18 takes seconds per image."""
 
 Cell = tuple[str, str, str]
 """A unit, one of its rules, and a metric."""
@@ -89,7 +89,7 @@ class LawGroup(Group):
 
     @functools.cached_property
     def name(self) -> str:
-        """Groups of the same name share oracles."""
+        """Name of net, noise and sampling; groups of the same name are measured together."""
         sampling = asdict(self.settings.sampling)
         return digest(self.net.digest, self.noise.label(self.sigma), sampling)[:16]
 

@@ -73,24 +73,23 @@ def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequenc
 def _divided(
     rows: pd.DataFrame, groups: dict[str, Group], plugins: Sequence[Plugin]
 ) -> tuple[pd.DataFrame, dict[str, Group]]:
-    """Divide groups into parts that are measured by themselves.
+    """Divide groups into parts that are measured by themselves, and rename the groups of the rows.
 
-    A plug-in has its own, so that side effects of its code on the process cannot affect other rules.
+    A plug-in has its own part, so that side effects of its code on the process cannot affect other rules.
     """
-    names = {plugin.name for plugin in plugins}
+    plugin_names = {plugin.name for plugin in plugins}
     parts = rows[["group", "unit"]].drop_duplicates()
     parts["part"] = [groups[group].part_of(unit) for group, unit in parts.itertuples(index=False)]
-    rows = rows.merge(parts, on=["group", "unit"], how="left")
-    code = rows["rule"].where(rows["rule"].isin(names), "")
-    wholes = rows["group"]
-    rows["group"] = wholes + "/" + rows["part"].astype(str) + "/" + code
-    hashed = {name: digest(name)[:16] for name in rows["group"].unique()}
-    units = rows.assign(whole=wholes).drop_duplicates(["group", "unit"])
-    members: dict[tuple[str, str], list[str]] = {}
-    for name, whole, unit in units[["group", "whole", "unit"]].itertuples(index=False):
-        members.setdefault((name, whole), []).append(unit)
-    divided = {hashed[name]: groups[whole].only(own) for (name, whole), own in members.items()}
-    return rows.assign(group=rows["group"].map(hashed)).drop(columns="part"), divided
+    rows = rows.merge(parts, on=["group", "unit"], how="left").rename(columns={"group": "whole"})
+    plugin = rows["rule"].where(rows["rule"].isin(plugin_names), "")
+    described = rows["whole"] + "/" + rows.pop("part").astype(str) + "/" + plugin
+    rows["group"] = described.map({text: digest(text)[:16] for text in described.unique()})
+    units: dict[tuple[str, str], list[str]] = {}
+    members = rows[["group", "whole", "unit"]].drop_duplicates()
+    for group, whole, unit in members.itertuples(index=False):
+        units.setdefault((group, whole), []).append(unit)
+    divided = {group: groups[whole].only(own) for (group, whole), own in units.items()}
+    return rows.drop(columns="whole"), divided
 
 
 def _traits(rules: Iterable[str], plugins: Sequence[Plugin]) -> pd.DataFrame:

@@ -91,7 +91,9 @@ class StoredMeasurement:
     def oracle(self) -> Oracle:
         """Its samples are drawn when they are first used."""
         group, place = self.place
-        return Oracle(group.net.build(), group.law[place], group.keys[place], group.settings.sampling)
+        sampling = group.settings.sampling
+        net = group.net.build().to(sampling.device)
+        return Oracle(net, group.law[place], group.keys[place], sampling)
 
     @property
     def rule(self) -> Propagator | Reference:
@@ -101,7 +103,8 @@ class StoredMeasurement:
     def prediction(self, oracle: Oracle) -> tuple[Prediction, float]:
         """Return the prediction, from the same batch of inputs as before, and its time (s) per input."""
         group, place = self.place
-        return group.predictor(self.first["rule"], oracle.net, group.law)(oracle, place)
+        law = group.law.to(device=group.settings.sampling.device)
+        return group.predictor(self.first["rule"], oracle.net, law)(oracle, place)
 
 
 def stored_measurement(
@@ -279,7 +282,7 @@ def replay(
 
 
 def identical(stored: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
-    """Return whether value, floor and standard error are equal to the last bit."""
+    """Return whether value, floor, 95 % point and standard error are equal to the last bit."""
     return all(
         stored[name] == again[name] or (math.isnan(stored[name]) and math.isnan(again[name]))
         for name in NUMBERS

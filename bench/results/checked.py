@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .columns import CELL
-from .folder import Stored, damaged_nets, plan_of
+from .folder import Stored, damaged_nets, read_plan
 
 
 def missing(stored: Stored) -> list[str]:
@@ -11,7 +11,7 @@ def missing(stored: Stored) -> list[str]:
     lines = [line for folder in stored.folders for line in damaged_nets(folder)]
     known = stored.measurements[CELL].astype(object).drop_duplicates().assign(is_known=True)
     for run in stored.runs.values():
-        asked = plan_of(run, CELL).astype(object).drop_duplicates()
+        asked = read_plan(run, CELL).astype(object).drop_duplicates()
         absent = int(asked.merge(known, on=CELL, how="left")["is_known"].isna().sum())
         if absent and run.finished:
             lines.append(f"run {run.id}: {absent} of {len(asked)} measurements are missing; run it again")

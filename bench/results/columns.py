@@ -1,7 +1,7 @@
 """The one table: columns of plans and measurements, what a measurement can be, and the ranges of its numbers.
 
-A plan has one row for each measurement that a run asks for. A measurement is such a row without the name of
-the experiment, with the numbers; it has a row for each component.
+A plan has a row for each unit, rule and metric that an experiment asks for. A measurement is such a row
+without experiment and group, with the numbers; it has a row for each component of the metric.
 """
 
 from __future__ import annotations
@@ -89,8 +89,9 @@ OUTCOME: Mapping[str, str] = MappingProxyType(
 `component` names an output or a pair of classes, say, if a metric has several numbers. `floor`, `floor95` and
 `stderr` are those of :class:`sdp_bench.oracles.estimate.estimate.Estimate`, if known. `unit_of_measure` is
 "1" for pure numbers and "output" for units of the net's output. `seconds` is the rule's own time for one
-input. `precision` of the oracle is ``float32`` or ``float64``; missing without an oracle, and in results
-before version 0.7. `status` is one of :data:`STATUSES`, and `reason` one line if it is not ``measured``.
+input, or the time until a failure, if known. `precision` of the oracle is ``float32`` or ``float64``; missing
+without an oracle, and in results before version 0.7. `status` is one of :data:`STATUSES`, and `reason` one
+line if it is not ``measured``.
 """
 
 MEASUREMENT: Mapping[str, str] = MappingProxyType({**SUBJECT, **ASKED, **OUTCOME})

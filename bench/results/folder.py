@@ -2,7 +2,7 @@
 
     runs/<start>-<4 hex digits>/run.json        command, settings, environment, start, end
     runs/<start>-<4 hex digits>/plan.parquet    what the run asks for
-    measured/<group>-<sha256, 16 digits>.parquet    the measurements of a group, or of many groups
+    measured/<group or run>-<sha256, 16 digits>.parquet    the measurements of a group, or of many of a run
     nets/<digest>-<sha256, 16 digits>.safetensors   weights of nets
 
 Each file appears complete, by renaming a temporary one, and is never changed afterwards, except that a run
@@ -321,12 +321,12 @@ def refuse_other_results(path: Path) -> None:
     )
 
 
-def plan_of(run: Run, columns: Sequence[str] = tuple(PLAN)) -> pd.DataFrame:
+def read_plan(run: Run, columns: Sequence[str] = tuple(PLAN)) -> pd.DataFrame:
     """Read the plan of a run; raises RunFailedError if it is damaged."""
     return _plan_table(run, columns).to_pandas()
 
 
-def plans_of(runs: Sequence[Run], columns: Sequence[str]) -> pd.DataFrame:
+def read_plans(runs: Sequence[Run], columns: Sequence[str]) -> pd.DataFrame:
     """Read some columns of the plans of several runs, with the position of the run from 1 as `age`."""
     tables = [_plan_table(run, columns) for run in runs]
     age = np.repeat(np.arange(1, len(tables) + 1), [len(table) for table in tables])

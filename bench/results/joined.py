@@ -26,7 +26,7 @@ from .columns import (
     texts,
     without_unused,
 )
-from .folder import LeftOut, Run, Stored, cells, plan_of, plans_of
+from .folder import LeftOut, Run, Stored, cells, read_plan, read_plans
 
 _COLUMNS = (
     *("experiment", "network", "activation", "depth", "net", "seed", "input", "noise", "sigma", "dataset"),
@@ -80,7 +80,7 @@ def _asked(measured: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
     There is a row for each experiment and cell, with the last run that asks for it, counted from 1. Cells are
     numbers as of :func:`cells`; experiments are numbered in the order of the runs.
     """
-    plan = plans_of(runs, ["experiment", *CELL])
+    plan = read_plans(runs, ["experiment", *CELL])
     cell = np.zeros(len(plan), dtype=np.int64)
     is_measured = np.ones(len(plan), dtype=bool)
     for name in CELL:
@@ -135,7 +135,7 @@ def rules(stored: Stored) -> dict[str, Traits]:
     parts = [measured.astype(object)]
     if stored.runs:  # a run that finds everything measured has its traits in its plan only
         newest = stored.run()
-        parts.append(plan_of(newest, names).drop_duplicates().astype(object).assign(run=newest.id))
+        parts.append(read_plan(newest, names).drop_duplicates().astype(object).assign(run=newest.id))
     rows = pd.concat(parts).sort_values("run", kind="stable").drop_duplicates("rule", keep="last")
     rows = rows.sort_values(["rank", "rule"])
     return {
@@ -154,8 +154,8 @@ def rules(stored: Stored) -> dict[str, Traits]:
 def nets(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     """Return the nets that some runs measured on: one row for each."""
     names = ["network", "activation", "depth", "seed", "net", "accuracy", "recipe", "net_source"]
-    digests = {net for run in runs for net in plan_of(run, ["net"])["net"].cat.categories}
-    rows = stored.measurements[stored.measurements["net"].isin(digests)][names]
+    digests = read_plans(runs, ["net"])["net"].dropna().unique()
+    rows = stored.measurements.loc[stored.measurements["net"].isin(digests), names]
     rows = rows.drop_duplicates("net").sort_values(["activation", "depth", "seed"], kind="stable")
     return rows.rename(columns={"net": "digest", "net_source": "source"}).reset_index(drop=True)
 
@@ -204,7 +204,7 @@ def _of_runs(stored: Stored, runs: Sequence[Run], *statuses: str) -> pd.DataFram
     rows = rows[rows["status"].isin(statuses)].drop_duplicates(CELL)
     if rows.empty or not runs:
         return rows.head(0)
-    asked = pd.concat([plan_of(run, CELL).astype(object) for run in runs]).drop_duplicates()
+    asked = pd.concat([read_plan(run, CELL).astype(object) for run in runs]).drop_duplicates()
     plain = rows.astype({name: object for name in (*SUBJECT, *ASKED, "reason", "status") if name in rows})
     return plain.merge(asked, on=CELL)
 

@@ -1,1 +1,1 @@
-"""From experiments to groups of work, and through executors to records."""
+"""From experiments to groups of work, and through executors to measurements."""

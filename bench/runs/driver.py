@@ -139,7 +139,8 @@ def run(
 def _check_rules(plan: pd.DataFrame, folder: Path) -> None:
     """Raise a UserError if no rule of a plan supports its nets."""
     stored = read(folder, columns=(*CELL, "fingerprint", "status", "reason", "run"))
-    rows = plan[CELL].merge(stored.measurements.astype(object), on=CELL)
+    of_plan = stored.measurements["unit"].isin(plan["unit"].unique())
+    rows = plan[CELL].merge(stored.measurements[of_plan].astype(object), on=CELL)
     if (rows["status"] == UNSUPPORTED).all():
         raise UserError(f"no rule is left: {'; '.join(rows['reason'].unique())}")
 
@@ -165,7 +166,6 @@ def execute(
     If a worker dies or exceeds its time limit, its rows have failed. Errors in a worker outside the measured
     code are bugs of the project and are raised here.
     """
-    start = time.perf_counter()
     futures: dict[Future[pd.DataFrame], str] = {}
     for name, rows in todo.items():
         futures[executor.submit(run_group, plan.groups[name], rows)] = name
@@ -174,12 +174,9 @@ def execute(
         try:
             measured = future.result()
         except lost() as error:
-            took, rows = time.perf_counter() - start, todo[name]
+            rows = todo[name]
             cells = list(rows[CELL].drop_duplicates().itertuples(index=False, name=None))
-            failed = [
-                outcome(unit, rule, metric, FAILED, one_line(error), seconds=took)
-                for unit, rule, metric in cells
-            ]
+            failed = [outcome(unit, rule, metric, FAILED, one_line(error)) for unit, rule, metric in cells]
             measured = measurements(rows, failed)
         yield name, measured
 

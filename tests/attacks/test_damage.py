@@ -14,7 +14,7 @@ import pytest
 from sdp_bench.bench.gate.cases import Scope
 from sdp_bench.bench.results.checked import missing
 from sdp_bench.bench.results.columns import CELL, NUMBERS
-from sdp_bench.bench.results.folder import plan_of, read
+from sdp_bench.bench.results.folder import read, read_plan
 from tests.attacks.calls import called, command, complaint
 from tests.bench.results.made_up import finished, plan
 from tests.project import ROOT
@@ -159,7 +159,7 @@ def test_missing_measurements_are_counted_by_the_check(folder):
     checked = command("results", "check", "results", cwd=folder.parent)
     assert checked.code == 3
     for run in (first, second):
-        cells = len(plan_of(run, CELL).drop_duplicates())
+        cells = len(read_plan(run, CELL).drop_duplicates())
         assert f"run {run.id}: {cells} of {cells} measurements are missing; run it again" in checked.out
 
 

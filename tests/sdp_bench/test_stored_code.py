@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sdp_bench.bench.results.columns import keys as keys_of
-from sdp_bench.bench.results.folder import plan_of, read, write_run
+from sdp_bench.bench.results.folder import read, read_plan, write_run
 from tests.sdp_bench.test_cli import command, tiny
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def attack(tmp_path_factory):
     assert plugin.pop("address") == "marking.py:Marking"
     code = {"address": "marking.py:Marking", "module": "", "attribute": "Marking", "source": source}
     plugin["code"] = code | {"modules": [["sdp_ref.py", source]], "folder": str(folder), "trusted": True}
-    write_run(replace(run, settings=settings), plan_of(run))
+    write_run(replace(run, settings=settings), read_plan(run))
     frame = stored.measurements.assign(key=keys_of)
     keys = {rule: frame[frame["rule"] == rule]["key"].iloc[0] for rule in ("sdp", "marking")}
     return folder, marker, keys

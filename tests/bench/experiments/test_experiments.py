@@ -10,8 +10,7 @@ from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.results.columns import CELL, measurements
-from sdp_bench.bench.results.folder import LeftOut, read
-from sdp_bench.bench.results.folder import plan_of as asked_of
+from sdp_bench.bench.results.folder import LeftOut, read, read_plan
 from sdp_bench.bench.runs.driver import Request, run, run_group
 from sdp_bench.bench.studies.uci import EXPERIMENT
 from sdp_bench.progress import Screen
@@ -59,7 +58,7 @@ def test_the_shards_of_a_run_are_all_of_it(tmp_path):
     assert sorted(executor.titles) == sorted(group.title for group in whole.groups.values())
     stored = read(*(tmp_path / str(part) for part in (1, 2, 3)))
     assert len(stored.runs) == 3
-    plans = [asked_of(one).astype(dict.fromkeys(CELL, object)) for one in stored.runs.values()]
+    plans = [read_plan(one).astype(dict.fromkeys(CELL, object)) for one in stored.runs.values()]
     names = ["experiment", "group", *CELL]
     asked = [set(plan[names].itertuples(index=False, name=None)) for plan in plans]
     assert sum(map(len, asked)) == len(whole.rows)

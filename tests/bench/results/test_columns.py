@@ -101,11 +101,12 @@ def test_a_measurement_has_a_row_for_each_component_however_many_experiments_pla
     assert [*frame] == [*MEASUREMENT]
 
 
-def test_one_impossible_component_leaves_the_others():
+def test_an_impossible_component_is_a_failure_of_the_whole_metric():
     outcomes = [outcome(*KEY, component=str(k), value=value) for k, value in enumerate((0.5, -1.0))]
-    frame = measurements(ONE, outcomes)
-    assert frame["status"].tolist() == ["measured", "failed"]
-    assert frame["value"].tolist()[0] == 0.5
+    row = measurements(ONE, outcomes).iloc[0]
+    assert len(measurements(ONE, outcomes)) == 1
+    assert (row["status"], row["reason"]) == ("failed", "value -1.0 of gaussian_kl, which cannot be")
+    assert row[["component", *NUMBERS]].isna().all()
 
 
 @pytest.mark.parametrize("status", ["failed", "undefined", "unsupported"])

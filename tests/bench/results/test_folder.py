@@ -28,8 +28,8 @@ from sdp_bench.bench.results.folder import (
     damaged_nets,
     net_of,
     new_run,
-    plan_of,
     read,
+    read_plan,
     write_measurements,
     write_net,
 )
@@ -115,7 +115,7 @@ def test_a_run_comes_back_as_it_was_described(folder):
     (stored,) = read(folder).runs.values()
     assert stored == writer.run
     assert (stored.finished, stored.seconds, stored.left_out) == (None, None, left_out)
-    pd.testing.assert_frame_equal(typed(plan_of(stored), PLAN).fillna(0), rows.fillna(0))
+    pd.testing.assert_frame_equal(typed(read_plan(stored), PLAN).fillna(0), rows.fillna(0))
 
 
 def test_a_new_run_is_named_by_its_start_and_brings_its_nets(folder):
@@ -665,10 +665,10 @@ def test_a_plan_with_other_columns_is_reported_where_it_is_used(folder):
     pd.DataFrame({"unit": ["u"]}).to_parquet(path)
     write_json = replace(run, plan_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     with pytest.raises(RunFailedError, match=rf"^{path} is damaged: [^\n]*measure again$"):
-        plan_of(write_json)
+        read_plan(write_json)
     path.unlink()
     with pytest.raises(RunFailedError, match=rf"^{path} is damaged: [^\n]*measure again$"):
-        plan_of(run)
+        read_plan(run)
 
 
 def test_a_file_that_is_damaged_before_it_is_joined_is_not_taken_for_a_sound_one(folder):

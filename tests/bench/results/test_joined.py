@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.results.columns import CELL, PLAN, keys, measurements, outcome, typed
-from sdp_bench.bench.results.folder import LeftOut, plan_of, read
+from sdp_bench.bench.results.folder import LeftOut, read, read_plan
 from sdp_bench.bench.results.joined import failures, find, joined, nets, rules, unsupported
 from tests.bench.results.made_up import SUBJECT, begun, finished, groups, measured, plan
 
@@ -82,7 +82,7 @@ def expected(stored):
     rows = plain(stored.measurements.loc[stored.measurements["status"] == "measured"])
     parts = []
     for age, run in enumerate(stored.runs.values()):
-        asked = plain(plan_of(run, ["experiment", *CELL]))
+        asked = plain(read_plan(run, ["experiment", *CELL]))
         parts.append(asked.merge(rows, on=CELL).assign(age=age))
     return parts
 
@@ -152,7 +152,7 @@ def test_measurements_are_found_by_the_beginning_of_their_key(stored):
 
 def test_nets_are_those_of_the_runs(stored):
     for runs in ([stored.run()], [*stored.runs.values()]):
-        digests = {net for run in runs for net in plan_of(run)["net"].dropna()}
+        digests = {net for run in runs for net in read_plan(run)["net"].dropna()}
         assert sorted(nets(stored, runs)["digest"]) == sorted(digests)
 
 
@@ -196,7 +196,7 @@ def test_a_failed_metric_is_named(tmp_path):
     assert frame.to_numpy().tolist() == [[NAME, "dvia", "tv_class", "boom", 2.0, "failed"]]
 
 
-def test_a_rule_that_failed_for_all_metrics_has_one_line_and_a_dead_worker_too(tmp_path):
+def test_a_rule_that_failed_for_all_metrics_has_one_line(tmp_path):
     rule = [outcome(*cell, "failed", "boom", seconds=1.0) for cell in CELLS[:2]]
     failing(tmp_path / "rule", ROWS, 1, *rule, *(outcome(*cell, value=0.5) for cell in CELLS[2:]))
     stored = read(tmp_path / "rule")
@@ -205,10 +205,10 @@ def test_a_rule_that_failed_for_all_metrics_has_one_line_and_a_dead_worker_too(t
     assert pd.isna(line[2])
     failing(tmp_path / "all", ROWS, 1, *(outcome(*cell, "failed", "died", seconds=1.0) for cell in CELLS))
     stored = read(tmp_path / "all")
-    (line,) = failures(stored, [stored.run()]).to_numpy().tolist()
-    assert (line[0], line[3:]) == (NAME, ["died", 1.0, "failed"])
-    assert pd.isna(line[1])
-    assert pd.isna(line[2])
+    lines = failures(stored, [stored.run()])
+    assert lines["rule"].tolist() == ["dvia", "sdp"]
+    assert set(lines["error"]) == {"died"}
+    assert lines["metric"].isna().all()
 
 
 def test_failures_end_with_a_measurement_and_are_those_of_the_runs(tmp_path):
@@ -217,7 +217,7 @@ def test_failures_end_with_a_measurement_and_are_those_of_the_runs(tmp_path):
     finished(tmp_path, other, 2)
     stored = read(tmp_path)
     first, second = stored.runs.values()
-    assert len(failures(stored, [first])) == 1
+    assert failures(stored, [first])["rule"].tolist() == ["dvia", "sdp"]
     assert failures(stored, [second]).empty
     finished(tmp_path, ROWS[ROWS["rule"] == "dvia"], 3)
     stored = read(tmp_path)

@@ -17,7 +17,7 @@ from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.reasons import reasons
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.columns import CELL, FAILED, MEASURED, UNDEFINED, UNSUPPORTED
-from sdp_bench.bench.results.folder import plan_of as asked_of
+from sdp_bench.bench.results.folder import read_plan
 from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.results.joined import failures, joined
 from sdp_bench.bench.rules import resolve
@@ -488,7 +488,7 @@ def test_shards_are_runs_and_joining_them_is_copying_files(tmp_path):
     together = joined(stored, [*stored.runs.values()])
     pd.testing.assert_frame_equal(numbers(together), numbers(frame_of(tmp_path / "whole")), check_exact=True)
     assert not left(make_plan(settings, names), tmp_path / "joined")
-    apart = [set(asked_of(one, CELL).itertuples(index=False)) for one in stored.runs.values()]
+    apart = [set(read_plan(one, CELL).itertuples(index=False)) for one in stored.runs.values()]
     assert sum(map(len, apart)) == len(set.union(*apart))
 
 
