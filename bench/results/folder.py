@@ -303,7 +303,9 @@ def _may_hold_results(folder: Path) -> bool:
     """Whether a folder has parts of results, or is empty, as at the start of a first run."""
     if not folder.is_dir():
         return False
-    return any((folder / part).is_dir() for part in (RUNS, MEASURED, NETS)) or not any(folder.iterdir())
+    if any((folder / part).is_dir() for part in (RUNS, MEASURED, NETS)):
+        return True
+    return all(path.name.startswith(".") for path in folder.iterdir())  # .gitkeep, .DS_Store
 
 
 def refuse_other_results(path: Path) -> None:

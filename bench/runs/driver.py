@@ -93,8 +93,9 @@ def run(
     for note in dict.fromkeys(group.note for group in plan.groups.values() if group.note):
         progress.say(note)
     left, stored = left_to_measure(plan.rows, folder)
-    for line in stored.notes if stored else ():
-        progress.say(line)
+    if stored:
+        for line in [*stored.notes, *_known_reasons(plan.rows, left, stored)]:
+            progress.say(line)
     todo = {str(name): rows for name, rows in left.groupby("group", sort=False)}
     jobs = max(1, min(jobs or environment.cores(), len(todo) or 1))
     threads = max(1, environment.cores() // jobs)
@@ -143,6 +144,14 @@ def _check_rules(plan: pd.DataFrame, folder: Path) -> None:
     rows = plan[CELL].merge(stored.measurements[of_plan].astype(object), on=CELL)
     if (rows["status"] == UNSUPPORTED).all():
         raise UserError(f"no rule is left: {'; '.join(rows['reason'].unique())}")
+
+
+def _known_reasons(plan: pd.DataFrame, left: pd.DataFrame, stored: Stored) -> list[str]:
+    """Say why rows of a plan that are not tried again have no measurement."""
+    others = plan.loc[~plan.index.isin(left.index), CELL]
+    refused = stored.measurements[stored.measurements["status"].isin([UNDEFINED, UNSUPPORTED])]
+    rows = others.merge(refused.astype(object), on=CELL)
+    return list(dict.fromkeys(line for _, line in _lines_of_refusals(rows)))
 
 
 def _shard(plan: Plan, part: int, parts: int) -> Plan:
@@ -215,13 +224,20 @@ def _say_failures(measured: pd.DataFrame, title: str, meter: Meter, said: set[Re
         of_rule = failed[(failed["rule"] == reason.rule) & (failed["reason"] == reason.error)]
         is_entire = of_rule["metric_spec"].nunique() == whole[reason.rule]
         meter.note(f"failed: {title}: {reason.rule}: {reason.error if is_entire else reason.line}")
-    for status, words in ((UNDEFINED, "not defined"), (UNSUPPORTED, "left out")):
-        rows = measured[(measured["status"] == status) & (measured["reason"].fillna("") != "")]
-        for reason in _reasons(rows if status == UNDEFINED else rows.assign(metric_spec="")):
-            if reason not in said:
-                meter.note(f"{words}: {reason.rule + ': ' if status == UNDEFINED else ''}{reason.line}")
-            said.add(reason)
+    for reason, line in _lines_of_refusals(measured):
+        if reason not in said:
+            meter.note(line)
+        said.add(reason)
     return len(failed.drop_duplicates(["unit", "rule"]))
+
+
+def _lines_of_refusals(measured: pd.DataFrame) -> list[tuple[Reason, str]]:
+    """Return reasons of undefined metrics and of unsupported rules, each with a line for the user."""
+    rows = measured[measured["reason"].fillna("") != ""]
+    undefined = _reasons(rows[rows["status"] == UNDEFINED])
+    unsupported = _reasons(rows[rows["status"] == UNSUPPORTED].assign(metric_spec=""))
+    lines = [(reason, f"not defined: {reason.rule}: {reason.line}") for reason in undefined]
+    return lines + [(reason, f"left out: {reason.line}") for reason in unsupported]
 
 
 def _reasons(rows: pd.DataFrame) -> list[Reason]:

@@ -270,6 +270,8 @@ def test_a_folder_that_a_kill_left_without_a_run_can_be_read_and_written(folder)
             stored.run()
         shutil.rmtree(folder / remaining)
     assert read(folder).measurements.empty
+    (folder / ".gitkeep").touch()
+    assert read(folder).measurements.empty
     finished(folder, plan())
     assert len(read(folder).measurements) == 8
 

@@ -339,11 +339,13 @@ GELU = TINY.but(activation="gelu", rules=("sdp", "dvia"))
 """A rule that supports these nets, and one that does not."""
 
 
-def whole_run(folder, settings, names=("iris-std",), shard=(1, 1), executor=ThreadPoolExecutor):
-    """Do a run with the driver, by default in a thread of this process."""
+def whole_run(
+    folder, settings, names=("iris-std",), shard=(1, 1), executor=ThreadPoolExecutor, progress=None
+):
+    """Do a run with the driver, by default in a thread of this process and without output."""
     plan = make_plan(settings, names)
     request = run.Request([experiment(name) for name in names], settings, nets_of(plan), shard=shard)
-    return run.run(folder, request, 1, lambda *_: executor(1), QUIET)
+    return run.run(folder, request, 1, lambda *_: executor(1), progress or QUIET)
 
 
 def by_run(folder):
@@ -381,6 +383,14 @@ def test_what_is_unsupported_is_repeated_only_when_the_code_differs(tmp_path, co
     assert by_run(tmp_path / "r")[2] == {(UNSUPPORTED, "dvia")}
     whole_run(tmp_path / "r", GELU)
     assert by_run(tmp_path / "r")[3] == set()
+
+
+def test_a_resumed_run_says_again_what_is_unsupported(tmp_path, capsys):
+    for _ in range(2):
+        whole_run(tmp_path / "r", GELU, progress=Screen())
+        printed = capsys.readouterr().err
+        assert printed.count("left out: rule 'dvia' does not support GELU") == 1
+    assert "groups are measured already" in printed
 
 
 def test_what_is_undefined_is_repeated_only_when_the_code_differs(tmp_path, code, monkeypatch):
