@@ -92,7 +92,7 @@ def same(printed, shown, tolerance):
     assert all(abs(a - b) <= tolerance + 1e-12 for a, b in zip(*numbers, strict=True)), told
 
 
-STANDALONE = ("docs/cluster.md",)  # needs a batch system
+STANDALONE = ("docs/commands.md",)  # needs a batch system
 LONG = ("docs/adding.md", "docs/python.md")  # read all committed results, and measure
 
 

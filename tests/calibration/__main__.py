@@ -1,39 +1,66 @@
-"""Run all simulations and write docs/error_rates.md; exit code 1 if a rate is above its nominal level."""
+"""Run all simulations, and write their rates to docs/error_rates.csv and a summary to docs/error_rates.md.
+
+The exit code is 1 if a rate is above its nominal level.
+"""
 
 import sys
-from itertools import groupby
 
+import pandas as pd
 import torch
 
 from tests.calibration.simulations import SIMULATIONS, rates_of
 from tests.project import ROOT
 
-FILE = ROOT / "docs/error_rates.md"
+PAGE = ROOT / "docs/error_rates.md"
+DATA = PAGE.with_suffix(".csv")
 HEAD = """<!-- Written by `python -m tests.calibration`. -->
 # Error rates
 
-How often floors, intervals and verdicts are wrong, in simulations with known truth.
-[Concepts](concepts.md) defines them. `python -m tests.calibration` writes
-this page in a few minutes; `make slow` runs the same simulations, with the same seeds, as tests.
+This page shows how often floors, intervals and verdicts are wrong, in simulations with known truth. [Concepts](concepts.md) defines these terms. A *floor* is wrong if an exact
+rule exceeds the 95 % point, and an *interval* is wrong if it does not contain the true value.
 
-Each rate is given with its standard error. A test fails if a rate is significantly above its nominal level
-(one-sided exact binomial test at 0.001). Where no level is claimed, the rate shows the size of a known
-limitation. A *floor* is wrong if an exact rule exceeds the 95 % point, an *interval* if it does not contain
-the true value.
+[error_rates.csv](error_rates.csv) has each rate with its condition, standard error and number of trials. `python -m tests.calibration` writes the file and this page in a few minutes.
+`make slow` runs the same simulations, with the same seeds, as tests. A test fails if a rate is significantly above its nominal level (one-sided exact binomial test at 0.001).
 """
 TITLES = {"floors": "Floors and intervals of metrics", "verdicts": "Verdicts on statements"}
-_HEADER = "| error | condition | nominal | simulated | trials |\n| --- | --- | --- | --- | --- |\n"
+LIMITATIONS = """
+## Known limitations
+
+No level is claimed under these conditions:
+
+"""
 
 
-def page(rates):
-    """The page as Markdown, a table for each module."""
+def data(rates):
+    """A data frame with one row for each pair of the title of a table and a rate."""
+    rows = [
+        {
+            "table": title,
+            "error": rate.error,
+            "condition": rate.condition,
+            "nominal": rate.nominal,
+            "rate": round(rate.rate, 5),
+            "stderr": round(rate.stderr, 5),
+            "trials": rate.trials,
+        }
+        for title, rate in rates
+    ]
+    return pd.DataFrame(rows)
+
+
+def page(rows):
+    """The page as Markdown: ranges of the rates with a nominal level, and the rates without one."""
+    claimed = rows[rows.nominal.notna()]
     parts = [HEAD]
-    for title, own in groupby(rates, lambda pair: pair[0]):
-        parts.append(f"\n## {title}\n\n{_HEADER}")
-        for _, rate in own:
-            nominal = "–" if rate.nominal is None else f"{rate.nominal:g}"
-            simulated = f"{rate.rate:.3f} ± {rate.stderr:.3f}" + " (**too large**)" * rate.too_large
-            parts.append(f"| {rate.error} | {rate.condition} | {nominal} | {simulated} | {rate.trials:,} |\n")
+    for title, table in claimed.groupby("table", sort=False):
+        parts.append(f"\n## {title}\n\n| error | conditions | nominal | simulated |\n| --- | --- | --- | --- |\n")
+        for (error, nominal), similar in table.groupby(["error", "nominal"], sort=False):
+            low, high = similar.rate.min(), similar.rate.max()
+            simulated = f"{low:.3f}" if len(similar) == 1 else f"{low:.3f} to {high:.3f}"
+            parts.append(f"| {error} | {len(similar)} | {nominal:g} | {simulated} |\n")
+    parts.append(LIMITATIONS + "| error | condition | simulated |\n| --- | --- | --- |\n")
+    for row in rows[rows.nominal.isna()].itertuples():
+        parts.append(f"| {row.error} | {row.condition} | {row.rate:.3f} ± {row.stderr:.3f} |\n")
     return "".join(parts)
 
 
@@ -44,7 +71,9 @@ def main():
         for rate in rates_of(simulation):
             print(rate, file=sys.stderr)
             rates.append((TITLES[simulation.__module__.rpartition(".")[2]], rate))
-    FILE.write_text(page(rates), encoding="utf-8")
+    rows = data(rates)
+    rows.to_csv(DATA, index=False)
+    PAGE.write_text(page(rows), encoding="utf-8")
     sys.exit(int(any(rate.too_large for _, rate in rates)))
 
 
