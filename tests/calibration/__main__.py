@@ -16,11 +16,14 @@ DATA = PAGE.with_suffix(".csv")
 HEAD = """<!-- Written by `python -m tests.calibration`. -->
 # Error rates
 
-This page shows how often floors, intervals and verdicts are wrong, in simulations with known truth. [Concepts](concepts.md) defines these terms. A *floor* is wrong if an exact
-rule exceeds the 95 % point, and an *interval* is wrong if it does not contain the true value.
+This page shows how often floors, intervals and verdicts are wrong, in simulations with known truth.
+[Concepts](concepts.md) defines these terms. A *floor* is wrong if an exact rule exceeds the 95 % point, and
+an *interval* is wrong if it does not contain the true value.
 
-[error_rates.csv](error_rates.csv) has each rate with its condition, standard error and number of trials. `python -m tests.calibration` writes the file and this page in a few minutes.
-`make slow` runs the same simulations, with the same seeds, as tests. A test fails if a rate is significantly above its nominal level (one-sided exact binomial test at 0.001).
+[error_rates.csv](error_rates.csv) has each rate with its condition, standard error and number of trials.
+`python -m tests.calibration` writes the file and this page in a few minutes. `make slow` runs the same
+simulations, with the same seeds, as tests. A test fails if a rate is significantly above its nominal level
+(one-sided exact binomial test at 0.001).
 """
 TITLES = {"floors": "Floors and intervals of metrics", "verdicts": "Verdicts on statements"}
 LIMITATIONS = """
@@ -53,14 +56,17 @@ def page(rows):
     claimed = rows[rows.nominal.notna()]
     parts = [HEAD]
     for title, table in claimed.groupby("table", sort=False):
-        parts.append(f"\n## {title}\n\n| error | conditions | nominal | simulated |\n| --- | --- | --- | --- |\n")
+        parts.append(f"\n## {title}\n\n| error | conditions | nominal | simulated |\n")
+        parts.append("| --- | --- | --- | --- |\n")
         for (error, nominal), similar in table.groupby(["error", "nominal"], sort=False):
             low, high = similar.rate.min(), similar.rate.max()
             simulated = f"{low:.3f}" if len(similar) == 1 else f"{low:.3f} to {high:.3f}"
             parts.append(f"| {error} | {len(similar)} | {nominal:g} | {simulated} |\n")
     parts.append(LIMITATIONS + "| error | condition | simulated |\n| --- | --- | --- |\n")
-    for row in rows[rows.nominal.isna()].itertuples():
-        parts.append(f"| {row.error} | {row.condition} | {row.rate:.3f} ± {row.stderr:.3f} |\n")
+    parts += [
+        f"| {row.error} | {row.condition} | {row.rate:.3f} ± {row.stderr:.3f} |\n"
+        for row in rows[rows.nominal.isna()].itertuples()
+    ]
     return "".join(parts)
 
 
