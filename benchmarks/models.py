@@ -7,7 +7,8 @@
 
 `run` and `agree` measure what docs/models.csv and docs/models_agreement.csv lack (a stopped run is resumed)
 and write the summary in docs/models.md. `table` writes the summary only. `choose zoo` writes timm.csv, the
-list of timm's models. Weights are random. torchvision's compiled ops, which no classifier calls, are not loaded.
+list of timm's models. Weights are random. torchvision's compiled ops, which no classifier calls, are not
+loaded.
 """
 
 from __future__ import annotations
