@@ -52,15 +52,15 @@ def data(rates):
 
 
 def page(rows):
-    """The page as Markdown: ranges of the rates with a nominal level, and the rates without one."""
+    """The page as Markdown: ranges of rates with a nominal level, and every rate without one."""
     claimed = rows[rows.nominal.notna()]
     parts = [HEAD]
     for title, table in claimed.groupby("table", sort=False):
         parts.append(f"\n## {title}\n\n| error | conditions | nominal | simulated |\n")
         parts.append("| --- | --- | --- | --- |\n")
         for (error, nominal), similar in table.groupby(["error", "nominal"], sort=False):
-            low, high = similar.rate.min(), similar.rate.max()
-            simulated = f"{low:.3f}" if len(similar) == 1 else f"{low:.3f} to {high:.3f}"
+            low, high = f"{similar.rate.min():.3f}", f"{similar.rate.max():.3f}"
+            simulated = low if low == high else f"{low} to {high}"
             parts.append(f"| {error} | {len(similar)} | {nominal:g} | {simulated} |\n")
     parts.append(LIMITATIONS + "| error | condition | simulated |\n| --- | --- | --- |\n")
     parts += [
