@@ -13,7 +13,7 @@ from tests.project import ROOT
 
 PAGE = ROOT / "docs/error_rates.md"
 DATA = PAGE.with_suffix(".csv")
-HEAD = """<!-- Written by `python -m tests.calibration`. -->
+_HEAD = """<!-- Written by `python -m tests.calibration`. -->
 # Error rates
 
 This page shows how often floors, intervals and verdicts are wrong, in simulations with known truth.
@@ -26,11 +26,22 @@ simulations, with the same seeds, as tests. A test fails if a rate is significan
 (one-sided exact binomial test at 0.001).
 """
 TITLES = {"floors": "Floors and intervals of metrics", "verdicts": "Verdicts on statements"}
-LIMITATIONS = """
+_HIGH = """
+## Largest rates
+
+These rates exceed their nominal level by more than one standard error. Among a hundred rates, some do by
+chance.
+
+| error | condition | nominal | simulated |
+| --- | --- | --- | --- |
+"""
+_LIMITATIONS = """
 ## Known limitations
 
 No level is claimed under these conditions:
 
+| error | condition | simulated |
+| --- | --- | --- |
 """
 
 
@@ -52,22 +63,16 @@ def data(rates):
 
 
 def page(rows):
-    """The page as Markdown: ranges of rates with a nominal level, and every rate without one."""
-    claimed = rows[rows.nominal.notna()]
-    parts = [HEAD]
-    for title, table in claimed.groupby("table", sort=False):
-        parts.append(f"\n## {title}\n\n| error | conditions | nominal | simulated |\n")
-        parts.append("| --- | --- | --- | --- |\n")
-        for (error, nominal), similar in table.groupby(["error", "nominal"], sort=False):
-            low, high = f"{similar.rate.min():.3f}", f"{similar.rate.max():.3f}"
-            simulated = low if low == high else f"{low} to {high}"
-            parts.append(f"| {error} | {len(similar)} | {nominal:g} | {simulated} |\n")
-    parts.append(LIMITATIONS + "| error | condition | simulated |\n| --- | --- | --- |\n")
-    parts += [
+    """The page as Markdown: rates above their nominal level, and every rate without a level."""
+    high = "".join(
+        f"| {row.error} | {row.condition} | {row.nominal:g} | {row.rate:.3f} ± {row.stderr:.3f} |\n"
+        for row in rows[rows.rate > rows.nominal + rows.stderr].itertuples()
+    )
+    unclaimed = "".join(
         f"| {row.error} | {row.condition} | {row.rate:.3f} ± {row.stderr:.3f} |\n"
         for row in rows[rows.nominal.isna()].itertuples()
-    ]
-    return "".join(parts)
+    )
+    return _HEAD + _HIGH + high + _LIMITATIONS + unclaimed
 
 
 def main():
