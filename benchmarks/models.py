@@ -6,8 +6,9 @@
     python -m benchmarks.models agree zoo
 
 `run` and `agree` measure what docs/models.csv and docs/models_agreement.csv lack (a stopped run is resumed)
-and write the tables of docs/models.md. `table` writes the tables only. `choose zoo` writes timm.csv, the list
-of timm's models. Weights are random. torchvision's compiled ops, which no classifier calls, are not loaded.
+and write the summary in docs/models.md. `table` writes the summary only. `choose zoo` writes timm.csv, the
+list of timm's models. Weights are random. torchvision's compiled ops, which no classifier calls, are not
+loaded.
 """
 
 from __future__ import annotations
@@ -349,15 +350,13 @@ _DRAWN = {"monte_carlo": "100 draws", "monte_carlo:samples=1000": "1000 draws"}
 SHORT = {"sdp": "SDP", **_MARGINAL, **_DRAWN, SLOW: SLOW, TRACE: TRACE}
 
 
-def with_tables(page: str, rows: pd.DataFrame, compared: pd.DataFrame) -> str:
-    """The text of docs/models.md with the tables of these rows."""
-    for name, table in (("summary", summary(rows)), ("agreement", agreements(compared))):
-        head, *body = ([str(cell).replace("|", "\\|") for cell in line] for line in table)
-        lines = "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *body))
-        begin, end = f"<!-- {name}: made by benchmarks/models.py -->\n", f"<!-- {name}: end -->"
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}\n{lines}{end}{rest.partition(end)[2]}"
-    return page
+def with_summary(page: str, rows: pd.DataFrame) -> str:
+    """The text of docs/models.md with the summary of these rows."""
+    head, *body = ([str(cell).replace("|", "\\|") for cell in line] for line in summary(rows))
+    lines = "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *body))
+    begin, end = "<!-- summary: made by benchmarks/models.py -->\n", "<!-- summary: end -->"
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n{lines}{end}{rest.partition(end)[2]}"
 
 
 def summary(rows: pd.DataFrame) -> Iterator[Sequence[Any]]:
@@ -371,20 +370,6 @@ def summary(rows: pd.DataFrame) -> Iterator[Sequence[Any]]:
         times = (f", {s.median():.2g} s" if s.count() else "" for s in seconds)
         cells = (f"{s.count()} of {len(s)}{time}" for s, time in zip(seconds, times, strict=True))
         yield package, f"{len(parts[TRACE])} of {many}", len(traced), known, *cells
-
-
-def agreements(rows: pd.DataFrame) -> Iterator[Sequence[Any]]:
-    """One line for each small model: errors of standard deviations and of means, in percent."""
-
-    def percent(error: float) -> str:
-        return f"{100 * error:.2g}" if error < 1 else f"{100 * error:.0f}"
-
-    cases = [*itertools.product((SMALL, MODERATE), COMPARED)]
-    yield "model", *(f"{SHORT[rule]}, σ = {sigma:g}" for sigma, rule in cases)
-    for (package, name), own in rows.groupby(["package", "model"], sort=False):
-        known = own.dropna(subset=["std", "mean"]).itertuples()
-        errors = {(row.sigma, row.rule): f"{percent(row.std)} / {percent(row.mean)}" for row in known}
-        yield f"{name} ({package})", *(errors.get(case, "-") for case in cases)
 
 
 def main() -> None:
@@ -413,8 +398,8 @@ def main() -> None:
             keys = itertools.product(small_models(), (SMALL, MODERATE), COMPARED)
             rows = [{"package": p, "model": m, "sigma": sigma, "rule": rule} for (p, m), sigma, rule in keys]
             fill(AGREEMENT, rows, agreement, folder, limits)
-    page, tables = DOCS / "models.md", (stored(MODELS), stored(AGREEMENT))
-    page.write_text(with_tables(page.read_text(encoding="utf-8"), *tables), encoding="utf-8")
+    page = DOCS / "models.md"
+    page.write_text(with_summary(page.read_text(encoding="utf-8"), stored(MODELS)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import tomllib
 from pathlib import Path
 
 from ..bench.files import write
-from ..bench.metrics.references import ORACLE_MOMENTS
 from .replication.page import Rulings
 from .results import Results, committed_results
 from .section import sections, tabulated
@@ -32,7 +31,6 @@ def results_page(results: Results) -> str:
         "rulings": Rulings.of(results),
         "rules": rules,
         "beyond": beyond,
-        "names": [rule for rule in dict.fromkeys(rules + beyond) if rule != ORACLE_MOMENTS.name],
     }
     for name, (experiment, depth, metrics) in content["tables"].items():
         own = [table for table in results.tables if (table.experiment, table.depth) == (experiment, depth)]

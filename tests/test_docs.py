@@ -92,7 +92,6 @@ def same(printed, shown, tolerance):
     assert all(abs(a - b) <= tolerance + 1e-12 for a, b in zip(*numbers, strict=True)), told
 
 
-STANDALONE = ("docs/cluster.md",)  # needs a batch system
 LONG = ("docs/adding.md", "docs/python.md")  # read all committed results, and measure
 
 
@@ -102,7 +101,7 @@ LONG = ("docs/adding.md", "docs/python.md")  # read all committed results, and m
     [
         pytest.param(page, marks=[pytest.mark.slow] if page in LONG else [])
         for page in TEXTS
-        if examples(page) and page not in STANDALONE
+        if examples(page)
     ],
 )
 def test_the_examples_of_a_page_run_and_print_what_it_shows(page, monkeypatch):

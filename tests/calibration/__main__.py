@@ -1,40 +1,78 @@
-"""Run all simulations and write docs/error_rates.md; exit code 1 if a rate is above its nominal level."""
+"""Run all simulations, and write their rates to docs/error_rates.csv and a summary to docs/error_rates.md.
+
+The exit code is 1 if a rate is above its nominal level.
+"""
 
 import sys
-from itertools import groupby
 
+import pandas as pd
 import torch
 
 from tests.calibration.simulations import SIMULATIONS, rates_of
 from tests.project import ROOT
 
-FILE = ROOT / "docs/error_rates.md"
-HEAD = """<!-- Written by `python -m tests.calibration`. -->
+PAGE = ROOT / "docs/error_rates.md"
+DATA = PAGE.with_suffix(".csv")
+_HEAD = """<!-- Written by `python -m tests.calibration`. -->
 # Error rates
 
-How often floors, intervals and verdicts are wrong, in simulations with known truth.
-[Concepts](concepts.md) defines them. `python -m tests.calibration` writes
-this page in a few minutes; `make slow` runs the same simulations, with the same seeds, as tests.
+This page shows how often floors, intervals and verdicts are wrong, in simulations with known truth.
+[Concepts](concepts.md) defines these terms. A *floor* is wrong if an exact rule exceeds the 95 % point, and
+an *interval* is wrong if it does not contain the true value.
 
-Each rate is given with its standard error. A test fails if a rate is significantly above its nominal level
-(one-sided exact binomial test at 0.001). Where no level is claimed, the rate shows the size of a known
-limitation. A *floor* is wrong if an exact rule exceeds the 95 % point, an *interval* if it does not contain
-the true value.
+[error_rates.csv](error_rates.csv) has each rate with its condition, standard error and number of trials.
+`python -m tests.calibration` writes the file and this page in a few minutes. `make slow` runs the same
+simulations, with the same seeds, as tests. A test fails if a rate is significantly above its nominal level
+(one-sided exact binomial test at 0.001).
 """
 TITLES = {"floors": "Floors and intervals of metrics", "verdicts": "Verdicts on statements"}
-_HEADER = "| error | condition | nominal | simulated | trials |\n| --- | --- | --- | --- | --- |\n"
+_HIGH = """
+## Largest rates
+
+These rates exceed their nominal level by more than one standard error. Among a hundred rates, some do by
+chance.
+
+| error | condition | nominal | simulated |
+| --- | --- | --- | --- |
+"""
+_LIMITATIONS = """
+## Known limitations
+
+No level is claimed under these conditions:
+
+| error | condition | simulated |
+| --- | --- | --- |
+"""
 
 
-def page(rates):
-    """The page as Markdown, a table for each module."""
-    parts = [HEAD]
-    for title, own in groupby(rates, lambda pair: pair[0]):
-        parts.append(f"\n## {title}\n\n{_HEADER}")
-        for _, rate in own:
-            nominal = "–" if rate.nominal is None else f"{rate.nominal:g}"
-            simulated = f"{rate.rate:.3f} ± {rate.stderr:.3f}" + " (**too large**)" * rate.too_large
-            parts.append(f"| {rate.error} | {rate.condition} | {nominal} | {simulated} | {rate.trials:,} |\n")
-    return "".join(parts)
+def data(rates):
+    """A data frame with one row for each pair of the title of a table and a rate."""
+    rows = [
+        {
+            "table": title,
+            "error": rate.error,
+            "condition": rate.condition,
+            "nominal": rate.nominal,
+            "rate": round(rate.rate, 5),
+            "stderr": round(rate.stderr, 5),
+            "trials": rate.trials,
+        }
+        for title, rate in rates
+    ]
+    return pd.DataFrame(rows)
+
+
+def page(rows):
+    """The page as Markdown: rates above their nominal level, and every rate without a level."""
+    high = "".join(
+        f"| {row.error} | {row.condition} | {row.nominal:g} | {row.rate:.3f} ± {row.stderr:.3f} |\n"
+        for row in rows[rows.rate > rows.nominal + rows.stderr].itertuples()
+    )
+    unclaimed = "".join(
+        f"| {row.error} | {row.condition} | {row.rate:.3f} ± {row.stderr:.3f} |\n"
+        for row in rows[rows.nominal.isna()].itertuples()
+    )
+    return _HEAD + _HIGH + high + _LIMITATIONS + unclaimed
 
 
 def main():
@@ -44,7 +82,9 @@ def main():
         for rate in rates_of(simulation):
             print(rate, file=sys.stderr)
             rates.append((TITLES[simulation.__module__.rpartition(".")[2]], rate))
-    FILE.write_text(page(rates), encoding="utf-8")
+    rows = data(rates)
+    rows.to_csv(DATA, index=False)
+    PAGE.write_text(page(rows), encoding="utf-8")
     sys.exit(int(any(rate.too_large for _, rate in rates)))
 
 

@@ -9,9 +9,8 @@ import pytest
 import sdp_bench
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.results.folder import read
-from sdp_bench.reports import frames, results
+from sdp_bench.reports import results
 from tests.attacks.calls import called
-from tests.project import ROOT
 from tests.reports import made_up
 
 KEY = ["unit", "rule", "metric_spec", "component"]
@@ -207,9 +206,3 @@ def test_committed_measurements_are_those_in_the_files():
     assert both["run"].astype(str).equals(both["run_file"].astype(str))
     suites = both["suites"].astype(object).map(lambda text: set(text.split(", ")))
     assert all(named <= known for named, known in zip(suites, both["asked"], strict=True))
-
-
-def test_the_documentation_has_the_columns():
-    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    rows = [f"| `{c.Index}` | {c.dtype} | {c.unit} | {c.meaning} |" for c in frames.COLUMNS.itertuples()]
-    assert "\n".join(rows) in text

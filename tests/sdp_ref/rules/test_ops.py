@@ -4,6 +4,7 @@ import math
 import pickle
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -573,15 +574,11 @@ def errors(name, noise):
 
 
 def stated():
-    """Errors that the table of docs/rules.md states, by op, rule and noise, as percent."""
-    page = (Path(__file__).parents[3] / "docs" / "rules.md").read_text()
-    _, _, section = page.partition("## Approximated ops")
-    for line in section.partition("\n## ")[0].splitlines():
-        cells = [cell.strip(" `") for cell in line.strip("|").split("|")]
-        if cells[0] in APPROXIMATED:
-            rules = {"all": JUDGED, "moments": JUDGED[1:]}.get(cells[1], (cells[1],))
-            for rule, (noise, cell) in itertools.product(rules, zip(NOISES, cells[2:], strict=True)):
-                yield (cells[0], rule, noise), [float(each) for each in cell.split(" / ")]
+    """Errors in docs/approximated_ops.csv, by op, rule and noise, as percent."""
+    table = pd.read_csv(Path(__file__).parents[3] / "docs" / "approximated_ops.csv")
+    for row in table.itertuples():
+        for rule in {"all": JUDGED, "moments": JUDGED[1:]}.get(row.rules, (row.rules,)):
+            yield (row.op, rule, row.sigma), [row.mean, row.variance]
 
 
 def assert_errors_are_as_stated(name, noise):
