@@ -84,7 +84,7 @@ def moments(cells: Sequence[Cell], tolerance: float) -> Array:
             raise NoFormulaError(f"regions that take more than {_MOST:,} simplices to integrate over")
         edges, areas = _edges(simplices), _areas(simplices)
         parts, error = _cubature(simplices, areas, planes, outer[owner], order)
-        masses = total[:, n, n] + np.bincount(owner, parts[:, n, n], count)
+        masses: Array = total[:, n, n] + np.bincount(owner, parts[:, n, n], count)
         allowed = tolerance * _error_shares(masses, owner)
         done = (error <= allowed) & ~_coarse(simplices, edges, areas, outer[owner], allowed)
         np.add.at(total, owner[done], parts[done])
@@ -167,7 +167,7 @@ def _facet_integrals(
 ) -> tuple[Array, Array]:
     """Integrals over simplices of facets, (k, n + 1, n + 1), and their errors (k,).
 
-    On a facet a z + b = 0, with its outer normal a. Since div(z h) = phi and grad phi = -z phi, the divergence
+    A facet with outer normal a has a z + b = 0. Since div(z h) = phi and grad phi = -z phi, the divergence
     theorem gives for a polytope, as sums over its facets:
 
     - mass: -b times the integral of h,
