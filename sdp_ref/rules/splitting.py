@@ -208,8 +208,8 @@ def _parts(
 ) -> tuple[Array, Array, Array]:
     """Weights, centres and axes of the parts of pieces along an axis each, shapes as in :class:`Pieces`.
 
-    The parts of N(0, 1) are sum_p share_p N(d unit_p, width^2), with units (-1, 1) or (-1, 0, 1). They have its variance
-    if 2 share_1 d^2 + width^2 = 1. Pieces that are not `divided` are their own first part.
+    The parts of N(0, 1) are sum_p share_p N(d unit_p, width^2), with units (-1, 1) or (-1, 0, 1). They have
+    its variance if 2 share_1 d^2 + width^2 = 1. Pieces that are not `divided` are their own first part.
     """
     batch, count, r = pieces.centres.shape
     distance = math.sqrt((1 - width**2) / (2 * shares[0]))
