@@ -302,8 +302,12 @@ def _distances_between_halves(distances: Array, count: int, seed: int) -> Array:
 
 
 def _both(oracle: Samples, rule: Samples, least: int, *, shift: bool = False) -> tuple[Array, Array]:
-    x, y = (matrix_of(each).astype(np.float64) if shift else without_shift(each) for each in (oracle, rule))
-    width = 1 if shift else 2
+    if shift:
+        x, y = matrix_of(oracle).astype(np.float64), matrix_of(rule).astype(np.float64)
+        width = 1
+    else:
+        x, y = without_shift(oracle), without_shift(rule)
+        width = 2
     if x.shape[1] != y.shape[1] or x.shape[1] < width:
         raise ValueError(
             f"samples must have one width of at least {width}, got {x.shape[1]} and {y.shape[1]} outputs"
