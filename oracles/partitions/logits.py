@@ -93,14 +93,38 @@ class PairedDifferences:
 def pairwise_summary(
     oracle: Samples, rule: Samples, partition: ScoreDifferences, *, redraws: int = 40, seed: int = 0
 ) -> PairedDifferences:
-    """Maximum and mean total variation over all pairs of outputs, with floors of at least 19 `redraws`."""
+    """Maximum and mean total variation over all pairs of outputs, with floors of at least 19 `redraws`.
+
+    `oracle` and `rule` have the shape (samples, m). Floors come from a double bootstrap of the oracle, and
+    standard errors from the covariance of the distances of different pairs.
+    """
     redraws = check_redraws("redraws", redraws)
-    ours, theirs = matrix_of(oracle), matrix_of(rule)
-    cells = _cells_of(partition, ours)
-    counts, other = partition.counts(ours), partition.counts(theirs)
-    null = Floor(0.0, 0.0)
-    each = [total_variation_of_counts(a, b, null) for a, b in zip(counts, other, strict=True)]
-    values = np.array([estimate.value for estimate in each])
+    x, y = matrix_of(oracle), matrix_of(rule)
+    x_counts, y_counts = partition.counts(x), partition.counts(y)
+    no_floor = Floor(0.0, 0.0)
+    values = np.array(
+        [total_variation_of_counts(a, b, no_floor).value for a, b in zip(x_counts, y_counts, strict=True)]
+    )
+    cells = _cells_of(partition, x)
+    once, twice = _bootstrapped_distances(cells, len(x), len(y), partition.cells, redraws, seed)
+    floor_of_largest = bootstrapped_floor(once.max(1), twice.max(1))
+    floor_of_mean = bootstrapped_floor(once.mean(1), twice.mean(1))
+    # A total variation is the difference of the shares of those cells where the oracle has more mass.
+    excess = x_counts / len(x) > y_counts / len(y)
+    far_above_floor = _covariance_given(excess, partition, x) + _covariance_given(excess, partition, y)
+    covariance = _blended(values, 2 * once.mean(0) - twice.mean(0), far_above_floor, once)
+    error_of_largest = _error_of_largest(values, covariance, seed)
+    error_of_mean = math.sqrt(covariance.mean())
+    return PairedDifferences(
+        Estimate(float(values.max()), floor_of_largest.mean, floor_of_largest.upper95, error_of_largest),
+        Estimate(float(values.mean()), floor_of_mean.mean, floor_of_mean.upper95, error_of_mean),
+    )
+
+
+def _bootstrapped_distances(
+    cells: Cells, x_size: int, y_size: int, cell_count: int, redraws: int, seed: int
+) -> tuple[Array, Array]:
+    """Distances between two samples redrawn from one, and from a redrawn one, both (redraws, pairs)."""
     generator = np.random.default_rng(seed)
 
     def redrawn(pool: Cells, size: int) -> Cells:
@@ -108,21 +132,11 @@ def pairwise_summary(
 
     once, twice = [], []
     for _ in range(redraws):
-        first = redrawn(cells, len(ours))
-        once.append(_distances(first, redrawn(cells, len(theirs)), partition.cells))
-        again = redrawn(first, len(ours))
-        twice.append(_distances(again, redrawn(first, len(theirs)), partition.cells))
-    simulated, resimulated = np.array(once), np.array(twice)
-    highest = bootstrapped_floor(simulated.max(1), resimulated.max(1))
-    average = bootstrapped_floor(simulated.mean(1), resimulated.mean(1))
-    excess = counts / len(ours) > other / len(theirs)
-    given = _covariance_given(excess, partition, ours) + _covariance_given(excess, partition, theirs)
-    covariance = _blended(values, 2 * simulated.mean(0) - resimulated.mean(0), given, simulated)
-    largest_error = _error_of_largest(values, covariance, seed)
-    return PairedDifferences(
-        Estimate(float(values.max()), highest.mean, highest.upper95, largest_error),
-        Estimate(float(values.mean()), average.mean, average.upper95, math.sqrt(covariance.mean())),
-    )
+        first = redrawn(cells, x_size)
+        once.append(_distances(first, redrawn(cells, y_size), cell_count))
+        again = redrawn(first, x_size)
+        twice.append(_distances(again, redrawn(first, y_size), cell_count))
+    return np.array(once), np.array(twice)
 
 
 def _covariance_given(excess: NDArray[np.bool_], partition: ScoreDifferences, samples: Matrix) -> Array:
@@ -161,13 +175,12 @@ def _error_of_largest(values: Array, covariance: Array, seed: int) -> float:
 
 def _distances(first: Cells, second: Cells, cells: int) -> Array:
     """Total variation of each pair's bins between two samples of cells."""
-    return np.array(
-        [
-            np.abs(np.bincount(x, minlength=cells) / len(x) - np.bincount(y, minlength=cells) / len(y)).sum()
-            / 2
-            for x, y in zip(first, second, strict=True)
-        ]
-    )
+    distances = []
+    for x, y in zip(first, second, strict=True):
+        x_shares = np.bincount(x, minlength=cells) / len(x)
+        y_shares = np.bincount(y, minlength=cells) / len(y)
+        distances.append(np.abs(x_shares - y_shares).sum() / 2)
+    return np.array(distances)
 
 
 def bootstrapped_floor(statistic: Array, again: Array) -> Floor:
@@ -194,23 +207,30 @@ def sliced_total_variation(
     """
     directions, bins = check_count("directions", directions, 0), check_count("bins", bins, 2)
     x, y = _both(oracle, rule, 4 * bins)
-    first, second = (x[: len(x) // 2], x[len(x) // 2 :]), (y[: len(y) // 2], y[len(y) // 2 :])
-    centre, whitening = _whitening(first[0])
-    halves = [((half - centre) @ whitening) for half in (first[0], second[0], first[1], second[1])]
-    chosen = _candidates(halves[0], halves[1], directions, seed)
-    if chosen.shape[1] == 0:  # the oracle is a point mass
+    x_half, y_half = len(x) // 2, len(y) // 2
+    centre, whitening = _whitening(x[:x_half])
+    x_first, y_first = (x[:x_half] - centre) @ whitening, (y[:y_half] - centre) @ whitening
+    candidates = _candidates(x_first, y_first, directions, seed)
+    if candidates.shape[1] == 0:  # the oracle is a point mass
         return Estimate(float(not np.allclose(y, centre, rtol=_NULL, atol=1e-6)), 0.0, 0.0, 0.0)
-    levels = np.arange(1, bins) / bins
-    best, edges, axis = -1.0, np.empty(0), chosen[:, 0]
-    for direction in chosen.T:
-        a, b = halves[0] @ direction, halves[1] @ direction
-        line = np.quantile(a, levels)
-        distance = np.abs(_relative(line, a) - _relative(line, b)).sum() / 2
-        if distance > best:
-            best, edges, axis = distance, line, direction
-    counts = [np.bincount(np.searchsorted(edges, half @ axis), minlength=bins) for half in halves[2:]]
-    floor = total_variation_floor(counts[0], int(counts[1].sum()), seed=seed)
-    return total_variation_of_counts(counts[0], counts[1], floor)
+    direction, edges = _most_distant(candidates, x_first, y_first, np.arange(1, bins) / bins)
+    x_bins = np.searchsorted(edges, (x[x_half:] - centre) @ whitening @ direction)
+    y_bins = np.searchsorted(edges, (y[y_half:] - centre) @ whitening @ direction)
+    x_counts, y_counts = np.bincount(x_bins, minlength=bins), np.bincount(y_bins, minlength=bins)
+    floor = total_variation_floor(x_counts, int(y_counts.sum()), seed=seed)
+    return total_variation_of_counts(x_counts, y_counts, floor)
+
+
+def _most_distant(candidates: Array, x: Array, y: Array, levels: Array) -> tuple[Array, Array]:
+    """The candidate with the largest total variation, the first of equals, and its bin edges."""
+    largest, best_direction, best_edges = -1.0, candidates[:, 0], np.empty(0)
+    for direction in candidates.T:
+        x_along, y_along = x @ direction, y @ direction
+        edges = np.quantile(x_along, levels)
+        distance = np.abs(_relative(edges, x_along) - _relative(edges, y_along)).sum() / 2
+        if distance > largest:
+            largest, best_direction, best_edges = distance, direction, edges
+    return best_direction, best_edges
 
 
 def _relative(edges: Array, values: Array) -> Array:
@@ -250,33 +270,44 @@ def energy_distance(
     halves = check_redraws("halves", halves)
     x, y = _both(oracle, rule, 4, shift=shift)
     x, y = x[:n], y[:n]
-    across, within, other = cdist(x, y), cdist(x, x), cdist(y, y)
-    a, b = across.mean(1), across.mean(0)
+    across, within_x, within_y = cdist(x, y), cdist(x, x), cdist(y, y)
+    x_to_y, y_to_x = across.mean(1), across.mean(0)
     # Without the zero distances of points to themselves, which makes the statistic unbiased.
-    own, theirs = within.sum(1) / (len(x) - 1), other.sum(1) / (len(y) - 1)
-    value = 2 * across.mean() - own.mean() - theirs.mean()
+    x_to_x, y_to_y = within_x.sum(1) / (len(x) - 1), within_y.sum(1) / (len(y) - 1)
+    value = 2 * across.mean() - x_to_x.mean() - y_to_y.mean()
     # Hoeffding's projections: the first-order term of a U-statistic's variance.
-    variance = np.var(2 * (a - own)) / len(x) + np.var(2 * (b - theirs)) / len(y)
-    generator = np.random.default_rng(seed)
-    half = len(x) // 2
-    members = np.zeros((len(x), 2, halves))  # indicators of the first and the second half
-    for redraw in range(halves):
-        order = generator.permutation(len(x))
-        members[order[:half], 0, redraw] = members[order[half : 2 * half], 1, redraw] = 1
-    # Sums of distances within and between halves as quadratic forms, in one matrix product.
-    reached = (within @ members.reshape(len(x), -1)).reshape(members.shape)
-    inner = (members * reached).sum((0, 1))
-    crossed = (members[:, 0] * reached[:, 1]).sum(0)
-    simulated = 2 * crossed / half**2 - inner / (half * (half - 1))
+    variance = np.var(2 * (x_to_y - x_to_x)) / len(x) + np.var(2 * (y_to_x - y_to_y)) / len(y)
+    between_halves = _distances_between_halves(within_x, halves, seed)
     # Under equal laws the statistic scales as 1/n, here from 2 / half rows to 1/n + 1/m.
-    scale = (1 / len(x) + 1 / len(y)) / (2 / half)
-    upper = scale * float(upper95(simulated, "linear"))
+    scale = (1 / len(x) + 1 / len(y)) / (2 / (len(x) // 2))
+    upper = scale * float(upper95(between_halves, "linear"))
     return Estimate(float(value), 0.0, upper, math.sqrt(variance))
 
 
+def _distances_between_halves(distances: Array, count: int, seed: int) -> Array:
+    """Energy distances between pairs of random halves of points, given the distances between the points."""
+    generator = np.random.default_rng(seed)
+    n = len(distances)
+    half = n // 2
+    members = np.zeros((n, 2, count))  # indicators of the first and the second half
+    for redraw in range(count):
+        order = generator.permutation(n)
+        members[order[:half], 0, redraw] = 1
+        members[order[half : 2 * half], 1, redraw] = 1
+    # Sums of distances within and between halves as quadratic forms, in one matrix product.
+    to_half = (distances @ members.reshape(n, -1)).reshape(members.shape)
+    within = (members * to_half).sum((0, 1))
+    between = (members[:, 0] * to_half[:, 1]).sum(0)
+    return np.asarray(2 * between / half**2 - within / (half * (half - 1)))
+
+
 def _both(oracle: Samples, rule: Samples, least: int, *, shift: bool = False) -> tuple[Array, Array]:
-    x, y = (matrix_of(each).astype(np.float64) if shift else without_shift(each) for each in (oracle, rule))
-    width = 1 if shift else 2
+    if shift:
+        x, y = matrix_of(oracle).astype(np.float64), matrix_of(rule).astype(np.float64)
+        width = 1
+    else:
+        x, y = without_shift(oracle), without_shift(rule)
+        width = 2
     if x.shape[1] != y.shape[1] or x.shape[1] < width:
         raise ValueError(
             f"samples must have one width of at least {width}, got {x.shape[1]} and {y.shape[1]} outputs"

@@ -307,16 +307,20 @@ def _priced(a: Cloud, b: Cloud, plan: _Plan) -> tuple[_Bounds, Ints]:
 
     def price(rows: Ints) -> tuple[Ints, Ints, Floats]:
         """Edges with the smallest slack of a row or a column of a tile, if it is negative."""
-        i, j, least = [rows[:0]], [rows[:0]], [plan.u[:0]]
+        sources, targets, smallest = [rows[:0]], [rows[:0]], [plan.u[:0]]
         for columns, slack in blocks.slack(rows):
-            i += [rows, rows[slack.argmin(0)]]
-            j += [columns[slack.argmin(1)], columns]
-            least += [slack.min(1), slack.min(0)]
-        from_, to, slack = np.concatenate(i), np.concatenate(j), np.concatenate(least)
+            sources += [rows, rows[slack.argmin(0)]]
+            targets += [columns[slack.argmin(1)], columns]
+            smallest += [slack.min(1), slack.min(0)]
+        i, j, slack = np.concatenate(sources), np.concatenate(targets), np.concatenate(smallest)
         negative = slack < 0
-        return from_[negative], to[negative], slack[negative]
+        return i[negative], j[negative], slack[negative]
 
-    i, j, slack = (np.concatenate(each) for each in zip(*blocks.each(price), strict=True))
+    tiles = blocks.each(price)
+    i = np.concatenate([tile[0] for tile in tiles])
+    j = np.concatenate([tile[1] for tile in tiles])
+    slack = np.concatenate([tile[2] for tile in tiles])
+    # Lower the potentials of one side until no slack is negative: of the side where the bound falls less.
     row, column = np.zeros(len(a)), np.zeros(len(b))
     np.minimum.at(row, i, slack)
     np.minimum.at(column, j, slack)

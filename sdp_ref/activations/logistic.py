@@ -133,7 +133,7 @@ class GELU(Quadrature):
 
 
 def _gelu_bend(h: Tensor, k: Tensor, rho: Tensor, a: Tensor, b: Tensor, count: int, limit: float) -> Tensor:
-    x, y, a, b = (each[..., None] for each in (h, k, a, b))
+    x, y, a, b = h[..., None], k[..., None], a[..., None], b[..., None]
 
     def factor(r: Tensor, cosine2: Tensor) -> Tensor:
         # f'' is the density times 2 - z^2, which leaves the mean of (2 - X^2) (2 - Y^2) given X = Z, Y = Z'.

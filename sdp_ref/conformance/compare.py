@@ -144,9 +144,15 @@ def within(got: Prediction, want: Expected) -> Verdict:
         index = np.unravel_index(int(share.argmax()), share.shape)
         at_worst = float(share[index])
         if at_worst > worst.share:
-            own, other, off, allowed = (float(p[index]) for p in (value, reference, error, tolerance))
-            numbers = {"got": own, "expected": other, "error": off, "tolerance": allowed}
-            place = ", ".join(str(int(i)) for i in index)
-            text = f"{name}[{place}] is {own:.6g}, must be {other:.6g} to within {allowed:.2g}"
+            actual, expected = float(value[index]), float(reference[index])
+            allowed = float(tolerance[index])
+            numbers = {
+                "got": actual,
+                "expected": expected,
+                "error": float(error[index]),
+                "tolerance": allowed,
+            }
+            entry = ", ".join(str(int(i)) for i in index)
+            text = f"{name}[{entry}] is {actual:.6g}, must be {expected:.6g} to within {allowed:.2g}"
             worst = Verdict(at_worst <= 1, text, numbers, at_worst, int(index[0]))
     return worst

@@ -157,7 +157,7 @@ class Subject:
         return tuple(n for n in known(ACTIVATIONS) if self._takes(activation(n).build())) or ("relu",)
 
     def _takes(self, nonlinearity: nn.Module) -> bool:
-        first, last = (nn.Linear(1, 1, dtype=torch.float64) for _ in range(2))
+        first, last = nn.Linear(1, 1, dtype=torch.float64), nn.Linear(1, 1, dtype=torch.float64)
         for parameter in (*first.parameters(), *last.parameters()):
             nn.init.ones_(parameter).requires_grad_(False)
         x = DiagonalGaussian(*torch.ones(2, 1, 1, dtype=torch.float64))

@@ -193,14 +193,22 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
         judged += 1
         example = None
         if net is not None and x is not None:
-            laws = (x[row] for row in range(x.batch) if _raises_alone(subject, net, x[row], error))
-            example = as_code(net, next(laws, x), subject.rule, check.name, seed)
+            failing_rows = (x[row] for row in range(x.batch) if _raises_alone(subject, net, x[row], error))
+            example = as_code(net, next(failing_rows, x), subject.rule, check.name, seed)
         ended = ", which would end the process" if isinstance(error, SystemExit) else ""
         kind = on_one_line(type(error).__name__)
         return result("failed", f"raised {kind}{ended}: {message_of(error)}", Verdict(False), example)
     if not judged:
         return result("skipped", refused[0] if refused else "no case to judge", Verdict(False))
-    reasons = dict.fromkeys(text.removeprefix(f"rule '{subject.name}' ") for text in refused)
-    left_out = f" ({len(refused)} not tested: {'; '.join(reasons)})" if refused else ""
-    share = f", at most {worst.share:.2g} of the tolerance" if worst.share >= _NOTABLE else ""
-    return result("passed", f"{judged} case{'s' * (judged > 1)}{share}{left_out}", worst)
+    return result("passed", _summary(judged, worst, refused, subject.name), worst)
+
+
+def _summary(judged: int, worst: Verdict, refused: list[str], rule: str) -> str:
+    """Number of cases that passed, the largest error if it is notable, and the cases without a result."""
+    text = f"{judged} case{'s' * (judged > 1)}"
+    if worst.share >= _NOTABLE:
+        text += f", at most {worst.share:.2g} of the tolerance"
+    if refused:
+        reasons = dict.fromkeys(reason.removeprefix(f"rule '{rule}' ") for reason in refused)
+        text += f" ({len(refused)} not tested: {'; '.join(reasons)})"
+    return text

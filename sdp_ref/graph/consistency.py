@@ -41,22 +41,12 @@ def inconsistency(
         rows, again = _outputs(net, batch), _outputs(net, batch)
         if rows is None or again is None or not torch.equal(rows.nan_to_num(), again.nan_to_num()):
             return None  # rules and the sampler report outputs that are not rows
-        first, finite = rows[:1], rows.nan_to_num(0, 0, 0)
-        largest = finite.abs().amax() if finite.numel() else 0.0
-        rounding = _ROUNDINGS * torch.finfo(rows.dtype).eps * largest
-        digits = torch.finfo(point.dtype).eps * torch.maximum(batch.abs(), width)
-        nudged = _outputs(net, batch + 4 * digits)
-        if nudged is not None:
-            rounding = rounding + _AMPLIFIED * (nudged - rows).nan_to_num(0, 0, 0).abs().amax(0)
+        rounding = _rounding(net, batch, width, rows)
+        finite = rows.nan_to_num(0, 0, 0)
         allowed = rounding + _ALIKE * (finite.amax(0) - finite.amin(0))
-        for number in range(len(batch)):
-            difference = _difference(_alone(net, batch, number), rows[number : number + 1], allowed)
-            if difference:
-                return _coupling(net, batch, rows, rounding).format(difference), _HINT
-        # an even and an odd number of rows
-        difference = _difference(_outputs(net, batch[:-1]), rows[:-1], allowed)
-        if difference:
-            return _SIZE.format(difference), _HINT
+        coupling = _coupling_of_rows(net, batch, rows, rounding, allowed)
+        if coupling:
+            return coupling, _HINT
         if sampled is not None:
             difference = _difference(sampled(batch.flatten(1).clone()), rows, allowed)
             if difference:
@@ -66,8 +56,33 @@ def inconsistency(
             tracked = _outputs(net, point.clone().requires_grad_())
         except RuntimeError:  # without a derivative, only rules that need none support the net
             return None
-    difference = _difference(tracked, first, allowed)
+    difference = _difference(tracked, rows[:1], allowed)
     return (_GRADIENTS.format(difference), "") if difference else None
+
+
+def _rounding(net: Network, batch: Tensor, width: Tensor, rows: Tensor) -> Tensor | float:
+    """Bound of the rounding error of each output: of its size, and of changes in the inputs' last digits."""
+    finite = rows.nan_to_num(0, 0, 0)
+    largest = finite.abs().amax() if finite.numel() else 0.0
+    rounding = _ROUNDINGS * torch.finfo(rows.dtype).eps * largest
+    digits = torch.finfo(batch.dtype).eps * torch.maximum(batch.abs(), width)
+    nudged = _outputs(net, batch + 4 * digits)
+    if nudged is None:
+        return rounding
+    return rounding + _AMPLIFIED * (nudged - rows).nan_to_num(0, 0, 0).abs().amax(0)
+
+
+def _coupling_of_rows(
+    net: Network, batch: Tensor, rows: Tensor, rounding: Tensor | float, allowed: Tensor
+) -> str:
+    """Describe how the output of a row depends on its batch; empty if it does not."""
+    for number in range(len(batch)):
+        difference = _difference(_alone(net, batch, number), rows[number : number + 1], allowed)
+        if difference:
+            return _coupling(net, batch, rows, rounding).format(difference)
+    # an even and an odd number of rows
+    difference = _difference(_outputs(net, batch[:-1]), rows[:-1], allowed)
+    return _SIZE.format(difference) if difference else ""
 
 
 def _coupling(net: Network, batch: Tensor, rows: Tensor, allowed: Tensor | float) -> str:

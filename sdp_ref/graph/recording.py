@@ -352,43 +352,47 @@ class _Recorder(TorchDispatchMode):
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reads: bool, draws: bool
     ) -> Any:
         """Record an in-place op as its out-of-place variant, and its effect on all views of the memory."""
-        written = [
-            value
-            for argument, value in _arguments(func, args, kwargs)
-            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor)
-        ]
-        tensors = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor)]
-        roots = self._roots(tensors)
+        written = _written(func, args, kwargs)
+        roots = self._roots([t for t in leaves((args, kwargs)) if isinstance(t, Tensor)])
         for tensor in written:
             self._keep(tensor)
             self._change(tensor)
             self.origins[memory_of(tensor)] = roots
-        becomes = reads or draws or any(t in self.values for t in written)
-        if not becomes:
+        gives_values = reads or draws or any(t in self.values for t in written)
+        if not gives_values:
             return self._made(func(*args, **kwargs))
         if len(written) != 1:
             raise UntraceableError(f"a net that writes several values at once ({func._opname})")
         (target,) = written
-        seers = [t for r in self.memory.get(target.untyped_storage()._cdata, ()) if (t := r()) is not None]
-        others = [t for t in seers if t is not target and _overlaps(t, target)]
         sources = tuple(roots.values())
-        before = {id(t): Ref(self.values[t]) if t in self.values else t.clone() for t in others}
+        views = self._overlapping_views(target)
+        # all contents are read before the op overwrites them
+        contents = [Ref(self.values[view]) if view in self.values else view.clone() for view in views]
         referring = self._referring((args, kwargs))
-        if target not in self.values:  # a constant becomes a value: keep its previous contents
-            was = target.clone()
-            referring = mapped(lambda v: was if v is target else v, referring)
+        if target not in self.values:  # a constant becomes a value
+            target_contents = target.clone()
+            referring = mapped(lambda leaf: target_contents if leaf is target else leaf, referring)
         result = func(*args, **kwargs)
         function, given_args, given_kwargs = _out_of_place(func, referring[0], referring[1], target.shape)
         self._enter(function, given_args, given_kwargs, [target], draws, new=True, sources=sources)
-        for other in others:
-            if _geometry(other) == _geometry(target) and other.dtype == target.dtype:
-                self.values[other] = self.values[target]
+        for view, view_contents in zip(views, contents, strict=True):
+            if _geometry(view) == _geometry(target) and view.dtype == target.dtype:
+                self.values[view] = self.values[target]
                 continue
             length = target.untyped_storage().nbytes() // target.element_size()
-            places = (_geometry(other), _geometry(target), length)
-            arguments = before[id(other)], Ref(self.values[target]), *places
-            self._enter(overwritten, arguments, {}, [other], draws, new=True, sources=sources)
+            new_contents = Ref(self.values[target])
+            arguments = (view_contents, new_contents, _geometry(view), _geometry(target), length)
+            self._enter(overwritten, arguments, {}, [view], draws, new=True, sources=sources)
         return result
+
+    def _overlapping_views(self, target: Tensor) -> list[Tensor]:
+        """Other live tensors that share memory with `target`."""
+        views = []
+        for reference in self.memory.get(target.untyped_storage()._cdata, ()):
+            view = reference()
+            if view is not None and view is not target and _overlaps(view, target):
+                views.append(view)
+        return views
 
     def _keep(self, tensor: Tensor) -> None:
         """Save a tensor before it is overwritten if it existed before the run."""
@@ -499,6 +503,16 @@ def _out_of_place(func: Any, args: Any, kwargs: Any, shape: torch.Size) -> tuple
 
 def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Arguments that an op overwrites, by its schema."""
+    written = []
+    for argument, value in _arguments(func, args, kwargs):
+        is_write = argument.alias_info is not None and argument.alias_info.is_write
+        if is_write and isinstance(value, Tensor):
+            written.append(value)
+    return written
 
 
 def _overlaps(a: Tensor, b: Tensor) -> bool:

@@ -202,7 +202,8 @@ class _Reader:
         self, place: int, which: int, taken: Iterable[Value]
     ) -> tuple[tuple[int, ...], Layout | None]:
         """Shape of an output, and location of the batch in it if it follows from shapes and inputs."""
-        first, second = (tape.entries[place].shapes[which] for tape in (self.first, self.second))
+        first = self.first.entries[place].shapes[which]
+        second = self.second.entries[place].shapes[which]
         found = batch_dimension(first, second, _SIZES)
         if found is None:
             return first, None
@@ -234,9 +235,10 @@ class _Reader:
 
     def _constants(self, place: int) -> list[Tensor]:
         """Roots of the constants that an entry reads directly or as views."""
-        first, second = (tape.entries[place] for tape in (self.first, self.second))
+        first, second = self.first.entries[place], self.second.entries[place]
         roots = {}
-        for one, other in zip(*(leaves((e.args, e.kwargs)) for e in (first, second)), strict=False):
+        first_leaves, second_leaves = leaves((first.args, first.kwargs)), leaves((second.args, second.kwargs))
+        for one, other in zip(first_leaves, second_leaves, strict=False):
             if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
                 continue
             root = self.first.roots.get(memory_of(one))

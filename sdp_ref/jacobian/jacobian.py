@@ -193,32 +193,49 @@ def _refuted(net: Net, x: Tensor, size: Tensor, jacobian: Tensor | None) -> bool
 def _contradicted(
     net: Net, point: Tensor, direction: Tensor, jacobian: Tensor, *, kinks: bool = False
 ) -> Tensor:
-    """Whether differences contradict the derivative of each output, (m,); with `kinks`, if none agrees."""
+    """Whether differences contradict the derivative of each output, (m,); with `kinks`, if none agrees.
+
+    Central differences are taken along `direction` over steps that decrease by a constant factor. Two
+    successive steps must agree on a slope other than that of `jacobian` (1, m, *event).
+    """
     digits = torch.finfo(point.dtype).eps
     exponents = torch.linspace(1, -0.45 * math.log2(digits), _STEPS, dtype=torch.float64)
     steps = torch.exp2(-exponents).to(point).reshape(-1, *[1] * (point.ndim - 1)) * direction
     tiny = 4 * digits * torch.maximum(point.abs(), direction.abs())
-    steps = torch.cat([steps, tiny, 2 * tiny, 3 * tiny])
-    ends = torch.cat([point + steps, point - steps])
-    values = net(ends.clone()).detach().flatten(1)
-    moved = (ends[: len(steps)] - ends[len(steps) :]).flatten(1)
-    change = (values[: len(steps)] - values[len(steps) :]).double()
-    expected = (moved @ jacobian[0].flatten(1).mT.to(moved)).double()
-    off = (change - expected).abs()
+    change, expected, largest = _changes(net, point, torch.cat([steps, tiny, 2 * tiny, 3 * tiny]), jacobian)
+    error = (change - expected).abs()
     # the rounding of the net: of its outputs, and what a change of the inputs' last digits shows
-    noise = torch.maximum(16 * digits * values.abs().amax(0).double(), 4 * off[_STEPS:].amax(0))
-    change, expected, off = (each[:_STEPS] for each in (change, expected, off))
+    noise = torch.maximum(16 * digits * largest, 4 * error[_STEPS:].amax(0))
+    change, expected, error = change[:_STEPS], expected[:_STEPS], error[:_STEPS]
     # A net that rounds inside (autocast, float32 in a float64 net, straight-through estimators) is flat in
     # between, which says nothing of its slope.
     resolved = (torch.maximum(change.abs(), expected.abs()) > 20 * noise) & (change != 0)
-    wrong = resolved & (off > _ALIKE * change.abs() + noise)
+    wrong = resolved & (error > _ALIKE * change.abs() + noise)
     if kinks:
         return resolved.any(0) & ~(resolved & ~wrong).any(0)
-    scale = torch.exp2(exponents).unsqueeze(1).to(change.device)
-    slope, error = change * scale, off * scale
-    apart = (slope[1:] - slope[:-1]).abs()
-    agree = (apart <= 0.2 * torch.minimum(error[1:], error[:-1])) & (apart <= 0.1 * slope[1:].abs())
-    return (wrong[1:] & wrong[:-1] & agree).any(0)
+    per_step = torch.exp2(exponents).unsqueeze(1).to(change.device)
+    return (wrong[1:] & wrong[:-1] & _converged(change * per_step, error * per_step)).any(0)
+
+
+def _changes(net: Net, point: Tensor, steps: Tensor, jacobian: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Changes of the outputs from -step to step, and those by the Jacobian, (steps, m); largest outputs (m,).
+
+    Changes are expected for the differences of the rounded ends, and not for twice the steps.
+    """
+    count = len(steps)
+    ends = torch.cat([point + steps, point - steps])
+    values = net(ends.clone()).detach().flatten(1)
+    moved = (ends[:count] - ends[count:]).flatten(1)
+    change = (values[:count] - values[count:]).double()
+    expected = (moved @ jacobian[0].flatten(1).mT.to(moved)).double()
+    return change, expected, values.abs().amax(0).double()
+
+
+def _converged(slope: Tensor, error: Tensor) -> Tensor:
+    """Whether the slopes of successive steps agree, compared with their distance from the derivative."""
+    change = (slope[1:] - slope[:-1]).abs()
+    smaller_error = torch.minimum(error[1:], error[:-1])
+    return (change <= 0.2 * smaller_error) & (change <= 0.1 * slope[1:].abs())
 
 
 def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tensor | None:

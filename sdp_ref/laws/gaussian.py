@@ -266,7 +266,8 @@ def _cholesky(covariance: Tensor, rounding: float) -> tuple[Tensor, Tensor, Tens
     """Cholesky factors, nonzero (B,) where they do not exist, and columns (B, n) that are rounding errors."""
     factor, failed = torch.linalg.cholesky_ex(covariance)
     # a squared pivot is the variance of a component given those before it
-    pivots, variances = (each.detach().diagonal(dim1=-2, dim2=-1) for each in (factor, covariance))
+    pivots = factor.detach().diagonal(dim1=-2, dim2=-1)
+    variances = covariance.detach().diagonal(dim1=-2, dim2=-1)
     return factor, failed, pivots.square() <= rounding * variances
 
 

@@ -75,9 +75,24 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
             x = law_of(x)
         except ValueError as error:
             raise ValueError(f"x must be a law such as sdp_ref.Gaussian: {error}") from None
+    _check_net(net, x)
+    try:
+        with by_ordinary_attention(), unchanged_buffers(net):
+            law = rule.propagate(net, x)
+        law = law if isinstance(law, Law) else law_of(law)
+    except UnsupportedError:
+        raise
+    except RuntimeError as error:  # torch's errors about shapes and dtypes
+        raise _explained(error, rule, net, x) from error
+    _check_result(law, rule, net, x)
+    return law
+
+
+def _check_net(net: Net, x: Law) -> None:
+    """Require a net whose parameters exist and have the dtype and device of the input law."""
     if not callable(net):
         raise ValueError(f"net must be a torch module or a function, got {type(net).__name__}")
-    parameters = list(net.parameters()) if isinstance(net, torch.nn.Module) else []
+    parameters = _parameters(net)
     if any(map(torch.nn.parameter.is_lazy, parameters)):
         raise ValueError("the net has lazy layers; run it once, so that they get their weights")
     weight = next((p for p in parameters if p.is_floating_point()), None)
@@ -86,27 +101,30 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
             f"the net is {weight.dtype} on {weight.device}, the input law {x.location.dtype} on "
             f"{x.location.device}; bring them together with net.to(...) or x.to(...)"
         )
-    try:
-        with by_ordinary_attention(), unchanged_buffers(net):
-            law = rule.propagate(net, x)
-        law = law if isinstance(law, Law) else law_of(law)
-    except UnsupportedError:
-        raise
-    except RuntimeError as error:  # torch's errors about shapes and dtypes
-        first = str(error).splitlines()[0]
-        if missing := _NO_DERIVATIVE.search(first):
-            order = "second derivative" if missing["second"] else "derivative"
-            hint = "rules that only call the net, such as 'unscented', need none"
-            raise UnsupportedError(
-                rule.name, f"{missing['op']}, whose {order} torch does not have", hint=hint
-            ) from error
-        kinds = {str(p.dtype) for p in parameters if p.is_floating_point()}
-        if len(kinds) > 1:
-            first = f"{first} (parameters are {' and '.join(sorted(kinds))}; use net.to(dtype))"
-        elif _ABOUT_TYPES.search(first):
-            advice = "use net.to(dtype) and x.to(dtype)"
-            first += f" (the law is {x.location.dtype}, and {_cast_of(net)}; {advice})"
-        raise ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {first}") from error
+
+
+def _parameters(net: object) -> list[Tensor]:
+    return list(net.parameters()) if isinstance(net, torch.nn.Module) else []
+
+
+def _explained(error: RuntimeError, rule: Propagator, net: Net, x: Law) -> Exception:
+    """The error to raise for one of torch, which names no cause that a user can act on."""
+    message = str(error).splitlines()[0]
+    if missing := _NO_DERIVATIVE.search(message):
+        order = "second derivative" if missing["second"] else "derivative"
+        hint = "rules that only call the net, such as 'unscented', need none"
+        return UnsupportedError(rule.name, f"{missing['op']}, whose {order} torch does not have", hint=hint)
+    dtypes = {str(p.dtype) for p in _parameters(net) if p.is_floating_point()}
+    if len(dtypes) > 1:
+        message += f" (parameters are {' and '.join(sorted(dtypes))}; use net.to(dtype))"
+    elif _ABOUT_TYPES.search(message):
+        advice = "use net.to(dtype) and x.to(dtype)"
+        message += f" (the law is {x.location.dtype}, and {_cast_of(net)}; {advice})"
+    return ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {message}")
+
+
+def _check_result(law: Law, rule: Propagator, net: Net, x: Law) -> None:
+    """Require a law of vectors with finite parameters."""
     if law.location.ndim < 2:
         raise ValueError("a net must give (B, m), not one number a row; keep a dimension: x[:, :1]")
     located = torch.isfinite(law.location.detach()).all()
@@ -118,7 +136,6 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
         return f"rule '{rule.name}' gives no law: its {reason()}{cause_of_non_finite(net, x, law)}"
 
     require(*((holds, partial(described, reason)) for holds, reason in checks))
-    return law
 
 
 _ABOUT_TYPES = re.compile("dtype|scalar type|(input|weight|bias) type", re.IGNORECASE)

@@ -58,30 +58,32 @@ class ElementwiseStep(JointStep):
         n = sum(sizes)
         joint.fit(n, built=self.temporaries, entries=n * sum(joint.size(v) for v in others))
         law = joint.law(values[0]) if len(values) == 1 else joint.law_of_all(values)
-        slope = self._mean_derivative(law) if others else None
+        derivative = self._mean_derivative(law) if others else None
         out = self.handler(law)
         if not isinstance(out, Gaussian):
             raise NoFormulaError(f"a handler that returns a {type(out).__name__}")
-        if len(values) == 1:
-            means, blocks, slopes = [out.mean], [[out.covariance]], [slope]
+        if len(values) == 1:  # a handler of a single value may change its size
+            means, blocks = [out.mean], [[out.covariance]]
         else:
-            means = [
-                m.reshape(joint.means[v].shape) for m, v in zip(out.mean.split(sizes, 1), values, strict=True)
-            ]
+            flat_means = out.mean.split(sizes, 1)
+            means = [mean.reshape(joint.means[v].shape) for mean, v in zip(flat_means, values, strict=True)]
             blocks = [list(rows.split(sizes, 2)) for rows in out.covariance.split(sizes, 1)]
-            slopes = [None] * len(values) if slope is None else list(slope.split(sizes, 1))
-        made: dict[int, int] = {}
+        derivatives = None if derivative is None else derivative.split(sizes, 1)
+
+        position = {value: k for k, value in enumerate(values)}
+        result_of: dict[int, int] = {}
         for result, value in enumerate(inputs, start=number):
-            if value in made:  # the same function of the same value
-                there = (*others, *range(number, result))
-                copied(joint, result, made[value], there, joint.means[made[value]])
+            if value in result_of:  # the same function of the same value
+                earlier = result_of[value]
+                copied(joint, result, earlier, (*others, *range(number, result)), joint.means[earlier])
                 continue
-            k = values.index(value)
-            cross = {made[v]: blocks[values.index(v)][k] for v in made}
-            if (derivative := slopes[k]) is not None:
-                cross |= {v: joint.block(v, value) * derivative.unsqueeze(1) for v in others}
+            k = position[value]
+            cross = {result_of[v]: blocks[position[v]][k] for v in result_of}
+            if derivatives is not None:
+                for other in others:
+                    cross[other] = joint.block(other, value) * derivatives[k].unsqueeze(1)
             joint.add(result, means[k], blocks[k][k], cross)
-            made[value] = result
+            result_of[value] = result
 
     def _mean_derivative(self, law: Gaussian) -> Tensor:
         if self.derivative is None:
@@ -117,22 +119,42 @@ def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> l
     The covariance between its results is then as accurate as that within each. If no function can be shared,
     the order is that of the net.
     """
-    groups = _groups(steps, [_function(*pair) for pair in zip(steps, operations, strict=True)])
+    functions = [_function(step, operation) for step, operation in zip(steps, operations, strict=True)]
+    groups = _groups(steps, functions)
     if all(len(group) == 1 for group in groups):
         groups = [[i] for i in range(len(steps))]
-    order = [i for group in groups for i in group]
-    number = {0: 0} | {i + 1: place for place, i in enumerate(order, start=1)}
-    moved = [replace(steps[i], inputs=tuple(number[v] for v in steps[i].inputs)) for i in order]
-    unneeded = trace.last_uses(moved)
-    moves, at = [], 0
+    new_steps = _renumbered(steps, groups)
+    unneeded = trace.last_uses(new_steps)
+    moves = []
+    first = 0  # index of the group's first step in the new order
     for group in groups:
-        taken = moved[at : at + len(group)]
-        gone = frozenset[int]().union(*unneeded[at : at + len(group)])
-        inputs = tuple(v for step in taken for v in step.inputs)
-        places = tuple(i + 1 for i in group)
-        moves.append(Move(operations[group[0]], at + 1, inputs, taken[0].path, gone, places))
-        at += len(group)
+        members = slice(first, first + len(group))
+        inputs: list[int] = []
+        for step in new_steps[members]:
+            inputs += step.inputs
+        move = Move(
+            operation=operations[group[0]],
+            number=first + 1,
+            inputs=tuple(inputs),
+            path=new_steps[first].path,
+            unneeded=frozenset[int]().union(*unneeded[members]),
+            places=tuple(i + 1 for i in group),
+        )
+        moves.append(move)
+        first += len(group)
     return moves
+
+
+def _renumbered(steps: Sequence[trace.Step], groups: list[list[int]]) -> list[trace.Step]:
+    """Put the steps in the order of the groups, with their inputs numbered accordingly.
+
+    Value 0 is the input of the net, and value i + 1 the result of step i.
+    """
+    order = [i for group in groups for i in group]
+    new_number = {0: 0}
+    for position, i in enumerate(order):
+        new_number[i + 1] = position + 1
+    return [replace(steps[i], inputs=tuple(new_number[v] for v in steps[i].inputs)) for i in order]
 
 
 def _function(step: trace.Step, operation: JointStep) -> Activation | None:

@@ -176,13 +176,17 @@ class Joint(Live):
         return self.block(value, value)[:, places.unsqueeze(2), places.unsqueeze(1)]
 
     def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
-        rows, columns = (
-            torch.arange(self.size(v)).reshape(self.means[v].shape[1:]).expand(shape).flatten()
-            for v in (one, other)
-        )
-        own = self.independent(one) if one == other else None
-        taken = self.block(one, other)[:, rows, columns] if own is None else own[:, rows]
-        return taken.reshape(-1, *shape)
+        rows = self._broadcast_indices(one, shape)
+        variance = self.independent(one) if one == other else None
+        if variance is not None:
+            return variance[:, rows].reshape(-1, *shape)
+        columns = self._broadcast_indices(other, shape)
+        return self.block(one, other)[:, rows, columns].reshape(-1, *shape)
+
+    def _broadcast_indices(self, value: int, shape: torch.Size) -> Tensor:
+        """Index of the component of a value that each component of a broadcast event reads, flattened."""
+        event = self.means[value].shape[1:]
+        return torch.arange(self.size(value)).reshape(event).expand(shape).flatten()
 
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
         variance = self.independent(value)
@@ -252,23 +256,43 @@ class JointStep:
 class LinearStep(JointStep, ABC):
     """An op that is linear up to a constant and, optionally, additional moments.
 
-    If `single`, each component of the output reads at most one component of each value.
+    If `single`, each component of the output reads at most one component of each value. A subclass defines
+    the mean and the linear part by :meth:`bound`. It may add moments: to covariance matrices by
+    :meth:`completed`, which allocates :meth:`entries` numbers, and to factors by :meth:`beyond`, with the
+    share of covariances that these omit in :meth:`omitted`. :meth:`squares` allows shortcuts for
+    independent components.
     """
 
     single = False
 
     def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        """Add the value y = sum_i A_i x_i + constant.
+
+        Cov(v, y) = sum_i Cov(v, x_i) A_i^T for every other value v, and likewise for v = y.
+        """
         mean, rows = self.bound(joint, inputs)
         _check_event(mean)
-        m = mean[0].numel()
-        partners = dict.fromkeys((*others, *inputs))
-        fresh = sum(joint.size(v) ** 2 for v in partners if joint.independent(v) is not None)
-        fresh += self.entries(joint, inputs, mean)
-        joint.fit(m, entries=fresh + sum(joint.size(v) * m for v in partners))
-        cross = {v: rows(*(joint.as_rows(joint.block(v, i), i) for i in inputs)).flatten(2) for v in partners}
-        covariance = rows(*(joint.as_rows(cross[i].mT, i) for i in inputs)).flatten(2)
+        partners = tuple(dict.fromkeys((*others, *inputs)))
+        self._fit(joint, inputs, partners, mean)
+        cross = {}
+        for partner in partners:
+            with_inputs = [joint.as_rows(joint.block(partner, i), i) for i in inputs]
+            cross[partner] = rows(*with_inputs).flatten(2)
+        with_output = [joint.as_rows(cross[i].mT, i) for i in inputs]
+        covariance = rows(*with_output).flatten(2)
         mean, covariance = self.completed(joint, inputs, mean, covariance)
         joint.add(number, mean, covariance, {v: cross[v] for v in others})
+
+    def _fit(self, joint: Joint, inputs: Numbers, partners: Numbers, mean: Tensor) -> None:
+        """Check the memory for the blocks with `partners`, and for their matrices that are not built yet."""
+        m = mean[0].numel()
+        entries = self.entries(joint, inputs, mean)
+        for partner in partners:
+            n = joint.size(partner)
+            entries += n * m
+            if joint.independent(partner) is not None:
+                entries += n * n
+        joint.fit(m, entries=entries)
 
     @abstractmethod
     def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
@@ -300,9 +324,11 @@ class LinearStep(JointStep, ABC):
         if not self.single:
             by_value = lambda *given: rows(*(given[values.index(v)] for v in inputs))  # noqa: E731
             return spread_by_rows(by_value, spreads, 2, mean)
-        roots = (spread.sqrt().unsqueeze(1) for spread in spreads)
-        images = (_alone(factors, inputs, v, rows, root) for v, root in zip(values, roots, strict=True))
-        return torch.stack([image.square().sum(1) for image in images]).sum(0)
+        variances = []
+        for value, spread in zip(values, spreads, strict=True):
+            image = _alone(factors, inputs, value, rows, spread.sqrt().unsqueeze(1))
+            variances.append(image.square().sum(1))
+        return torch.stack(variances).sum(0)
 
     def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:  # noqa: ARG002
         """Additional means and variances of the output, without covariances."""

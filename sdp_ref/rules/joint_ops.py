@@ -58,7 +58,7 @@ class ProductStep(ModuleStep):
     single = True
 
     def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
-        left, right = (joint.means[v] for v in inputs)
+        left, right = joint.means[inputs[0]], joint.means[inputs[1]]
 
         def rows(of_left: Tensor, of_right: Tensor) -> Tensor:
             by_right: Tensor = self.module(left.unsqueeze(1), of_right)
@@ -95,7 +95,9 @@ class ProductStep(ModuleStep):
             return 0.0
         image = rows(*(factors.factors[v] for v in inputs)).flatten(2)
         shape = (*image.shape[:2], *variance.shape[1:])
-        left, right = (factors.factors[v].expand(shape).flatten(2) for v in inputs)
+        a, b = inputs
+        left = factors.factors[a].expand(shape).flatten(2)
+        right = factors.factors[b].expand(shape).flatten(2)
 
         def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
             def between(one: Tensor, other: Tensor) -> Tensor:
@@ -114,10 +116,11 @@ class MatrixProductStep(ProductStep):
 
     def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:
         m = mean[0].numel()
-        left, right = (joint.means[v] for v in inputs)
+        left, right = joint.means[inputs[0]], joint.means[inputs[1]]
         repeats = math.prod(mean.shape[1:-2])
-        a, b = (repeats * math.prod(matrix.shape[-2:]) for matrix in (left, right))
-        return a * a + b * b + 2 * a * b + 2 * m * m
+        n_left = repeats * math.prod(left.shape[-2:])
+        n_right = repeats * math.prod(right.shape[-2:])
+        return n_left**2 + n_right**2 + 2 * n_left * n_right + 2 * m**2
 
     def quadratic(self, events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
         heads, (i, k), j = out[:-2], out[-2:], events[0][-1]
@@ -137,7 +140,7 @@ class MatrixProductStep(ProductStep):
         a, b = inputs
         if a == b:
             return super().squares(factors, inputs, rows, mean)
-        left, right = (factors.remainders[v] for v in inputs)
+        left, right = factors.remainders[a], factors.remainders[b]
         return left @ factors.means[b].square() + factors.means[a].square() @ right
 
     def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:

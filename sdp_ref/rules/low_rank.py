@@ -367,12 +367,13 @@ class _FirstOrder(JointStep):
             return 0.0
         moves = before > 0
         inverse = torch.where(moves, torch.where(moves, before, 1.0).rsqrt(), 0.0)
-        standard, image = (factor * each.flatten(1).unsqueeze(1) for each in (inverse, slope))
-        own = (variance - slope.square() * before).clamp(min=0).sqrt().flatten(1).unsqueeze(1)
+        standard = factor * inverse.flatten(1).unsqueeze(1)
+        image = factor * slope.flatten(1).unsqueeze(1)
+        beyond = (variance - slope.square() * before).clamp(min=0).sqrt().flatten(1).unsqueeze(1)
 
         def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
             correlation = standard[:, :, some].mT @ standard
-            return image[:, :, some].mT @ image, correlation.square() * own[:, :, some].mT * own
+            return image[:, :, some].mT @ image, correlation.square() * beyond[:, :, some].mT * beyond
 
         return omitted_share(covariances, variance.flatten(1), factor.shape[1])
 

@@ -229,7 +229,7 @@ def linear_product(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> La
     """Linearised product of two values, elementwise or of matrices; a value times itself is its square."""
     location = module(a.location, b.location)
     (left, right), exponent, back = additive(a, b)
-    by_left, by_right = (raised(law.location, exponent) for law in (a, b))
+    by_left, by_right = raised(a.location, exponent), raised(b.location, exponent)
     if a is b and not isinstance(module, MatrixProduct):
         return with_spread(a, location, back(left * raised(2 * a.location, exponent)))
     return with_spread(a, location, back(module(left, by_right) + module(by_left, right)))

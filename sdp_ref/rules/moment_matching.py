@@ -107,13 +107,18 @@ def _marginal_maximum(
     """
     if a is b:
         return a
-    first = a.mean >= b.mean
-    pairs = ((a.mean, b.mean), (a.variance, b.variance))
-    (high, low), (of_high, of_low) = ((torch.where(first, x, y), torch.where(first, y, x)) for x, y in pairs)
-    both = of_high + of_low
-    gain, spread = ReLU().mean_variance(low - high, both)
-    passed = torch.where(both > 0, ReLU().mean_derivative(low - high, both), 0.0)
-    return unchecked(DiagonalGaussian, high + gain, of_high * (1 - 2 * passed) + spread)
+    a_is_larger = a.mean >= b.mean
+    larger_mean = torch.where(a_is_larger, a.mean, b.mean)
+    smaller_mean = torch.where(a_is_larger, b.mean, a.mean)
+    larger_variance = torch.where(a_is_larger, a.variance, b.variance)
+    smaller_variance = torch.where(a_is_larger, b.variance, a.variance)
+    difference, variance = smaller_mean - larger_mean, larger_variance + smaller_variance  # of Y - X
+    ramp_mean, ramp_variance = ReLU().mean_variance(difference, variance)
+    # P(Y > X); of two constants, X is the larger
+    exceeds = torch.where(variance > 0, ReLU().mean_derivative(difference, variance), 0.0)
+    # Var X + Var (Y - X)_+ + 2 Cov(X, (Y - X)_+)
+    result_variance = larger_variance * (1 - 2 * exceeds) + ramp_variance
+    return unchecked(DiagonalGaussian, larger_mean + ramp_mean, result_variance)
 
 
 @MarginalMomentMatching.handles(VectorNorm, note="by its mean square")
@@ -150,15 +155,18 @@ def _marginal_softmax(_rule: MarginalMomentMatching, module: nn.Softmax, law: Di
     if groups := ScalarGroups.of(module, law.location):
         return _of_numbers(groups, law)
     dim = softmax_dim(module, law.location)
-    x, variance = (each.movedim(dim, -1) for each in (law.mean, law.variance))
+    x = law.mean.movedim(dim, -1)
     n = fitting(x.shape[-1])
     step = max(1, CHUNK // max(1, n * n))
-    parts = []
-    for m, v in zip(x.reshape(-1, n).split(step), variance.reshape(-1, n).split(step), strict=True):
+    means, variances = [], []
+    rows = law.variance.movedim(dim, -1).reshape(-1, n)
+    for m, v in zip(x.reshape(-1, n).split(step), rows.split(step), strict=True):
         p, jacobian = mean_field(m, v.unsqueeze(2) + v.unsqueeze(1))
-        parts.append(torch.stack([p, (jacobian.square() @ v.unsqueeze(2)).squeeze(2)]))
-    mean, through = (each.reshape(x.shape).movedim(-1, dim) for each in torch.cat(parts, 1))
-    return with_spread(law, mean, through)
+        means.append(p)
+        variances.append((jacobian.square() @ v.unsqueeze(2)).squeeze(2))
+    mean = torch.cat(means).reshape(x.shape).movedim(-1, dim)
+    variance = torch.cat(variances).reshape(x.shape).movedim(-1, dim)
+    return with_spread(law, mean, variance)
 
 
 @dataclass(frozen=True)

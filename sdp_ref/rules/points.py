@@ -45,7 +45,8 @@ class PointRule(Rule):
         def propagate(x: Law) -> Law:
             x = as_any_gaussian(self.name, x)
             with self.at():
-                points, weights = (each.to(x.location.device) for each in self.points(x.dimension))
+                points, weights = self.points(x.dimension)
+            points, weights = points.to(x.location.device), weights.to(x.location.device)
             inputs = placed(x, points.expand(x.batch, -1, -1)).flatten(0, 1)
             outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, len(points)))
             event = outputs.shape[2:]

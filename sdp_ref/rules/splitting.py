@@ -79,27 +79,35 @@ class Frame:
 
     def pieces(self, pieces: Pieces) -> Law:
         """Laws of the pieces: batch B K, row b K + j is piece j of law b."""
-        law, event, count = self.law, self.law.event_shape, pieces.weights.shape[1]
+        law, event = self.law, self.law.event_shape
         dtype, device = law.location.dtype, law.location.device
-        centres, axes = (torch.from_numpy(v).to(device) for v in (pieces.centres, pieces.axes))
+        centres = torch.from_numpy(pieces.centres).to(device)
+        axes = torch.from_numpy(pieces.axes).to(device)
         moved = law.location.flatten(1).double().unsqueeze(1) + centres @ self.steps.mT
         location = moved.flatten(0, 1).unflatten(1, event).to(dtype)
         if not self.turning:
-            # Each piece has its own directions: what remains of a component's scale.
-            narrowed = 1 - axes.diagonal(dim1=-2, dim2=-1)
-            share = 1 - narrowed @ (self.steps.detach() != 0).double().mT
-            scale = (law.standard_deviation.flatten(1).unsqueeze(1) * share).flatten(0, 1)
-            scale = scale.unflatten(1, event).to(dtype)
+            scale = self._scales(axes).flatten(0, 1).unflatten(1, event).to(dtype)
             return unchecked(DiagonalGaussian, location, scale.square())
-        size = 8 * law.batch * count * law.dimension**2  # covariances of pieces are dense
+        return unchecked(Gaussian, location, self._covariances(axes).flatten(0, 1).to(dtype))
+
+    def _scales(self, axes: Tensor) -> Tensor:
+        """Standard deviations of the components of pieces, (B, K, n), for axes along components."""
+        narrowed = 1 - axes.diagonal(dim1=-2, dim2=-1)
+        share = 1 - narrowed @ (self.steps.detach() != 0).double().mT
+        return self.law.standard_deviation.flatten(1).unsqueeze(1) * share
+
+    def _covariances(self, axes: Tensor) -> Tensor:
+        """Covariances of pieces, (B, K, n, n): narrowed along the directions, those of the law elsewhere."""
+        law, count = self.law, len(axes) * axes.shape[1]
+        size = 8 * count * law.dimension**2
         if size > 4 * MAX_BYTES:
-            text = f"{law.batch * count} covariances of {law.dimension} inputs, {size / 2**30:.1f} GB"
+            text = f"{count} covariances of {law.dimension} inputs, {size / 2**30:.1f} GB"
             raise NoFormulaError(f"{text}; take fewer pieces, or a marginal base")
-        own = self.steps.unsqueeze(1) @ axes
-        covariance = own @ own.mT
+        factor = self.steps.unsqueeze(1) @ axes
+        covariance = factor @ factor.mT
         if self.steps.shape[2] < law.dimension:
             covariance = covariance + (law.covariance.double() - self.steps @ self.steps.mT).unsqueeze(1)
-        return unchecked(Gaussian, location, covariance.flatten(0, 1).to(dtype))
+        return covariance
 
 
 _LEAST = 1e-6
@@ -151,7 +159,7 @@ class Pieces:
 
 
 def _joined(parts: Sequence[Pieces]) -> Pieces:
-    return Pieces(*(np.concatenate([getattr(each, f.name) for each in parts], 1) for f in fields(Pieces)))
+    return Pieces(*(np.concatenate([getattr(part, f.name) for part in parts], 1) for f in fields(Pieces)))
 
 
 def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, *, turning: bool, rounding: float) -> Pieces:
@@ -162,46 +170,58 @@ def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, *, turning: bool, 
     pieces do not depend on the rest of the batch.
     """
     batch, r = shape
-    *parts_of, worth = _HALVES if k <= _FEW else _THIRDS
-    each = len(_HALVES[0] if k <= _FEW else _THIRDS[0])
+    shares, units, width, least_score = _HALVES if k <= _FEW else _THIRDS
+    parts_per_split = len(shares)
     turn = _Turn.of(evaluate, shape) if turning else None
     axes = np.broadcast_to(np.eye(r), (batch, 1, r, r)) if turn is None else turn.axes
     pieces = _measured(evaluate, np.ones((batch, 1)), np.zeros((batch, 1, r)), axes, turn)
     while True:
         count = pieces.weights.shape[1]
-        room = (k - count) // (each - 1)
+        room = (k - count) // (parts_per_split - 1)
         splits = min(room, (count + 1) // 2)
         score, axis = _scores(pieces, _NOISE * rounding)
-        urgency = np.where(score > worth, pieces.weights * score / (1 + score), 0.0).round(_DIGITS + 3)
+        # the error of a piece grows with its score, and its effect is at most its weight
+        urgency = np.where(score > least_score, pieces.weights * score / (1 + score), 0.0)
+        urgency = urgency.round(_DIGITS + 3)
         if splits < 1 or not urgency.any():
             return pieces
         order = np.argsort(-urgency, axis=1, kind="stable")
         first, rest = order[:, :splits], order[:, splits:]
         rows = np.arange(batch)[:, None]
-        parts = _parts(pieces[first], axis[rows, first], urgency[rows, first] > 0, *parts_of)
+        divided = urgency[rows, first] > 0
+        weights, centres, axes = _parts(pieces[first], axis[rows, first], divided, shares, units, width)
         if splits == room:  # the last pieces are not split, so no differences are needed
-            blank = np.zeros((batch, splits * each, *pieces.slopes.shape[2:]))
-            children = Pieces(*parts, blank[:, :, 0], blank, blank)
+            blank = np.zeros((batch, splits * parts_per_split, *pieces.slopes.shape[2:]))
+            parts = Pieces(weights, centres, axes, value=blank[:, :, 0], slopes=blank, bends=blank)
         else:
-            children = _measured(evaluate, *parts, turn)
-        pieces = _joined([pieces[rest], children])
+            parts = _measured(evaluate, weights, centres, axes, turn)
+        pieces = _joined([pieces[rest], parts])
 
 
 def _parts(
-    pieces: Pieces, axis: NDArray[np.intp], worth: NDArray[np.bool_], shares: Any, units: Any, width: Any
+    pieces: Pieces,
+    axis: NDArray[np.intp],
+    divided: NDArray[np.bool_],
+    shares: Sequence[float],
+    units: Sequence[float],
+    width: float,
 ) -> tuple[Array, Array, Array]:
-    """Weights, centres and axes of the parts of pieces; pieces not worth a split are their own first part."""
+    """Weights, centres and axes of the parts of pieces along an axis each, shapes as in :class:`Pieces`.
+
+    The parts of N(0, 1) are sum_p share_p N(d unit_p, width^2), with units (-1, 1) or (-1, 0, 1). They have
+    its variance if 2 share_1 d^2 + width^2 = 1. Pieces that are not `divided` are their own first part.
+    """
     batch, count, r = pieces.centres.shape
-    chosen = np.arange(r) == axis[..., None]
-    far = math.sqrt((1 - width**2) / (2 * shares[0]))  # so that the parts have the variance of the whole
-    weights = np.where(worth[..., None], shares, np.eye(len(shares))[0])
-    offsets = np.where(worth[..., None], far * np.array(units), 0.0)
-    widths = np.where(worth[..., None] & chosen, width, 1.0)
+    distance = math.sqrt((1 - width**2) / (2 * shares[0]))
+    weights = np.where(divided[..., None], shares, np.eye(len(shares))[0])
+    weights = pieces.weights[..., None] * weights
+    offsets = np.where(divided[..., None], distance * np.array(units), 0.0)
     direction = np.take_along_axis(pieces.axes, axis[..., None, None], 3)[..., 0]
     centres = pieces.centres[:, :, None] + offsets[..., None] * direction[:, :, None]
+    is_axis = np.arange(r) == axis[..., None]
+    widths = np.where(divided[..., None] & is_axis, width, 1.0)
     axes = np.repeat(pieces.axes * widths[:, :, None], len(shares), 1)
-    parts = (pieces.weights[..., None] * weights).reshape(batch, -1)
-    return parts, centres.reshape(batch, count * len(shares), r), axes
+    return weights.reshape(batch, -1), centres.reshape(batch, count * len(shares), r), axes
 
 
 _LEVEL = 1e-3
@@ -272,7 +292,12 @@ is small compared with the whole; otherwise pieces in flat regions would be spli
 """
 
 
+_SINGULAR = 1e-12
+"""Smallest eigenvalue of a covariance of outputs, relative to its trace: far above rounding in float64."""
+
 _DIGITS = 5
+"""Decimal places of scores, so that scores that differ by rounding only are tied."""
+
 _NOISE = 256.0
 """Multiple of the rounding error of a value below which a bend counts as 0: a second difference has four
 rounding errors, and a net more.
@@ -280,22 +305,46 @@ rounding errors, and a net more.
 
 
 def _scores(pieces: Pieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
-    """Largest bend of each piece relative to its own spread, and its axis."""
-    own, weights = pieces.scatter, pieces.weights[..., None]
-    mean = pieces.value + pieces.bends.sum(2)
-    centred = mean - (weights * mean).sum(1, keepdims=True)
-    whole = (weights[..., None] * own).sum(1) + (weights * centred).swapaxes(1, 2) @ centred
-    size = np.trace(whole, axis1=1, axis2=2)
-    square = 1e-12 * size + np.square(noise * np.abs(pieces.value)).max((1, 2))
-    # a piece of small weight may have a larger spread than the whole
-    square = np.maximum(square[:, None], 1e-12 * np.trace(own, axis1=2, axis2=3))
-    floor = np.where(square > 0, square, 1.0)[..., None, None] * np.eye(whole.shape[-1])
+    """Largest bend of each piece relative to its own spread, and its axis, (B, K).
+
+    The bend b along an axis, a second difference of the outputs, has the size sqrt(b^T S^-1 b) relative to
+    S, the covariance of the outputs within the piece plus a share of that of the whole law. It does not
+    depend on the scale of the outputs. `noise` is the relative rounding error of a second difference.
+    """
+    within = pieces.scatter
+    whole = _whole_scatter(pieces, within)
+    floor = _scatter_floor(pieces, within, whole, noise)
+    scatter = within + _WHOLE * whole[:, None] + floor[..., None, None] * np.eye(whole.shape[-1])
     bends = pieces.bends.swapaxes(-1, -2)
-    relative = np.linalg.solve(own + _WHOLE * whole[:, None] + floor, bends)
-    squares = np.maximum((bends * relative).sum(2), 0.0)
+    squares = np.maximum((bends * np.linalg.solve(scatter, bends)).sum(2), 0.0)
     # Mirrored pieces bend equally except for rounding: take the first one.
     scores = np.round(np.sqrt(squares), _DIGITS)
     return scores.max(-1), scores.argmax(-1)
+
+
+def _whole_scatter(pieces: Pieces, within: Array) -> Array:
+    """Covariance of the net's values under the whole law: within and between pieces, (B, m, m).
+
+    The mean of a piece is, to second order, the value at its centre plus half the second derivative along
+    each axis: E f(c + a Z) = f(c) + a^2 f''(c) / 2, and a bend is a^2 f'' / 2.
+    """
+    weights = pieces.weights[..., None]
+    mean = pieces.value + pieces.bends.sum(2)
+    centred = mean - (weights * mean).sum(1, keepdims=True)
+    return np.asarray((weights[..., None] * within).sum(1) + (weights * centred).swapaxes(1, 2) @ centred)
+
+
+def _scatter_floor(pieces: Pieces, within: Array, whole: Array, noise: float) -> Array:
+    """Variance to add in every direction of the outputs, (B, K).
+
+    It keeps matrices invertible in directions where the net does not vary, and hides bends that are smaller
+    than rounding errors of the values. A constant net has the floor 1, relative to bends of 0.
+    """
+    rounding = np.square(noise * np.abs(pieces.value)).max((1, 2))
+    of_whole = _SINGULAR * np.trace(whole, axis1=1, axis2=2) + rounding
+    # a piece of small weight may have a larger spread than the whole
+    floor = np.maximum(of_whole[:, None], _SINGULAR * np.trace(within, axis1=2, axis2=3))
+    return np.where(floor > 0, floor, 1.0)
 
 
 def _scatter(rows: Array) -> Array:

@@ -111,64 +111,107 @@ def _elementwise(_rule: ThirdCumulants, module: nn.Module) -> Callable[[_Skewed]
 
     def propagate(law: _Skewed) -> Law:
         flat = activation.flattened(law.mean.shape[1:])
-        mean, covariance, third = _pushed(flat, *elementwise_input(law), law.third)
+        mean, covariance, third = _transformed(flat, *elementwise_input(law), law.third)
         return unchecked(_Skewed, mean.reshape(law.mean.shape), covariance, third)
 
     return propagate
 
 
-def _pushed(
+def _transformed(
     activation: Activation, mean: Tensor, covariance: Tensor, third: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, covariance and third cumulants of f(X), batch 1."""
+    """Mean (1, n), covariance (1, n, n) and third cumulants (1, n, n, n) of f(X), given those of X.
+
+    X_i = m_i + s_i Z_i with correlations r and third cumulants t of the Z_i. In terms of g = f - f(m), which
+    has the same second and third cumulants, with Hermite coefficients c_k = E[g He_k(Z)] and Edgeworth's
+    series E[h(Z)] = E_N[h] + t_abc E_N[d_abc h] / 6. The third cumulants of different units follow from
+    :func:`_of_three_units`; those of X_i, X_i and X_k from :func:`_of_pairs`.
+    """
     variance = covariance[0].diagonal()
     point = variance == 0
     s = torch.where(point, 1.0, variance).sqrt()
-    noisy = ~point
-    t = third[0] / s[:, None, None] / s[:, None] / s  # one by one, since products of small numbers underflow
-    t = torch.where(noisy[:, None, None] & noisy[:, None] & noisy, t.clamp(-_STRONG, _STRONG), 0.0)
-    limit = s[:, None] * s
-    covariance = covariance.clamp(-limit, limit)  # the series can make it indefinite
-    r = covariance[0] / limit
-    # coefficients of g, its square and its cube, each (5, n), with g as below
-    c, q, cube = _coefficients(activation, mean[0], s).movedim(1, 0)
-    eye = torch.eye(len(s), dtype=torch.bool, device=s.device)
-    r = torch.where(eye, 0.0, r)
-    skew = t.diagonal().diagonal()  # T_iii
-    pair = t.diagonal().T  # T_iik, rows i
-
-    def cross(a: Tensor, b: Tensor) -> Tensor:
-        """Cov(g(X_i), h(X_k)) for i != k from their coefficients, beyond the Gaussian term."""
-        once = (skew * a[4])[:, None] * b[1] + a[1][:, None] * (skew * b[4])
-        left = pair * (a[2][:, None] * b[1] + r * a[3][:, None] * b[2])
-        right = pair.T * (a[1][:, None] * b[2] + r * a[2][:, None] * b[3])
-        return r * once / 6 + (left + right) / 2
+    covariance = covariance.clamp(-s[:, None] * s, s[:, None] * s)  # the series can make it indefinite
+    same = torch.eye(len(s), dtype=torch.bool, device=s.device)
+    r = torch.where(same, 0.0, covariance[0] / (s[:, None] * s))
+    t = _standardised(third[0], s, point)
+    skew = t.diagonal().diagonal()
+    c, c_square, c_cube = _coefficients(activation, mean[0], s).movedim(1, 0)
 
     gaussian_mean, gaussian = activation.mean_covariance(mean, covariance)
-    own = gaussian[0].diagonal()
-    moved = own + skew * (q[3] - 2 * c[0] * c[3]) / 6
-    own = torch.where(moved > 0, moved, own)  # skewness too strong for the series
-    spread = gaussian[0] + cross(c, c)
-    spread = torch.where(eye, own.unsqueeze(1), spread)
     shift = torch.where(point, 0.0, skew * c[3] / 6)
+    gaussian_variance = gaussian[0].diagonal()
+    corrected = gaussian_variance + skew * (c_square[3] - 2 * c[0] * c[3]) / 6
+    # skewness too strong for the series
+    corrected = torch.where(corrected > 0, corrected, gaussian_variance)
+    output_covariance = gaussian[0] + _edgeworth_covariance(r, t, c, c)
+    output_covariance = torch.where(same, corrected.unsqueeze(1), output_covariance)
 
-    slope, bend = c[1], c[2]
-    u = r * slope  # r_ij E f'(X_j)
-    tree = bend[:, None, None] * u[:, :, None] * u[:, None, :]
-    loop = r[:, :, None] * r[:, None, :] * r * (bend[:, None, None] * bend[:, None] * bend)
-    k3 = t * (slope[:, None, None] * slope[:, None] * slope) + loop
-    k3 = k3 + tree + tree.movedim(0, 1) + tree.movedim(0, 2)
-    # Two equal units: Cov(g_i^2, g_k) - 2 E[g_i] Cov(g_i, g_k), with the coefficients h of g^2 - 2 E[g_i] g
-    h = q - 2 * (c[0] + shift) * c
-    twice = sum(r**k * h[k][:, None] * c[k] / math.factorial(k) for k in (1, 2, 3)) + cross(h, c)
-    thrice = cube[0] - 3 * c[0] * q[0] + 2 * c[0] ** 3
-    thrice = thrice + skew * (cube[3] - 3 * c[0] * q[3] - 3 * q[0] * c[3] + 6 * c[0] ** 2 * c[3]) / 6
-    twice = torch.where(eye, thrice.unsqueeze(1), twice)
+    output_third = _of_three_units(r, t, c)
+    pairs = _of_pairs(r, t, c, c_square, shift)
+    pairs = torch.where(same, _of_one_unit(skew, c, c_square, c_cube).unsqueeze(1), pairs)
     i = torch.arange(len(s), device=s.device)
-    k3 = k3.index_put((i[:, None], i[:, None], i[None]), twice)
-    k3 = k3.index_put((i[:, None], i[None], i[:, None]), twice)
-    k3 = k3.index_put((i[None], i[:, None], i[:, None]), twice)
-    return gaussian_mean + shift, spread[None], torch.where(point, 0.0, k3)[None]
+    row, column = i[:, None], i[None]
+    for index in ((row, row, column), (row, column, row), (column, row, row)):
+        output_third = output_third.index_put(index, pairs)
+    return gaussian_mean + shift, output_covariance[None], torch.where(point, 0.0, output_third)[None]
+
+
+def _standardised(third: Tensor, s: Tensor, point: Tensor) -> Tensor:
+    """Third cumulants of the standardised units, limited in size; those with a point mass are 0."""
+    t = third / s[:, None, None] / s[:, None] / s  # one by one, since products of small numbers underflow
+    noisy = ~point
+    all_noisy = noisy[:, None, None] & noisy[:, None] & noisy
+    return torch.where(all_noisy, t.clamp(-_STRONG, _STRONG), 0.0)
+
+
+def _edgeworth_covariance(r: Tensor, t: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The terms of first order in t of Cov(g(Z_i), h(Z_k)), i != k, (n, n).
+
+    `a` and `b` (5, n) are the Hermite coefficients of g and h. The series has t_abc E_N[d_abc (g h)] / 6 over
+    a, b, c in {i, k}, with one term for each choice: t_iii, three of t_iik, three of t_ikk, and t_kkk. By
+    Mehler's formula, E_N[g^(p) h^(q)] is the sum over l of r^l a_(p + l) b_(q + l) / l!. It is taken to the
+    first order in r, without the product of means that a covariance subtracts.
+    """
+    t_iii = t.diagonal().diagonal()
+    t_iik = t.diagonal().T
+    of_one = (t_iii * a[4])[:, None] * b[1] + a[1][:, None] * (t_iii * b[4])
+    of_iik = t_iik * (a[2][:, None] * b[1] + r * a[3][:, None] * b[2])
+    of_ikk = t_iik.T * (a[1][:, None] * b[2] + r * a[2][:, None] * b[3])
+    return r * of_one / 6 + (of_iik + of_ikk) / 2
+
+
+def _of_three_units(r: Tensor, t: Tensor, c: Tensor) -> Tensor:
+    """Third cumulants of g(Z_i), g(Z_j), g(Z_k) for three different units, (n, n, n).
+
+    They are the terms of lowest order in the series of g = c_1 He_1 + c_2 He_2 / 2 + ...: the linear one
+    t_ijk c_1 c_1 c_1; the trees, c_2 of one unit and c_1 of the others, r_ij r_ik c_2(i) c_1(j) c_1(k) and
+    its two permutations; and the loop r_ij r_jk r_ik c_2(i) c_2(j) c_2(k).
+    """
+    slope, bend = c[1], c[2]
+    linear = t * (slope[:, None, None] * slope[:, None] * slope)
+    loop = r[:, :, None] * r[:, None, :] * r * (bend[:, None, None] * bend[:, None] * bend)
+    branch = r * slope  # r_ij c_1(j)
+    tree = bend[:, None, None] * branch[:, :, None] * branch[:, None, :]
+    return linear + loop + tree + tree.movedim(0, 1) + tree.movedim(0, 2)
+
+
+def _of_pairs(r: Tensor, t: Tensor, c: Tensor, c_square: Tensor, shift: Tensor) -> Tensor:
+    """Third cumulants of g(Z_i), g(Z_i), g(Z_k) for two different units, (n, n).
+
+    They are Cov(g_i^2, g_k) - 2 E[g_i] Cov(g_i, g_k), the covariance of h_i = g_i^2 - 2 E[g_i] g_i with g_k.
+    E[g_i] is c_0 + `shift`; `c_square` are the coefficients of g^2.
+    """
+    h = c_square - 2 * (c[0] + shift) * c
+    # Mehler's formula up to the third order in r
+    gaussian = sum(r**k * h[k][:, None] * c[k] / math.factorial(k) for k in (1, 2, 3))
+    return gaussian + _edgeworth_covariance(r, t, h, c)
+
+
+def _of_one_unit(skew: Tensor, c: Tensor, c_square: Tensor, c_cube: Tensor) -> Tensor:
+    """Third cumulants of g(Z_i), (n,): E[g^3] - 3 E[g] E[g^2] + 2 E[g]^3, to the first order in `skew`."""
+    gaussian = c_cube[0] - 3 * c[0] * c_square[0] + 2 * c[0] ** 3
+    derivative = c_cube[3] - 3 * c[0] * c_square[3] - 3 * c_square[0] * c[3] + 6 * c[0] ** 2 * c[3]
+    return gaussian + skew * derivative / 6
 
 
 _STRONG = 3.0

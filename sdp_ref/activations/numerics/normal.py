@@ -226,8 +226,10 @@ class _Ramp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(mean, variance)
-        m, v = (torch.empty_like(mean, memory_format=torch.contiguous_format) for _ in range(2))
-        first, second = ([mean.new_full((), c) for c in each] for each in (_FIRST, _SECOND))
+        m = torch.empty_like(mean, memory_format=torch.contiguous_format)
+        v = torch.empty_like(m)
+        first = [mean.new_full((), coefficient) for coefficient in _FIRST]
+        second = [mean.new_full((), coefficient) for coefficient in _SECOND]
         step = _RAMP_CHUNK if mean.device.type == "cpu" else max(1, mean.numel())
         parts = (each.reshape(-1).split(step) for each in (mean, variance, m, v))
         for of_x, of_variance, of_m, of_v in zip(*parts, strict=True):

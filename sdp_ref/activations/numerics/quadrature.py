@@ -80,17 +80,19 @@ def _nodes(m: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 KNOTS = (0.5, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0)
 PANELS = 14  # panels across the range of a law, in addition to the knots
 _TAIL_PANELS = 10
-# Tolerances of covariances, relative to the standard deviations of the input:
+# coarser panels for the two-dimensional integrals of covariances, whose tolerance is at least 1e-10
 _FEW_PANELS = 8
 _FEW_KNOTS = (1.25, 5.0, 15.0)
 _FEW_POINTS = 12
-_NARROW = 1.0  # largest standard deviation for which differences are integrated from the derivative
-_FEW_NARROW = 1e-3
+# Largest standard deviation, in units of the curve, for which f(x) - f(m) is integrated from f'. The direct
+# difference has an error of eps f(m), relative to s f'(m) about eps / s. From 1 on, no digit is lost.
+_NARROW = 1.0
+_FEW_NARROW = 1e-3  # from there on, three digits are lost, which covariances can spare
 _NEAR = 3.0  # standard deviations within which f is determined by its derivative there
-_FAR = 40.0  # distance to the next bend, in standard deviations, from which they are, too
+_FAR = 40.0  # distance to the next bend, in standard deviations, from which panels of any width resolve f'
 _TERMS = (8, 32, 128, 512)  # lengths of the series, tried in this order
 _GRADED = (-9.0, -4.0, -1.5, 1.5, 4.0, 9.0)  # distances from a bend, in standard deviations of Y given X
-_LOST = 1e-9  # relative to the variance
+_LOST = 1e-9  # excess of the series over the variance, relative, from which nodes do not resolve coefficients
 _LEAST = 1e-16  # lower bound of 1 - rho^2: it does not change results and keeps gradients finite
 
 Jump = tuple[float, float, float]
@@ -180,93 +182,141 @@ def _primitive(count: int) -> np.ndarray:
 
 def _around(curve: Curve, knots: Sequence[float]) -> list[float]:
     """The bends of a curve, and points at increasing distances on both sides."""
-    outermost = {min(curve.bends), max(curve.bends)} if curve.bends else ()
-    beside = (bend + sign * x * curve.unit for bend in outermost for x in knots for sign in (-1, 1))
-    return sorted({*curve.bends, *beside})
-
-
-def _between(core: Tensor, m: Tensor, s: Tensor, parts: Tensor) -> Iterator[Tensor]:
-    """Standardised edges (e, k) beyond the nearest bend on either side, for laws between bends."""
-    inside = (core.min() < m) & (m < core.max())
-    for side in (-1, 1):
-        away = side * (core - m) / s
-        nearest = torch.where(away > 0, away, math.inf).amin(-1, keepdim=True)
-        beyond = inside & (nearest > _NEAR) & (nearest <= _TAIL_REACH)
-        if bool(beyond.any()):
-            start = nearest.clamp(_REACH, _TAIL_REACH)
-            ends = start + (nearest.clamp(max=_TAIL_REACH) + _REACH - start) * parts
-            yield side * torch.where(beyond, ends, _REACH)
+    points = set(curve.bends)
+    for bend in (min(curve.bends), max(curve.bends)) if curve.bends else ():
+        for knot in knots:
+            points |= {bend - knot * curve.unit, bend + knot * curve.unit}
+    return sorted(points)
 
 
 def _curve_nodes(
     curve: Curve, mean: Tensor, deviation: Tensor, extra: Tensor | None = None, *, few: bool = False
 ) -> _Nodes:
-    """Quadrature under N(mean, deviation^2), shape (e,); `extra` (e, k) are additional standardised edges."""
+    """Quadrature under N(mean, deviation^2), shape (e,); `extra` (e, k) are additional standardised edges.
+
+    If `few`, panels are fewer and wider: enough for the two-dimensional integrals of :func:`_conditional`.
+    """
     m, s = mean.detach()[:, None], deviation.detach()[:, None]
-
-    def tensor(values: Any) -> Tensor:
-        return torch.tensor(values, dtype=m.dtype, device=m.device)
-
-    points, panels = (_FEW_POINTS, _FEW_PANELS) if few else (_POINTS, curve.panels)
-    core = tensor(curve.bends)
-    knots = tensor(_around(curve, _FEW_KNOTS if few else curve.knots))
-    # extend the range towards the bends, which are on one side of the law or around it
-    above, below = torch.zeros_like(m), torch.zeros_like(m)
-    if len(core):
-        above = ((core.min() - m) / s).clamp(0, _TAIL_REACH)
-        below = ((m - core.max()) / s).clamp(0, _TAIL_REACH)
-    low, high = -_REACH - below, _REACH + above
-    parts = torch.linspace(0, 1, _TAIL_PANELS + 1, dtype=m.dtype, device=m.device)[1:]
-    tail = torch.where(below > 0, -_REACH - below * parts, _REACH + above * parts)
-    if len(core) > 1:
-        tail = torch.cat([tail, *_between(core, m, s, parts)], -1)
-        low, high = (f(tail, -1, keepdim=True).values for f in (torch.min, torch.max))
-        low, high = low.clamp(max=-_REACH), high.clamp(min=_REACH)
-    fractions = torch.linspace(0, 1, panels + 1, dtype=m.dtype, device=m.device)
-    inner = [(knots - m) / s, torch.zeros_like(m), *([] if extra is None else [extra])]
-    inner = [x.clamp(low, high) for x in inner]
-    edges = torch.cat([(_REACH * (2 * fractions - 1)).expand(len(m), -1), tail, *inner], -1).sort(-1).values
-    t, w = gauss_legendre(points, m.device)
+    edges = _panel_edges(curve, m, s, extra, few=few)
+    t, w = gauss_legendre(_FEW_POINTS if few else _POINTS, m.device)
     width = edges.diff(dim=-1)[..., None]
     u = edges[:, :-1, None] + width * t
     weight = width * w * pdf(u)
-    slope = curve.derivative(m[..., None] + s[..., None] * u)
-    distance = (core - m).abs().amin(-1, keepdim=True) if len(core) else torch.full_like(m, math.inf)
-    narrow = (_FEW_NARROW if few else _NARROW) * curve.unit
-    integrated = (s <= narrow) | (distance > _FAR * s)
-    # where f(m) is small there is no cancellation, and f may decay faster than a panel can resolve
-    moves = s * torch.where(u.abs() <= _NEAR, slope, 0.0).abs().flatten(1).amax(-1, keepdim=True)
+    x = m[..., None] + s[..., None] * u
+    slope = curve.derivative(x)
     at_mean = curve.function(m)
-    integrated = integrated & (at_mean.abs() > moves)
+    change = s * torch.where(u.abs() <= _NEAR, slope, 0.0).abs().flatten(1).amax(-1, keepdim=True)
+    # where f(m) is small there is no cancellation, and f may decay faster than a panel can resolve
+    integrated = (at_mean.abs() > change) & _resolves_slope(curve, m, s, few=few)
     difference = torch.zeros_like(u)
     if bool(integrated.any()):
-        # integrate outwards from the mean: the derivative at one end may be larger by many orders of
-        # magnitude
-        right = edges[:, :-1] >= 0
-        upward = tensor(_primitive(points).T.copy())
-        piece = s[..., None] * width * slope
-        whole = piece @ w
-        above, below = torch.where(right, whole, 0.0), torch.where(right, 0.0, whole)
-        before = above.cumsum(-1) - above - (below.flip(-1).cumsum(-1).flip(-1) - below)
-        start, rows = before.reshape(-1, 1), piece.flatten(0, 1)
-        forward = torch.addmm(start, rows, upward).reshape(piece.shape)
-        backward = torch.addmm(start, rows, upward - w[:, None]).reshape(piece.shape)
-        difference = torch.where(right[..., None], forward, backward)
-        for place, before_it, after_it in curve.jumps:
-            h = (place - m) / s
-            at_place = float(curve.function(tensor(place)))
-            passed = h <= 0 if abs(at_place - after_it) <= abs(at_place - before_it) else h < 0
-            beyond = (edges[:, :-1] + edges[:, 1:] > 2 * h).to(m.dtype) - passed.to(m.dtype)
-            difference = difference + (after_it - before_it) * beyond[..., None]
+        difference = _with_jumps(_integrated_slope(s, edges, slope), curve, m, s, edges)
     if not bool(integrated.all()):
-        direct = curve.function(m[..., None] + s[..., None] * u) - at_mean[..., None]
+        direct = curve.function(x) - at_mean[..., None]
         difference = torch.where(integrated[..., None], difference, direct)
     steps = []
-    for place, before_it, after_it in curve.jumps:
-        h = ((place - mean) / deviation).clamp(-50, 50)
-        steps.append((h, before_it - at_mean[:, 0], after_it - at_mean[:, 0]))
-    u, weight, difference, slope = (x.flatten(1) for x in (u, weight, difference, slope))
-    return _Nodes(mean, deviation, u, weight, difference, slope, steps)
+    for place, left_limit, right_limit in curve.jumps:
+        h = ((place - mean) / deviation).clamp(-50, 50)  # the density is 0 there, and its square finite
+        steps.append((h, left_limit - at_mean[:, 0], right_limit - at_mean[:, 0]))
+    return _Nodes(
+        mean, deviation, u.flatten(1), weight.flatten(1), difference.flatten(1), slope.flatten(1), steps
+    )
+
+
+def _panel_edges(curve: Curve, m: Tensor, s: Tensor, extra: Tensor | None, *, few: bool) -> Tensor:
+    """Sorted standardised edges of the panels, (e, k); 0 is one of them.
+
+    They divide the range of the law evenly, continue towards bends outside it, and surround bends within it.
+    """
+    panels = _FEW_PANELS if few else curve.panels
+    knots = m.new_tensor(_around(curve, _FEW_KNOTS if few else curve.knots))
+    range_edges = _REACH * (2 * torch.linspace(0, 1, panels + 1, dtype=m.dtype, device=m.device) - 1)
+    tail_edges = _tail_edges(m.new_tensor(curve.bends), m, s)
+    low = tail_edges.amin(-1, keepdim=True).clamp(max=-_REACH)
+    high = tail_edges.amax(-1, keepdim=True).clamp(min=_REACH)
+    edges = [range_edges.expand(len(m), -1), tail_edges]
+    edges.append(((knots - m) / s).clamp(low, high))
+    edges.append(torch.zeros_like(m))  # integrals of the derivative start here
+    if extra is not None:
+        edges.append(extra.clamp(low, high))
+    return torch.cat(edges, -1).sort(-1).values
+
+
+def _tail_edges(bends: Tensor, m: Tensor, s: Tensor) -> Tensor:
+    """Standardised edges (e, k) beyond `_REACH`, towards bends outside the range of the law.
+
+    Away from its bends f may decay like exp(x), as softplus does. The integrand exp(s u) pdf(u) is largest at
+    u = s, which can be anywhere up to the bend. The range therefore ends `_REACH` beyond the bend.
+    """
+    fractions = torch.linspace(0, 1, _TAIL_PANELS + 1, dtype=m.dtype, device=m.device)[1:]
+    if not len(bends):
+        return (_REACH + 0.0 * fractions).expand(len(m), -1)
+    to_the_right = ((bends.min() - m) / s).clamp(0, _TAIL_REACH)
+    to_the_left = ((m - bends.max()) / s).clamp(0, _TAIL_REACH)
+    left_edges, right_edges = -_REACH - to_the_left * fractions, _REACH + to_the_right * fractions
+    outside = torch.where(to_the_left > 0, left_edges, right_edges)
+    if len(bends) == 1:
+        return outside
+    return torch.cat([outside, *_edges_between_bends(bends, m, s, fractions)], -1)
+
+
+def _edges_between_bends(bends: Tensor, m: Tensor, s: Tensor, fractions: Tensor) -> Iterator[Tensor]:
+    """Edges from `_REACH` to beyond the nearest bend, on either side, for laws between two bends."""
+    inside = (bends.min() < m) & (m < bends.max())
+    for side in (-1, 1):
+        distance = side * (bends - m) / s
+        nearest = torch.where(distance > 0, distance, math.inf).amin(-1, keepdim=True)
+        # a bend within _NEAR has panels around it, and one beyond _TAIL_REACH is out of reach
+        extended = inside & (nearest > _NEAR) & (nearest <= _TAIL_REACH)
+        if bool(extended.any()):
+            start = nearest.clamp(_REACH, _TAIL_REACH)
+            end = nearest.clamp(max=_TAIL_REACH) + _REACH
+            yield side * torch.where(extended, start + (end - start) * fractions, _REACH)
+
+
+def _resolves_slope(curve: Curve, m: Tensor, s: Tensor, *, few: bool) -> Tensor:
+    """Whether the panels resolve f': the law is narrow compared with `unit`, or far from bends, (e, 1)."""
+    narrow = s <= (_FEW_NARROW if few else _NARROW) * curve.unit
+    if not curve.bends:
+        return torch.ones_like(narrow)
+    distance = (m.new_tensor(curve.bends) - m).abs().amin(-1, keepdim=True)
+    return narrow | (distance > _FAR * s)
+
+
+def _integrated_slope(s: Tensor, edges: Tensor, slope: Tensor) -> Tensor:
+    """The integral of s f'(m + s v) over v from 0 to each node u, (e, panels, points), without jumps.
+
+    With the panels' integrals I_p by Gauss-Legendre and the antiderivative of the interpolating polynomial
+    within a panel, a node right of 0 has the sum of I_q over the panels between 0 and its own, plus the
+    integral from the left edge of its own. A node left of 0 has minus the mirrored sum. Integrating
+    outwards matters: the derivative at one end may be larger by many orders of magnitude.
+    """
+    points = slope.shape[-1]
+    w = gauss_legendre(points, s.device)[1]
+    from_left = torch.tensor(_primitive(points).T.copy(), dtype=s.dtype, device=s.device)
+    right_of_zero = edges[:, :-1] >= 0
+    piece = s[..., None] * edges.diff(dim=-1)[..., None] * slope
+    panel = piece @ w
+    right, left = torch.where(right_of_zero, panel, 0.0), torch.where(right_of_zero, 0.0, panel)
+    inner_edge = right.cumsum(-1) - right - (left.flip(-1).cumsum(-1).flip(-1) - left)
+    start, rows = inner_edge.reshape(-1, 1), piece.flatten(0, 1)
+    outwards_right = torch.addmm(start, rows, from_left).reshape(piece.shape)
+    outwards_left = torch.addmm(start, rows, from_left - w[:, None]).reshape(piece.shape)
+    return torch.where(right_of_zero[..., None], outwards_right, outwards_left)
+
+
+def _with_jumps(difference: Tensor, curve: Curve, m: Tensor, s: Tensor, edges: Tensor) -> Tensor:
+    """Add the jumps between the mean and each panel to the integral of f', (e, panels, points)."""
+    for place, left_limit, right_limit in curve.jumps:
+        h = (place - m) / s
+        # at the jump itself, f has one of the two values
+        value = float(curve.function(m.new_tensor(place)))
+        is_right = abs(value - right_limit) <= abs(value - left_limit)
+        mean_passed = h <= 0 if is_right else h < 0
+        panel_passed = edges[:, :-1] + edges[:, 1:] > 2 * h
+        crossings = panel_passed.to(m.dtype) - mean_passed.to(m.dtype)  # -1 to the left of the mean
+        difference = difference + (right_limit - left_limit) * crossings[..., None]
+    return difference
 
 
 def _chunked(function: Callable[..., Tensor], count: int, *arguments: Tensor) -> Tensor:
@@ -366,13 +416,22 @@ def _coefficients(curve: Curve, mean: Tensor, deviation: Tensor, terms: int) -> 
 def curve_covariance(
     curve: Curve, mean: Tensor, variance: Tensor, covariance: Tensor, outputs: Tensor, tolerance: float
 ) -> Tensor:
-    """Covariances of f of jointly normal units, with zero diagonal."""
+    """Covariances of f of jointly normal units, (B, n, n), with zero diagonal.
+
+    `mean` and `variance` are (B, n), `outputs` the variances of f (B, n). Errors are at most `tolerance`
+    times the two standard deviations of the input.
+
+    With a_k = E[f(m + s Z) h_k(Z)] for normalised Hermite polynomials h_k, the covariance of two units is the
+    sum over k >= 1 of rho^k a_k b_k (Mehler's formula; Wright et al. 2024). By the Cauchy-Schwarz inequality
+    the remainder after K terms is at most abs(rho)^(K + 1) sqrt(Var f(X) - sum a_k^2) sqrt(Var f(Y) - sum
+    b_k^2). Pairs that need more terms than the longest series has are integrated in two dimensions.
+    """
     i, j = pairs(mean)
     point = variance == 0
     s = torch.where(point, 1.0, variance).sqrt()
     rho = off_points(covariance, point, i, j) / s[:, i] / s[:, j]
     rho = rho + (rho.clamp(-1, 1) - rho).detach()
-    allowed = 0.5 * tolerance * (s[:, i] * s[:, j]).detach()
+    allowed = 0.5 * tolerance * (s[:, i] * s[:, j]).detach()  # the other half is for the quadrature
     values = torch.zeros_like(rho)
     rows = torch.arange(len(mean), device=mean.device)
     # All pairs of a matrix use the same number of terms: with the variances as diagonal, it is semidefinite.
@@ -380,25 +439,37 @@ def curve_covariance(
         if not len(rows) or not len(i):
             break
         a = _coefficients(curve, mean[rows].flatten(), s[rows].flatten(), terms).unflatten(0, (len(rows), -1))
-        rest = (outputs[rows] - a.square().sum(-1)).detach()
-        # a sum above the variance indicates coefficients that the nodes do not resolve
-        rest = torch.where(rest < -_LOST * outputs[rows], torch.inf, rest.clamp(min=0)).sqrt()
-        bound = rho[rows].detach().abs() ** (terms + 1) * rest[:, i] * rest[:, j]
+        bound = _remainder_bound(a, outputs[rows], rho[rows], i, j)
         enough = (bound <= allowed[rows]) | (rho[rows] == 0)
         done = enough.all(-1) | (terms == _TERMS[-1])
         if bool(done.any()):
             values = values.index_put((rows[done],), _series(a[done], i, j, rho[rows[done]]))
-        near = (~enough & done[:, None]).nonzero()
-        if len(near):
-            r, p = rows[near[:, 0]], near[:, 1]
-            inputs = (mean[r, i[p]], s[r, i[p]], mean[r, j[p]], s[r, j[p]], rho[r, p])
-            count = (PANELS + 10 * len(KNOTS)) * _FEW_POINTS * (_FEW_PANELS + 8) * _FEW_POINTS
-            found = _chunked(lambda *x: recomputed(_conditional, curve, *x), count, *inputs)
-            values = values.index_put((r, p), found)
+        near_row, near_pair = (~enough & done[:, None]).nonzero(as_tuple=True)
+        if len(near_row):
+            row, one, other = rows[near_row], i[near_pair], j[near_pair]
+            integrals = _in_two_dimensions(
+                curve, mean[row, one], s[row, one], mean[row, other], s[row, other], rho[row, near_pair]
+            )
+            values = values.index_put((row, near_pair), integrals)
         rows = rows[~done]
-    most = (outputs[:, i] * outputs[:, j]).clamp(min=0).sqrt().detach()
-    values = values + (torch.maximum(torch.minimum(values, most), -most) - values).detach()
+    largest = (outputs[:, i] * outputs[:, j]).clamp(min=0).sqrt().detach()
+    values = values + (torch.maximum(torch.minimum(values, largest), -largest) - values).detach()
     return assembled(values, i, j, mean.shape[-1])
+
+
+def _remainder_bound(coefficients: Tensor, outputs: Tensor, rho: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """Largest remainder of the series after the K terms of `coefficients` (R, n, K), for the pairs (R, P)."""
+    remainder = (outputs - coefficients.square().sum(-1)).detach()
+    # a sum above the variance indicates coefficients that the nodes do not resolve
+    unresolved = remainder < -_LOST * outputs
+    remainder = torch.where(unresolved, torch.inf, remainder.clamp(min=0)).sqrt()
+    return rho.detach().abs() ** (coefficients.shape[-1] + 1) * remainder[:, i] * remainder[:, j]
+
+
+def _in_two_dimensions(curve: Curve, *laws: Tensor) -> Tensor:
+    """Covariances of pairs by :func:`_conditional`, some pairs at a time."""
+    count = (PANELS + 10 * len(KNOTS)) * _FEW_POINTS * (_FEW_PANELS + 8) * _FEW_POINTS
+    return _chunked(lambda *chunk: recomputed(_conditional, curve, *chunk), count, *laws)
 
 
 def _series(coefficient: Tensor, i: Tensor, j: Tensor, rho: Tensor) -> Tensor:

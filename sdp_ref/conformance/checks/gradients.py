@@ -96,37 +96,50 @@ def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaus
     values, law_of = _leaves(x)
     leaves = [v.requires_grad_() for v in values]
     weights = dict(net.named_parameters())
-    first, second = (subject.predict(net, x, rule).detached() for _ in range(2))
+    first = subject.predict(net, x, rule).detached()
+    second = subject.predict(net, x, rule).detached()
     if not (torch.allclose(first.mean, second.mean) and torch.allclose(first.covariance, second.covariance)):
         raise NotApplicable("it does not repeat itself (see determinism): differences would be noise")
     total = _scalar(subject, rule, net, law_of(leaves))
-    found = torch.autograd.grad(total, [*leaves, *weights.values()], allow_unused=True)
+    variables = [*leaves, *weights.values()]
+    gradients = torch.autograd.grad(total, variables, allow_unused=True)
     names = ["mean", "variance" if isinstance(x, DiagonalGaussian) else "factor of the covariance", *weights]
     worst = Verdict(True)
-    for name, leaf, gradient in zip(names, [*leaves, *weights.values()], found, strict=True):
+    for name, variable, gradient in zip(names, variables, gradients, strict=True):
         if gradient is None and name in weights:
             continue  # a rule may treat the net as constant
-        got = torch.zeros_like(leaf) if gradient is None else gradient
+        got = torch.zeros_like(variable) if gradient is None else gradient
         if not bool(torch.isfinite(got).all()):
             return Verdict(False, f"the gradient in the {name} is not finite")
         best = Verdict(False, share=float("inf"))
         for step in _STEPS:
-            want = _differences(subject, rule, net, leaf, lambda: law_of(leaves), step)
-            scale = max(float(want.abs().max()), float(got.abs().max()), 1e-3)
-            error, tolerance = (got - want).abs(), _TOLERANCE * scale
-            at = int(error.argmax())
-            share = float(error.max()) / tolerance
-            if share < best.share:
-                own, other, off = (float(v.flatten()[at]) for v in (got, want, error))
-                numbers = {"got": own, "expected": other, "error": off, "tolerance": tolerance}
-                text = f"in the {name} the gradient is {own:.6g}, finite differences give {other:.6g}"
-                best = Verdict(share <= 1, text, numbers, share)
+            want = _differences(subject, rule, net, variable, lambda: law_of(leaves), step)
+            verdict = _gradient_verdict(name, got, want)
+            if verdict.share < best.share:
+                best = verdict
             if best.passed:
                 break
         if not best.passed:
             return best
         worst = max(worst, best, key=lambda v: v.share)
     return worst
+
+
+def _gradient_verdict(name: str, got: Tensor, want: Tensor) -> Verdict:
+    """Compare a gradient with differences, relative to the largest entry of both."""
+    scale = max(float(want.abs().max()), float(got.abs().max()), 1e-3)
+    error, tolerance = (got - want).abs(), _TOLERANCE * scale
+    largest = int(error.argmax())
+    gradient, difference = float(got.flatten()[largest]), float(want.flatten()[largest])
+    text = f"in the {name} the gradient is {gradient:.6g}, finite differences give {difference:.6g}"
+    numbers = {
+        "got": gradient,
+        "expected": difference,
+        "error": float(error.flatten()[largest]),
+        "tolerance": tolerance,
+    }
+    share = float(error.max()) / tolerance
+    return Verdict(share <= 1, text, numbers, share)
 
 
 def _differences(
@@ -166,6 +179,19 @@ probability that a true quarter appears as 0.6 is below 1e-10.
 """
 
 
+def _moment_error(got: Prediction, mean: Tensor, variance: Tensor) -> float:
+    """Root mean square error of means and covariances of independent units, in standard deviations."""
+    s = variance.sqrt()
+    of_means = ((got.mean - mean) / s).flatten()
+    errors = (got.covariance - torch.diag_embed(variance)) / s.unsqueeze(-1) / s.unsqueeze(-2)
+    if got.full:
+        upper = torch.ones(errors.shape[-2:], dtype=torch.bool).triu()
+        of_covariances = errors[:, upper].flatten()
+    else:  # for independent units, a marginal result is correct to have no covariances
+        of_covariances = errors.diagonal(dim1=-2, dim2=-1).flatten()
+    return float(torch.cat([of_means, of_covariances]).square().mean().sqrt())
+
+
 def sampling_error(subject: Subject, _seed: int) -> Iterator[Case]:
     """The errors of mean and covariance of a layer of 16 independent units decrease with the samples."""
     if not subject.sampling:
@@ -178,20 +204,11 @@ def sampling_error(subject: Subject, _seed: int) -> Iterator[Case]:
         some = [unit for unit in reference.single(name) if unit.std == 1 and abs(unit.mean) <= 2]
         layer = [some[i % len(some)] for i in range(16)]
         mean, variance = tensor([[u.expectation for u in layer]]), tensor([[u.variance for u in layer]])
-        s = variance.sqrt()
 
         def judge(net: nn.Module, x: Law) -> Verdict:
-            errors = []
-            for rule in rules:
-                got = subject.predict(net, x, rule).detached()
-                parts = [((got.mean - mean) / s).flatten()]
-                gap = (got.covariance - torch.diag_embed(variance)) / s.unsqueeze(-1) / s.unsqueeze(-2)
-                upper = torch.ones(gap.shape[-2:], dtype=torch.bool).triu()
-                # for independent units, a marginal result is correct to have no covariances
-                parts.append(
-                    gap[:, upper].flatten() if got.full else gap.diagonal(dim1=-2, dim2=-1).flatten()
-                )
-                errors.append(float(torch.cat(parts).square().mean().sqrt()))
+            errors = [
+                _moment_error(subject.predict(net, x, rule).detached(), mean, variance) for rule in rules
+            ]
             numbers = {f"error_{k}": error for k, error in zip(LEVELS, errors, strict=True)}
             shown = ", ".join(f"{e:.3g} with {k}" for k, e in zip(LEVELS, errors, strict=True))
             good = all(

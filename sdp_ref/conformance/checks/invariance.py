@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.conformance import cases, compare
@@ -63,23 +63,16 @@ def permutation(subject: Subject, seed: int) -> Iterator[Case]:
         orders = [torch.arange(n).roll(1) for n in sizes]
         if isinstance(x, Gaussian):
             orders[0] = torch.arange(sizes[0])
-            y: AnyGaussian = x
+            permuted_x: AnyGaussian = x
         else:
-            y = DiagonalGaussian(x.mean[:, orders[0]], x.variance[:, orders[0]])
-        modules: list[nn.Module] = []
-        number = 0
-        for module in net.children():
-            if isinstance(module, nn.Linear):
-                before, after = orders[number], orders[number + 1]
-                modules.append(linear(module.weight[after][:, before], module.bias[after]))
-                number += 1
-            else:
-                modules.append(module)
-        one = subject.estimate(net, x)
+            permuted_x = DiagonalGaussian(x.mean[:, orders[0]], x.variance[:, orders[0]])
+        prediction = subject.estimate(net, x)
         out = orders[-1]
-        moved = Prediction(one.mean[:, out], one.covariance[:, out][:, :, out], one.full)
-        want = compare.like(moved, compare.simulated(subject, chain(*modules), y))
-        verdict = within(subject.estimate(chain(*modules), y), want)
+        covariance = prediction.covariance[:, out][:, :, out]
+        permuted = Prediction(prediction.mean[:, out], covariance, prediction.full)
+        permuted_net = _permuted(net, orders)
+        want = compare.like(permuted, compare.simulated(subject, permuted_net, permuted_x))
+        verdict = within(subject.estimate(permuted_net, permuted_x), want)
         if verdict.passed:
             return verdict
         text = ", ".join(str(order.tolist()) for order in orders)
@@ -89,6 +82,20 @@ def permutation(subject: Subject, seed: int) -> Iterator[Case]:
     for name in cases.representative(subject):
         for net, x in cases.layers(((2, 1, 1), (2, 2, 1), (1, 1, 2), *cases.WIDTHS[1:]), name, seed):
             yield Case(net, x, judge)
+
+
+def _permuted(net: nn.Module, orders: list[Tensor]) -> nn.Module:
+    """The net with its inputs, hidden units and outputs in the given orders."""
+    modules: list[nn.Module] = []
+    number = 0
+    for module in net.children():
+        if isinstance(module, nn.Linear):
+            before, after = orders[number], orders[number + 1]
+            modules.append(linear(module.weight[after][:, before], module.bias[after]))
+            number += 1
+        else:
+            modules.append(module)
+    return chain(*modules)
 
 
 _LARGE = (5, 17)

@@ -354,8 +354,8 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         half, scale = half_trace(net, x)
         value = net(x.mean).detach()
-        found = [(subject.estimate(net, cases.moved(x, x.mean, t)).mean - value) / t for t in _NOISE]
-        errors = [(each - half).abs() / scale for each in found]
+        shifts = [(subject.estimate(net, cases.moved(x, x.mean, t)).mean - value) / t for t in _NOISE]
+        errors = [(shift - half).abs() / scale for shift in shifts]
         bad = torch.zeros_like(half, dtype=torch.bool)
         for before, after in itertools.pairwise(errors):
             # written such that NaN and infinity fail
@@ -363,8 +363,8 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
         share = float((errors[-1] / _VANISHED).max())
         if not bool(bad.any()):
             return Verdict(True, share=min(share, 1.0))
-        row, k = (int(i) for i in bad.nonzero()[0])
-        got, want = float(found[-1][row, k]), float(half[row, k])
+        row, k = bad.nonzero()[0].tolist()
+        got, want = float(shifts[-1][row, k]), float(half[row, k])
         tolerance = _VANISHED * float(scale[row, k])
         numbers = {"got": got, "expected": want, "error": abs(got - want), "tolerance": tolerance}
         text = (

@@ -39,7 +39,8 @@ def of_two(sign: int) -> Builder:
 
     def build(call: Call, a: Any, b: Any) -> Value:
         if isinstance(a, Value) and isinstance(b, Value):
-            first, second = (_signed(call, sign, value) for value in call.together(a, b))
+            a, b = call.together(a, b)
+            first, second = _signed(call, sign, a), _signed(call, sign, b)
             if sign < 0:  # of equal numbers, the minimum is the second: see sdp_ref.jacobian.right
                 first, second = second, first
             return call.made(_signed(call, sign, call.emit(Maximum(), first, second)))
@@ -255,7 +256,8 @@ def attention(
         raise NoFormulaError("attention between the examples of a batch")
     mask: Any = None if attn_mask is None else call.constant(attn_mask, len(q.shape), held(q))
     if options["enable_gqa"]:  # several query heads share one head of keys and values
-        k, v = (_repeated(call, x, q.shape[-3] // x.shape[-3]) for x in (k, v))
+        k = _repeated(call, k, q.shape[-3] // k.shape[-3])
+        v = _repeated(call, v, q.shape[-3] // v.shape[-3])
     return call.made(call.emit(Attention(is_causal, options["scale"], mask), q, k, v))
 
 

@@ -26,7 +26,18 @@ from sdp_ref.graph.ops import Add, Cat
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, Pieces, PiecewiseGaussian, joined, noted, unchecked
 from sdp_ref.rules.base import lost_variances
-from sdp_ref.rules.exact.regions import Array, Cell, Flags, Kink, Operation, Regions, as_rows, nearest, walk
+from sdp_ref.rules.exact.regions import (
+    Array,
+    Cell,
+    Flags,
+    Indices,
+    Kink,
+    Operation,
+    Regions,
+    as_rows,
+    nearest,
+    walk,
+)
 from sdp_ref.rules.layerwise import LayerwiseRule
 
 _LONGEST = 8.0
@@ -46,37 +57,66 @@ _MOST = 10_000_000
 
 _CHUNK = 2**17  # cubature points per chunk
 
+# Orders of the cubature: degree 5 for the first attempt, which suffices for small simplices, then degree 9.
+_FIRST_ORDER = 2
+_ORDER = 4
+
 
 def moments(cells: Sequence[Cell], tolerance: float) -> Array:
-    """Integrals of (z, 1) (z, 1)^T times the density over polytopes, at least one.
+    """Integrals of (z, 1) (z, 1)^T times the standard normal density over polytopes, (cells, n + 1, n + 1).
 
-    They are sums over simplices of the facets; one on which rules of different degrees disagree is halved.
+    `cells` has at least one polytope, in standard deviations. The integrals are sums over simplices of the
+    facets. A simplex is halved if cubature rules of different degrees disagree on it; `tolerance` limits the
+    sum of the estimated errors. Raises :class:`~sdp_ref.NoFormulaError` if this takes too many simplices.
+
+    References
+    ----------
+    Lasserre, "Integration on a convex polytope", Proc. AMS 1998: from polytopes to their facets.
     """
-    surfaces = [cell.surface() for cell in cells]
-    simplices = np.concatenate([c.vertices[s] for c, (s, _) in zip(cells, surfaces, strict=True)])
-    planes = np.concatenate([c.planes[f] for c, (_, f) in zip(cells, surfaces, strict=True)])
-    owner = np.repeat(np.arange(len(cells)), [len(s) for s, _ in surfaces])
+    simplices, planes, owner = _facet_simplices(cells)
     outer = np.array([not nearest(cell.vertices, _AWAY)[1] for cell in cells])
-    count, n = len(outer), simplices.shape[2]
-    total, order, seen = np.zeros((count, n + 1, n + 1)), 2, 0
+    count, n = len(cells), simplices.shape[2]
+    total = np.zeros((count, n + 1, n + 1))
+    order, evaluated = _FIRST_ORDER, 0
     while len(simplices):
-        seen += len(simplices)
-        if seen > _MOST:
+        evaluated += len(simplices)
+        if evaluated > _MOST:
             raise NoFormulaError(f"regions that take more than {_MOST:,} simplices to integrate over")
         edges, areas = _edges(simplices), _areas(simplices)
-        found, error = _cubature(simplices, areas, planes, outer[owner], order)
-        mass = total[:, n, n] + np.bincount(owner, found[:, n, n], count)
-        share = (mass + 1 / count) / 2 / np.maximum(np.bincount(owner, minlength=count), 1)
-        allowed = tolerance * share[owner]
+        parts, error = _cubature(simplices, areas, planes, outer[owner], order)
+        masses: Array = total[:, n, n] + np.bincount(owner, parts[:, n, n], count)
+        allowed = tolerance * _error_shares(masses, owner)
         done = (error <= allowed) & ~_coarse(simplices, edges, areas, outer[owner], allowed)
-        np.add.at(total, owner[done], found[done])
+        np.add.at(total, owner[done], parts[done])
         simplices, planes, owner = simplices[~done], planes[~done], owner[~done]
-        if order > 2:  # the first rule is for small simplices
+        if order > _FIRST_ORDER:  # otherwise the rule of higher degree is tried first
             simplices = _halved(simplices, edges[~done])
             planes, owner = np.repeat(planes, 2, axis=0), np.repeat(owner, 2)
-        order = 4
-    total[:, :n, :n] += total[:, n, n, None, None] * np.eye(n)
+        order = _ORDER
+    total[:, :n, :n] += total[:, n, n, None, None] * np.eye(n)  # see `_facet_integrals`
     return (total + total.transpose(0, 2, 1)) / 2
+
+
+def _facet_simplices(cells: Sequence[Cell]) -> tuple[Array, Array, Indices]:
+    """Simplices (k, n, n) of the facets of polytopes, their planes (k, n + 1), and the index of the cell."""
+    simplices, planes, counts = [], [], []
+    for cell in cells:
+        chains, facets = cell.surface()
+        simplices.append(cell.vertices[chains])
+        planes.append(cell.planes[facets])
+        counts.append(len(chains))
+    return np.concatenate(simplices), np.concatenate(planes), np.repeat(np.arange(len(cells)), counts)
+
+
+def _error_shares(masses: Array, owner: Indices) -> Array:
+    """Share of each simplex in the allowed error.
+
+    One half is divided among the polytopes by their masses, the other evenly, since masses are estimates that
+    may be 0. The simplices of a polytope have equal shares.
+    """
+    count = len(masses)
+    of_cells = (masses + 1 / count) / 2 / np.maximum(np.bincount(owner, minlength=count), 1)
+    return np.asarray(of_cells[owner])
 
 
 def _coarse(simplices: Array, edges: Array, areas: Array, outer: Flags, allowed: Array) -> Flags:
@@ -112,29 +152,54 @@ def _cubature(simplices: Array, areas: Array, planes: Array, outer: Flags, order
     """Contribution of each simplex of a facet to (z, 1) (z, 1)^T - (1, 0), and its error estimate."""
     count, n = simplices.shape[0], simplices.shape[2]
     points, weights = grundmann_moeller(n - 1, order)
-    products = np.einsum("pi,pj->ijp", points, points).reshape(n * n, -1)
-    found, error = np.empty((count, n + 1, n + 1)), np.empty(count)
+    parts, error = np.empty((count, n + 1, n + 1)), np.empty(count)
     step = max(1, _CHUNK // len(points))
     for start in range(0, count, step):
         rows = slice(start, start + step)
-        part, normal, offset = simplices[rows], planes[rows, :n], planes[rows, n]
-        gram = part @ part.transpose(0, 2, 1)
-        square = np.maximum(gram.reshape(len(part), -1) @ products, 0)
-        area = areas[rows]
-        # Means of barycentric coordinates times phi and of h, by the rules of higher and lower degree.
-        phi = np.exp(square / -2) * (area * (2 * math.pi) ** (-n / 2))[:, None]
-        h = _potential(square, n, outer[rows]) * area[:, None]
-        own, other = ((phi * w) @ points for w in weights.T)
-        mass, rough = (-offset * (h @ w) for w in weights.T)
-        first = np.einsum("si,sij->sj", own, part)
-        block = np.zeros((len(part), n + 1, n + 1))
-        block[:, :n, :n] = -normal[:, :, None] * first[:, None, :]
-        block[:, :n, n] = block[:, n, :n] = -normal * own.sum(1)[:, None]
-        block[:, n, n] = mass
-        found[rows] = block
-        reach = np.sqrt(gram.diagonal(axis1=1, axis2=2).max(1))
-        error[rows] = _SURE * (np.abs(mass - rough) + (1 + reach) * np.abs((own - other).sum(1)))
-    return found, error
+        parts[rows], error[rows] = _facet_integrals(
+            simplices[rows], areas[rows], planes[rows], outer[rows], points, weights
+        )
+    return parts, error
+
+
+def _facet_integrals(
+    simplices: Array, areas: Array, planes: Array, outer: Flags, points: Array, weights: Array
+) -> tuple[Array, Array]:
+    """Integrals over simplices of facets, (k, n + 1, n + 1), and their errors (k,).
+
+    A facet with outer normal a has a z + b = 0. Since div(z h) = phi and grad phi = -z phi, the divergence
+    theorem gives for a polytope, as sums over its facets:
+
+    - mass: -b times the integral of h,
+    - first moments: -a times the integral of phi,
+    - second moments: -a times the integral of z^T phi, plus the mass times the identity matrix, which is left
+      to the caller.
+
+    `points` are barycentric coordinates, and the columns of `weights` the rules of higher and lower degree.
+    """
+    n = simplices.shape[2]
+    better, worse = weights.T
+    normal, offset = planes[:, :n], planes[:, n]
+    # the square of a point with coordinates l is the sum over vertices i, j of l_i l_j v_i v_j
+    gram = simplices @ simplices.transpose(0, 2, 1)
+    products = np.einsum("pi,pj->ijp", points, points).reshape(n * n, -1)
+    square = np.maximum(gram.reshape(len(simplices), -1) @ products, 0)
+    phi = np.exp(square / -2) * (areas * (2 * math.pi) ** (-n / 2))[:, None]
+    h = _potential(square, n, outer) * areas[:, None]
+
+    by_vertex = (phi * better) @ points  # integrals of phi times the barycentric coordinates
+    mass = -offset * (h @ better)
+    first = np.einsum("si,sij->sj", by_vertex, simplices)
+    integrals = np.zeros((len(simplices), n + 1, n + 1))
+    integrals[:, :n, :n] = -normal[:, :, None] * first[:, None, :]
+    integrals[:, :n, n] = -normal * by_vertex.sum(1)[:, None]
+    integrals[:, n, :n] = integrals[:, :n, n]
+    integrals[:, n, n] = mass
+
+    mass_error = np.abs(mass - -offset * (h @ worse))
+    phi_error = np.abs((by_vertex - (phi * worse) @ points).sum(1))
+    reach = np.sqrt(gram.diagonal(axis1=1, axis2=2).max(1))  # |z| at most, for the integral of z phi
+    return integrals, _SURE * (mass_error + (1 + reach) * phi_error)
 
 
 def _areas(simplices: Array) -> Array:
