@@ -45,9 +45,13 @@ def test_tensors_of_two_places_do_not_meet(on, name):
 
 
 WAITS = {
-    **{"item": lambda x: x[0, 0].item(), "float": lambda x: float(x.sum()), "cpu": lambda x: x.cpu()},
-    **{"copied into the host's": lambda x: torch.empty(2, 3).copy_(x), "nonzero": lambda x: x.nonzero()},
-    **{"mask": lambda x: x[x > 1], "equal": lambda x: torch.equal(x, x)},
+    "item": lambda x: x[0, 0].item(),
+    "float": lambda x: float(x.sum()),
+    "cpu": lambda x: x.cpu(),
+    "copied into the host's": lambda x: torch.empty(2, 3).copy_(x),
+    "nonzero": lambda x: x.nonzero(),
+    "mask": lambda x: x[x > 1],
+    "equal": lambda x: torch.equal(x, x),
     "cholesky": lambda x: torch.linalg.cholesky(torch.eye(2, device=x.device)),
 }
 

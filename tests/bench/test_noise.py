@@ -94,9 +94,12 @@ EVERY = {**{text: noise_of(text) for text in WRITTEN}, **{k: filled(k) for k in 
 @pytest.mark.parametrize(
     ("text", "label"),
     [
-        *(("gaussian", "gaussian:sigma=0.1"), ("cauchy", "cauchy:gamma=0.1")),
-        *(("stable:1.5", "stable:alpha=1.5,gamma=0.1"), ("laplace", "laplace:sigma=0.1")),
-        *(("uniform", "uniform:sigma=0.1"), ("student_t:5", "student_t:df=5.0,sigma=0.1")),
+        ("gaussian", "gaussian:sigma=0.1"),
+        ("cauchy", "cauchy:gamma=0.1"),
+        ("stable:1.5", "stable:alpha=1.5,gamma=0.1"),
+        ("laplace", "laplace:sigma=0.1"),
+        ("uniform", "uniform:sigma=0.1"),
+        ("student_t:5", "student_t:df=5.0,sigma=0.1"),
         ("student_t:2", "student_t:df=2.0,gamma=0.1"),
         ("mixture:0.9*1+1e-1*5e+0", "mixture:0.9*1.0+0.1*5.0,sigma=0.1"),
         ("scales:0.1/0.20/3", "scales:0.1/0.2/3.0,sigma=0.1"),
@@ -142,7 +145,9 @@ def test_what_is_stored_is_the_same_noise_without_its_file():
 # Standard deviation and kurtosis by hand, of a component at scale 1.
 _MIXED = 0.9 + 0.1 * 25
 EXACT = {
-    **{"laplace": (1.0, 6.0), "uniform": (1.0, 1.8), "student_t:10": (1.0, 4.0)},
+    "laplace": (1.0, 6.0),
+    "uniform": (1.0, 1.8),
+    "student_t:10": (1.0, 4.0),
     "mixture:0.9*1+0.1*5": (1.0, 3 * (0.9 + 0.1 * 625) / _MIXED**2),
     "scales:0.1/0.2/3": (np.array([0.1, 0.2, 3.0]), 3.0),
     "covariance": (np.sqrt(np.diag(COVARIANCE)), 3.0),

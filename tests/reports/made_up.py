@@ -134,10 +134,23 @@ def table(columns, rows, **fixed):
 
 
 ROW = {
-    **{"experiment": "iris-tv", "network": "4-100-100-100-100-3", "activation": "relu", "depth": 4},
-    **{"net": "net0", "seed": 0, "input": 0, "sigma": 1.0, "rule": "sdp", "metric": "tv_headline"},
-    **{"component": "", "floor": 0.01, "floor95": 0.012, "stderr": 4e-4, "unit_of_measure": "1"},
-    **{"seconds": 1e-3, "accuracy": 0.98},
+    "experiment": "iris-tv",
+    "network": "4-100-100-100-100-3",
+    "activation": "relu",
+    "depth": 4,
+    "net": "net0",
+    "seed": 0,
+    "input": 0,
+    "sigma": 1.0,
+    "rule": "sdp",
+    "metric": "tv_headline",
+    "component": "",
+    "floor": 0.01,
+    "floor95": 0.012,
+    "stderr": 4e-4,
+    "unit_of_measure": "1",
+    "seconds": 1e-3,
+    "accuracy": 0.98,
 }
 """A measurement but for its value."""
 
@@ -178,8 +191,14 @@ def meta(data=None):
         "seconds": 201.4,
         "options": {"recipe": "by depth: SGD 1e-2 to 6 layers", "features": "raw", "samples": 1000000},
         "environment": {
-            **{"cpu": "Made-up CPU @ 2.60GHz", "gpu": "none", "cores": 2, "torch": "2.13.0"},
-            **{"numpy": "2.3.1", "POT": "0.9.7", "python": "3.11.2", "commit": "0123456"},
+            "cpu": "Made-up CPU @ 2.60GHz",
+            "gpu": "none",
+            "cores": 2,
+            "torch": "2.13.0",
+            "numpy": "2.3.1",
+            "POT": "0.9.7",
+            "python": "3.11.2",
+            "commit": "0123456",
         },
         "counts": {"groups": 90, "measurements": 0 if data is None else len(data), "failures": 1},
         "nets": nets,

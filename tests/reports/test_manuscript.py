@@ -98,8 +98,13 @@ def test_the_same_results_make_the_same_files_and_what_is_of_an_older_export_goe
 @pytest.mark.parametrize(
     "name",
     [
-        *("main.tex", "paper.bib", "reproducibility.md", "reproducibility.tex"),
-        *("tables/iris-w1-relu-1-w1.tex", "figures/iris-w1-w1.pdf", "figures/iris-w1-w1.svg"),
+        "main.tex",
+        "paper.bib",
+        "reproducibility.md",
+        "reproducibility.tex",
+        "tables/iris-w1-relu-1-w1.tex",
+        "figures/iris-w1-w1.pdf",
+        "figures/iris-w1-w1.svg",
     ],
 )
 def test_no_file_of_others_is_overwritten_and_then_nothing_is_written(name, tmp_path):
@@ -129,11 +134,25 @@ def test_the_paragraph_has_versions_seeds_processor_and_commands():
 
 
 NASTY = (
-    *("a_b", "100 % & more", "{", "}", "$x$", "#1", "\\input{/etc/passwd}", "~^", "<|>", "\\", "%", "--'`\""),
-    *(
-        *("σ ± 0.1 − 2 ≈ ∞", "Müller Ångström ñ ç", "中文 русский 🙂", "a\nb\tc", "\x00\x1b[31m", "‘’“”…–—"),
-        "k = 10²",
-    ),
+    "a_b",
+    "100 % & more",
+    "{",
+    "}",
+    "$x$",
+    "#1",
+    "\\input{/etc/passwd}",
+    "~^",
+    "<|>",
+    "\\",
+    "%",
+    "--'`\"",
+    "σ ± 0.1 − 2 ≈ ∞",
+    "Müller Ångström ñ ç",
+    "中文 русский 🙂",
+    "a\nb\tc",
+    "\x00\x1b[31m",
+    "‘’“”…–—",
+    "k = 10²",
 )
 
 

@@ -27,9 +27,19 @@ SUITES = ("iris-tv", "iris-w1", "iris-std")
 def tiny(**changed):
     """The options of a run of seconds, with those changed or added that are named: each stands but once."""
     options = {
-        **{"depth": 1, "width": 8, "nets": 2, "inputs": 1, "epochs": 50, "samples": 2048},
-        **{"pilot-samples": 1024, "cells": 16, "bins": 3, "w1-points": 100, "jobs": 1},
-        **{"rules": "sdp,monte_carlo:samples=10", **changed},
+        "depth": 1,
+        "width": 8,
+        "nets": 2,
+        "inputs": 1,
+        "epochs": 50,
+        "samples": 2048,
+        "pilot-samples": 1024,
+        "cells": 16,
+        "bins": 3,
+        "w1-points": 100,
+        "jobs": 1,
+        "rules": "sdp,monte_carlo:samples=10",
+        **changed,
     }
     return tuple(word for name, value in options.items() for word in (f"--{name}", str(value)))
 

@@ -95,8 +95,24 @@ class Quantiles(Base):
 
 def tiny(depth, rules):
     return (
-        *("--preset", "smoke", "--depth", depth, "--sigma", "1", "--samples", "20000", "--jobs", "1"),
-        *("--w1-points", "100", "--rules", rules, "--database", "v", "--output", "card"),
+        "--preset",
+        "smoke",
+        "--depth",
+        depth,
+        "--sigma",
+        "1",
+        "--samples",
+        "20000",
+        "--jobs",
+        "1",
+        "--w1-points",
+        "100",
+        "--rules",
+        rules,
+        "--database",
+        "v",
+        "--output",
+        "card",
     )
 
 
@@ -240,7 +256,9 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     assert advice.startswith("  advice without an oracle")
     assert title == "which rule for nets.py:build"
     assert {line.split(",")[0].strip() for line in lines} == {
-        *("standard deviations and intervals", "whole distribution", "tails")
+        "standard deviations and intervals",
+        "whole distribution",
+        "tails",
     }
     assert all(re.search(r" \(\S+ to \S+\)[ ,]", line) and "per input" in line for line in lines)
     assert page == "scorecard: card/index.html"

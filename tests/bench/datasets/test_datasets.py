@@ -303,13 +303,18 @@ def test_a_batch_that_asks_for_code_is_refused(protocol, capsys):
 
 NO_FILES = {
     sets.cifar_batch: (
-        *(b"", b"nonsense", pickle.dumps([1, 2])),
+        b"",
+        b"nonsense",
+        pickle.dumps([1, 2]),
         pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1]}),
         pickle.dumps({b"data": np.zeros((2, 3071), np.uint8), b"labels": [1, 2]}),
         pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1, None]}),
     ),
     sets.idx: (
-        *(b"", b"nonsense", zipped(bytes([0, 0, 8, 2, 0, 0, 0, 1])), idx(np.zeros((2, 2), np.uint8))[:-9]),
+        b"",
+        b"nonsense",
+        zipped(bytes([0, 0, 8, 2, 0, 0, 0, 1])),
+        idx(np.zeros((2, 2), np.uint8))[:-9],
         zipped(bytes([0, 0, 8, 1, 0, 0, 0, 3, 1, 2])),
         zipped(bytes([0, 0, 9, 1, 0, 0, 0, 2, 1, 2])),
     ),

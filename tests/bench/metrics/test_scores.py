@@ -50,8 +50,16 @@ LAWS = {
     "sampled": lambda: sr.law_of(Sampled()),
 }
 SMALL = {
-    **{"cells": 16, "pilot_samples": 500, "w1_points": 100, "w1_pairs": 2, "certified_points": 100},
-    **{"margin_bins": 10, "bins": 4, "output_bins": 10, "difference_bins": 10, "energy_points": 200},
+    "cells": 16,
+    "pilot_samples": 500,
+    "w1_points": 100,
+    "w1_pairs": 2,
+    "certified_points": 100,
+    "margin_bins": 10,
+    "bins": 4,
+    "output_bins": 10,
+    "difference_bins": 10,
+    "energy_points": 200,
 }
 
 
@@ -102,7 +110,14 @@ def test_tails_are_exact_where_the_law_tells_them():
 
 DRAWS = 200
 ALL = (
-    *("coverage", "bures", "energy_score", "crps", "std_ratio", "gaussian_kl", "tv_class", "quantile_mean"),
+    "coverage",
+    "bures",
+    "energy_score",
+    "crps",
+    "std_ratio",
+    "gaussian_kl",
+    "tv_class",
+    "quantile_mean",
     "interval_width",
 )
 

@@ -31,8 +31,16 @@ NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "f
 
 
 METRICS = {  # those of TINY's experiments
-    *("tv_headline", "tv_paper", "tv_single", "tv_class", "tv_difference"),
-    *("std_ratio", "bures", "gaussian_kl", "min_eigenvalue", "w1"),
+    "tv_headline",
+    "tv_paper",
+    "tv_single",
+    "tv_class",
+    "tv_difference",
+    "std_ratio",
+    "bures",
+    "gaussian_kl",
+    "min_eigenvalue",
+    "w1",
 }
 
 

@@ -41,9 +41,15 @@ def suite(nets=30, name="iris-claims", depths=(4, 6), seed=0, tv=tv_of, w1=w1_of
         for net in range(nets):
             for place in range(inputs):
                 subject = made_up.row(0) | {
-                    **{"experiment": name, "network": "4-100-3", "depth": depth, "seed": net},
-                    **{"net": f"{name} {depth} {net:02}", "input": 3 * net + place, "stderr": 1e-3},
-                    **{"accuracy": 0.97, "floor95": 0.0},
+                    "experiment": name,
+                    "network": "4-100-3",
+                    "depth": depth,
+                    "seed": net,
+                    "net": f"{name} {depth} {net:02}",
+                    "input": 3 * net + place,
+                    "stderr": 1e-3,
+                    "accuracy": 0.97,
+                    "floor95": 0.0,
                 }
 
                 def row(rule, spec, sigma, value, floor=0.0, component="", subject=subject):

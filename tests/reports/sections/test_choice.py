@@ -125,8 +125,12 @@ def test_a_time_below_the_overhead_costs_no_sample():
 @pytest.mark.parametrize(
     ("score", "expected"),
     [
-        *((0.5, ("<", 5)), (0.4, ("", 5)), (0.35, ("", math.sqrt(5 * 10))), (0.3, ("", 10))),
-        *((0.2, ("", 100)), (0.19, (">", 100))),
+        (0.5, ("<", 5)),
+        (0.4, ("", 5)),
+        (0.35, ("", math.sqrt(5 * 10))),
+        (0.3, ("", 10)),
+        (0.2, ("", 100)),
+        (0.19, (">", 100)),
     ],
 )
 def test_samples_that_are_as_accurate(score, expected):

@@ -413,9 +413,13 @@ def test_operators_without_a_formula_are_refused(op, arguments, message):
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        *(("hardtanh", {"min_val": 1.0, "max_val": 0.0}), ("hardshrink", {"lambd": math.nan})),
-        *(("celu", {"alpha": 0.0}), ("elu", {"alpha": math.inf}), ("softplus", {"beta": 0.0})),
-        *(("threshold", {"value": math.nan}), ("power", {"exponent": 0.5})),
+        ("hardtanh", {"min_val": 1.0, "max_val": 0.0}),
+        ("hardshrink", {"lambd": math.nan}),
+        ("celu", {"alpha": 0.0}),
+        ("elu", {"alpha": math.inf}),
+        ("softplus", {"beta": 0.0}),
+        ("threshold", {"value": math.nan}),
+        ("power", {"exponent": 0.5}),
     ],
 )
 def test_parameters_out_of_their_range_are_refused(name, parameters):

@@ -63,11 +63,18 @@ def test_a_density_that_is_none_is_caught():
 
 SPECS = (
     *sr.rules(),
-    *("dvia:means=regular", "dvia:means=regular_covariance", "marginal_moment_matching:precision=1e-5"),
-    *("second_order:probes=2", "unscented:kappa=20", "cubature:degree=5", "cubature:degree=5,scheme=sparse"),
+    "dvia:means=regular",
+    "dvia:means=regular_covariance",
+    "marginal_moment_matching:precision=1e-5",
+    "second_order:probes=2",
+    "unscented:kappa=20",
+    "cubature:degree=5",
+    "cubature:degree=5,scheme=sparse",
     *(f"monte_carlo:samples={more}" for more in ("2,sampler=sobol", "100,sampler=antithetic")),
-    *("monte_carlo:samples=100,sampler=whitened", "control_variate:samples=100,coefficient=jacobian"),
-    *("split:base=sdp,k=9", "split:base=marginal_sdp,k=9"),
+    "monte_carlo:samples=100,sampler=whitened",
+    "control_variate:samples=100,coefficient=jacobian",
+    "split:base=sdp,k=9",
+    "split:base=marginal_sdp,k=9",
 )
 KNOWN = {
     "second_order:probes=2": {"permutation", "batch"},

@@ -120,8 +120,11 @@ def test_a_function_that_bends_without_end_is_refused():
 @pytest.mark.parametrize(
     "net",
     [
-        *(lambda x: x.floor(), lambda x: x.round(decimals=1) + 1, lambda x: x.int().to(x.dtype)),
-        *(lambda x: x % 1 + 2, lambda x: torch.where(x > 0, x.frac() + 3, x)),
+        lambda x: x.floor(),
+        lambda x: x.round(decimals=1) + 1,
+        lambda x: x.int().to(x.dtype),
+        lambda x: x % 1 + 2,
+        lambda x: torch.where(x > 0, x.frac() + 3, x),
         lambda x: torch.copysign(torch.ones_like(x), x - 2),
         lambda x: torch.where(x > 3.06, 1 / (x - 3.06), x),
     ],

@@ -28,8 +28,16 @@ class Spelled(nn.Module):
     "net",
     [
         nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Sequential(nn.Linear(3, 2), nn.Tanh())),
-        *(Spelled(), nn.ReLU(), nn.Linear(4, 2), nn.Sequential(), torch.relu, F.silu, F.rrelu),
-        *(lambda x: torch.tanh(x) + x, lambda x: x + x, lambda x: F.gelu(torch.flatten(x, 1))),
+        Spelled(),
+        nn.ReLU(),
+        nn.Linear(4, 2),
+        nn.Sequential(),
+        torch.relu,
+        F.silu,
+        F.rrelu,
+        lambda x: torch.tanh(x) + x,
+        lambda x: x + x,
+        lambda x: F.gelu(torch.flatten(x, 1)),
     ],
 )
 def test_steps_compute_what_the_net_computes(net):

@@ -77,9 +77,18 @@ def test_scales_pass_linear_layers_or_are_refused(alpha, scale, rule, factor):
 
 
 RULES_SMALL_VARIANCES = [
-    *("sdp", "second_order", "unscented", "cubature", "divided_difference", "moment_matching"),
-    *("low_rank", "exact", "marginal_sdp", "marginal_moment_matching"),
-    *("control_variate:samples=64", "monte_carlo:samples=100,sampler=whitened"),
+    "sdp",
+    "second_order",
+    "unscented",
+    "cubature",
+    "divided_difference",
+    "moment_matching",
+    "low_rank",
+    "exact",
+    "marginal_sdp",
+    "marginal_moment_matching",
+    "control_variate:samples=64",
+    "monte_carlo:samples=100,sampler=whitened",
 ]
 
 

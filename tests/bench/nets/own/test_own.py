@@ -354,8 +354,15 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     assert set(unsupported["rule"]) == {"dvia"}
     assert unsupported["reason"].str.startswith("rule 'dvia' does not support").all()
     assert set(frame.metric) == {
-        *("tv_headline", "tv_paper", "w1", "std_ratio", "tails"),
-        *("bures", "gaussian_kl", "min_eigenvalue", "operations"),
+        "tv_headline",
+        "tv_paper",
+        "w1",
+        "std_ratio",
+        "tails",
+        "bures",
+        "gaussian_kl",
+        "min_eigenvalue",
+        "operations",
     }
     assert frame.accuracy.isna().all()
     assert nets(stored, [stored.run()])["accuracy"].isna().all()
