@@ -22,8 +22,7 @@ from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.uci import group
 from sdp_bench.bench.studies.uci.stacked import Setting
 from tests.bench.conftest import made_up_tables, make_plan
-from tests.bench.experiments import test_image_classifiers as classifiers
-from tests.bench.nets.test_image_training import TEST
+from tests.bench.nets.helpers import RESNET, TEST, classifier
 from tests.bench.studies import conftest as made
 from tests.stand_in import StandIn
 
@@ -39,12 +38,10 @@ def image_plan(name, settings):
     """Of nets for images that are made up and small."""
     chosen = experiment(name)
     if name == "resnet-tv":
-        small, net = classifiers.RESNET, classifiers.classifier(0.5)
+        small, net = RESNET, classifier(0.5)
     else:
         small = ImageArchitecture("vit", 1, 8, classes=3, width=8)
-        net = dataclasses.replace(
-            classifiers.classifier(0.5), architecture=small, state=small.build(0).state_dict()
-        )
+        net = dataclasses.replace(classifier(0.5), architecture=small, state=small.build(0).state_dict())
     return plan_of([dataclasses.replace(chosen, classifiers=(small,))], settings, [net])
 
 

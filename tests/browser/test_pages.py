@@ -12,7 +12,7 @@ from sdp_bench.reports import drilldown
 from sdp_bench.reports.page import build
 from sdp_bench.reports.style.theme import contrast
 from tests.bench.conftest import TINY, make_plan, run_all
-from tests.browser.test_tables import NETS
+from tests.browser.conftest import NETS
 from tests.reports import made_up
 
 WIDTHS = (390, 768, 1280)

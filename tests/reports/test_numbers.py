@@ -11,8 +11,8 @@ from sdp_bench.reports.replication.claims import numbers_of_claims
 from sdp_bench.reports.statement import judged
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, Results, checked, page
-from tests.reports.replication.test_claims import TABLES, suite
-from tests.reports.sections.test_sections import oracle_frame, sensitivity_frame
+from tests.reports.replication.helpers import TABLES, claims_frame
+from tests.reports.sections.helpers import oracle_frame, sensitivity_frame
 
 
 def listed(numbers, frame):
@@ -32,7 +32,7 @@ def linked(text, section):
 def everything():
     tabled = made_up.frame(depths=(1, 2), nets=3, inputs=2, suites=("iris-tv",))
     tabled = tabled[tabled["rule"].isin(made_up.FEW)]
-    claims = suite(3, depths=(4,), inputs=1)
+    claims = claims_frame(3, depths=(4,), inputs=1)
     every = pd.concat([tabled, claims, sensitivity_frame(), oracle_frame()], ignore_index=True)
     frame = checked(every.assign(samples=10**6))
     with pytest.MonkeyPatch.context() as patch:
@@ -75,7 +75,7 @@ def test_numbers_that_rest_on_the_same_measurements_share_a_list(everything):
 
 
 def test_effects_of_claims_lead_to_both_rules():
-    frame = checked(suite(3, depths=(4,), inputs=1))
+    frame = checked(claims_frame(3, depths=(4,), inputs=1))
     there = {number.address for number in numbers_of_claims(frame, TRAITS)}
     effects = 0
     for one in judged([TABLES], Results(frame))[0].statements:

@@ -1,6 +1,4 @@
-import html
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
@@ -12,54 +10,9 @@ from sdp_bench.reports.page import SHARED, build
 from sdp_bench.reports.results import COMMITTED_TITLE
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
+from tests.reports.helpers import outline, plain_text
 from tests.reports.made_up import Results
-from tests.reports.sections import test_intervals
-
-VOID = {"meta", "link", "br", "hr", "img", "input"}
-
-
-class Outline(HTMLParser):
-    """Tags that are left open or closed twice, ids, and everything a browser would fetch."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.ids, self.targets, self.fetched, self.wrong = [], [], [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        if tag not in VOID:
-            self.open.append(tag)
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        self.fetched += [attributes[n] for n in ("src", "srcset", "data", "poster") if n in attributes]
-        if tag in ("link", "iframe", "object", "embed"):
-            self.fetched.append(attributes.get("href", ""))
-        if tag == "a" and "href" in attributes:
-            self.targets.append(attributes["href"])
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(tag)
-
-
-def outline(text):
-    """Outline of a page that closes every tag and has each id once."""
-    parser = Outline()
-    parser.feed(text)
-    parser.close()
-    assert parser.open == parser.wrong == []
-    assert len(parser.ids) == len(set(parser.ids))
-    return parser
-
-
-def told(text):
-    """What the page says: its text without tags, spaces run together."""
-    text = re.sub(r"<(style|svg|script).*?</\1>", " ", text, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+from tests.reports.sections.helpers import intervals_frame
 
 
 def built(folder, frame, failures=made_up.NO_FAILURES, meta=None, sections=made_up.SECTIONS):
@@ -176,7 +129,7 @@ def test_cells_hold_mean_spread_and_paper(quick):
     frame, text, _ = quick
     here = frame[(frame["metric"] == "tv_paper") & (frame["depth"] == 4) & (frame["sigma"] == 1000)]
     overlap = 1 - here[here["rule"] == "dvia"]["value"]
-    said = told(text)
+    said = plain_text(text)
     assert re.search(rf"{overlap.mean():.4f} ± {overlap.std():.4f} (tied )?paper 0\.5318", said)
     w1 = frame[(frame.metric == "w1") & (frame.depth == 4) & (frame.sigma == 1) & (frame.rule == "dvia")]
     assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (tied )?(≈ ./4 )?paper 6\.4090", said)
@@ -184,7 +137,7 @@ def test_cells_hold_mean_spread_and_paper(quick):
 
 def test_failures_weak_nets_and_indefinite_covariances_are_told(quick):
     text = quick[1]
-    said = told(text)
+    said = plain_text(text)
     assert "ValueError: <covariance> is not finite & cannot be sampled" in said
     assert "1 failure, listed below" in said
     assert "1 net with a training accuracy below 0.9: 4 ReLU layers, seed 1 (0.870)" in said
@@ -195,7 +148,7 @@ def test_failures_weak_nets_and_indefinite_covariances_are_told(quick):
 def test_empty_frame_says_how_to_run(tmp_path):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1).iloc[:0]
     text = built(tmp_path, frame)
-    assert "There are no measurements yet" in told(text)
+    assert "There are no measurements yet" in plain_text(text)
     assert "make report" in text
     outline(text)
     build(Results(frame), tmp_path, made_up.SECTIONS)
@@ -208,7 +161,7 @@ def test_missing_rules_and_floors(tmp_path):
     text = built(tmp_path, frame.assign(floor=None, floor95=None, stderr=None), sections=made_up.PLAIN)
     assert 'title="not measured"' in text
     assert "exact law</th>" not in text
-    assert "nan" not in told(text).lower()
+    assert "nan" not in plain_text(text).lower()
 
 
 def test_names_and_errors_are_escaped(tmp_path):
@@ -219,8 +172,8 @@ def test_names_and_errors_are_escaped(tmp_path):
     text = built(tmp_path, frame, failures, meta)
     assert "<script>alert" not in text
     assert "<img" not in text
-    assert rule in told(text)
-    assert "'<b>'" in told(text)
+    assert rule in plain_text(text)
+    assert "'<b>'" in plain_text(text)
     outline(text)
 
 
@@ -244,7 +197,7 @@ def test_a_run_is_compared_with_the_committed_results_and_leads_to_their_report(
     committed = made_up.results(frame.assign(value=frame["value"].where(frame["rule"] != "sdp", 0.5)))
     text = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS).read_text("utf-8")
     assert "committed/index.html" in outline(text).targets
-    assert "differ by more than rounding" in told(text)
+    assert "differ by more than rounding" in plain_text(text)
     assert "here" in outline(text).ids
 
 
@@ -270,7 +223,7 @@ def test_many_measurements_are_a_parquet_table_in_place_of_csv(tmp_path, monkeyp
 
 
 def intervals(values):
-    frame = test_intervals.frame(values)
+    frame = intervals_frame(values)
     return frame.reindex(columns=[*COLUMNS, "dataset", "recipe"])
 
 
@@ -292,4 +245,4 @@ def test_no_page_of_an_odd_run_is_an_empty_shell(tmp_path, frame):
     for path in tmp_path.glob("*.html"):
         text = path.read_text(encoding="utf-8")
         outline(text)
-        assert len(told(re.search("<main>.*</main>", text, re.DOTALL)[0])) > 100, path.name
+        assert len(plain_text(re.search("<main>.*</main>", text, re.DOTALL)[0])) > 100, path.name

@@ -3,7 +3,6 @@
 It runs in this process, where what it imports is there already, but for what only a process of its own shows.
 """
 
-import contextlib
 import shutil
 import signal
 import subprocess
@@ -17,39 +16,15 @@ import pytest
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.results.columns import keys
 from sdp_bench.bench.results.folder import read
-from tests.attacks.calls import called, complaint
+from tests.attacks.calls import complaint
 from tests.bench.conftest import change
 from tests.reports.made_up import PLAIN
+from tests.sdp_bench.helpers import command, tiny
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
 
 
-def tiny(**changed):
-    """The options of a run of seconds, with those changed or added that are named: each stands but once."""
-    options = {
-        "depth": 1,
-        "width": 8,
-        "nets": 2,
-        "inputs": 1,
-        "epochs": 50,
-        "samples": 2048,
-        "pilot-samples": 1024,
-        "cells": 16,
-        "bins": 3,
-        "w1-points": 100,
-        "jobs": 1,
-        "rules": "sdp,monte_carlo:samples=10",
-        **changed,
-    }
-    return tuple(word for name, value in options.items() for word in (f"--{name}", str(value)))
-
-
 TINY = tiny()
-
-
-def command(*words, cwd):
-    with contextlib.chdir(cwd):
-        return called(words, seconds=600)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from sdp_bench.bench.noise import FORMS
 from sdp_bench.bench.rules import PEERS
 from sdp_bench.bench.runtime import table
 from tests.attacks.calls import called
-from tests.bench.nets.test_image_training import DATA, TEST
+from tests.bench.nets.helpers import DATA, TEST
 from tests.project import copy_of_project, python
 
 LISTED = """

@@ -26,9 +26,7 @@ from sdp_bench.bench.settings import Size
 from sdp_bench.progress import Screen
 from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
 from tests.bench.conftest import TINY, begin, frame_of, left, make_plan, nets_of, run_all, statuses
-
-NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
-
+from tests.bench.runs.helpers import numbers
 
 METRICS = {  # those of TINY's experiments
     "tv_headline",
@@ -42,10 +40,6 @@ METRICS = {  # those of TINY's experiments
     "min_eigenvalue",
     "w1",
 }
-
-
-def numbers(frame):
-    return frame[NUMBERS].astype(object).sort_values(NUMBERS[:5]).reset_index(drop=True)
 
 
 def test_a_plan_shares_oracles_between_suites(plan):

@@ -13,7 +13,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.studies.uci import METHODS, READINGS, group
 from sdp_bench.bench.studies.uci.group import GRID, evaluate, gaussian_nll, mpiw, picp, select, splits
 from sdp_bench.bench.studies.uci.stacked import OBJECTIVES, Nets, Problem, Setting, Trainer
-from tests.bench.studies.test_stacked import copy_of
+from tests.bench.studies.conftest import copy_of
 
 SEEDS = (0, 1)
 SETTINGS = GRID[:2] + GRID[5:7]

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from sdp_bench.bench.studies.uci import stacked
@@ -13,6 +12,7 @@ from sdp_bench.bench.studies.uci.stacked import (
     Setting,
     Trainer,
 )
+from tests.bench.studies.conftest import copy_of
 
 SETTINGS = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2), Setting(1e-2, 1.0))
 SEEDS = (3, 8)
@@ -31,21 +31,6 @@ def trained(objective, epochs=3, **options):
     for _ in trainer.run(epochs):
         pass
     return trainer
-
-
-def copy_of(nets, index):
-    """Net `index` of a stack as torch has it, and the logarithm of its input variance."""
-    net = nn.Sequential(
-        nn.Linear(nets.weight.shape[2], stacked.HIDDEN),
-        nn.ReLU(),
-        nn.Linear(stacked.HIDDEN, nets.second.shape[1]),
-    ).double()
-    with torch.no_grad():
-        net[0].weight.copy_(nets.weight[index])
-        net[0].bias.copy_(nets.bias[index, :, 0])
-        net[2].weight.copy_(nets.second[index])
-        net[2].bias.copy_(nets.offset[index, :, 0])
-    return net, nn.Parameter(nets.log_variance[index].flatten().clone())
 
 
 def pinball(net, x, y, levels):

@@ -15,7 +15,7 @@ from sdp_bench.reports.results import facts
 from sdp_bench.reports.statement import Answer, Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up
-from tests.reports.sections.test_intervals import frame as intervals_of
+from tests.reports.sections.helpers import intervals_frame
 
 
 def evidence(frame, **options):
@@ -233,7 +233,7 @@ OWN = ("a scan for each seed and configuration",)
 
 def uci(widths, coverage, component=""):
     """Measurements of methods on one set, ten seeds with a little spread."""
-    return intervals_of(
+    return intervals_frame(
         [
             ("concrete", rule, metric, {seed: value * (1 + 1e-3 * seed) for seed in range(10)})
             for values, metric in ((widths, "mpiw"), (coverage, "picp"))

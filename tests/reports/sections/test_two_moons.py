@@ -9,8 +9,8 @@ from sdp_bench.reports.sections.two_moons import RULES, TwoMoons
 from sdp_bench.reports.statement import Evidence
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
+from tests.reports.helpers import plain_text
 from tests.reports.made_up import Results
-from tests.reports.test_page import told
 
 
 def frame(chances, seeds=4, step=0.01):
@@ -46,7 +46,7 @@ def test_each_recipe_has_its_numbers_over_seeds():
 def test_the_page_shows_them():
     text, _ = made_up.page(Results(frame(CHANCES)), [TwoMoons()])
     assert 'id="two-moons"' in text
-    assert "0.90 to 0.93" in told(text)
+    assert "0.90 to 0.93" in plain_text(text)
 
 
 def test_the_statement_is_ruled_under_each_net_and_noise():

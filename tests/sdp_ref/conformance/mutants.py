@@ -474,3 +474,12 @@ class LeavesEvaluation(Gated):
 
 
 SOUND = (Gated, Matched, Marginal, Sampled, SoundMixture)
+
+
+class SupportsNothing:
+    name = "nothing"
+    claims = ("the moon",)
+    known_faults = {"afine": "a slip"}  # noqa: RUF012
+
+    def propagate(self, net, x):
+        raise sr.UnsupportedError(self.name, "anything")

@@ -12,7 +12,16 @@ from sdp_ref.conformance import CHECKS, ConformanceReport
 from sdp_ref.conformance.report import VERSION
 from sdp_ref.laws import unchecked
 from sdp_ref.testing import conformance_tests
-from tests.sdp_ref.conformance.mutants import MUTANTS, SOUND, Gated, Marginal, Matched, MixedDensity, Sampled
+from tests.sdp_ref.conformance.mutants import (
+    MUTANTS,
+    SOUND,
+    Gated,
+    Marginal,
+    Matched,
+    MixedDensity,
+    Sampled,
+    SupportsNothing,
+)
 
 NAMES = [check.name for check in CHECKS]
 
@@ -226,15 +235,6 @@ def test_a_rule_may_say_that_it_is_not_differentiable():
     assert report["gradients"].status == "skipped"
 
 
-class SupportsNothing:
-    name = "nothing"
-    claims = ("the moon",)
-    known_faults = {"afine": "a slip"}  # noqa: RUF012
-
-    def propagate(self, net, x):
-        raise sr.UnsupportedError(self.name, "anything")
-
-
 def test_a_rule_that_supports_nothing_has_not_passed_and_what_is_no_check_is_told():
     report = sr.check_rule(SupportsNothing())
     assert report.ran == 0
@@ -432,8 +432,7 @@ pytest_plugins = ["pytester"]
 
 MODULE = """
 from sdp_ref.testing import conformance_tests
-from tests.sdp_ref.conformance.mutants import Gated, MUTANTS
-from tests.sdp_ref.conformance.test_kit import SupportsNothing
+from tests.sdp_ref.conformance.mutants import MUTANTS, Gated, SupportsNothing
 
 class Known(Gated):
     known_faults = {{"affine": "never was"}}
