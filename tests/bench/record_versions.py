@@ -199,7 +199,9 @@ def problems(now, before):
             lines.append(f"{line} and has version {entry['version']}: run `{COMMAND}`")
         else:
             owner, version = _owner(name)
-            lines.append(f"{line}: if it is intended, raise {owner} to {version + 1} and run `{COMMAND}`")
+            lines.append(
+                f"{line}: if the change is intended, raise {owner} to {version + 1} and run `{COMMAND}`"
+            )
     return lines
 
 

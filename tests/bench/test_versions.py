@@ -54,7 +54,7 @@ def test_a_changed_rule_is_named_with_the_class_to_raise(monkeypatch):
     assert line.startswith("rule 'dvia' predicts other numbers than version 1 did (")
     assert "covariance off by 3e-03 of its size)" in line
     assert line.endswith(
-        ": if it is intended, raise DVIA.version to 2 and run `python -m tests.bench.record_versions`"
+        ": if the change is intended, raise DVIA.version to 2 and run `python -m tests.bench.record_versions`"
     )
 
 

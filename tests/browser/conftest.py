@@ -35,7 +35,9 @@ class Window:
 
 @pytest.fixture(scope="session")
 def browser():
-    driver = pytest.importorskip("playwright.sync_api", reason="no playwright (the extra browser)")
+    driver = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (the extra browser)"
+    )
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"no browser: none of {', '.join(BROWSERS)}")

@@ -1,3 +1,4 @@
+import multiprocessing
 import shutil
 import zipfile
 from pathlib import Path
@@ -78,6 +79,22 @@ def test_a_foreign_file_or_a_link_leaves_the_older_report_as_it_was(made, tmp_pa
     with pytest.raises(UserError, match="is a link"):
         kept.write_committed(tmp_path / "linked", lambda _: None)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_processes_that_write_one_folder_at_once_do_not_block_the_next(made, tmp_path):
+    kept.write_committed(tmp_path, lambda _: None)  # to the cache
+    context = multiprocessing.get_context("fork")
+    for _ in range(3):
+        writers = [
+            context.Process(target=kept.write_committed, args=(tmp_path / "report", lambda _: None))
+            for _ in range(3)
+        ]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert [writer.exitcode for writer in writers] == [0, 0, 0]
+        shutil.rmtree(tmp_path / "report")
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut short", "a bit", "another zip file"])

@@ -55,6 +55,25 @@ def test_svg_is_a_drawing_of_the_page_that_holds_it(figure):
         assert "".join(name) in ids
 
 
+def test_lines_after_a_curve_stay_lines():
+    """The letter of a line must stay after a curve: numbers alone would be more points of the curve."""
+    drawing, (axes,) = panels(["a panel"])
+    axes.pie([1, 2])  # arcs, and lines to the centre
+    svg = Figure("figure-x", "A title", "Words.", drawing).svg
+    curves = [path for path in re.findall(r' d="([^"]*)"', svg) if " C " in path]
+    assert curves
+    for path in curves:
+        for numbers in re.findall(r"C ([-\d. ]*)", path):
+            assert len(numbers.split()) == 6, path
+
+
+def test_points_of_a_line_follow_without_a_letter_each():
+    bent = drawing(lambda axes: axes.plot([0, 1, 0], [0, 1, 2]))
+    paths = re.findall(r' d="([^"]*)"', Figure("figure-x", "A title", "Words.", bent).svg)
+    assert any(re.fullmatch(r"M( [\d.]+){6}", path) for path in paths)
+    assert not any(" L " in path for path in paths)
+
+
 def test_texts_are_escaped_and_are_no_formulas():
     figure = Figure("f", "", "", drawing(lambda axes: axes.text(0, 0, "0.0123")))
     texts = [node.text for node in ET.fromstring(figure.svg.replace("xlink:", "")).iter("text")]
