@@ -19,7 +19,7 @@ def waited(x):
     return list(x.owner.synchronisations)
 
 
-def test_what_comes_to_the_host_is_counted(on):
+def test_values_copied_to_the_host_are_counted(on):
     assert on.owner.copied == 0
     on.cpu(), torch.empty(3).copy_(on[0]), on[:, 0].tolist()
     assert on.owner.copied == 6 + 3 + 2
@@ -57,7 +57,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_what_the_host_waits_for_is_counted(on, name):
+def test_synchronisations_with_the_host_are_counted(on, name):
     WAITS[name](on)
     assert len(waited(on)) == 1
 

@@ -1,4 +1,4 @@
-"""Runs on a device measure what runs on the CPU do: a group of every suite, and every metric.
+"""Runs on a device measure what runs on the CPU do: a group of every experiment, and every metric.
 
 The device is a stand-in (:class:`tests.stand_in.StandIn`).
 """
@@ -30,8 +30,8 @@ NETS = Settings().but(depths=(1,), width=8, nets=1, inputs=1, sigmas=(0.3,), tra
 DRAWN = NETS.but(samples=4096, pilot_samples=4096, w1_points=100, certified_points=100)
 SMALL = DRAWN.but(cells=64, bins=4)
 PLAIN = frozenset({"iris", "ci"})
-"""Kinds of suites with plain nets, whose samples are equal bit for bit; eigenvalues depend on the layout in
-memory. In others the CPU has kernels of its own, so that a sample in a thousand may lie in another cell."""
+"""Kinds of experiments with plain nets, whose samples are equal bit for bit; eigenvalues depend on the layout
+in memory. In others the CPU has kernels of its own, so a sample in a thousand may lie in another cell."""
 
 
 def image_plan(name, settings):
@@ -80,7 +80,7 @@ def made_up(monkeypatch, tmp_path):
 
 
 QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
-"""A suite of each kind; all others are measured with the slow tests."""
+"""An experiment of each kind; all others are measured with the slow tests."""
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,9 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
         if known.takes("device")
     ],
 )
-def test_a_group_of_every_suite_is_measured_on_a_device_as_on_the_cpu(name, made_up, monkeypatch, tmp_path):
+def test_a_group_of_every_experiment_is_measured_on_a_device_as_on_the_cpu(
+    name, made_up, monkeypatch, tmp_path
+):
     sets = made.MADE if name == "selective" else {}
     load = lambda self, split="test": sets.get((self.name, split), TEST)  # noqa: E731
     monkeypatch.setattr(ImageClassification, "load", load)

@@ -42,7 +42,24 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     assert [p.is_fifo() for p in tmp_path.iterdir()] == [True]
 
 
-def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(old, monkeypatch):
+def test_an_existing_file_is_replaced_by_writing_and_not_by_the_check(old):
+    files.check_writable(old)
+    assert old.read_bytes() == b"old"
+    files.write(old, "new")
+    assert old.read_bytes() == b"new"
+
+
+def test_only_a_file_is_removed_as_old(tmp_path):
+    old = tmp_path / "old.json"
+    old.write_text("{}")
+    for path in (old, tmp_path / "absent.json", tmp_path / "no/folder.json"):
+        files.remove_old(path)
+    with pytest.raises(RunFailedError, match="Is a directory"):
+        files.remove_old(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_temporary_file(old, monkeypatch):
     monkeypatch.setattr(type(old), "replace", no_space)
     with pytest.raises(RunFailedError) as told:
         files.write(old, "new")
@@ -60,7 +77,7 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(old, monkey
         ("old.txt/folder/file", "Not a directory"),
     ],
 )
-def test_what_stands_in_the_way_is_told_in_one_line(old, act, place, reason):
+def test_a_path_that_cannot_be_written_is_reported_in_one_line(old, act, place, reason):
     (old.parent / "folder").mkdir()
     path = old.parent / place
     with pytest.raises(RunFailedError) as told:
@@ -90,6 +107,7 @@ def test_a_csv_file_is_a_table_with_or_without_a_header(tmp_path, text, rows):
         (b"a,b\n1,2\n3\n", "line 3: 1 columns, but line 2 has 2"),
         (b"1,2\n3,x\n", "line 2: 'x' is not a number"),
         (b"a,b\n", "no line of numbers"),
+        (b"", "no line of numbers"),
         (b"1,\xff\n", "not a CSV file"),
     ],
 )

@@ -1,10 +1,13 @@
 """The guard of versions: numbers that change without a new version are named, with the class to raise."""
 
+import dataclasses
+
 import pytest
 
 import sdp_ref
 from sdp_bench.bench.experiments import versions
 from sdp_bench.bench.metrics import metrics
+from sdp_bench.bench.metrics.distances import BuresDistance
 from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.rules import resolve, rule_of
 from sdp_ref import rules
@@ -154,3 +157,16 @@ def test_a_plug_in_whose_source_changes_is_measured_again(tmp_path):
     expected = f"rule {second}, metric 1, oracle 1"
     assert set(after.fingerprint[after.rule == "my_rule"]) == {expected}
     assert not after.value[after.rule == "my_rule"].equals(before.value[before.rule == "my_rule"])
+
+
+def test_a_changed_metric_is_named(monkeypatch):
+    estimates = BuresDistance.estimates
+
+    def larger(self, truth, prediction):
+        for component, estimate in estimates(self, truth, prediction):
+            yield component, dataclasses.replace(estimate, value=1.001 * estimate.value)
+
+    monkeypatch.setattr(BuresDistance, "estimates", larger)
+    (line,) = problems("metric bures", "metric std_ratio")
+    assert line.startswith("metric 'bures' gives other numbers than version 1 did")
+    assert "raise BuresDistance.version to 2" in line

@@ -67,13 +67,13 @@ def _report(folder, **measured):
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory):
-    measured = {"depths": (1,), "rules": made_up.FEW, "suites": ("iris-tv",)}
+    measured = {"depths": (1,), "rules": made_up.FEW, "experiments": ("iris-tv",)}
     return _report(tmp_path_factory.mktemp("small"), **measured)
 
 
 @pytest.fixture(scope="session")
 def large_report(tmp_path_factory):
-    """One of three suites, with tables that are wider than some windows."""
+    """One of three experiments, with tables that are wider than some windows."""
     return _report(tmp_path_factory.mktemp("large"), depths=(1, 2))
 
 

@@ -99,10 +99,9 @@ def test_heads_stay_in_view(tables):
     )
     scroll = page.locator(".scroll")
     scroll.evaluate("each => each.scrollTo(700, 900)")
-    place, head, first = (
-        page.locator(name).first.bounding_box()
-        for name in (".scroll", "thead th", "tbody tr:nth-child(50) th")
-    )
+    place = page.locator(".scroll").first.bounding_box()
+    head = page.locator("thead th").first.bounding_box()
+    first = page.locator("tbody tr:nth-child(50) th").first.bounding_box()
     assert (head["y"], head["x"]) == (place["y"], place["x"])
     assert first["x"] == place["x"]
     narrow = rows.replace("<td>0.12345</td>" * 30, "<td>1</td>")

@@ -33,7 +33,8 @@ def best_of_several(rng):
     for own, others in ((1, 7), (7, 1), (7, 7)):
         errors = np.zeros(2, dtype=int)
         for _ in range(trials):
-            first, second = (rng.standard_normal((runs, number)) for number in (own, others))
+            first = rng.standard_normal((runs, own))
+            second = rng.standard_normal((runs, others))
             gap = first[:, first.mean(0).argmax()] - second[:, second.mean(0).argmax()]
             errors += np.array(Effect("gap", gap, choices=own, against=others).p) <= LEVEL
         for side, count in zip(("above", "below"), errors.tolist(), strict=True):
@@ -97,7 +98,8 @@ def _p(family, nets, trials, rng):
     batches = [_tests(family, nets, _AT_ONCE, rng) for _ in range(trials // _AT_ONCE)]
     supported, refuted = [], []
     for place in range(len(family)):
-        above, below = (np.concatenate([batch[place][side] for batch in batches], 1) for side in (0, 1))
+        above = np.concatenate([batch[place][0] for batch in batches], 1)
+        below = np.concatenate([batch[place][1] for batch in batches], 1)
         prone = (above <= LEVEL / len(family)).mean(1).argmax()
         supported.append(above[prone])
         refuted.append(p_of_some_part(below.T))

@@ -60,7 +60,7 @@ def frame(
     nets=2,
     inputs=2,
     rules=RULES,
-    suites=("iris-tv", "iris-w1", "iris-std"),
+    experiments=("iris-tv", "iris-w1", "iris-std"),
     seed=0,
     activation="relu",
 ):
@@ -75,22 +75,22 @@ def frame(
             for place in range(inputs):
                 subject = {"network": network, "activation": activation, "depth": depth, "net": net}
                 subject |= {"seed": number, "input": 7 + 31 * place + number, "accuracy": accuracy}
-                rows += [subject | row for row in _measurements(depth, rules, suites, rng)]
+                rows += [subject | row for row in _measurements(depth, rules, experiments, rng)]
     return pd.DataFrame(rows)
 
 
-def _measurements(depth, rules, suites, rng):
-    if "iris-tv" in suites:
+def _measurements(depth, rules, experiments, rng):
+    if "iris-tv" in experiments:
         for sigma in TV_SIGMAS:
             yield from _tv(depth, sigma, rules, rng)
-    if "iris-w1" in suites:
+    if "iris-w1" in experiments:
         for sigma in W1_SIGMAS:
             for rule in rules:
                 floor = 0.3 * sigma * depth
                 value = floor * (1 + 8 * _TV.get(rule, 0.3)) * float(np.exp(rng.normal(0, 0.1)))
                 errors = floor, floor * 1.12, 0.02 * value
                 yield _record("iris-w1", sigma, rule, "w1", "", value, *errors, "output")
-    if "iris-std" in suites:
+    if "iris-std" in experiments:
         for sigma in TV_SIGMAS:
             yield from _moments(depth, sigma, rules, rng)
 
@@ -160,9 +160,9 @@ def row(value, **changes):
     return ROW | {"value": float(value)} | changes
 
 
-def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr, unit):
+def _record(experiment, sigma, rule, metric, component, value, floor, floor95, stderr, unit):
     samples = int(rule.partition("samples=")[2] or 0)
-    own = {"experiment": suite, "sigma": sigma, "rule": rule, "metric": metric, "component": component}
+    own = {"experiment": experiment, "sigma": sigma, "rule": rule, "metric": metric, "component": component}
     traits = {"sampling": TRAITS[rule].sampling, "reference": TRAITS[rule].reference}
     errors = {"floor": floor, "floor95": floor95, "stderr": stderr, "unit_of_measure": unit}
     return own | traits | errors | {"value": float(value), "seconds": _COST.get(rule, 2e-4 + 2e-6 * samples)}

@@ -16,7 +16,7 @@ from tests.reports import made_up
 @pytest.fixture
 def made(monkeypatch, tmp_path):
     """Small results in place of the committed ones; counts how often their report is made."""
-    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, experiments=("iris-tv",))
     times = []
 
     def committed_results():
@@ -37,7 +37,7 @@ def content(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_report_is_made_once_and_said_to_be(made, tmp_path):
+def test_the_report_is_made_once_after_a_notice(made, tmp_path):
     said = []
     for name in ("one", "other"):
         assert kept.write_committed(tmp_path / name, said.append) == tmp_path / name / "index.html"
@@ -49,7 +49,7 @@ def test_the_report_is_made_once_and_said_to_be(made, tmp_path):
 
 def test_files_of_an_older_report_go_and_files_of_others_stay(made, tmp_path):
     folder = tmp_path / "report"
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, experiments=("iris-w1",))
     build(made_up.results(frame), folder, made_up.PLAIN)
     (folder / "mine.html").write_text("mine")
     kept.write_committed(folder, lambda _: None)

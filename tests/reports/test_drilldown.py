@@ -132,7 +132,7 @@ def test_every_row_has_a_key_that_works_as_printed(report):
 
 
 def test_the_worst_are_spread_over_rules_then_noise():
-    frame = made_up.frame(depths=(1, 2), nets=2, inputs=2, suites=("iris-tv",))
+    frame = made_up.frame(depths=(1, 2), nets=2, inputs=2, experiments=("iris-tv",))
     frame["unit"] = pd.util.hash_pandas_object(frame[["net", "input", "sigma"]], index=False).map(
         "{:016x}".format
     )
@@ -160,11 +160,11 @@ def test_keys_hold_commas_and_so_do_lists_of_them():
         with pytest.raises(UserError):
             drilldown.selected_keys(wrong, pd.DataFrame())
     with pytest.raises(UserError, match="none was measured"):
-        drilldown.selected_keys("worst:3", made_up.frame(suites=("iris-w1",)))
+        drilldown.selected_keys("worst:3", made_up.frame(experiments=("iris-w1",)))
 
 
 def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
-    results = made_up.results(made_up.frame(depths=(1,), nets=5, inputs=6, suites=("iris-tv",)))
+    results = made_up.results(made_up.frame(depths=(1,), nets=5, inputs=6, experiments=("iris-tv",)))
     frame, numbers = results.frame, made_up.page(results, [Tables()])[1]
     (sheet,) = sheets(numbers, frame, {}, TRAITS)
     listing = sheet["parts"][0][1][0]

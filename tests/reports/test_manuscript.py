@@ -22,11 +22,11 @@ from tests.reports.made_up import TRAITS, Results
 AGAIN = "sdp-bench export --paper folder"
 
 
-EVERY = {"suites": ("iris-tv", "iris-std", "iris-w1"), "rules": made_up.RULES}
+EVERY = {"experiments": ("iris-tv", "iris-std", "iris-w1"), "rules": made_up.RULES}
 
 
 def results(**more):
-    frame = made_up.frame(**{"depths": (1,), "suites": ("iris-w1",), "rules": made_up.FEW} | more)
+    frame = made_up.frame(**{"depths": (1,), "experiments": ("iris-w1",), "rules": made_up.FEW} | more)
     return Results(frame, made_up.meta(frame))
 
 
@@ -169,8 +169,10 @@ def test_the_bibliography_says_what_the_citation_file_says():
     yaml = pytest.importorskip("yaml")
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     entries = re.findall(r"@(\w+)\{([\w-]+),\n(.*?)\n\}", bibliography(), re.DOTALL)
-    software, paper = [dict(re.findall(r"  (\w+) = \{(.*)\},?", fields)) for _, _, fields in entries]
     assert [key for _, key, _ in entries] == [SOFTWARE, PAPER]
+    fields = {key: dict(re.findall(r"  (\w+) = \{(.*)\},?", text)) for _, key, text in entries}
+    software = fields[SOFTWARE]
+    paper = fields[PAPER]
     assert software["title"] == f"{{{citation['title']}}}: {citation['abstract']}"
     assert software["author"] == "{" + " and ".join(each["name"] for each in citation["authors"]) + "}"
     assert software["version"] == str(citation["version"])

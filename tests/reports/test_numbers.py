@@ -30,7 +30,7 @@ def linked(text, section):
 
 @pytest.fixture(scope="module")
 def everything():
-    tabled = made_up.frame(depths=(1, 2), nets=3, inputs=2, suites=("iris-tv",))
+    tabled = made_up.frame(depths=(1, 2), nets=3, inputs=2, experiments=("iris-tv",))
     tabled = tabled[tabled["rule"].isin(made_up.FEW)]
     claims = claims_frame(3, depths=(4,), inputs=1)
     every = pd.concat([tabled, claims, sensitivity_frame(), oracle_frame()], ignore_index=True)
@@ -67,7 +67,7 @@ def test_numbers_that_rest_on_the_same_measurements_share_a_list(everything):
     _, numbers, text = everything
     rows = [number.rows for number in numbers]
     assert len(rows) == len(set(rows))
-    # three nets of one depth in one suite: "which rule when" has the tables' own means
+    # three nets of one depth in one experiment: "which rule when" has the tables' own means
     assert {file for file, _ in linked(text, "choice")} == {
         "iris-tv-relu-1-4-100-3.html",
         "iris-tv-relu-2-4-100-100-3.html",

@@ -24,7 +24,7 @@ def built(folder, frame, failures=made_up.NO_FAILURES, meta=None, sections=made_
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    frame = made_up.frame(depths=(4,), nets=1, rules=made_up.FEW, suites=("iris-tv", "iris-w1"))
+    frame = made_up.frame(depths=(4,), nets=1, rules=made_up.FEW, experiments=("iris-tv", "iris-w1"))
     build(Results(frame, made_up.meta(frame), made_up.FAILURES), folder, made_up.SECTIONS)
     return frame, folder, {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
 
@@ -90,7 +90,7 @@ def test_lists_lead_back_to_the_page_of_their_numbers(site):
 
 
 def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-tv", "iris-w1"))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-tv", "iris-w1"))
     build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
     assert (tmp_path / "suite-iris-w1.html").exists()
     (tmp_path / "mine.html").write_text("<title>mine</title>")
@@ -102,7 +102,7 @@ def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
 
 
 def test_committed_pages_without_a_link_to_them_go_but_no_other_file(tmp_path):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, experiments=("iris-w1",))
     committed = build(made_up.results(frame), tmp_path / "html" / "committed", made_up.PLAIN).parent
     (committed / "mine.html").write_text("mine")
     build(made_up.results(frame), tmp_path / "html", made_up.PLAIN)
@@ -135,7 +135,7 @@ def test_cells_hold_mean_spread_and_paper(quick):
     assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (tied )?(≈ ./4 )?paper 6\.4090", said)
 
 
-def test_failures_weak_nets_and_indefinite_covariances_are_told(quick):
+def test_failures_weak_nets_and_indefinite_covariances_are_reported(quick):
     text = quick[1]
     said = plain_text(text)
     assert "ValueError: <covariance> is not finite & cannot be sampled" in said
@@ -156,7 +156,7 @@ def test_empty_frame_says_how_to_run(tmp_path):
 
 
 def test_missing_rules_and_floors(tmp_path):
-    frame = made_up.frame(depths=(1, 2), nets=1, rules=made_up.FEW, suites=("iris-tv", "iris-w1"))
+    frame = made_up.frame(depths=(1, 2), nets=1, rules=made_up.FEW, experiments=("iris-tv", "iris-w1"))
     frame = frame[~((frame["rule"] == "sdp") & (frame["sigma"] == 1))]
     text = built(tmp_path, frame.assign(floor=None, floor95=None, stderr=None), sections=made_up.PLAIN)
     assert 'title="not measured"' in text
@@ -166,7 +166,7 @@ def test_missing_rules_and_floors(tmp_path):
 
 def test_names_and_errors_are_escaped(tmp_path):
     rule = "<script>alert(1)</script>&rule"
-    frame = made_up.frame(depths=(1,), nets=1, rules=("sdp", rule), suites=("iris-tv",))
+    frame = made_up.frame(depths=(1,), nets=1, rules=("sdp", rule), experiments=("iris-tv",))
     failures = made_up.FAILURES.assign(error="<img src=x onerror=alert(1)>", rule=rule)
     meta = made_up.meta(frame) | {"command": "sdp-bench --rules '<b>'", "options": {"<i>": "</dl>"}}
     text = built(tmp_path, frame, failures, meta)
@@ -178,7 +178,7 @@ def test_names_and_errors_are_escaped(tmp_path):
 
 
 def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-w1",))
     build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
@@ -193,7 +193,7 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_is_compared_with_the_committed_results_and_leads_to_their_report(tmp_path):
-    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, experiments=("iris-tv",))
     committed = made_up.results(frame.assign(value=frame["value"].where(frame["rule"] != "sdp", 0.5)))
     text = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS).read_text("utf-8")
     assert "committed/index.html" in outline(text).targets
@@ -203,7 +203,7 @@ def test_a_run_is_compared_with_the_committed_results_and_leads_to_their_report(
 
 @pytest.mark.slow
 def test_published_results_have_exact_content_and_linked_lists(tmp_path):
-    other = made_up.frame(depths=(2,), rules=made_up.FEW, suites=("iris-tv",), seed=1)
+    other = made_up.frame(depths=(2,), rules=made_up.FEW, experiments=("iris-tv",), seed=1)
     build(made_up.results(other, title=COMMITTED_TITLE, published=True), tmp_path, made_up.SECTIONS)
     parsed = [outline(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.html")]
     assert {"fidelity", "relu", "settings"} <= {anchor for page in parsed for anchor in page.ids}
@@ -213,7 +213,7 @@ def test_published_results_have_exact_content_and_linked_lists(tmp_path):
 
 
 def test_many_measurements_are_a_parquet_table_in_place_of_csv(tmp_path, monkeypatch):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, experiments=("iris-w1",))
     build(made_up.results(frame), tmp_path, made_up.PLAIN)
     monkeypatch.setattr("sdp_bench.reports.page.MOST_MEASUREMENTS", 3)
     text = build(made_up.results(frame), tmp_path, made_up.PLAIN).read_text(encoding="utf-8")
@@ -227,7 +227,7 @@ def intervals(values):
     return frame.reindex(columns=[*COLUMNS, "dataset", "recipe"])
 
 
-ONE = {"depths": (1,), "rules": ("sdp",), "suites": ("iris-tv",)}
+ONE = {"depths": (1,), "rules": ("sdp",), "experiments": ("iris-tv",)}
 
 
 @pytest.mark.parametrize(

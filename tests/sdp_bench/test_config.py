@@ -90,7 +90,7 @@ def test_a_value_of_the_wrong_kind_is_told_with_its_file_and_key_whatever_the_ke
         ("sigma = 1\nsigma = 2", "is not a TOML file"),
     ],
 )
-def test_a_file_that_says_something_else_is_refused_in_a_line(text, told, file):
+def test_an_invalid_configuration_is_refused_in_one_line(text, told, file):
     code, out, err = called(["run", "iris-tv", "--config", file(text)])
     assert complaint(code, out, err, (2,)) == ""
     assert told in err
@@ -105,7 +105,7 @@ def test_a_file_that_says_something_else_is_refused_in_a_line(text, told, file):
         ("large", "larger than 64 KiB"),
     ],
 )
-def test_a_file_that_is_none_is_refused_in_a_line(name, told, tmp_path):
+def test_an_unreadable_configuration_file_is_refused_in_one_line(name, told, tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with (tmp_path / "large").open("wb") as large:
         large.truncate(2**40)
@@ -114,7 +114,7 @@ def test_a_file_that_is_none_is_refused_in_a_line(name, told, tmp_path):
     assert told in err
 
 
-def test_more_workers_than_cores_are_not_begun_and_that_is_said(tmp_path, monkeypatch):
+def test_more_workers_than_cores_are_not_started_and_that_is_reported(tmp_path, monkeypatch):
     begun = []
 
     def refuse(self, jobs, *_, **__):
@@ -129,3 +129,10 @@ def test_more_workers_than_cores_are_not_begun_and_that_is_said(tmp_path, monkey
         assert re.search("--jobs 10000: .* 3 cores; using 3\n", err)
         assert "no workers here" in err
     assert 1 <= max(begun) <= 3
+
+
+def test_every_command_that_takes_rules_takes_lists_in_braces():
+    options = [param for _, command in leaves(cli.cli) for param in command.params if "--rules" in param.opts]
+    assert len(options) >= 3
+    for option in options:
+        assert option.type.convert("sdp,a:x={1,2}", option, None) == ("sdp", "a:x=1", "a:x=2")

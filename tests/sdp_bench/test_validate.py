@@ -165,7 +165,7 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     assert re.search(r"run \S+: 0 groups in", err)
 
 
-def test_what_rules_raise_on_cells_is_shown_and_is_exit_code_3(call, tmp_path):
+def test_errors_of_rules_are_shown_and_end_with_exit_code_3(call, tmp_path):
     broken = [f"theirs.py:{rule}" for rule in ("Raising", "Undefined")]
     code, out, _ = call(*broken, "--no-conformance", *TINY)
     assert code == 3
@@ -217,7 +217,7 @@ def test_a_rule_that_hangs_in_the_kit_stops_no_other(call, monkeypatch, tmp_path
 
 
 @pytest.mark.parametrize(("words", "exit_code"), [((), 1), (("--no-conformance",), 3)])
-def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp_path, words, exit_code):
+def test_a_rule_without_checks_or_measurements_does_not_pass(call, monkeypatch, tmp_path, words, exit_code):
     conformed(monkeypatch, NOTHING)
     code, out, _ = call("theirs.py:Refusing", *words, *TINY)
     assert code == exit_code
@@ -259,7 +259,7 @@ def test_bad_input_is_one_line_and_exit_code_2(call, tmp_path, words, message):
 
 
 @pytest.mark.slow
-def test_rules_on_a_net_of_ones_own(call, tmp_path):
+def test_rules_are_compared_on_a_users_net(call, tmp_path):
     (tmp_path / "nets.py").write_text(
         "import torch\nfrom torch import nn\n\n\ndef build():\n    torch.manual_seed(0)\n"
         "    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))\n"
@@ -299,7 +299,7 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
 
 
 @pytest.mark.slow
-def test_rules_of_every_law_are_measured_and_told_once_what_they_lack(call, tmp_path):
+def test_rules_of_every_law_are_measured_and_undefined_metrics_are_reported_once(call, tmp_path):
     words = (*tiny(4, "sdp"), "--no-conformance", "--experiment", "iris-scores")
     code, out, err = call("theirs.py:Mixed", "theirs.py:Quantiles", *words)
     assert code == 0, err

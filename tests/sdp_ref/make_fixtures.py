@@ -160,8 +160,11 @@ def cases(seed, count, *, scales):
         rows += [(h, sign * h, 1.0, 1.0, rho) for h in (-8.0, -2.0, 0.0, 2.0, 8.0)]
         rows += [(0.7, sign * 0.7 + gap, 1.0, 1.0, rho) for gap in (1e-3, 1e-2, 0.1, 1.0)]
     for _ in range(count):
-        h, k = (float(rng.choice([*HS, rng.normal(), 3 * rng.normal()])) for _ in range(2))
-        s1, s2 = (float(x) for x in rng.choice(STDS, 2))
+        h = float(rng.choice([*HS, rng.normal(), 3 * rng.normal()]))
+        k = float(rng.choice([*HS, rng.normal(), 3 * rng.normal()]))
+        s1, s2 = rng.choice(STDS, 2)
+        s1 = float(s1)
+        s2 = float(s2)
         rho = float(rng.choice(RHOS)) * float(rng.choice([-1.0, 1.0]))
         rows.append((h, k, s1, s2, rho))
     if scales:

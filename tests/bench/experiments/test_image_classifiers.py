@@ -50,7 +50,7 @@ def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_experiment(plan, 
 
 
 @pytest.mark.slow
-def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monkeypatch):
+def test_a_run_is_stored_replayed_and_shown_next_to_the_paper(tmp_path, plan, monkeypatch):
     monkeypatch.setattr(stored_measurements, "chosen", lambda _: [SMALL])  # of another architecture's nets
     path = tmp_path / "r"
     frame = run_all(path, plan, groups=[*plan.groups][1:2], settings=SETTINGS)

@@ -137,8 +137,10 @@ def test_the_rate_rises_and_falls():
         ({"dataset": "imagenet"}, "choose from cifar10, emnist-letters, mnist"),
         ({"precision": "int8"}, "choose from float32, bfloat16"),
         ({"learning_rate": math.nan}, "positive"),
+        ({"batch_size": 0}, "positive"),
         ({"momentum": 1.0}, "momentum must be in"),
         ({"weight_decay": -1.0}, "must not be negative"),
+        ({"warmup": math.inf}, "must not be negative"),
         ({"parts": ()}, "names the parts"),
     ],
 )

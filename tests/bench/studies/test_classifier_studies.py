@@ -85,7 +85,7 @@ def test_a_set_that_is_gone_is_a_failure_of_the_group(name, made_up, cache, monk
 
 
 @each_study
-def test_without_the_files_one_line_says_what_to_get(name, tmp_path, monkeypatch):
+def test_missing_files_of_a_data_set_are_named_in_one_line(name, tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
     with pytest.raises(DataMissingError, match=r"(MNIST train|EMNIST letters test) is not in") as caught:
         groups_of(name)

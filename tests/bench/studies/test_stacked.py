@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import sdp_ref as sr
 from sdp_bench.bench.studies.uci import stacked
 from sdp_bench.bench.studies.uci.stacked import (
     GAUSSIAN,
@@ -91,11 +92,24 @@ def test_each_net_is_trained_as_torch_trains_it_alone(name):
             assert torch.allclose(together.nets.tensors[part][index], value, rtol=1e-10, atol=1e-12), part
 
 
+def test_the_gain_of_the_variance_is_that_of_sdp():
+    nets = trained(GAUSSIAN).nets
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(len(nets), INPUTS, 7, generator=generator, dtype=torch.float64)
+    out, gain = nets.with_gain(x)
+    assert torch.allclose(out, nets(x))
+    for index in range(len(nets)):
+        net, _ = copy_of(nets, index)
+        law = sr.DiagonalGaussian(x[index].T, torch.full_like(x[index].T, 0.25))
+        predicted = sr.propagate(net, law, "sdp")
+        assert torch.allclose(out[index].T, predicted.mean)
+        assert torch.allclose(0.25 * gain[index], predicted.covariance[:, 0, 0])
+
+
 def test_members_of_an_ensemble_draw_anew_and_the_first_is_the_net_alone():
     data = problem()
-    one, two = (
-        Nets.initial(Problem(data.features, data.targets, SEEDS, member), GAUSSIAN, 1) for member in (0, 1)
-    )
+    one = Nets.initial(Problem(data.features, data.targets, SEEDS, 0), GAUSSIAN, 1)
+    two = Nets.initial(Problem(data.features, data.targets, SEEDS, 1), GAUSSIAN, 1)
     assert torch.equal(one.weight, Nets.initial(data, GAUSSIAN, 1).weight)
     for part in ("weight", "second"):
         assert not (one.tensors[part] == two.tensors[part]).any()

@@ -82,7 +82,7 @@ def test_seeds_are_added_to_those_that_are_there(tmp_path):
     assert np.allclose(together["value"], at_once["value"], rtol=1e-3)
 
 
-def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
+def test_measurements_before_a_failure_are_kept(monkeypatch):
     plan = plan_of([UCI], SETTINGS, [])
     name, group = next(iter(plan.groups.items()))
     evaluate = work.evaluate

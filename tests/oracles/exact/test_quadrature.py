@@ -256,7 +256,7 @@ def test_laws_become_measures():
     assert Mixed.of(SymmetricStable(one, two, 1.5)) == Mixed(pieces=(Piece(stable(1.5), 1.0, 2.0),))
 
 
-def test_what_has_no_exact_measure_is_refused():
+def test_a_law_without_an_exact_measure_is_refused():
     pair = torch.zeros(1, 2)
     with pytest.raises(ValueError, match="one law on the line, got 1 of dimension 2"):
         Mixed.of(DiagonalGaussian(pair, pair + 1))
@@ -306,7 +306,7 @@ def test_a_wrong_theorem_would_fail():
         assert dataclasses.replace(check, theorem=named).verdict == "fails"
 
 
-def test_what_cannot_be_checked_is_refused():
+def test_an_input_without_a_check_is_refused():
     with pytest.raises(ValueError, match="tolerance must be at least 1e-10"):
         check_theorem(tolerance=1e-12)
     with pytest.raises(ValueError, match="ratios must be finite"):

@@ -222,7 +222,11 @@ def test_the_oracle_has_the_exact_moments_of_one_hidden_layer(sampler):
     net = network(3, 6, 2)
     covariance = torch.tensor([[1.0, 0.4, 0.0], [0.4, 0.5, -0.3], [0.0, -0.3, 2.0]], dtype=torch.float64)
     x = Gaussian(MEAN.double(), covariance[None])
-    weight, bias, top, shift = (p.detach().double().numpy() for p in net.parameters())
+    weight, bias, top, shift = net.parameters()
+    weight = weight.detach().double().numpy()
+    bias = bias.detach().double().numpy()
+    top = top.detach().double().numpy()
+    shift = shift.detach().double().numpy()
     before = (weight @ MEAN[0].double().numpy() + bias, weight @ covariance.numpy() @ weight.T)
     after = activation("relu").mean_covariance(*(torch.from_numpy(v)[None] for v in before))
     mean, spread = top @ after[0][0].numpy() + shift, top @ after[1][0].numpy() @ top.T

@@ -119,7 +119,7 @@ def test_the_bracket_holds_for_any_clouds(pair, tolerance):
     check_certificate(bracket, x, y)
 
 
-def test_what_is_the_same_has_no_distance():
+def test_equal_samples_have_distance_zero():
     x = normals(1, 3000)
     for a, b in (x, x), (x, x[::-1].copy()), (x * 0 + 3, x * 0 + 3), (np.round(x), np.round(x)[::-1].copy()):
         bracket = certified_wasserstein(a, b)

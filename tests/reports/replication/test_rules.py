@@ -43,7 +43,7 @@ def test_identities_hold(key):
 
 def test_depth_slopes_are_those_of_a_line():
     # SDP's lead grows by 0.01 with each doubling of the depth, from -0.02 at one layer, on every seed.
-    frame = made_up.frame(depths=(1, 2, 4), nets=3, inputs=1, rules=("sdp", "dvia"), suites=("iris-tv",))
+    frame = made_up.frame(depths=(1, 2, 4), nets=3, inputs=1, rules=("sdp", "dvia"), experiments=("iris-tv",))
     lead = -0.02 + 0.01 * np.log2(frame["depth"])
     frame["value"] = np.where(frame["rule"] == "sdp", 0.5 - lead, 0.5)
     tried = RULES["depth"](evidence(frame))
@@ -56,7 +56,7 @@ def test_depth_slopes_are_those_of_a_line():
 
 
 def test_decay_is_the_factor_for_each_doubling():
-    frame = made_up.frame(depths=(1, 4), nets=4, inputs=2, rules=("marginal_sdp",), suites=("iris-std",))
+    frame = made_up.frame(depths=(1, 4), nets=4, inputs=2, rules=("marginal_sdp",), experiments=("iris-std",))
     frame["value"] = frame["depth"] ** -1.5
     tried = RULES["decay"](evidence(frame))
     for effect in tried.trials[0].effects:
@@ -77,7 +77,7 @@ DEPTHS = np.array([1, 2, 4, 6])
     ],
 )
 def test_errors_accumulate_where_every_layer_adds_as_much(log_ratio, outcome):
-    frame = made_up.frame(depths=DEPTHS, nets=10, inputs=2, rules=("sdp", "dvia"), suites=("iris-std",))
+    frame = made_up.frame(depths=DEPTHS, nets=10, inputs=2, rules=("sdp", "dvia"), experiments=("iris-std",))
     noise = np.random.default_rng(0).normal(0, 1e-3, len(frame))
     frame["value"] = np.exp(frame["depth"].map(dict(zip(DEPTHS, log_ratio, strict=True))) + noise)
     topic = next(one for one in topics() if one.key == "simulation")
@@ -91,7 +91,7 @@ def test_errors_accumulate_where_every_layer_adds_as_much(log_ratio, outcome):
 
 def test_moved_classes_are_counted_by_rule_and_noise():
     rules = ("marginal_moment_matching", "moment_matching", "sdp", "marginal_sdp")
-    frame = made_up.frame(depths=(4,), nets=5, inputs=10, rules=rules, suites=("iris-std",))
+    frame = made_up.frame(depths=(4,), nets=5, inputs=10, rules=rules, experiments=("iris-std",))
     frame = frame[frame["metric"] == "min_eigenvalue"].assign(
         experiment="iris-location", metric="moved_class", metric_spec="moved_class"
     )

@@ -147,7 +147,9 @@ def test_a_winner_between_equal_rules_is_claimed_in_one_of_twenty_at_most(nets, 
     rng = np.random.default_rng(7)
     rules = ("sdp", "dvia", "unscented")[:count]
     claimed, runs = 0, 800
-    net, condition = (index.ravel() for index in np.indices((nets, inputs)))
+    net, condition = np.indices((nets, inputs))
+    net = net.ravel()
+    condition = condition.ravel()
     number = np.arange(nets * inputs) if own else condition
     for _ in range(runs):
         values = rng.normal(0, 0.02, (nets, count))[net] + rng.normal(0, 0.01, (nets * inputs, count))
@@ -263,7 +265,7 @@ def test_settings_are_counted_by_the_time_of_sampling():
 
 @pytest.mark.parametrize("timed", [True, False])
 def test_the_section_shows_what_to_take(timed):
-    frame = checked(made_up.frame(depths=(2, 4), nets=3, suites=("iris-tv",)))
+    frame = checked(made_up.frame(depths=(2, 4), nets=3, experiments=("iris-tv",)))
     if not timed:
         frame["seconds"] = math.nan
     section, _ = made_up.page(Results(frame), [WhichRule()])

@@ -46,7 +46,7 @@ def test_the_narrowest_is_marked_and_named(section):
     assert sentence.endswith("every seed qualified, the narrowest intervals are those of PNN on yacht.")
 
 
-def test_none_is_marked_where_seeds_tell_none_from_the_narrowest():
+def test_no_method_is_marked_if_seeds_do_not_distinguish_it_from_the_narrowest():
     rows = [
         (name, method, metric, values)
         for method, widths in (("sdp", {0: 0.2, 1: 0.1}), ("pnn", {0: 0.1, 1: 0.19}))
@@ -73,14 +73,14 @@ def test_ways_of_running_a_set_are_not_mixed():
     assert paper == ["0.03 ± 0.01"] * 2
 
 
-def test_none_qualified_is_said_and_not_a_crash(section):
+def test_a_method_of_which_no_seed_qualified_has_no_mean(section):
     cell = section["tables"][0]["rows"][0]["cells"][2]
     assert (cell["qualified"], cell["seeds"]) == (0, 2)
     assert math.isnan(cell["numbers"][0]["mean"])
     assert section["tables"][0]["rows"][0]["cells"][0] is None  # not run at all
 
 
-def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
+def test_numbers_of_the_papers_baseline_are_shown_next_to_its_published_code():
     rows = [(f"{name}", rule, "qualified", {0: 1}) for name in ("yacht",) for rule in ("sqr", "sqr_ends")]
     table = PredictionIntervals().content(intervals_frame(rows), TRAITS)["tables"][1]
     published, text = table["rows"][0]["cells"][2:]

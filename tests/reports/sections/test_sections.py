@@ -112,6 +112,7 @@ def test_measurements_are_compared_with_their_counterparts():
     assert whole.apart["rule"].tolist() == ["dvia", "sdp"]  # the farthest first
     assert whole.apart["gap"].tolist() == pytest.approx([5, 2])
     assert "2 of the 2 measurements" in whole.sentence
+    assert "0 agree" in whole.sentence
     whole, _ = agreement(measured(), measured(unit=["v", "u", "v"]))
     assert (whole.measured, whole.compared, whole.equal) == (2, 1, 1)
     assert "1 has no counterpart" in whole.sentence

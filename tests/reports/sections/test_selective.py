@@ -43,7 +43,7 @@ def whole():
     return frame(*parts)
 
 
-def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
+def test_numbers_of_the_paper_are_shown_with_their_lines(whole):
     section = SelectivePrediction().content(whole, made_up.TRAITS)
     assert [half["part"] for half in section["halves"]] == ["(a)", "(b)", ""]
     lines = [line for half in section["halves"] for line in half["rows"]]

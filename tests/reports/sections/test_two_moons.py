@@ -64,7 +64,8 @@ def test_the_statement_is_ruled_under_each_net_and_noise():
 def test_nets_that_were_trained_otherwise_are_not_mixed_in():
     short = frame(dict.fromkeys(CHANCES, 0.5), seeds=2).assign(recipe=lambda own: own["recipe"] + ", 5 steps")
     both = pd.concat([short, frame(CHANCES)], ignore_index=True)
-    mixed, own = (TwoMoons().content(each, made_up.TRAITS) for each in (both, frame(CHANCES)))
+    mixed = TwoMoons().content(both, made_up.TRAITS)
+    own = TwoMoons().content(frame(CHANCES), made_up.TRAITS)
     assert mixed == own
     found = RULES["regularize"](Evidence(Results(both)))
     (trial,) = (trial for trial in found.trials if trial.name == "ReLU, Cauchy noise")

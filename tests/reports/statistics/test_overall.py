@@ -45,7 +45,7 @@ def test_a_rule_that_lacks_many_places_is_left_out_and_a_place_that_a_rule_lacks
 
 
 @pytest.mark.parametrize("alone", ["net", "input"])
-def test_at_one_place_the_interval_is_that_of_student(alone):
+def test_with_one_net_or_one_input_the_interval_is_that_of_student(alone):
     values = np.random.default_rng(0).uniform(0.1, 0.9, 7)
     rows = [
         (1.0, *((k, 0) if alone == "net" else ("net", k)), rule, value * scale)

@@ -122,7 +122,7 @@ def test_without_spread_the_sign_test_stands_in(effect, above, below, nets, sign
     assert (tests.low, tests.mean, tests.high) == pytest.approx((effect, effect, effect))
 
 
-def test_a_spread_that_is_only_rounding_is_none():
+def test_a_spread_of_rounding_size_counts_as_zero():
     tests = mean_tests([0.1, 0.3 - 0.2, 0.1, 0.1], 0.1)
     assert (tests.above, tests.below) == (1, 1)
 

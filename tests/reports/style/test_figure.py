@@ -11,7 +11,7 @@ from sdp_bench.reports.tables import tables
 from tests.reports import made_up
 from tests.reports.made_up import checked
 
-FRAME = checked(made_up.frame(depths=(1, 2), rules=made_up.FEW, suites=("iris-tv",)))
+FRAME = checked(made_up.frame(depths=(1, 2), rules=made_up.FEW, experiments=("iris-tv",)))
 SIGMA, DEPTH = figures(tables.headline(list(tables.tables(FRAME, made_up.TRAITS))), made_up.TRAITS)
 STYLE = Style("a <b> & $c$", "#332288", "o")
 
@@ -67,7 +67,7 @@ def test_lines_after_a_curve_stay_lines():
             assert len(numbers.split()) == 6, path
 
 
-def test_points_of_a_line_follow_without_a_letter_each():
+def test_points_of_a_line_follow_one_letter():
     bent = drawing(lambda axes: axes.plot([0, 1, 0], [0, 1, 2]))
     paths = re.findall(r' d="([^"]*)"', Figure("figure-x", "A title", "Words.", bent).svg)
     assert any(re.fullmatch(r"M( [\d.]+){6}", path) for path in paths)

@@ -81,7 +81,7 @@ def test_what_is_stored_of_a_rule_counts_and_not_its_name():
     assert traits.in_order(["sdp", "again", "mine", "monte_carlo:samples=5"]) == ordered
 
 
-def test_rules_that_are_called_the_same_are_told_apart_by_their_specs():
+def test_rules_with_equal_names_are_distinguished_by_their_specs():
     traits = RuleTraits({"mine": Traits("Mine"), "yours:a=1": Traits("Mine"), "sdp": Traits("SDP")})
     assert [traits.label(rule) for rule in traits.stored] == ["Mine (mine)", "Mine (yours:a=1)", "SDP"]
 

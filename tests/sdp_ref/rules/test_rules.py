@@ -184,6 +184,7 @@ def test_a_marginal_rule_says_that_it_drops_covariances():
         (lambda: sr.propagate(mlp(4, 3), diagonal(1, 5), "sdp"), "cannot take inputs of shape"),
         (lambda: sr.propagate(mlp(4, 3).float(), diagonal(1, 4), "sdp"), "float32"),
         (lambda: sr.propagate(mlp(4, 3), diagonal(1, 4), 5), "rule must be a name"),
+        (lambda: sr.rule("unscented", alpha=float("nan")), "alpha of at least 1e-06 and at most 1, got nan"),
         (lambda: sr.propagate(lambda v: v.sum(1), diagonal(2, 4), "sdp"), "row by row"),
         (lambda: sr.propagate(lambda v: (v, v), diagonal(2, 4), "unscented"), "one tensor"),
         (lambda: sr.propagate(lambda v: v.argmax(1, keepdim=True), diagonal(2, 4), "sdp"), "int64"),
@@ -192,6 +193,13 @@ def test_a_marginal_rule_says_that_it_drops_covariances():
             lambda: sr.propagate(mlp(4, 3), diagonal(3, 4), sr.rule("monte_carlo", seed=(1, 2))),
             "2 seeds for a batch of 3",
         ),
+        (
+            lambda: sr.propagate(
+                torch.sin, diagonal(2, 4), sr.rule("second_order", seed=(0, 1, 2), probes=1)
+            ),
+            "3 seeds for a batch of 2",
+        ),
+        (lambda: sr.rule("second_order", seed=(0, -1)), "second_order needs a seed"),
     ],
 )
 def test_bad_calls_get_one_clear_line(call, message):
@@ -212,6 +220,7 @@ def test_bad_calls_get_one_clear_line(call, message):
         ("monte_carlo:size=3", "no parameter 'size'.*samples, sampler, seed"),
         ("monte_carlo:sampler=lhs", "choose from mc, antithetic, whitened, sobol, lattice"),
         ("monte_carlo:seed=-1", "seed"),
+        ("monte_carlo:sampler=antithetic,samples=7", "an even number of antithetic samples"),
         ("monte_carlo:sampler=antithetic,samples=2", "an even number of antithetic samples, 4"),
         ("control_variate:coefficient=none", "choose from regression, jacobian"),
         ("control_variate:samples=1", "control_variate needs samples of at least 2"),
@@ -220,6 +229,7 @@ def test_bad_calls_get_one_clear_line(call, message):
         *((f"low_rank:columns={bad}", "columns, a whole number above 0") for bad in (0, 1.5, "x", True)),
         ("cubature:scheme=monte", "'monte' of cubature; choose from spherical, tensor, sparse"),
         ("cubature:degree=4", "an odd degree"),
+        ("cubature:degree=3.0", "an odd degree"),
         ("cubature:degree=7", "take tensor or sparse"),
         ("exact:mass=1.0", "exact needs a mass between 0 and 1, got 1.0"),
         ("exact:tolerance=0", "exact needs a tolerance between 0 and 1, got 0"),

@@ -214,7 +214,7 @@ def test_a_point_is_mapped_by_the_net():
     assert torch.equal(law.sample(5), law.mean.expand(5, 1, 3))
 
 
-def test_a_law_travels_and_keeps_what_it_is():
+def test_a_law_keeps_its_family_when_it_is_moved():
     law = exact(mlp(2, 9, 2), diagonal(1, 2))
     assert isinstance(law, PiecewiseGaussian)
     other = pickle.loads(pickle.dumps(law)).to(torch.float32)
@@ -254,7 +254,7 @@ def test_what_it_cannot_do_is_refused_by_name(net, x, message):
 
 @pytest.mark.parametrize("layer", [0, 2])
 @pytest.mark.parametrize("weight", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_told(layer, weight):
+def test_weights_that_are_not_finite_are_refused(layer, weight):
     net = mlp(2, 5, 2)
     net[layer].weight.data[0, 0] = weight
     with pytest.raises(ValueError, match="values that are not finite"):
