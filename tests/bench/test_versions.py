@@ -170,3 +170,19 @@ def test_a_changed_metric_is_named(monkeypatch):
     (line,) = problems("metric bures", "metric std_ratio")
     assert line.startswith("metric 'bures' gives other numbers than version 1 did")
     assert "raise BuresDistance.version to 2" in line
+
+
+def test_changed_numbers_of_an_unchanged_version_are_not_recorded(monkeypatch, tmp_path):
+    file = tmp_path / "versions.json"
+    file.write_text(guard.FILE.read_text())
+    before = file.read_text()
+    monkeypatch.setattr(guard, "FILE", file)
+    monkeypatch.setattr(guard, "NAMES", ("rule dvia",))
+    monkeypatch.setattr(guard.today, "__defaults__", (("rule dvia",),))
+    change(monkeypatch, DVIA)
+    with pytest.raises(SystemExit, match=r"raise DVIA\.version to 2"):
+        guard.main()
+    assert file.read_text() == before
+    monkeypatch.setattr(DVIA, "version", 2)
+    guard.main()
+    assert problems("rule dvia") == []

@@ -69,22 +69,18 @@ def _families():
     """Parts of each statement by convention, each as the file of its nets and its effects, shape (nets,)."""
     evidence = Evidence(committed_results())
     (topic,) = (topic for topic in topics() if topic.key == "tables")
-    answers = [answer for one in topic.statements if one.rule and (answer := one.rule(evidence))]
-    every = [[trial for trial in answer.trials if trial.effects] for answer in answers]
-    conventions = {trial.convention for trials in every for trial in trials if len(trial.convention) > 1}
-    return [
-        [
-            [
-                (effect.sources[0][1].partition("#")[0], effect.values)
-                for effect in trial.effects
-                if np.isfinite(effect.values).all()
-            ]
-            for trials in every
-            for trial in trials
-            if set(trial.convention) <= set(convention)
-        ]
-        for convention in sorted(conventions)
-    ]
+    answers = [statement.rule(evidence) for statement in topic.statements if statement.rule]
+    trials = [trial for answer in answers if answer for trial in answer.trials if trial.effects]
+    conventions = {trial.convention for trial in trials if len(trial.convention) > 1}
+
+    def parts(trial):
+        finite = [effect for effect in trial.effects if np.isfinite(effect.values).all()]
+        return [(effect.sources[0][1].partition("#")[0], effect.values) for effect in finite]
+
+    def family(convention):
+        return [parts(trial) for trial in trials if set(trial.convention) <= set(convention)]
+
+    return [family(convention) for convention in sorted(conventions)]
 
 
 def _share(effects):

@@ -14,6 +14,7 @@ from sdp_bench.reports.manuscript import (
     tabulars,
     write_manuscript,
 )
+from sdp_bench.reports.results import committed_results
 from sdp_bench.reports.style.labels import escaped, number, typed
 from tests.project import ROOT
 from tests.reports import made_up
@@ -193,3 +194,13 @@ def test_the_document_compiles(folder, tmp_path):
         done = subprocess.run(command, cwd=place, capture_output=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:]
     assert b"undefined" not in (place / "main.log").read_bytes()
+
+
+@pytest.mark.slow
+def test_every_table_of_the_committed_results_is_one_tabular_in_ascii():
+    results = committed_results()
+    made = [tabular.latex(results.traits) for tabular in tabulars(results.tables)]
+    assert len(made) >= len(results.tables) > 200
+    for text in made:
+        assert text.isascii()
+        assert [environment.environmentname for environment in environments(text)] == ["tabular"]

@@ -17,10 +17,11 @@ from tests.reports.sections.helpers import oracle_frame, sensitivity_frame
 
 def listed(numbers, frame):
     """Anchors and what stands at them, by file."""
-    return {
-        sheet["page"].file: {each["anchor"]: each for _, listings in sheet["parts"] for each in listings}
-        for sheet in sheets(numbers, frame, {}, TRAITS)
-    }
+    by_file = {}
+    for sheet in sheets(numbers, frame, {}, TRAITS):
+        listings = [listing for _, part in sheet["parts"] for listing in part]
+        by_file[sheet["page"].file] = {listing["anchor"]: listing for listing in listings}
+    return by_file
 
 
 def linked(text, section):
@@ -80,8 +81,9 @@ def test_effects_of_claims_lead_to_both_rules():
     effects = 0
     for one in judged([TABLES], Results(frame))[0].statements:
         for answer in filter(None, (one.answer, one.regular)):
-            for effect in (e for r in answer.trials if r.effects for e in r.effects):
-                assert effect.sources
-                assert {address for _, address in effect.sources} <= there
-                effects += 1
+            for trial in answer.trials:
+                for effect in trial.effects:
+                    assert effect.sources
+                    assert {address for _, address in effect.sources} <= there
+                    effects += 1
     assert effects > 50

@@ -4,7 +4,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.reports.folder import MARKER
 from sdp_bench.reports.page import SHARED, build
 from sdp_bench.reports.results import COMMITTED_TITLE
@@ -246,3 +246,47 @@ def test_no_page_of_an_odd_run_is_an_empty_shell(tmp_path, frame):
         text = path.read_text(encoding="utf-8")
         outline(text)
         assert len(plain_text(re.search("<main>.*</main>", text, re.DOTALL)[0])) > 100, path.name
+
+
+def test_an_experiment_of_many_cells_has_a_page_for_each_kind_of_net(tmp_path, monkeypatch):
+    monkeypatch.setattr("sdp_bench.reports.sections.tables.MOST_CELLS", 10)
+    frame = made_up.frame(depths=(1, 2), nets=1, inputs=1, experiments=("iris-tv",))
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
+    pages = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("suite-*.html")}
+    assert set(pages) == {"suite-iris-tv-relu-1-4-100-3.html", "suite-iris-tv-relu-2-4-100-100-3.html"}
+    assert sum('id="iris-tv"' in text for text in pages.values()) == 1
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "html").write_text("mine")
+    with pytest.raises(RunFailedError, match="cannot write"):
+        build(Results(pd.DataFrame()), tmp_path / "html")
+    assert (tmp_path / "html").read_text() == "mine"
+
+
+def test_the_same_results_give_the_same_page(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, rules=made_up.FEW, experiments=("iris-tv",))
+    assert built(tmp_path / "a", frame) == built(tmp_path / "b", frame)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_foreign_style_and_script_files_are_not_overwritten(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-w1",))
+    with pytest.raises(UserError, match=f"{name} was not written by sdp-bench"):
+        build(Results(frame), tmp_path, made_up.PLAIN)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_other_columns_are_kept_in_the_table(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-w1",)).assign(key="a/b")
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
+    assert set(pd.read_csv(tmp_path / "results.csv")["key"]) == {"a/b"}
+
+
+def test_a_single_measurement_has_no_spread(tmp_path):
+    frame = made_up.frame(depths=(2,), nets=1, inputs=1, rules=made_up.FEW, experiments=("iris-tv",))
+    text = plain_text(built(tmp_path, frame))
+    assert "1 net × 1 input" in text
+    assert "nan" not in text.lower()
+    assert "± –" not in text

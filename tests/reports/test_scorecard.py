@@ -314,3 +314,31 @@ def test_the_page_and_the_terminal_say_which_rule_to_take_for_a_net():
     card = Scorecard.of(results, [Candidate("dvia")], own_net=True)
     assert [verdict.subject for verdict in card.verdicts] == ["DVIA", "which rule for theirs.py:build"]
     assert 'id="answer"' in page(card)
+
+
+def test_the_best_built_in_rule_has_the_lowest_mean_over_settings():
+    data = with_mine()
+    compared = block(comparisons(data, "mine", TRAITS), "tv_headline")
+    means = {
+        rule: np.mean([condition.means[rule] for condition in compared.measured])
+        for rule in compared.others
+        if not TRAITS.is_reference(rule)
+    }
+    best = TRAITS.label(min(means, key=means.get))
+    details = judged(Candidate("mine"), data).details
+    assert f"compared with {best}, the best built-in rule: better in" in details
+
+
+def test_rules_of_the_same_kind_drop_correlations_too():
+    data = checked(frame(depths=(1,), nets=4, inputs=1))
+    details = judged(Candidate("marginal_sdp"), data).details
+    (line,) = (text for text in details.splitlines() if "iris-tv: compared with rules of its kind" in text)
+    assert line.split("kind: ")[1].startswith("marginal moment matching better in")
+    assert "SDP" not in line
+
+
+def test_the_worst_ratio_is_a_factor_in_both_directions():
+    data, use = own_net(6), "standard deviations and intervals"
+    for ratio in (0.8, 1.25):
+        changed = data.assign(value=data.value.where(data.metric != "std_ratio", ratio))
+        assert answer_of(changed, use).linear.worst_text == "a factor of 1.250"

@@ -134,3 +134,18 @@ def test_an_installed_package_may_bring_a_metric(monkeypatch):
     assert metric(metric("mine:bins=4").spec) == Mine(4)  # a record leads back to it
     with pytest.raises(UserError, match=r"choose from tv_headline.*, mine$"):
         metric("other")
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: 1 / 0, "cannot load the metric 'mine' from package.module:Mine: ZeroDivisionError"),
+        (lambda: object, "package.module:Mine is no"),
+        (lambda: metrics()["bures"], "package.module:Mine must have the name of its entry point, 'mine'"),
+    ],
+)
+def test_an_entry_point_that_is_not_a_metric_is_refused_in_one_line(monkeypatch, made, message):
+    monkeypatch.setattr(registry, "installed", lambda group, taken=(): {"mine": Point(made)})
+    with pytest.raises(UserError, match=message) as raised:
+        metric("mine")
+    assert "\n" not in str(raised.value)

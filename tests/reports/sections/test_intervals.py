@@ -47,15 +47,11 @@ def test_the_narrowest_is_marked_and_named(section):
 
 
 def test_no_method_is_marked_if_seeds_do_not_distinguish_it_from_the_narrowest():
-    rows = [
-        (name, method, metric, values)
-        for method, widths in (("sdp", {0: 0.2, 1: 0.1}), ("pnn", {0: 0.1, 1: 0.19}))
-        for name, metric, values in (
-            ("yacht", "qualified", {0: 1, 1: 1}),
-            ("yacht", "picp", {0: 0.95, 1: 0.95}),
-            ("yacht", "mpiw", widths),
-        )
-    ]
+    rows = []
+    for method, widths in (("sdp", {0: 0.2, 1: 0.1}), ("pnn", {0: 0.1, 1: 0.19})):
+        rows.append(("yacht", method, "qualified", {0: 1, 1: 1}))
+        rows.append(("yacht", method, "picp", {0: 0.95, 1: 0.95}))
+        rows.append(("yacht", method, "mpiw", widths))
     sdp, _, pnn = PredictionIntervals().content(intervals_frame(rows), TRAITS)["tables"][0]["rows"][0][
         "cells"
     ]
@@ -81,7 +77,7 @@ def test_a_method_of_which_no_seed_qualified_has_no_mean(section):
 
 
 def test_numbers_of_the_papers_baseline_are_shown_next_to_its_published_code():
-    rows = [(f"{name}", rule, "qualified", {0: 1}) for name in ("yacht",) for rule in ("sqr", "sqr_ends")]
+    rows = [("yacht", rule, "qualified", {0: 1}) for rule in ("sqr", "sqr_ends")]
     table = PredictionIntervals().content(intervals_frame(rows), TRAITS)["tables"][1]
     published, text = table["rows"][0]["cells"][2:]
     assert (published["numbers"][0]["paper"], text["numbers"][0]["paper"]) == ("0.93 ± 0.06", "")

@@ -1,5 +1,3 @@
-import itertools
-
 import pandas as pd
 import pytest
 
@@ -15,15 +13,20 @@ from tests.reports.made_up import Results
 
 def frame(chances, seeds=4, step=0.01):
     """Chances by recipe, a `step` more with each seed; the other numbers are all .25."""
-    found = [
-        dict.fromkeys(COLUMNS, 0.0)
-        | {"experiment": EXPERIMENT.name, "rule": "sdp", "metric": metric, "component": "", "seed": seed}
-        | {"objective": name, "recipe": f"made by {name}", "value": chance + step * seed if first else 0.25}
-        for name, chance in chances.items()
-        for seed in range(seeds)
-        for metric, first in zip(EXPERIMENT.metrics, itertools.chain([True], itertools.repeat(False)))  # noqa: B905
-    ]
-    return pd.DataFrame(found)
+    first, *others = EXPERIMENT.metrics
+    rows = []
+    for name, chance in chances.items():
+        row = dict.fromkeys(COLUMNS, 0.0) | {
+            "experiment": EXPERIMENT.name,
+            "rule": "sdp",
+            "component": "",
+            "objective": name,
+            "recipe": f"made by {name}",
+        }
+        for seed in range(seeds):
+            rows.append(row | {"seed": seed, "metric": first, "value": chance + step * seed})
+            rows += [row | {"seed": seed, "metric": metric, "value": 0.25} for metric in others]
+    return pd.DataFrame(rows)
 
 
 CHANCES = dict(zip(RECIPES, (0.2, 0.9, 0.3, 0.4, 0.1, 0.6), strict=True))

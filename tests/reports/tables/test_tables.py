@@ -45,6 +45,13 @@ def test_best_ratio_is_nearest_one_on_the_log_scale():
     assert [rule for rule, cell in cells.items() if cell.best] == ["sdp"]
 
 
+def test_the_best_rule_has_the_highest_overlap():
+    distances = {"sdp": [0.10, 0.12], "dvia": [0.20, 0.21], "marginal_sdp": [0.7, 0.8]}
+    _, row, cells = only_row(measured(distances))
+    assert [rule for rule, cell in cells.items() if cell.best] == ["sdp"]
+    assert row.winner.rule == row.leader.rule == "sdp"
+
+
 def page_of(frame):
     """The page of some measurements without the sections that only take time."""
     return made_up.page(Results(frame), made_up.PLAIN)[0]

@@ -130,12 +130,15 @@ def test_forms(form, rule):
     assert slope(net, at, rule) == pytest.approx(abs(right_quotient(net, at)), abs=1e-5)
 
 
-KINKED = [
-    (name, corner)
-    for name in ACTIVATIONS
-    for kind in [activation(name)]
-    for corner in sorted({*kind.kinks, *(kind.corners if isinstance(kind, Quadrature) else ())})
-]
+def corners_of(kind):
+    """Places where an activation or its derivative jumps."""
+    corners = set(kind.kinks)
+    if isinstance(kind, Quadrature):
+        corners |= set(kind.corners)
+    return sorted(corners)
+
+
+KINKED = [(name, corner) for name in ACTIVATIONS for corner in corners_of(activation(name))]
 
 
 @pytest.mark.parametrize(("name", "corner"), KINKED)

@@ -95,6 +95,18 @@ def test_a_saturated_loss_still_says_where_to_go(family):
     assert location.grad[0, 0] < 0 < location.grad[0, 1]
 
 
+def test_a_gradient_that_float32_cannot_hold_saturates_and_the_value_is_exact():
+    mean = rows(-1e-11, 0.0, dtype=torch.float32).requires_grad_()
+    variance = rows(1e-30, 0.0, dtype=torch.float32).requires_grad_()
+    loss = losses.pairwise_loss(sr.DiagonalGaussian(mean, variance), torch.tensor([0]))
+    loss.backward()
+    exact = [-x for x in gaussian_reference(mean[0, 0].item(), variance[0, 0].item())]
+    assert loss.item() == pytest.approx(exact[0], rel=1e-6)
+    assert mean.grad[0, 0].item() == pytest.approx(exact[1], rel=1e-6)
+    assert exact[2] < -1e37
+    assert variance.grad[0, 0].item() == pytest.approx(-(2.0**96), rel=1e-6)
+
+
 def test_a_difference_without_variance_counts_as_one_of_rounding_size():
     for dtype in (torch.float32, torch.float64):
         eps = torch.finfo(dtype).eps

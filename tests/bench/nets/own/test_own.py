@@ -371,3 +371,18 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     assert set(frame.recipe) == {"yours, on x.npy"}
     exact = frame[(frame.rule == "oracle_again") & (frame.metric == "tv_headline")]
     assert (exact.value < exact.floor95 + 0.03).all()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "measured", "absent"),
+    [
+        (1, {"tv_headline", "tv_paper", "w1"}, {"tv_class"}),
+        (4, {"tv_principal", "tv_class", "w1"}, {"tv_headline", "tv_paper"}),
+        (10, {"tv_principal", "tv_margin", "tv_pairs", "w1_sliced", "std_ratio"}, {"tv_headline", "w1"}),
+        (1000, {"tv_class", "energy"}, {"tv_principal", "bures", "std_ratio", "tv_pairs"}),
+    ],
+)
+def test_metrics_of_a_net_depend_on_its_number_of_outputs(outputs, measured, absent):
+    names = set(own_net.measures_for(outputs)[0])
+    assert measured <= names
+    assert not absent & names

@@ -286,7 +286,12 @@ def cut(cells, *planes):
     """All cells on either side of all planes, which need not be normalised."""
     for plane in planes:
         plane = np.asarray(plane, dtype=float) / np.linalg.norm(plane[:-1])
-        cells = [part for cell in cells for part in (cell.cut(plane) or (cell, None))[:2] if part is not None]
+        parts = []
+        for cell in cells:
+            above, below = (cell.cut(plane) or (cell, None))[:2]
+            parts.append(above)
+            parts.append(below)
+        cells = [part for part in parts if part is not None]
     return cells
 
 
