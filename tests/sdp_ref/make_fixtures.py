@@ -116,9 +116,12 @@ def one_dimensional(name):
         mean, m, s = h * std, mp.mpf(h * std), mp.mpf(std)
         reach = 60 if abs(h) < 100 else 14
         at = f(m)
-        first, second = expectation(
-            lambda u, m=m, s=s, at=at: ((d := f(m + s * u) - at), d * d), 2, m, s, reach=reach
-        )
+
+        def difference_and_square(u, m=m, s=s, at=at):
+            difference = f(m + s * u) - at
+            return difference, difference * difference
+
+        first, second = expectation(difference_and_square, 2, m, s, reach=reach)
         rows.append([mean, std, float(at + first), float(second - first**2)])
     return rows
 

@@ -128,7 +128,11 @@ def standard(alpha):
         law = stats.cauchy() if alpha == 1 else stats.norm(scale=math.sqrt(2))
         return law.ppf(LEVELS), law.pdf(law.ppf(LEVELS))
     law = stable(alpha)
-    x = np.array([brentq(lambda x, p=p: float(law.survival(np.array(-x))) - p, -50, 50) for p in LEVELS])
+
+    def quantile(level):
+        return brentq(lambda x: float(law.survival(np.array(-x))) - level, -50, 50)  # the law is symmetric
+
+    x = np.array([quantile(level) for level in LEVELS])
     return x, law.density(x)
 
 

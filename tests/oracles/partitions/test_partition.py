@@ -58,7 +58,8 @@ def test_the_tree_resolves_thin_directions():
     tree = oracles.EqualMassTree.from_samples(draw(np.ones(3)))
     first = oracles.total_variation(draw(np.ones(3)), draw(np.array([3, 1, 1])), tree).value
     third = oracles.total_variation(draw(np.ones(3)), draw(np.array([1, 1, 3])), tree).value
-    exact = 2 * (stats.norm.cdf(r := np.sqrt(2 * np.log(3) / (1 - 1 / 9))) - stats.norm.cdf(r / 3))
+    crossing = np.sqrt(2 * np.log(3) / (1 - 1 / 9))  # where the densities of scales 1 and 3 are equal
+    exact = 2 * (stats.norm.cdf(crossing) - stats.norm.cdf(crossing / 3))
     assert exact - 0.08 < third <= exact + 0.01
     assert exact - 0.08 < first <= exact + 0.01
 

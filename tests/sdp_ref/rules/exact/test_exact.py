@@ -177,8 +177,9 @@ def test_regions_and_masses_of_two_inputs_are_those_of_a_grid(widths):
     assert len(set(zip(which.tolist(), regions.tolist(), strict=True))) == len(names)  # one to one
     # A corner of a region that the ball hardly reaches may be between the points of the grid.
     assert len(names) <= law.counts[0] <= len(names) + 3
-    density = np.exp(-np.square(grid.numpy()).sum(1) / 2) / (2 * np.pi) * float(line[1] - line[0]) ** 2
-    inside = np.bincount(regions, density, len(pieces.weights))
+    density = np.exp(-np.square(grid.numpy()).sum(1) / 2) / (2 * np.pi)
+    area = float(line[1] - line[0]) ** 2
+    inside = np.bincount(regions, density * area, len(pieces.weights))
     assert bool((pieces.weights >= inside - 1e-4).all())  # they go on beyond the ball
     assert pieces.weights.sum() == pytest.approx(1, abs=1e-12)
     assert inside.sum() == pytest.approx(0.99, abs=1e-3)
@@ -187,8 +188,9 @@ def test_regions_and_masses_of_two_inputs_are_those_of_a_grid(widths):
 def test_what_is_missing_does_no_more_than_the_bounds():
     net, x = mlp(3, 10, 10, 2), diagonal(1, 3)
     rough, fine = exact(net, x, mass=0.8), exact(net, x, mass=1 - 1e-7)
-    apart = (rough.push()(draws := within(1 - 1e-7, 3)) - fine.push()(draws)).abs().amax(1) > 1e-9
-    assert 0 < apart.double().mean() < 0.2
+    draws = within(1 - 1e-7, 3)
+    differs = (rough.push()(draws) - fine.push()(draws)).abs().amax(1) > 1e-9
+    assert 0 < differs.double().mean() < 0.2
     assert rough.counts < fine.counts
     error = float((rough.mean - fine.mean).norm())
     assert 1e-5 < error < float(rough.mean_bound)
@@ -327,10 +329,16 @@ def test_cells_between_hyperplanes_are_as_many_as_schlaefli_says_and_hold_all_ma
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_moments_of_a_box_are_those_of_truncated_normals(n):
-    low, high = np.array([-0.5, 1.0, -2.0, 0.2])[:n], np.array([0.7, 1.5, 0.1, 2.0])[:n]
-    planes = [[*row, -value] for row, value in zip([*np.eye(n), *np.eye(n)], [*low, *high], strict=True)]
-    cells = cut([Cell.box(n, FAR)], *planes)
-    inner = next(c for c in cells if (c.vertices > low - 1e-9).all() and (c.vertices < high + 1e-9).all())
+    low = np.array([-0.5, 1.0, -2.0, 0.2])[:n]
+    high = np.array([0.7, 1.5, 0.1, 2.0])[:n]
+    lower = np.column_stack([np.eye(n), -low])
+    upper = np.column_stack([np.eye(n), -high])
+    cells = cut([Cell.box(n, FAR)], *lower, *upper)
+
+    def is_inside(cell):
+        return (cell.vertices > low - 1e-9).all() and (cell.vertices < high + 1e-9).all()
+
+    inner = next(cell for cell in cells if is_inside(cell))
     got = moments([inner], 1e-7)[0]
     mass = np.prod(stats.norm.cdf(high) - stats.norm.cdf(low))
     mean, var = stats.truncnorm.stats(low, high)
@@ -344,6 +352,11 @@ def test_moments_of_a_box_are_those_of_truncated_normals(n):
 def test_a_far_and_narrow_polytope_keeps_its_digits():
     """Where abs(z) is at least 4: a hundred-thousandth of the mass."""
     cells = cut([Cell.box(2, 9.0)], [1.0, 0.0, -4.0], [0.0, 1.0, -0.1], [0.0, 1.0, -0.2])
-    strip = next(c for c in cells if c.vertices[:, 0].min() > 3.9 and 0.12 < c.vertices[:, 1].mean() < 0.18)
+
+    def is_in_strip(cell):
+        first, second = cell.vertices.T
+        return first.min() > 3.9 and 0.12 < second.mean() < 0.18
+
+    strip = next(cell for cell in cells if is_in_strip(cell))
     want = integrate.quad(stats.norm.pdf, 0.1, 0.2)[0] * stats.norm.sf(4)
     assert moments([strip], 1e-9)[0, 2, 2] == pytest.approx(want, rel=1e-4)
