@@ -1,4 +1,5 @@
 import functools
+import math
 import subprocess
 import sys
 
@@ -390,3 +391,20 @@ def test_chaotic_nets_whose_rounding_depends_on_the_batch_are_served():
             net, sr.DiagonalGaussian(mean, torch.full_like(mean, sigma**2)), 50, seed=0
         )
         assert samples.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("alpha", "law"), [(1.0, stats.cauchy(1.0, 2.0)), (2.0, stats.norm(1.0, 2.0 * math.sqrt(2)))]
+)
+def test_stable_draws_of_index_one_and_two_are_cauchy_and_normal(alpha, law):
+    x = SymmetricStable(torch.tensor([[1.0]]), torch.tensor([[2.0]]), alpha)
+    draws = oracles.sample_outputs(nn.Identity(), x, 50_000, seed=1)[:, 0].numpy()
+    assert stats.kstest(draws, law.cdf).pvalue > 1e-3
+
+
+def test_a_network_with_nan_weights_is_refused():
+    net = network(3, 8, 2)
+    with torch.no_grad():
+        net[0].weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="non-finite outputs"):
+        oracles.sample_outputs(net, diagonal(), 100, seed=1)

@@ -321,3 +321,13 @@ def test_laws_of_two_families_make_one_batch_of_all_rows():
     for laws in ([alone, sr.Cauchy(MEAN, SCALE)], stable):
         with pytest.raises(sr.UndefinedError, match="do not make one batch"):
             joined(list(laws))
+
+
+@pytest.mark.parametrize(
+    ("family", "reference"), [(sr.DiagonalGaussian, scipy.stats.norm), (sr.Cauchy, scipy.stats.cauchy)]
+)
+def test_far_tails_keep_their_digits(family, reference):
+    zero = torch.zeros(1, 1, **DOUBLE)
+    law = family(zero, torch.ones(1, 1, **DOUBLE))
+    for value in (-30.0, 0.0, 5.0, 30.0):
+        assert law.survival(zero + value).item() == pytest.approx(reference.sf(value), rel=1e-12)

@@ -18,6 +18,12 @@ def test_parts_of_a_gaussian():
     assert torch.allclose(factor @ factor.mT, covariance.double(), rtol=1e-14)
 
 
+def test_event_shapes_are_flattened_for_the_covariance():
+    law = sr.Gaussian(torch.zeros(5, 2, 3), torch.eye(6).expand(5, 6, 6))
+    assert law.variance.shape == (5, 2, 3)
+    assert sr.DiagonalGaussian(torch.zeros(5, 2, 3), torch.ones(5, 2, 3)).covariance.shape == (5, 6, 6)
+
+
 def test_semi_definite_and_zero_covariances_have_a_factor():
     for covariance in (torch.ones(1, 3, 3), torch.zeros(1, 3, 3)):
         factor = sr.Gaussian(torch.zeros(1, 3), covariance).factor()

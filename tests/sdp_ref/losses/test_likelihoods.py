@@ -211,3 +211,17 @@ def test_bad_input_is_refused_in_one_line(call, message):
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**31))
+def test_an_affine_map_adds_its_log_determinant(seed):
+    mean, covariance, targets = case(seed)
+    covariance = covariance + 0.1 * torch.eye(3)
+    matrix = case(seed + 1)[1][0] + torch.eye(3)
+    law = sr.Gaussian(mean, covariance)
+    image = matrix @ covariance @ matrix.mT
+    mapped = sr.Gaussian(mean @ matrix.mT + 1, (image + image.mT) / 2)
+    before = losses.gaussian_nll(law, targets, "none") + torch.linalg.slogdet(matrix).logabsdet
+    after = losses.gaussian_nll(mapped, targets @ matrix.mT + 1, "none")
+    assert torch.allclose(before, after, rtol=1e-6, atol=1e-6)

@@ -287,3 +287,40 @@ def test_gradients_by_finite_differences(family):
     assert torch.autograd.gradcheck(lambda *p: losses.pairwise_log_probabilities(law(*p)), at)
     for combine in ("mean", "geometric", "minimum"):
         assert torch.autograd.gradcheck(lambda *p, c=combine: losses.pairwise_scores(law(*p), c), at)
+
+
+def test_the_covariance_of_two_scores_counts():
+    """The variance of the difference is 2 + 1 - 2 * 0.5 with it, and 2 + 1 without."""
+    covariance = torch.tensor([[[2.0, 0.5], [0.5, 1.0]]], dtype=torch.float64)
+    law = sr.Gaussian(rows(-1.0, 0.5), covariance)
+    log = losses.pairwise_log_probabilities(law)[0, 0, 1].item()
+    assert log == pytest.approx(gaussian_reference(-1.5, 2.0)[0], rel=1e-12)
+    independent = sr.DiagonalGaussian(law.mean, law.variance)
+    log = losses.pairwise_log_probabilities(independent)[0, 0, 1].item()
+    assert log == pytest.approx(gaussian_reference(-1.5, 3.0)[0], rel=1e-12)
+
+
+@given(laws())
+def test_a_probability_is_above_one_half_for_the_larger_location(law):
+    logs, location = losses.pairwise_log_probabilities(law), law.location
+    gap = location.unsqueeze(2) - location.unsqueeze(1)
+    assert ((logs > LOG_HALF + 1e-12) == (gap > 0))[gap.abs() > 1e-5].all()
+
+
+@given(laws(), st.floats(0.01, 10))
+def test_the_loss_falls_as_the_true_class_moves_up(law, step):
+    up = torch.zeros_like(law.location)
+    up[0, 0] = step
+    label = torch.tensor([0])
+    after = losses.pairwise_loss(changed(law, lambda x: x + up), label)
+    assert after < losses.pairwise_loss(law, label)
+
+
+def test_scores_of_certain_and_of_tied_classes():
+    certain = sr.DiagonalGaussian(rows(3.0, 2.0, 1.0), rows(0.0, 0.0, 0.0))
+    assert losses.pairwise_scores(certain)[0].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0])
+    for combine in ("geometric", "minimum"):
+        assert losses.pairwise_scores(certain, combine)[0].tolist() == pytest.approx([1.0, 0.0, 0.0])
+    tied = sr.Cauchy(rows(1.0, 1.0, 1.0), rows(1.0, 2.0, 3.0))
+    for combine in ("mean", "geometric", "minimum"):
+        assert losses.pairwise_scores(tied, combine)[0].tolist() == pytest.approx([1 / 3] * 3)

@@ -112,3 +112,24 @@ def test_residual_branches_keep_the_mean_of_the_regular_pass():
     both = rule("dvia:means=regular_covariance").propagate(net, x)
     assert torch.allclose(regular.mean, net(x.mean))
     assert torch.allclose(regular.covariance, both.covariance)
+
+
+@pytest.mark.parametrize(("h", "error"), [(-2.0, -0.12), (-4.0, -0.82)])
+def test_the_variance_is_too_small_in_the_left_tail(h, error):
+    mean, covariance = law(h, h, 0.0)
+    _, predicted = dvia_relu(mean, covariance)
+    _, exact = activation("relu").mean_variance(mean, torch.ones_like(mean))
+    assert (predicted[0, 0, 0] / exact[0, 0] - 1).item() == pytest.approx(error, abs=0.005)
+
+
+@pytest.mark.parametrize("rho", [-1.0, -0.7, 0.0, 0.3, 1.0])
+def test_covariances_of_centred_inputs_are_exact(rho):
+    mean, covariance = law(0.0, 0.0, rho, 2.0, 0.5)
+    _, predicted = dvia_relu(mean, covariance)
+    _, exact = activation("relu").mean_covariance(mean, covariance)
+    torch.testing.assert_close(predicted, exact, rtol=1e-12, atol=1e-15)
+
+
+def test_uncorrelated_units_stay_uncorrelated():
+    _, covariance = dvia_relu(*law(0.3, -1.0, 0.0))
+    assert covariance[0, 0, 1] == 0

@@ -149,3 +149,20 @@ def test_it_refuses_kinks_and_laws_without_covariance():
     cauchy = sr.Cauchy(torch.zeros(1, 4).double(), torch.ones(1, 4).double())
     with pytest.raises(sr.UnsupportedError, match="Cauchy input, which has no covariance"):
         sr.propagate(net[:3], cauchy, "second_order")
+
+
+def test_at_small_noise_errors_of_mean_and_covariance_are_of_fourth_order():
+    """Half the noise divides both errors by 16."""
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+
+    def errors(scale):
+        x = sr.DiagonalGaussian(torch.tensor([[0.3, -0.8]]).double(), torch.full((1, 2), scale**2).double())
+        with torch.no_grad():
+            truth = sr.propagate(net, x, sr.rule("cubature", degree=31, scheme="tensor"))
+        law = sr.propagate(net, x, "second_order")
+        return np.array(
+            [float((law.mean - truth.mean).norm()), float((law.covariance - truth.covariance).norm())]
+        )
+
+    assert errors(0.1) / errors(0.05) == pytest.approx([16, 16], rel=0.1)

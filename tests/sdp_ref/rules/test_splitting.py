@@ -172,3 +172,17 @@ def test_covariances_of_many_inputs_are_refused_by_their_size():
     flat = nn.Sequential(nn.Flatten(), nn.Linear(2**14, 20), nn.ReLU(), nn.Linear(20, 2))
     with pytest.raises(sr.UnsupportedError, match=r"covariances of 16384 inputs, .* GB; take fewer pieces"):
         sr.propagate(flat, law(1, 128, 128), "split:base=sdp,k=9")
+
+
+def test_one_piece_is_the_law_of_the_base():
+    x = law(2, 4)
+    split = sr.propagate(net(4, 20, 3), x, "split:base=sdp,k=1")
+    whole = sr.propagate(net(4, 20, 3), x, "sdp")
+    assert isinstance(split, sr.Gaussian)
+    assert torch.equal(split.covariance, whole.covariance)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_many_pieces_come_near_the_true_law(seed):
+    function = net(4, 20, 20, 3, seed=seed)
+    assert gain(function, law(1, 4, variance=25.0, seed=seed), "divided_difference", 64) > 0.08

@@ -360,3 +360,31 @@ def test_a_far_and_narrow_polytope_keeps_its_digits():
     strip = next(cell for cell in cells if is_in_strip(cell))
     want = integrate.quad(stats.norm.pdf, 0.1, 0.2)[0] * stats.norm.sf(4)
     assert moments([strip], 1e-9)[0, 2, 2] == pytest.approx(want, rel=1e-4)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_the_surface_of_a_polytope_is_closed(n):
+    """The areas of the facets times their normals add up to zero (Minkowski)."""
+    cell = cut([Cell.box(n, 1.0)], *random_planes(n, 4, 1))[0]
+    simplices, facet = cell.surface()
+    corners = cell.vertices[simplices]
+    sides = corners[:, 1:] - corners[:, :1]
+    areas = np.sqrt(np.linalg.det(sides @ sides.transpose(0, 2, 1)))
+    normals = cell.planes[facet]
+    distances = np.einsum("sij,sj->si", corners, normals[:, :n]) + normals[:, n:]
+    assert np.abs(distances).max() < 1e-9
+    np.testing.assert_allclose((areas[:, None] * normals[:, :n]).sum(0), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("rho", [-0.95, 0.0, 0.6])
+def test_the_mass_of_a_wedge_is_sheppards(rho):
+    """P(X > 0, Y > 0) = 1 / 4 + arcsin(rho) / (2 pi)."""
+    first = np.array([1.0, 0.0])
+    second = np.array([rho, math.sqrt(1 - rho**2)])
+    cells = cut([Cell.box(2, 8.0)], [*first, 0.0], [*second, 0.0])
+
+    def is_positive(cell):
+        return (cell.vertices @ first).min() > -1e-9 and (cell.vertices @ second).min() > -1e-9
+
+    (wedge,) = (cell for cell in cells if is_positive(cell))
+    assert moments([wedge], 1e-6)[0, 2, 2] == pytest.approx(0.25 + math.asin(rho) / (2 * math.pi), abs=1e-7)

@@ -100,3 +100,17 @@ def test_small_variances_in_float32_follow_the_derivative(variance):
     law = sr.propagate(nn.Tanh(), x, "marginal_sigma_points")
     expected = (1 - x.mean.double().tanh() ** 2) ** 2 * x.variance.double()
     torch.testing.assert_close(law.variance.double(), expected, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "degree", "dimension", "count"),
+    [
+        ("spherical", 3, 7, 14),
+        ("spherical", 5, 7, 99),
+        ("tensor", 5, 4, 81),
+        ("sparse", 3, 7, 15),
+        ("sparse", 7, 1, 4),
+    ],
+)
+def test_the_number_of_points(scheme, degree, dimension, count):
+    assert len(cubature(scheme, degree).points(dimension)[1]) == count
