@@ -278,12 +278,6 @@ def test_foreign_style_and_script_files_are_not_overwritten(tmp_path, name):
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_other_columns_are_kept_in_the_table(tmp_path):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-w1",)).assign(key="a/b")
-    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
-    assert set(pd.read_csv(tmp_path / "results.csv")["key"]) == {"a/b"}
-
-
 def test_a_single_measurement_has_no_spread(tmp_path):
     frame = made_up.frame(depths=(2,), nets=1, inputs=1, rules=made_up.FEW, experiments=("iris-tv",))
     text = plain_text(built(tmp_path, frame))

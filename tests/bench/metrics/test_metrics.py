@@ -117,7 +117,10 @@ def test_a_metric_refuses_the_laws_that_lack_what_it_needs_and_no_others(name):
 class Point:
     """An entry point as an installed package has one."""
 
+    name = "mine"
+    group = "sdp_bench.metrics"
     value = "package.module:Mine"
+    dist = None
 
     def __init__(self, made):
         self.load = made
@@ -139,9 +142,9 @@ def test_an_installed_package_may_bring_a_metric(monkeypatch):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda: 1 / 0, "cannot load the metric 'mine' from package.module:Mine: ZeroDivisionError"),
-        (lambda: object, "package.module:Mine is no"),
-        (lambda: metrics()["bures"], "package.module:Mine must have the name of its entry point, 'mine'"),
+        (lambda: 1 / 0, "cannot be loaded: ZeroDivisionError"),
+        (lambda: object, "package.module:Mine is not a subclass of Metric"),
+        (lambda: metrics()["bures"], "package.module:Mine is not a subclass of Metric with the name 'mine'"),
     ],
 )
 def test_an_entry_point_that_is_not_a_metric_is_refused_in_one_line(monkeypatch, made, message):

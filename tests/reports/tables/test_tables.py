@@ -49,7 +49,7 @@ def test_the_best_rule_has_the_highest_overlap():
     distances = {"sdp": [0.10, 0.12], "dvia": [0.20, 0.21], "marginal_sdp": [0.7, 0.8]}
     _, row, cells = only_row(measured(distances))
     assert [rule for rule, cell in cells.items() if cell.best] == ["sdp"]
-    assert row.winner.rule == row.leader.rule == "sdp"
+    assert row.ranked()[0].rule == "sdp"
 
 
 def page_of(frame):
