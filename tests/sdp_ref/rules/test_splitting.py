@@ -16,8 +16,8 @@ def _double():
     torch.set_default_dtype(before)
 
 
-def net(*widths, activation=nn.ReLU):
-    return mlp(*widths, activation=activation).requires_grad_(False)
+def net(*widths, activation=nn.ReLU, seed=0):
+    return mlp(*widths, activation=activation, seed=seed).requires_grad_(False)
 
 
 def law(*shape, variance=4.0, seed=0):
